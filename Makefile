@@ -1,0 +1,35 @@
+# Everything a fresh machine with Python 3.11, pip and make needs is set up by these targets.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test quick slow format clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/regard demo
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m 'not slow and not gpu' --durations=10
+
+quick: setup
+	$(BIN)/pytest -m 'not slow and not gpu and not browser' -x tests/layers tests/models tests/tokens tests/data tests/decode
+
+slow: setup
+	$(BIN)/pytest -m slow
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,21 @@
+"""regard demo"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs/demo"),
+    minutes: Annotated[float, typer.Option(help="Time for each model that trains.")] = 1.0,
+) -> None:
+    """Bundled names, from counting to attention: train, measure, sample.
+
+    Example: regard demo --minutes 0.5
+    """
+    from regard.demo import demo
+
+    demo(out, minutes)

@@ -1,0 +1,28 @@
+"""regard verify"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Prove exactness, check by check, on this very run.
+
+    Example: regard verify runs/names-transformer
+    """
+    from regard.cli.output import print_json, print_table
+    from regard.verify import verify
+
+    report = verify(run)
+    if json:
+        print_json(report.to_json())
+    else:
+        print_table(["", "check", "detail"], [["ok" if c.ok else "FAIL", c.name, c.detail] for c in report.checks])
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""From files to batches: readers, splits, inspection, order, shards, batching."""

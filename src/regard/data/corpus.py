@@ -1,0 +1,242 @@
+"""From files to shards: read, split, learn the tokens on the training part, encode everything once.
+
+What comes out is memory-mapped, so the data may be larger than memory; what goes in is streamed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.data.readers import Source
+from regard.data.shards import Shard, ShardWriter
+from regard.data.splits import assign, cut_points, leaks
+from regard.errors import UserError
+from regard.recipe import DataRecipe, TokensRecipe
+from regard.run import TOKENIZER, read_json, write_json
+from regard.tokens import KINDS, Tokenizer, load
+
+FOLDER, MANIFEST = "data", "manifest.json"
+SIDES = ("train", "valid", "test")
+LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
+SLOW = 200 << 20  # bytes from which reading is announced
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A tokenizer and the shards it made; a side with no records is None. `facts` goes into regard.json."""
+
+    tokenizer: Tokenizer
+    train: Shard
+    valid: Shard | None
+    test: Shard | None
+    facts: dict[str, Any]
+
+    def side(self, name: str) -> Shard | None:
+        """The shard called train, valid or test."""
+        found: Shard | None = getattr(self, name)
+        return found
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some records, or a stretch of one document of running text with its borders marked."""
+
+    side: int
+    texts: Sequence[str]
+    begins: bool = False
+    ends: bool = False
+
+
+class Sources:
+    """The files of a recipe as pieces that know their side."""
+
+    def __init__(self, recipe: DataRecipe) -> None:
+        if not recipe.train:
+            raise UserError("data.train names no file")
+        self.recipe = recipe
+        self.train = self._open(recipe.train, recipe.format)
+        self.given = [
+            self._open(paths, self.train.format) if paths else None for paths in (recipe.valid, recipe.test)
+        ]
+        self.fractions = [
+            0.0 if given else share
+            for given, share in zip(self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True)
+        ]
+
+    def _open(self, paths: Sequence[str], format: str) -> Source:
+        return Source(
+            [Path(p) for p in paths], format=format, column=self.recipe.input, strict=self.recipe.strict
+        )
+
+    @property
+    def text(self) -> bool:
+        """Is it running text?"""
+        return self.train.format == "text"
+
+    def pieces(self) -> Iterator[Piece]:
+        """Everything, in order."""
+        if self.text:
+            yield from self._cut()
+            for side, source in enumerate(self.given, start=1):
+                for document in source.documents() if source else ():
+                    yield Piece(side, (), begins=True)
+                    yield from (Piece(side, [text]) for text in document.text())
+                    yield Piece(side, (), ends=True)
+            return
+        for chunk in self.train.records():
+            sides = assign(chunk.texts, *self.fractions)
+            for side in np.unique(sides).tolist():
+                chosen = np.flatnonzero(sides == side).tolist()
+                yield Piece(side, [chunk.texts[i] for i in chosen])
+        for side, source in enumerate(self.given, start=1):
+            for chunk in source.records() if source else ():
+                yield Piece(side, chunk.texts)
+
+    def _cut(self) -> Iterator[Piece]:
+        """Running text, its end held out: every stretch of a document on one side is a document there."""
+        total = sum(len(text) for text in self.train.text())
+        borders = (*cut_points(total, *self.fractions), total)
+        at, side = 0, 0
+        for document in self.train.documents():
+            opened = False
+            for text in document.text():
+                while text:
+                    while side < 2 and at >= borders[side]:
+                        if opened:
+                            yield Piece(side, (), ends=True)
+                            opened = False
+                        side += 1
+                    if not opened:
+                        yield Piece(side, (), begins=True)
+                        opened = True
+                    part = text[: borders[side] - at]
+                    yield Piece(side, [part])
+                    at, text = at + len(part), text[len(part) :]
+            if opened:
+                yield Piece(side, (), ends=True)
+
+    def leaks(self) -> dict[str, Any]:
+        """Records of given validation and test files that also occur in training."""
+        found = {}
+        for name, source in zip(SIDES[1:], self.given, strict=True):
+            if source is not None and not self.text:
+                train = (chunk.texts for chunk in self.train.records())
+                leak = leaks(train, (chunk.texts for chunk in source.records()))
+                found[name] = {"records": leak.records, "examples": list(leak.examples)}
+        return found
+
+
+def prepare(data: DataRecipe, tokens: TokensRecipe, run: Path, say: Say) -> Corpus:
+    """Tokenise once into RUN/data; what is already there for the same files and settings is used again."""
+    sources = Sources(data)
+    key = {
+        "data": _plain(dataclasses.asdict(data)),
+        "tokens": dataclasses.asdict(tokens),
+        "files": [
+            [str(file), file.stat().st_size, file.stat().st_mtime_ns]
+            for source in (sources.train, *sources.given)
+            if source
+            for file in source.files
+        ],
+    }
+    manifest = run / FOLDER / MANIFEST
+    if manifest.exists():
+        stored = read_json(manifest)
+        if isinstance(stored, dict) and stored.get("key") == key:
+            return reopen(run)
+    if sources.train.size > SLOW:
+        say(f"reading and tokenising {sources.train.size / 2**30:.1f} GB once")
+    try:
+        (run / FOLDER).mkdir(parents=True, exist_ok=True)
+        manifest.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {run / FOLDER}: {error.strerror}") from None
+    tokenizer = KINDS[tokens.kind].train(_training_texts(sources, tokens.kind), tokens.size)
+    counts = _encode(sources, tokenizer, run / FOLDER)
+    tokenizer.save(run / TOKENIZER)
+    facts = {
+        "format": sources.train.format,
+        "why": sources.train.why,
+        "fingerprint": sources.train.fingerprint(),
+        "skipped": sources.train.skipped,
+        "problems": sources.train.problems,
+        "blank": sources.train.blank,
+        "leaks": sources.leaks(),
+        **counts,
+    }
+    write_json(manifest, {"key": key, "facts": facts})
+    return reopen(run)
+
+
+def reopen(run: Path) -> Corpus:
+    """The corpus that `prepare` left in a run folder."""
+    folder = run / FOLDER
+    facts = read_json(folder / MANIFEST)["facts"]
+    shards = {
+        name: Shard.open(folder / name) if facts["sides"][name]["records"] else None for name in SIDES
+    }
+    train = shards["train"]
+    if train is None:
+        raise UserError("nothing is left to train on after the split; give more data or smaller fractions")
+    return Corpus(load(run / TOKENIZER), train, shards["valid"], shards["test"], facts)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _training_texts(sources: Sources, kind: str) -> Iterator[str]:
+    """What the vocabulary may be learned from: the training side only."""
+    taken = 0
+    for piece in sources.pieces():
+        if piece.side == 0:
+            yield from piece.texts
+            taken += sum(map(len, piece.texts))
+            if kind == "bpe" and taken > LEARN_FROM:
+                return
+
+
+def _encode(sources: Sources, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Write the three shards; count what each side holds and how much of it the tokenizer does not know."""
+    writers = [ShardWriter(folder / name, tokenizer) for name in SIDES]
+    unknown = [0, 0, 0]
+    try:
+        for piece in sources.pieces():
+            writer = writers[piece.side]
+            if piece.begins:
+                writer.begin_text()
+            if piece.texts:
+                ids, lengths = tokenizer.encode_batch(piece.texts)
+                unknown[piece.side] += int(np.count_nonzero(ids == tokenizer.unk))
+                if sources.text:
+                    writer.add_text(ids)
+                else:
+                    writer.add(ids, lengths)
+            if piece.ends:
+                writer.end_text()
+        for writer in writers:
+            writer.close()
+    except BaseException:
+        for writer in writers:
+            writer.abort()
+        raise
+    return {
+        "sides": {
+            name: {
+                "records": writer.records,
+                "tokens": writer.tokens,
+                "symbols": writer.symbols,
+                "bytes": writer.bytes,
+                "unknown": unknown[i],
+            }
+            for i, (name, writer) in enumerate(zip(SIDES, writers, strict=True))
+        }
+    }

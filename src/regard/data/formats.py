@@ -1,0 +1,292 @@
+"""From paths to text: which files, gzip or not, decoded line by line, and what a plain file holds.
+
+Nothing here reads a file whole: bytes come in blocks, decompressed as they come, and a line has a
+greatest length, so a file larger than memory streams and a compressed bomb cannot fill it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from regard.errors import UsageError, UserError
+
+BLOCK = 4 << 20  # bytes read at a time
+LINE_LIMIT = 64 << 20  # bytes of the longest line, or table row, that is still a record
+HEAD = 1 << 20  # characters looked at to tell records from running text
+PROBLEMS = 5  # damaged records named; all of them are counted
+EXTENSIONS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+PLAIN = (".txt", ".text")
+PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+
+
+@dataclass
+class Tally:
+    """What one pass left out: empty records, and damaged ones, which `strict` refuses instead."""
+
+    strict: bool = False
+    blank: int = 0
+    skipped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def damaged(self, problem: str) -> None:
+        """Count one damaged record; `problem` names its file and line."""
+        if self.strict:
+            raise UserError(problem)
+        self.skipped += 1
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(problem)
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """The files meant by `paths`: folders give their text files, sorted, without hidden ones."""
+    if not paths:
+        raise UsageError("data: no file given; name at least one file or folder")
+    files: list[Path] = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{path}: no such file or folder{_sibling(path)}") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+        if stat.S_ISDIR(status.st_mode):
+            files += _inside(path)
+        elif not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path}: is not a regular file; it is read more than once, so save it")
+        elif not status.st_size:
+            raise UserError(f"{path}: is empty")
+        else:
+            files.append(path)
+    return files
+
+
+def _inside(folder: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read: {_reason(error)}")
+
+    files = []
+    for where, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(where, name) for name in names if _is_text_name(name)]
+    files = sorted(file for file in files if file.is_file())
+    if not files:
+        kinds = " ".join([*EXTENSIONS, *PLAIN, ".gz"])
+        raise UserError(f"{folder}: holds no text files ({kinds})")
+    return files
+
+
+def _is_text_name(name: str) -> bool:
+    suffix = Path(name).suffix.lower()
+    return not name.startswith(".") and (suffix in EXTENSIONS or suffix in (*PLAIN, ".gz"))
+
+
+def _sibling(path: Path) -> str:
+    try:
+        names = [entry.name for entry in os.scandir(path.parent)]
+    except (OSError, ValueError):
+        return ""
+    close = get_close_matches(path.name, names, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _reason(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) else None
+    return (reason or str(error)).lower()
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The file's bytes in blocks, decompressed, without a byte-order mark; text or an error.
+
+    A file is taken as gzip by its first two bytes, never by its name.
+    """
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as opened:
+                stream = cast(BinaryIO, opened)
+                first = stream.read(BLOCK)
+                _refuse_binary(path, first)
+                if block := first.removeprefix(b"\xef\xbb\xbf"):
+                    yield block
+                while block := stream.read(BLOCK):
+                    yield block
+    except EOFError:
+        raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: the gzip data is corrupt: {str(error).lower()}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+
+
+def _refuse_binary(path: Path, block: bytes) -> None:
+    sample = block[: 1 << 16]
+    for magic, kind in PACKED.items():
+        if sample.startswith(magic):
+            raise UserError(f"{path}: is a {kind} archive; unpack it first, or use gzip")
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UserError(f"{path}: is UTF-16 text; only UTF-8 is read: iconv -f UTF-16 -t UTF-8")
+    if (place := sample.find(0)) >= 0:
+        raise UserError(
+            f"{path}: is a binary file (a zero byte at offset {place:,}); expected text"
+        )
+    text = sample.decode(errors="replace")
+    odd = text.count("\ufffd") - sample.count("\ufffd".encode())
+    odd += len(sample) - len(sample.translate(None, bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})))
+    if odd > 0.4 * len(sample):  # random bytes: half; one Latin-1 letter in three: less
+        raise UserError(f"{path}: is not UTF-8 text: a binary file, or one in another encoding")
+
+
+def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The file in pieces of whole lines, each with the number of its first line."""
+    held: list[bytes] = []
+    size, line = 0, 1
+    for block in blocks(path):
+        end = block.find(b"\n")
+        if size + (len(block) if end < 0 else end) > LINE_LIMIT:
+            raise too_long(path, line)
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield line, b"".join([*held, block[:cut]])
+            line += block.count(b"\n")
+            held, size = [], 0
+        held.append(block[cut:])
+        size += len(block) - cut
+    if size:
+        yield line, b"".join(held)
+
+
+def too_long(path: Path, line: int) -> UserError:
+    """The answer to a line that no memory bound could hold."""
+    return UserError(
+        f"{path}:{line}: a record is longer than {LINE_LIMIT >> 20} MB; "
+        "if this is running text: --set data.format=text"
+    )
+
+
+class Lines(NamedTuple):
+    """Consecutive lines without their ends; `bad` maps places in `texts` to what is wrong."""
+
+    first: int
+    texts: list[str]
+    bad: dict[int, str]
+
+
+def decoded_lines(path: Path) -> Iterator[Lines]:
+    """The file's lines, a few megabytes at a time; only "\\n" and "\\r\\n" end a line."""
+    for first, block in line_blocks(path):
+        bad: dict[int, str] = {}
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            text = "\n".join(_decode_each(path, first, block.split(b"\n"), bad))
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        texts = text.split("\n")
+        if not texts[-1] and block.endswith(b"\n"):
+            texts.pop()
+        yield Lines(first, texts, bad)
+
+
+def _decode_each(path: Path, first: int, raw: list[bytes], bad: dict[int, str]) -> Iterator[str]:
+    for i, line in enumerate(raw):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            bad[i] = invalid_utf8(path, first + i, error.start, line[error.start])
+            yield line.decode(errors="replace")
+
+
+def invalid_utf8(path: Path, line: int, offset: int, byte: int) -> str:
+    """One sentence that leads the user to the byte; `offset` counts bytes from the line's start."""
+    return (
+        f"{path}:{line}: invalid UTF-8, byte 0x{byte:02x} at offset {offset:,} of the line; "
+        "if the file is Latin-1: iconv -f LATIN1 -t UTF-8"
+    )
+
+
+def head(path: Path) -> tuple[str, bool]:
+    """The file's first characters, bad bytes replaced, and whether that is all there is."""
+    parts = blocks(path)
+    block = next(parts, b"")
+    text = block.decode(errors="replace").replace("\r\n", "\n")
+    return text[:HEAD], len(text) <= HEAD and not next(parts, b"")
+
+
+def extension(path: Path) -> str:
+    """The format that the file's name promises, or "" when it promises none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return EXTENSIONS.get(suffixes[-1], "") if suffixes else ""
+
+
+def detect(files: Sequence[Path]) -> tuple[str, str]:
+    """The format of files read as one thing, and the reason in a few words."""
+    promised = {extension(path): path for path in reversed(files)}
+    if len(promised) > 1:
+        (one, path), (other, path2) = list(promised.items())[:2]
+        raise UsageError(
+            f"the files mix formats: {path} is {one or 'plain text'}, {path2} is "
+            f"{other or 'plain text'}; give files of one format, or --set data.format=lines"
+        )
+    format = next(iter(promised))
+    if format:
+        return format, "by the name"
+    verdicts = [guess(*head(path)) for path in files[:50]]
+    texts = sum(verdict == "text" for verdict, _ in verdicts)
+    format = "text" if 2 * texts > len(verdicts) else "lines"
+    why = next(why for verdict, why in verdicts if verdict == format)
+    return format, why if len(files) == 1 else f"{len(files):,} files, the first such: {why}"
+
+
+def guess(text: str, complete: bool = True) -> tuple[str, str]:
+    """Whether the beginning of a plain file is records, one a line, or running text; and why.
+
+    Running text shows itself by blank lines between paragraphs, by lines broken at a common width,
+    or by very long lines. What shows none of these is taken as one record a line.
+    """
+    lines = text.split("\n")
+    if not complete and len(lines) > 1:
+        lines.pop()  # most likely cut
+    while lines and not lines[-1].strip():
+        lines.pop()
+    full = [line for line in lines if line.strip()]
+    if not full:
+        return "lines", "nothing but blank lines"
+    blank = len(lines) - len(full)
+    lengths = sorted(map(len, full))
+    median, longest = lengths[len(lengths) // 2], lengths[-1]
+    spaced = sum(" " in line.strip() for line in full) / len(full)
+    seen = "" if complete else " in the first million characters"
+    if longest > 100_000 or (spaced > 0.5 and median > 1000):
+        return "text", f"lines of up to {longest:,} characters{seen}"
+    if blank > 1 and blank > (0.01 if spaced > 0.2 else 0.1) * len(lines):
+        return "text", f"paragraphs: {blank:,} of {len(lines):,} lines are blank{seen}"
+    if width := _wrap_width(full):
+        return "text", f"prose broken at about {width} characters a line{seen}"
+    count = "one line" if len(full) == 1 else f"{len(full):,} short lines"
+    blanks = f"{blank:,} blank" if blank else "no blank ones"
+    return "lines", f"{count}, {blanks}{seen}"
+
+
+def _wrap_width(lines: list[str]) -> int:
+    """The width at which prose was broken, or 0: there, the next line's first word did not fit."""
+    lengths = sorted(map(len, lines))
+    width = lengths[int(0.99 * (len(lengths) - 1))]
+    pairs = [(a, b) for a, b in pairwise(lines) if " " in a.strip()]
+    if len(pairs) < 4 or len(pairs) < 0.7 * (len(lines) - 1):
+        return 0
+    broken = sum(len(a) + 1 + len(b.split(maxsplit=1)[0]) > width for a, b in pairs)
+    lower = sum(b.lstrip()[0].islower() for _, b in pairs)
+    return width if broken > 0.6 * len(pairs) and lower > 0.2 * len(pairs) else 0

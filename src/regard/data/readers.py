@@ -1,0 +1,224 @@
+"""A user's files as a stream of text records, or of running text, in bounded memory.
+
+`Source` takes files and folders, decides what they hold and says why, and streams them: `records`
+for one record a line, a table cell or a JSON object; `text` and `documents` for running text, where
+every file is one document. Files are UTF-8, compressed with gzip or not.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.data.formats import (
+    Tally,
+    blocks,
+    decoded_lines,
+    detect,
+    expand,
+    invalid_utf8,
+)
+from regard.data.tables import Objects, Table, objects, table
+from regard.errors import UsageError, UserError, did_you_mean
+
+FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record and where it stands, as file:line."""
+
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Sequence[Record]):
+    """Some consecutive records of one file; `texts` is the fast way in, records cost more."""
+
+    path: Path
+    texts: list[str]
+    lines: Sequence[int]  # the line each text begins on
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, i: int) -> Record:  # type: ignore[override]  # no slices: slice `texts`
+        return Record(self.texts[i], self.place(i))
+
+    def place(self, i: int) -> str:
+        """Where text i stands."""
+        return f"{self.path}:{self.lines[i]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The running text of one file."""
+
+    path: Path
+
+    def text(self) -> Iterator[str]:
+        """The text in pieces of a few million characters; "\\r\\n" becomes "\\n", all else stays.
+
+        Bytes that are not UTF-8 are an error: leaving them out would join what was apart.
+        """
+        held = b""  # of a character that the next block completes
+        carriage = ""  # a "\r" whose "\n" may follow in the next block
+        line, column = 1, 0  # of the first held byte
+        for block in blocks(self.path):
+            data = held + block
+            try:
+                text, used = codecs.utf_8_decode(data, "strict", False)
+            except UnicodeDecodeError as error:
+                raise self._invalid(data, error.start, line, column) from None
+            if ends := data.count(b"\n", 0, used):
+                line, column = line + ends, used - data.rfind(b"\n", 0, used) - 1
+            else:
+                column += used
+            held = data[used:]
+            text = (carriage + text).replace("\r\n", "\n")
+            carriage = "\r" if text.endswith("\r") else ""
+            if text := text.removesuffix("\r"):
+                yield text
+        if held:
+            raise self._invalid(held, 0, line, column)
+        if carriage:
+            yield carriage
+
+    def place(self, offset: int) -> str:
+        """Where the character at `offset` of the text stands."""
+        return f"{self.path}@{offset}"
+
+    def _invalid(self, data: bytes, start: int, line: int, column: int) -> UserError:
+        ends = data.count(b"\n", 0, start)
+        offset = start - data.rfind(b"\n", 0, start) - 1 if ends else column + start
+        return UserError(invalid_utf8(self.path, line + ends, offset, data[start]))
+
+
+class Source:
+    """One or more files or folders read as one thing.
+
+    `format` is what was asked for or, from "auto", what was found; `why` says the reason. `column`
+    names a column (or numbers it from 1) or a JSON key, and may be left out where only one fits.
+    Damaged records are left out and counted, or refused when `strict`. `blank`, `skipped` and
+    `problems` describe the latest pass over `records`, as far as it has come.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        format: str = "auto",
+        column: str = "",
+        strict: bool = False,
+    ) -> None:
+        if format not in FORMATS:
+            hint = did_you_mean(format, list(FORMATS))
+            raise UsageError(f"unknown data.format {format!r}; {hint}")
+        self.paths = [Path(path) for path in paths]
+        self.files = expand(self.paths)
+        self.size = sum(path.stat().st_size for path in self.files)
+        self.strict = strict
+        self._tally = Tally(strict)
+        found = (format, "as asked") if format != "auto" else detect(self.files)
+        self.format, self.why = found
+        self._layout: Table | Objects | None = None
+        if self.format in ("csv", "tsv"):
+            self._layout = table(self.files[0], self.format, column)
+        elif self.format == "jsonl":
+            self._layout = objects(self.files[0], column)
+        elif column:
+            raise UsageError(
+                f"data.input = {column!r} names a column, but {self.files[0]} is read as "
+                f"{self.format} ({self.why}); --set data.format=csv, tsv or jsonl has columns"
+            )
+        if self._layout:
+            self.why = f"{self.why}, {self._layout.why}"
+
+    @property
+    def blank(self) -> int:
+        """Records left out because nothing is in them."""
+        return self._tally.blank
+
+    @property
+    def skipped(self) -> int:
+        """Records left out because they are damaged: all of them, counted exactly."""
+        return self._tally.skipped
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the first few damaged records, each with its file and line."""
+        return list(self._tally.problems)
+
+    def records(self) -> Iterator[Chunk]:
+        """Every record in order, a few megabytes at a time; an error if there is none."""
+        if self.format == "text":
+            raise ValueError("running text has no records; read text() or documents()")
+        tally = self._tally = Tally(self.strict)
+        empty = True
+        for path in self.files:
+            batches = self._layout.batches if self._layout else _lines
+            for texts, lines in batches(path, tally):
+                if texts:
+                    empty = False
+                    yield Chunk(path, texts, lines)
+        if empty:
+            raise self._nothing(tally)
+
+    def documents(self) -> Iterator[Document]:
+        """The files of running text, each one document."""
+        if self.format != "text":
+            raise ValueError(f"{self.format} files have no documents; read records()")
+        yield from map(Document, self.files)
+
+    def text(self) -> Iterator[str]:
+        """The documents' text, one after the other, in pieces; an error if there is none."""
+        empty = True
+        for document in self.documents():
+            for piece in document.text():
+                empty = False
+                yield piece
+        if empty:
+            raise self._nothing(Tally())
+
+    def fingerprint(self) -> str:
+        """A hash of the files' names, sizes and bytes; the same wherever the files are put."""
+        total = hashlib.blake2b(digest_size=16)
+        for path in self.files:
+            try:
+                with path.open("rb") as stream:
+                    label = f"{self._name(path)}\0{path.stat().st_size}\0"
+                    total.update(label.encode(errors="surrogateescape"))
+                    while block := stream.read(1 << 20):
+                        total.update(block)
+            except OSError as error:
+                raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        return total.hexdigest()
+
+    def _name(self, path: Path) -> str:
+        inside = [root for root in self.paths if root in path.parents]
+        return os.fspath(path.relative_to(inside[0])) if inside else path.name
+
+    def _nothing(self, tally: Tally) -> UserError:
+        where = f"{self.files[0]}" + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
+        if tally.skipped:
+            return UserError(
+                f"{where}: all {tally.skipped:,} records are damaged; first: {tally.problems[0]}"
+            )
+        return UserError(f"{where}: nothing to read ({tally.blank:,} blank records)")
+
+
+def _lines(path: Path, tally: Tally) -> Iterator[tuple[list[str], Sequence[int]]]:
+    for first, texts, bad in decoded_lines(path):
+        if not bad and "" not in texts:
+            yield texts, range(first, first + len(texts))
+            continue
+        for problem in bad.values():
+            tally.damaged(problem)
+        keep = [i for i, text in enumerate(texts) if text and i not in bad]
+        tally.blank += len(texts) - len(bad) - len(keep)
+        yield [texts[i] for i in keep], [first + i for i in keep]

@@ -1,0 +1,381 @@
+"""Token shards: all the ids of a data set in one flat file, written once, memory-mapped ever after.
+
+A shard is three files: `STEM.ids.bin` (the ids of all records, little-endian, each record stored as
+`<S> ids <E>`), `STEM.offsets.bin` (int64, where each record begins, and the end) and `STEM.json`
+(sizes, counts and checksums). The JSON file is renamed into place last: a shard without it was
+never finished. Nothing here ever holds more than a chunk in memory, so shards may exceed RAM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NoReturn, Protocol, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from regard.errors import UserError
+
+FORMAT = 1
+CHUNK = 1 << 20  # tokens or offsets worked on at once: a few tens of MB with all temporaries
+DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
+KINDS = ("records", "text")
+COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
+
+Array = NDArray[Any]
+
+
+class TokenTable(Protocol):
+    """What shards and batches need to know of a tokenizer."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The integer type that holds every id."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V: ids lie in [0, V)."""
+
+    @property
+    def start(self) -> int:
+        """The id of `<S>`."""
+
+    @property
+    def end(self) -> int:
+        """The id of `<E>`."""
+
+    @property
+    def pad(self) -> int:
+        """The id that fills rows up."""
+
+    @property
+    def symbols(self) -> Array:
+        """(V,) raw symbols each token stands for."""
+
+    @property
+    def byte_counts(self) -> Array:
+        """(V,) bytes each token stands for."""
+
+
+def _files(path: Path) -> tuple[Path, Path, Path]:
+    """The ids, offsets and JSON files of the shard with this stem."""
+    ids, offsets, facts = (
+        path.with_name(path.name + end) for end in (".ids.bin", ".offsets.bin", ".json")
+    )
+    return ids, offsets, facts
+
+
+class _Column:
+    """One file being written: a temporary name, a running checksum."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self.digest = blake2b()
+        self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - outlives this call
+
+    def write(self, values: Array) -> None:
+        data = np.ascontiguousarray(values).view(np.uint8).data
+        self.digest.update(data)
+        self.file.write(data)
+
+    def finish(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+    def discard(self) -> None:
+        # A full disk makes close fail too, when it flushes; the file goes either way.
+        try:
+            self.file.close()
+        except OSError:
+            pass
+        finally:
+            self.temporary.unlink(missing_ok=True)
+
+
+class ShardWriter:
+    """Writes the shard with stem `path`, piece by piece, in a `with` statement.
+
+    Nothing is visible under the final names until the block ends; if it ends in an error, or the
+    disk is full, nothing is left behind. A shard holds either records (`add`) or running text
+    (`begin_text`, `add_text`, `end_text`), not both. Ids come without markers.
+    """
+
+    def __init__(self, path: Path, tokenizer: TokenTable) -> None:
+        self.path = Path(path)
+        self.dtype = np.dtype(tokenizer.dtype).newbyteorder("<")
+        if self.dtype.name not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype.name}")
+        self.tokenizer = tokenizer
+        self.kind = ""
+        self.records = self.tokens = self.symbols = self.bytes = 0
+        self._document = False  # inside begin_text ... end_text
+        self._columns: list[_Column] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for name in _files(self.path):
+                self._columns.append(_Column(name))
+            self._columns[1].write(np.zeros(1, dtype="<i8"))
+        except OSError as error:
+            self._fail(error)
+
+    def add(self, ids: Array, lengths: Array) -> None:
+        """Append records: `ids` holds them end to end, `lengths` (R,) says where they part."""
+        ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
+        self._expect("records")
+        if (lengths.size and lengths.min() < 0) or lengths.sum() != ids.size:
+            raise ValueError(
+                f"lengths must be at least 0 and add up to the {ids.size} ids, "
+                f"got a sum of {lengths.sum()}"
+            )
+        ends = np.cumsum(lengths)
+        first = done = 0  # records and ids already written
+        while first < lengths.size:
+            last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
+            stop = int(ends[last - 1])
+            self._add_chunk(ids[done:stop], lengths[first:last])
+            first, done = last, stop
+
+    def begin_text(self) -> None:
+        """Open a document of running text."""
+        self._expect("text")
+        if self._document:
+            raise ValueError("begin_text called twice; end_text closes the document before it")
+        self._document = True
+        self._write(0, np.array([self.tokenizer.start], dtype=self.dtype))
+        self.tokens += 1
+
+    def add_text(self, ids: Array) -> None:
+        """Append the next piece of the open document."""
+        self._expect("text")
+        if not self._document:
+            raise ValueError("add_text needs an open document; call begin_text first")
+        ids = np.asarray(ids)
+        self._count(ids)
+        self._write(0, ids.astype(self.dtype, copy=False))
+        self.tokens += ids.size
+
+    def end_text(self) -> None:
+        """Close the document."""
+        self._expect("text")
+        if not self._document:
+            raise ValueError("end_text needs an open document; call begin_text first")
+        self._document = False
+        self._write(0, np.array([self.tokenizer.end], dtype=self.dtype))
+        self.tokens += 1
+        self.records += 1
+        self.symbols += 1
+        self._write(1, np.array([self.tokens], dtype="<i8"))
+
+    def close(self) -> None:
+        """Finish the files and give them their names, the JSON file last."""
+        if self._document:
+            self.abort()
+            raise ValueError("close called inside a document; call end_text first")
+        if not self._columns:
+            return
+        ids, offsets, facts = self._columns
+        header = {"format": FORMAT, "kind": self.kind or "records", "dtype": self.dtype.name}
+        counts = {"vocab_size": self.tokenizer.vocab_size}
+        counts |= {name: getattr(self, name) for name in COUNTS[1:]}
+        sums = {
+            "ids_blake2b": ids.digest.hexdigest(),
+            "offsets_blake2b": offsets.digest.hexdigest(),
+        }
+        text = json.dumps(header | counts | sums, indent=1) + "\n"
+        try:
+            facts.write(np.frombuffer(text.encode(), dtype=np.uint8))
+            for column in self._columns:
+                column.finish()
+            facts.path.unlink(missing_ok=True)  # an older shard stops being one before it changes
+            for column in self._columns:
+                os.replace(column.temporary, column.path)
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            self._fail(error)
+        self._columns = []
+
+    def abort(self) -> None:
+        """Give up: remove everything written so far."""
+        columns, self._columns = self._columns, []
+        for column in columns:
+            column.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _expect(self, kind: str) -> None:
+        if not self._columns:
+            raise ValueError(f"the shard {self.path} is closed; nothing can be added to it")
+        if self.kind not in ("", kind):
+            raise ValueError(f"a shard holds one kind: {self.path} holds {self.kind}, got {kind}")
+        self.kind = kind
+
+    def _add_chunk(self, ids: Array, lengths: Array) -> None:
+        self._count(ids)
+        ends = np.cumsum(lengths + 2)
+        out = np.empty(ids.size + 2 * lengths.size, dtype=self.dtype)
+        content = np.ones(out.size, dtype=bool)
+        for marker, places in (
+            (self.tokenizer.start, ends - lengths - 2),
+            (self.tokenizer.end, ends - 1),
+        ):
+            out[places] = marker
+            content[places] = False
+        out[content] = ids
+        self._write(0, out)
+        self._write(1, (ends + self.tokens).astype("<i8"))
+        self.tokens += out.size
+        self.records += lengths.size
+        self.symbols += lengths.size
+
+    def _count(self, ids: Array) -> None:
+        for start in range(0, ids.size, CHUNK):
+            part = ids[start : start + CHUNK]
+            low, high = int(part.min()), int(part.max())
+            if low < 0 or high >= self.tokenizer.vocab_size:
+                wrong = low if low < 0 else high
+                raise ValueError(f"ids must lie in [0, {self.tokenizer.vocab_size}), got {wrong}")
+            self.symbols += int(self.tokenizer.symbols[part].sum())
+            self.bytes += int(self.tokenizer.byte_counts[part].sum())
+
+    def _write(self, column: int, values: Array) -> None:
+        try:
+            self._columns[column].write(values)
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self.abort()
+        raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A finished shard: `ids` (tokens,) and `offsets` (records + 1,) are read-only memory maps.
+
+    `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for.
+    """
+
+    path: Path
+    kind: str
+    ids: Array
+    offsets: Array
+    vocab_size: int
+    records: int
+    tokens: int
+    symbols: int
+    bytes: int
+
+    @classmethod
+    def open(cls, path: Path, *, verify: bool = False) -> Shard:
+        """Map the shard with stem `path`; a missing or damaged file is a UserError naming it.
+
+        Sizes are always checked before anything is mapped; `verify` also reads every byte and
+        checks the checksums.
+        """
+        path = Path(path)
+        ids_file, offsets_file, facts_file = _files(path)
+        facts = _read_facts(facts_file)
+        dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+        ids = _map(ids_file, dtype, facts["tokens"])
+        offsets = _map(offsets_file, np.dtype("<i8"), facts["records"] + 1)
+        if offsets[0] != 0 or offsets[-1] != ids.size:
+            raise _damaged(offsets_file, f"must run from 0 to {ids.size}")
+        if verify:
+            _verify(ids_file, facts["ids_blake2b"])
+            _verify(offsets_file, facts["offsets_blake2b"])
+        counts = {name: facts[name] for name in COUNTS}
+        return cls(path=path, kind=facts["kind"], ids=ids, offsets=offsets, **counts)
+
+    def record(self, number: int) -> Array:
+        """The ids of one record, markers included."""
+        if not 0 <= number < self.records:
+            raise IndexError(f"record must lie in [0, {self.records}), got {number}")
+        return np.asarray(self.ids[self.offsets[number] : self.offsets[number + 1]])
+
+    def record_of(self, positions: Array) -> Array:
+        """The record that each index into `ids` lies in."""
+        return np.searchsorted(self.offsets, positions, side="right") - 1
+
+    def lengths(self) -> Iterator[tuple[int, Array]]:
+        """(first record, tokens per record, markers included), a chunk of records at a time."""
+        for first in range(0, self.records, CHUNK):
+            lengths = np.diff(self.offsets[first : min(first + CHUNK, self.records) + 1])
+            if lengths.min() < 2:
+                raise _damaged(_files(self.path)[1], "a record must hold its two markers")
+            yield first, lengths
+
+
+def _damaged(file: Path, why: str) -> UserError:
+    return UserError(f"{file} is damaged: {why}; delete the shard and build it again")
+
+
+def _read_facts(file: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise _damaged(file, "it is not JSON") from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise _damaged(file, f"it must be an object with format {FORMAT}")
+    for name in COUNTS:
+        if type(facts.get(name)) is not int or facts[name] < 0:
+            raise _damaged(file, f"{name} must be a count, got {facts.get(name)!r}")
+    for name, allowed in (("dtype", DTYPES), ("kind", KINDS)):
+        if facts.get(name) not in allowed:
+            raise _damaged(file, f"{name} must be one of {allowed}, got {facts.get(name)!r}")
+    for name in ("ids_blake2b", "offsets_blake2b"):
+        if not isinstance(facts.get(name), str):
+            raise _damaged(file, f"{name} must be a checksum, got {facts.get(name)!r}")
+    return facts
+
+
+def _map(file: Path, dtype: np.dtype[Any], size: int) -> Array:
+    try:
+        found = file.stat().st_size
+        if found != size * dtype.itemsize:
+            raise _damaged(file, f"it must hold {size * dtype.itemsize} bytes, got {found}")
+        return np.memmap(file, dtype=dtype, mode="r") if size else np.empty(0, dtype=dtype)
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
+
+
+def _verify(file: Path, expected: str) -> None:
+    digest = blake2b()
+    try:
+        with open(file, "rb") as opened:
+            while data := opened.read(8 * CHUNK):
+                digest.update(data)
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
+    if digest.hexdigest() != expected:
+        raise _damaged(file, "its checksum does not match")

@@ -1,0 +1,356 @@
+"""Records in the cells of a table (CSV, TSV) or under a key of JSON objects, one object a line.
+
+The column is the one asked for, by name or by number from 1, or the only one that looks like text.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
+from regard.data.formats import LINE_LIMIT, Tally, decoded_lines, head, too_long
+from regard.errors import UsageError, UserError
+
+USUAL = ("text", "sequence", "name", "smiles", "sentence")  # columns taken without being asked for
+SAMPLE = 200  # rows looked at to tell text from numbers
+BATCH = 2 << 20  # characters of records handed on at a time
+
+Batch = tuple[list[str], list[int]]  # the records' texts, and the lines they begin on
+
+
+@dataclass(frozen=True)
+class Table:
+    """How to read a family of tables alike: the delimiter, the quotes, the header, the column."""
+
+    delimiter: str
+    quoted: bool
+    header: bool
+    column: str  # a name of the header, or else a number from 1
+    titled: bool  # lines of one field, which are no rows, stand before a wider table
+    why: str
+
+    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+        """The column's cells, in order; damaged rows go to `tally`."""
+        rows = _Rows(path, self.delimiter, self.quoted)
+        width = index = 0
+        for batch in rows.batches(tally):
+            texts: list[str] = []
+            lines: list[int] = []
+            for line, row in batch:
+                if not width and self.titled and len(row) == 1:
+                    tally.damaged(f"{path}:{line}: a title or comment, not a row of the table")
+                    continue
+                if not width:
+                    width, index = len(row), self._index(path, row)
+                    if self.header:
+                        continue
+                if len(row) != width:
+                    tally.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
+                elif not row[index]:
+                    tally.blank += 1
+                else:
+                    texts.append(row[index])
+                    lines.append(line)
+            yield texts, lines
+
+    def _index(self, path: Path, row: list[str]) -> int:
+        names = row if self.header else []
+        if self.column in names:
+            return names.index(self.column)
+        if _is_number(self.column) and 1 <= int(self.column) <= len(row):
+            return int(self.column) - 1
+        raise UserError(f"{path}: has no column {self.column!r}; it has {_listed(names or row)}")
+
+
+class _Rows:
+    """Rows of one file, each with its first line, parsed by the csv module in bounded memory."""
+
+    def __init__(self, path: Path, delimiter: str, quoted: bool) -> None:
+        self.path = path
+        self.fed = 0  # characters given to the parser since the last row was complete
+        self.ended = False
+        self.bad: deque[tuple[int, str]] = deque()  # lines read, not UTF-8
+        self.reader = csv.reader(
+            self._feed(),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+            strict=True,
+        )
+
+    def _feed(self) -> Iterator[str]:
+        for block in decoded_lines(self.path):
+            self.bad += [(block.first + i, problem) for i, problem in block.bad.items()]
+            for text in block.texts:
+                self.fed += len(text) + 1
+                if self.fed > LINE_LIMIT:
+                    raise too_long(self.path, self.reader.line_num + 1)
+                yield text + "\n"
+        self.ended = True
+
+    def batches(self, tally: Tally) -> Iterator[list[tuple[int, list[str]]]]:
+        """Parsed rows, a few megabytes at a time; empty ones are counted as blank."""
+        while not self.ended:
+            with _wide_fields():
+                batch = list(self._batch(tally))
+            yield batch
+
+    def _batch(self, tally: Tally) -> Iterator[tuple[int, list[str]]]:
+        size = 0
+        while size < BATCH:
+            self.fed = 0
+            line = self.reader.line_num + 1
+            try:
+                row = next(self.reader, None)
+            except csv.Error as error:
+                if self.ended:
+                    raise UserError(f"{self.path}:{line}: a quote opens and never closes") from None
+                tally.damaged(f"{self.path}:{line}: {error}")
+                continue
+            if row is None:
+                return
+            size += self.fed
+            if problem := self._problem(line):
+                tally.damaged(problem)
+            elif row:
+                yield line, row
+            else:
+                tally.blank += 1
+
+    def _problem(self, line: int) -> str:
+        found = ""
+        while self.bad and self.bad[0][0] <= self.reader.line_num:
+            number, problem = self.bad.popleft()
+            found = found or (problem if number >= line else "")
+        return found
+
+
+@contextmanager
+def _wide_fields() -> Iterator[None]:
+    """Let the csv module take fields of any length that a row may have, here and only here."""
+    before = csv.field_size_limit(2 * LINE_LIMIT)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def table(path: Path, format: str, column: str) -> Table:
+    """Decide how tables like the file at `path` are read; `column` may be "" to choose."""
+    text, complete = head(path)
+    if not complete and "\n" in text:
+        text = text[: text.rindex("\n")]
+    lines = [line + "\n" for line in text.split("\n")]
+    delimiter = "\t"
+    if format == "csv":
+        top = next((line for line in lines if line.strip()), "")
+        delimiter = ";" if ";" in top and "," not in top else ","
+    quoted = format == "csv" or _quotes_work(lines, complete)
+    rows = _sample(lines, delimiter, quoted)
+    if not rows:
+        raise UserError(f"{path}: holds no {format} rows")
+    names = rows[0]
+    named = bool(column) and column in names
+    if column and not named and not _is_number(column):
+        raise UsageError(f"{path}: has no column {column!r} (--input); {_hint(column, names)}")
+    header = named or _has_header(rows)
+    if not column:
+        column = _choose(path, names if header else [], rows[header:] or rows, len(names))
+    elif not named and not 1 <= int(column) <= len(names):
+        raise UsageError(f"{path}: has no column {column} (--input); it has {len(names)} columns")
+    elif header and not named:
+        column = names[int(column) - 1] if names.count(names[int(column) - 1]) == 1 else column
+    why = f"{'with' if header else 'without'} a header, text in column {column!r}"
+    return Table(delimiter, quoted, header, column, len(names) > 1, why)
+
+
+def _quotes_work(lines: list[str], complete: bool) -> bool:
+    """Whether a TSV quotes its fields; many do not, and then a quote is a character like others."""
+    if not any(line.startswith('"') or '\t"' in line for line in lines):
+        return False
+    reader = csv.reader(iter(lines), delimiter="\t", strict=True)
+    widths = set()
+    try:
+        with _wide_fields():
+            for row in reader:
+                widths |= {len(row)} - {0}
+    except csv.Error:
+        return not complete and reader.line_num == len(lines) and len(widths) == 1
+    return len(widths) == 1
+
+
+def _sample(lines: list[str], delimiter: str, quoted: bool) -> list[list[str]]:
+    reader = csv.reader(
+        iter(lines),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+    )
+    rows: list[list[str]] = []
+    with _wide_fields():
+        while len(rows) < SAMPLE:
+            try:
+                row = next(reader, None)
+            except csv.Error:
+                continue
+            if row is None:
+                break
+            if row:
+                rows.append(row)
+    wide = [row for row in rows if len(row) > 1]
+    if rows and len(rows[0]) == 1 and 2 * len(wide) > len(rows):
+        rows = wide
+    return [row for row in rows if len(row) == len(rows[0])]
+
+
+def _has_header(rows: list[list[str]]) -> bool:
+    """Whether the first row names the columns: a usual name, or unlike the values below it."""
+    top, below = rows[0], rows[1:]
+    if len(set(top)) < len(top) or any(not cell or not _is_text(cell) for cell in top):
+        return False
+    if any(cell.strip().lower() in USUAL for cell in top):
+        return True
+    for i, cell in enumerate(top):
+        values = [row[i] for row in below if row[i]]
+        if values and not any(map(_is_text, values)):
+            return True
+        if len(values) >= 4 and cell not in values and 2 * len(set(values)) <= len(values):
+            return True
+    return False
+
+
+def _choose(path: Path, names: list[str], rows: list[list[str]], width: int) -> str:
+    labels = names if len(set(names)) == width else [str(i + 1) for i in range(width)]
+    usual = [name for name in names if name.strip().lower() in USUAL]
+    texts = [
+        label
+        for i, label in enumerate(labels)
+        if 2 * sum(_is_text(row[i]) for row in rows) > sum(bool(row[i]) for row in rows)
+    ]
+    for found in (usual, texts):
+        if len(found) == 1:
+            return found[0]
+    raise UsageError(
+        f"{path}: which column holds the text? say --input COLUMN (data.input); "
+        f"it has {_listed(labels)}"
+    )
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return any(map(str.isalpha, cell))
+    return False
+
+
+def _is_number(column: str) -> bool:
+    return column.isascii() and column.isdecimal() and len(column) < 10
+
+
+def _shown(name: str) -> str:
+    return name[:40] if name.isprintable() else repr(name[:40])
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(map(_shown, names[:20]))
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _hint(column: str, names: list[str]) -> str:
+    close = get_close_matches(column, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"it has {_listed(names)}"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """JSON Lines: a string, or an object with the text under `key`, on every line."""
+
+    key: str
+    why: str
+
+    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+        """The texts, in order; lines that are not what they should be go to `tally`."""
+        for block in decoded_lines(path):
+            texts: list[str] = []
+            lines: list[int] = []
+            for i, raw in enumerate(block.texts):
+                line = block.first + i
+                if i in block.bad:
+                    tally.damaged(block.bad[i])
+                    continue
+                if not raw.strip():
+                    tally.blank += 1
+                    continue
+                try:
+                    text = self._text(raw)
+                except ValueError as error:
+                    tally.damaged(f"{path}:{line}: {error}")
+                    continue
+                if text:
+                    texts.append(text)
+                    lines.append(line)
+                else:
+                    tally.blank += 1
+            yield texts, lines
+
+    def _text(self, raw: str) -> str:
+        value = _parse(raw)
+        if isinstance(value, dict):
+            if self.key not in value:
+                raise ValueError(f"no key {self.key!r}; it has {_listed(list(value)) or 'none'}")
+            value = value[self.key]
+        if not isinstance(value, str):
+            raise ValueError(f"expected text under {self.key!r}, got {type(value).__name__}")
+        if "\\u" in raw:
+            _refuse_surrogates(value)
+        return value
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(f"{half} is half of a pair, which is no character") from None
+
+
+def _parse(raw: str) -> object:
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: nested too deeply") from None
+
+
+def objects(path: Path, key: str) -> Objects:
+    """Decide under which key the text lies in JSON Lines like the file at `path`."""
+    if key:
+        return Objects(key, f"text under {key!r}")
+    samples: list[dict[str, object]] = []
+    strings = 0
+    for raw in islice(head(path)[0].split("\n"), SAMPLE):
+        try:
+            value = _parse(raw)
+        except ValueError:
+            continue
+        strings += isinstance(value, str)
+        if isinstance(value, dict):
+            samples.append(value)
+    if not samples:
+        return Objects("text", "a string a line" if strings else "text under 'text'")
+    keys = list(dict.fromkeys(key for sample in samples for key in sample))
+    usual = [key for key in keys if key.lower() in USUAL]
+    texts = [key for key in keys if any(isinstance(sample.get(key), str) for sample in samples)]
+    for found in (usual, texts):
+        if len(found) == 1:
+            return Objects(found[0], f"text under {found[0]!r}")
+    raise UsageError(
+        f"{path}: which key holds the text? say --input KEY (data.input); it has {_listed(keys)}"
+    )

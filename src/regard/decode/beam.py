@@ -1,0 +1,276 @@
+"""Beam search: the W most probable prefixes of each prompt, extended side by side.
+
+A prompt is read once and its state then copied to its W rows. A step takes the 2W best successors
+of a prompt's live beams: those among the first W that end are finished and kept aside, the W best
+that do not end live on, so finished sequences never crowd out live ones. With one beam nothing is
+kept beside the best successor, which makes it the greedy path.
+
+A prompt is done when no live beam can still enter its n best: log-probabilities only fall, so a
+live beam's score is bounded by its present log-probability at the most favourable length. This
+loses nothing, unlike stopping at the first W finished sequences.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decode.engine import Batch, Generated, check_dead_end
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One candidate in the tree of a search: a token after its parent.
+
+    `parent` is the id of another node, or None after the prompt; `step` counts from 1; `score` is
+    the log-probability from the prompt to here. `kept`: it lived on as a beam; `finished`: it ended
+    and was put aside. Neither: it was cut off.
+    """
+
+    id: int
+    parent: int | None
+    token: int
+    score: float
+    kept: bool
+    finished: bool
+    step: int
+
+
+@dataclass
+class Trace:
+    """Collects the tree of each prompt's search, by the prompt's number, to be drawn."""
+
+    trees: dict[int, list[Node]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Search with `width` beams for the `n_best` sequences of highest score, best first.
+
+    The score is the log-probability divided by length ** length_penalty, the length counting the
+    new tokens with the end token: 0 compares plain log-probabilities, 1 averages per token. Where
+    fewer than `n_best` finish within the limit, the best of those cut off there, or at dead ends,
+    stand after them, and there may still be fewer. A `trace` is filled as the search goes.
+    """
+
+    width: int = 5
+    length_penalty: float = 0.0
+    n_best: int = 1
+    trace: Trace | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width must be at least 1, got {self.width}")
+        if not -10 <= self.length_penalty <= 10:  # beyond, powers of a length leave the numbers
+            raise ValueError(f"length_penalty must be from -10 to 10, got {self.length_penalty}")
+        if not 1 <= self.n_best <= self.width:
+            raise ValueError(
+                f"n_best must be from 1 to width, got n_best={self.n_best} and width={self.width}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """See Strategy."""
+        return self.width
+
+    def decode(self, batch: Batch) -> list[list[Generated]]:
+        """See Strategy."""
+        if batch.request.on_token is not None:
+            raise ValueError("on_token cannot stream beams, whose tokens change until the end")
+        search = Search(batch, self)
+        search.run()
+        prompts = range(len(batch.numbers))
+        if self.trace is not None:
+            for prompt in prompts:
+                self.trace.trees[batch.numbers[prompt]] = list(search.tree(prompt))
+        return [search.results(prompt) for prompt in prompts]
+
+    def rank(self, log_prob: float, length: int) -> float:
+        """What a sequence of this log-probability and length is ranked by."""
+        return float(log_prob / max(1, length) ** self.length_penalty)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The candidates of one step, C for each of B prompts, best first, as the host reads them."""
+
+    score: Array  # (B, C) log-probability since the prompt
+    log_prob: Array  # (B, C) of the last token alone
+    token: Array  # (B, C)
+    parent: Array  # (B, C) the beam it extends, 0 to W - 1
+    kept: Array  # (B, W) the candidates that live on, best first
+    dead: Array  # (B, W) beams that could not be extended
+
+
+class Search:
+    """One batch of searches: candidates on the device, finished sequences on the host."""
+
+    def __init__(self, batch: Batch, beam: Beam) -> None:
+        self.batch, self.beam, self.size = batch, beam, len(batch.numbers)
+        self.steps: list[Step] = []
+        self.taken = [0] * self.size  # steps that count for each prompt
+        # (-rank, step, candidate) of each prompt's finished sequences, best first
+        self.finished: list[list[tuple[float, int, int]]] = [[] for _ in range(self.size)]
+        self.dead: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]  # (step, beam)
+        self.done = np.zeros(self.size, dtype=bool)
+
+    def run(self) -> None:
+        """Search until every prompt is done or has reached the limit."""
+        batch, width, max_new = self.batch, self.beam.width, self.batch.request.max_new
+        logits = batch.begin()  # (B, V)
+        batch.expand(width)
+        logits = logits.repeat_interleave(width, 0)  # (B·W, V)
+        total = logits.new_full((self.size, width), -math.inf)
+        total[:, 0] = 0  # at first there is one beam; the others are not alive
+        offsets = torch.arange(self.size, device=batch.device)[:, None] * width  # (B, 1)
+        unread: list[tuple[Tensor, ...]] = []
+        for step in range(1, max_new + 1):
+            found = self._candidates(logits, total)
+            unread.append((*found, logits))
+            score, _, token, parent, kept, _ = found
+            if step == max_new or step % batch.every == 0:
+                self._read(unread)
+                unread.clear()
+                if step == max_new or self.done.all():
+                    return
+            total = self._live(score, token).gather(1, kept)  # (B, W)
+            if width > 1:
+                batch.select((parent.gather(1, kept) + offsets).flatten())
+            logits = batch.extend(token.gather(1, kept).flatten())
+
+    def _candidates(self, logits: Tensor, total: Tensor) -> tuple[Tensor, ...]:
+        """The fields of a Step from the logits (B·W, V) after beams of log-probability `total`."""
+        width, size = self.beam.width, logits.size(-1)
+        count = 2 * width if width > 1 else 1
+        # The best of all beams are among the best of each, which spares sorting (B, W·V).
+        each = min(count, size)
+        log_probs, tokens = logits.log_softmax(-1).topk(each)  # (B·W, C)
+        stuck = log_probs[:, :1].isnan()  # (B·W, 1): every logit is -inf
+        log_probs = log_probs.masked_fill(stuck, -math.inf)
+        scores = log_probs.view(-1, width, each) + total[:, :, None]  # (B, W, C)
+        score, place = scores.flatten(1).topk(min(count, width * each))  # (B, C)
+        log_prob = log_probs.view(self.size, -1).gather(1, place)
+        token = tokens.view(self.size, -1).gather(1, place)
+        kept = self._live(score, token).topk(width).indices  # (B, W)
+        dead = stuck.view(-1, width) & (total > -math.inf)
+        return score, log_prob, token, place // each, kept, dead
+
+    def _live(self, score: Tensor, token: Tensor) -> Tensor:
+        """The scores (B, C) of candidates that do not end; -inf for those that do."""
+        return score.masked_fill(token == self.batch.request.end, -math.inf)
+
+    def _read(self, unread: list[tuple[Tensor, ...]]) -> None:
+        """Bring the candidates of some steps to the host and go through them."""
+        *fields, logits = zip(*unread, strict=True)
+        arrays = [torch.stack(field).cpu().numpy() for field in fields]
+        for step, of in zip(zip(*arrays, strict=True), logits, strict=True):
+            self._sort_out(Step(*step), of)
+
+    def _sort_out(self, step: Step, logits: Tensor) -> None:
+        """Put aside what ended in this step, and see which prompts are done."""
+        self.steps.append(step)
+        length, width = len(self.steps), self.beam.width
+        for prompt, beam in zip(*np.nonzero(step.dead), strict=True):
+            check_dead_end(logits[prompt * width + beam])
+            if not self.done[prompt]:
+                self.dead[prompt].append((length - 2, int(beam)))
+        ends = step.token[:, :width] == self.batch.request.end
+        ends &= (step.score[:, :width] > -math.inf) & ~self.done[:, None]
+        for prompt, candidate in zip(*np.nonzero(ends), strict=True):
+            rank = self.beam.rank(float(step.score[prompt, candidate]), length)
+            insort(self.finished[prompt], (-rank, length - 1, int(candidate)))
+        best = np.take_along_axis(step.score, step.kept[:, :1], 1)[:, 0]  # (B,) of the live beams
+        lives = np.take_along_axis(step.token, step.kept[:, :1], 1)[:, 0] != self.batch.request.end
+        for prompt in np.flatnonzero(~self.done):
+            self.taken[prompt] = length
+            live = float(best[prompt]) if lives[prompt] else -math.inf
+            self.done[prompt] = live == -math.inf or self._safe(int(prompt), live, length)
+
+    def _safe(self, prompt: int, live: float, length: int) -> bool:
+        """Are the n best finished ones out of reach for a beam of log-probability `live`?"""
+        finished, n_best = self.finished[prompt], self.beam.n_best
+        if len(finished) < n_best:
+            return False
+        lengths = (min(length + 1, self.batch.request.max_new), self.batch.request.max_new)
+        return -finished[n_best - 1][0] >= max(self.beam.rank(live, n) for n in lengths)
+
+    def _path(self, prompt: int, step: int, candidate: int) -> tuple[list[int], list[float]]:
+        """The tokens from the prompt to a candidate, and their log-probabilities."""
+        ids, log_probs = [], []
+        for at in range(step, -1, -1):
+            record = self.steps[at]
+            ids.append(int(record.token[prompt, candidate]))
+            log_probs.append(float(record.log_prob[prompt, candidate]))
+            if at:
+                beam = record.parent[prompt, candidate]
+                candidate = self.steps[at - 1].kept[prompt, beam]
+        return ids[::-1], log_probs[::-1]
+
+    def _generated(self, prompt: int, step: int, candidate: int, dead: bool) -> Generated:
+        ids, log_probs = self._path(prompt, step, candidate) if step >= 0 else ([], [])
+        return Generated(
+            ids=ids,
+            log_probs=log_probs,
+            score=self.beam.rank(sum(log_probs), len(ids)),
+            finished=bool(ids) and ids[-1] == self.batch.request.end,
+            dead_end=dead,
+        )
+
+    def results(self, prompt: int) -> list[Generated]:
+        """The n best sequences of a prompt: finished ones, then, if they are too few, others."""
+        n_best = self.beam.n_best
+        ended = [(step, candidate) for _, step, candidate in self.finished[prompt][:n_best]]
+        found = [self._generated(prompt, *place, dead=False) for place in ended]
+        found.sort(key=lambda one: -one.score)  # the rounding of sums may swap neighbours
+        if len(found) < n_best:
+            rest = [self._generated(prompt, *place, dead=False) for place in self._cut_off(prompt)]
+            for step, beam in self.dead[prompt]:
+                candidate = int(self.steps[step].kept[prompt, beam]) if step >= 0 else 0
+                rest.append(self._generated(prompt, step, candidate, dead=True))
+            found += sorted(rest, key=lambda one: -one.score)[: n_best - len(found)]
+        return found
+
+    def _cut_off(self, prompt: int) -> Iterator[tuple[int, int]]:
+        """The beams that were still alive at the limit, as (step, candidate)."""
+        last = self.steps[-1]
+        if self.done[prompt] or len(self.steps) < self.batch.request.max_new:
+            return
+        for candidate in last.kept[prompt]:
+            alive = last.token[prompt, candidate] != self.batch.request.end
+            if alive and last.score[prompt, candidate] > -math.inf:
+                yield len(self.steps) - 1, int(candidate)
+
+    def tree(self, prompt: int) -> Iterator[Node]:
+        """Every candidate of a prompt's search, step by step."""
+        end, total = self.batch.request.end, 0
+        above: dict[int, int] = {}  # the node of each beam
+        for at, record in enumerate(self.steps[: self.taken[prompt]]):
+            numbers: dict[int, int] = {}
+            kept = {int(candidate): beam for beam, candidate in enumerate(record.kept[prompt])}
+            for candidate, score in enumerate(record.score[prompt].tolist()):
+                if score == -math.inf:
+                    continue
+                token = int(record.token[prompt, candidate])
+                parent = above[int(record.parent[prompt, candidate])] if at else None
+                finished = token == end and candidate < self.beam.width
+                if token != end and candidate in kept:
+                    numbers[kept[candidate]] = total
+                yield Node(
+                    id=total,
+                    parent=parent,
+                    token=token,
+                    score=score,
+                    kept=token != end and candidate in kept,
+                    finished=finished,
+                    step=at + 1,
+                )
+                total += 1
+            above = numbers

@@ -1,0 +1,343 @@
+"""The decoding loop: ragged prompts in one batch, one `extend` per token, whatever the strategy.
+
+A strategy (`Greedy`, `Sample`, `Beam`) says which token comes next; everything else is here, once:
+padding, banned tokens and forbidden transitions, the context limit, streaming and when to stop.
+Tokens stay on the device; the host looks at them every step on a CPU, where looking is free, and
+every few steps elsewhere, so that an accelerator never waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.layers.state import State
+from regard.models.language_model import Constrain, LanguageModel
+
+CHECK_EVERY = 8  # steps that an accelerator runs ahead of the host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """One decoded sequence.
+
+    `ids` are the new tokens, with the end token if it was produced; `log_probs` the natural
+    log-probability the model gave each of them at temperature 1, after banned tokens and forbidden
+    transitions were ruled out; `score` is what the sequence was ranked by: the sum of `log_probs`,
+    for beams divided by length ** length_penalty. `finished` tells whether it ended with the end
+    token, `dead_end` whether it stopped because every next token was ruled out.
+    """
+
+    ids: list[int]
+    log_probs: list[float]
+    score: float
+    finished: bool
+    dead_end: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked of every prompt alike; see `generate` for the meaning of each field."""
+
+    max_new: int
+    end: int
+    pad: int = 0
+    banned: tuple[int, ...] = ()
+    constraint: Constrain | None = None
+    context: int | None = None
+    on_token: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new < 1:
+            raise ValueError(f"max_new must be at least 1, got {self.max_new}")
+        if self.context is not None and self.context < 1:
+            raise ValueError(f"context must be at least 1 or None, got {self.context}")
+
+    def check_ids(self, vocab_size: int) -> None:
+        """Refuse an end, pad or banned id that the vocabulary does not have."""
+        named = [("end", self.end), ("pad", self.pad), *(("banned", i) for i in self.banned)]
+        for name, value in named:
+            if not 0 <= value < vocab_size:
+                raise ValueError(f"{name} must be an id from 0 to {vocab_size - 1}, got {value}")
+
+
+class Strategy(Protocol):
+    """Chooses tokens: turns a batch of prompts into sequences."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the model's batch one prompt takes."""
+
+    def decode(self, batch: Batch) -> list[list[Generated]]:
+        """The sequences of each prompt of the batch, best first."""
+
+
+class Batch:
+    """Rows being decoded by one model: feeds them, rules tokens out, restarts at the context limit.
+
+    Every row is fed at every step, also after its end, so how much each has seen is known without
+    asking the device. `numbers` are the prompts' places in the caller's list.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Sequence[int]],
+        numbers: Sequence[int],
+        request: Request,
+    ) -> None:
+        self.model = model
+        self.request = request
+        self.numbers = list(numbers)
+        self.device = device_of(model)
+        looks_always = self.device.type == "cpu" or request.on_token is not None
+        self.every = 1 if looks_always else CHECK_EVERY  # steps between two looks of the host
+        self.window = [len(prompt) for prompt in prompts]  # tokens of each row seen at the start,
+        self.grown = 0  # and by every row since
+        self.column = max(self.window)  # one past the newest token, in `history`
+        limit = request.context
+        self.limit = math.inf if limit is None else limit
+        self.capacity = int(min(self.column + request.max_new, self.limit))
+        # Prompts end at one column, so that the new tokens of all rows share theirs.
+        history = torch.full((len(prompts), self.column + request.max_new), request.pad)
+        for row, prompt in enumerate(prompts):
+            history[row, self.column - len(prompt) : self.column] = torch.as_tensor(prompt)
+        self.history = history.to(self.device)  # (B, P + max_new)
+        self.restarts = self.column + request.max_new > self.limit
+        self.banned: Tensor | None = None
+        if request.banned:
+            banned = torch.zeros(model.vocab_size, dtype=torch.bool)
+            banned[list(request.banned)] = True
+            self.banned = banned.to(self.device)  # (V,)
+        self.state: State
+
+    def begin(self) -> Tensor:
+        """Read the prompts; return the logits (B, V) of the first new token."""
+        return self._permitted(self._start(), self.history[:, self.column - 1])
+
+    def extend(self, ids: Tensor) -> Tensor:
+        """Append one token (B,) to each row; return the logits (B, V) of the next."""
+        if self.restarts:
+            self.history[:, self.column] = ids
+        self.column += 1
+        self.grown += 1
+        if max(self.window) + self.grown > self.limit:
+            logits = self._start()
+        else:
+            logits = self.model.extend(ids[:, None], None, self.state)  # (B, V)
+        return self._permitted(logits, ids)
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` equal rows, side by side."""
+        if width > 1:
+            self.state.expand(width)
+            if self.restarts:
+                self.history = self.history.repeat_interleave(width, 0)
+            self.window = [length for length in self.window for _ in range(width)]
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b]; both descend from one prompt (equal lengths)."""
+        self.state.select(parents)
+        if self.restarts:
+            self.history = self.history[parents]
+
+    def _start(self) -> Tensor:
+        """Start the state afresh with what each row may still see of its past."""
+        seen = [length + self.grown for length in self.window]
+        half = max(1, int(self.limit) // 2) if self.restarts else 0
+        self.window = [half if length > self.limit else length for length in seen]
+        self.grown = 0
+        longest = max(self.window)
+        lengths = torch.tensor(self.window, device=self.device)  # (B,)
+        places = (self.column - lengths)[:, None] + torch.arange(longest, device=self.device)
+        # Past a row's end stands its last token, which `extend` ignores as padding.
+        ids = self.history.gather(1, places.clamp(max=self.column - 1))  # (B, T)
+        even = min(self.window) == longest
+        self.state = self.model.start(len(self.window), self.capacity)
+        return self.model.extend(ids, None if even else lengths, self.state)
+
+    def _permitted(self, logits: Tensor, previous: Tensor) -> Tensor:
+        """The logits, in at least single precision, with -inf at every token ruled out."""
+        if logits.dtype in (torch.bfloat16, torch.float16):
+            logits = logits.float()
+        if self.banned is not None:
+            logits = logits.masked_fill(self.banned, -math.inf)
+        if self.request.constraint is not None:
+            logits = self.request.constraint(logits, previous)
+        return logits
+
+
+class Transcript:
+    """The host's record of one sequence per row: who has ended, and what was said until then."""
+
+    def __init__(self, batch: Batch) -> None:
+        rows = range(len(batch.numbers))
+        self.batch = batch
+        self.ids: list[list[int]] = [[] for _ in rows]
+        self.log_probs: list[list[float]] = [[] for _ in rows]
+        self.live = list(rows)
+        self.dead: set[int] = set()
+
+    def take(self, said: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Note the ids (B,) and scores (B,) picked from logits (B, V), a triple per step."""
+        ids, scores, logits = zip(*said, strict=True)
+        if len(said) == 1:  # no copy
+            self._step(ids[0].tolist(), scores[0].tolist(), logits[0])
+            return
+        steps = zip(torch.stack(ids).tolist(), torch.stack(scores).tolist(), logits, strict=True)
+        for step in steps:
+            self._step(*step)
+
+    def _step(self, ids: list[int], scores: list[float], logits: Tensor) -> None:
+        request, ended = self.batch.request, set()
+        for row in self.live:  # an ended row says nothing more
+            if not math.isfinite(scores[row]):
+                check_dead_end(logits[row])
+                self.dead.add(row)
+                ended.add(row)
+                continue
+            self.ids[row].append(ids[row])
+            self.log_probs[row].append(scores[row])
+            if request.on_token is not None:
+                request.on_token(self.batch.numbers[row], ids[row])
+            if ids[row] == request.end:
+                ended.add(row)
+        if ended:
+            self.live = [row for row in self.live if row not in ended]
+
+    def results(self, *, log_probs: bool) -> list[list[Generated]]:
+        """One sequence for each row."""
+        found = []
+        for row, ids in enumerate(self.ids):
+            values = self.log_probs[row] if log_probs else []
+            finished = bool(ids) and ids[-1] == self.batch.request.end
+            dead = row in self.dead
+            one = Generated(
+                ids=ids, log_probs=values, score=sum(values), finished=finished, dead_end=dead
+            )
+            found.append([one])
+        return found
+
+
+Pick = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+
+
+def follow(batch: Batch, pick: Pick, *, log_probs: bool = True) -> list[list[Generated]]:
+    """Decode one sequence per row; `pick(scores, step)` chooses from (B, V) scores.
+
+    It returns the ids (B,) and their scores (B,). Scores are log-probabilities, or the raw logits
+    where `log_probs` is False, which saves normalising them. A row without any possible token has
+    scores that are not finite, and ends there.
+    """
+    transcript = Transcript(batch)
+    unread: list[tuple[Tensor, Tensor, Tensor]] = []
+    logits = batch.begin()  # (B, V)
+    for step in range(1, batch.request.max_new + 1):
+        ids, chosen = pick(logits.log_softmax(-1) if log_probs else logits, step - 1)
+        unread.append((ids, chosen, logits))
+        last = step == batch.request.max_new
+        if last or step % batch.every == 0:
+            transcript.take(unread)
+            unread.clear()
+            if last or not transcript.live:
+                break
+        logits = batch.extend(ids)
+    return transcript.results(log_probs=log_probs)
+
+
+def check_dead_end(logits: Tensor) -> None:
+    """Tell a dead end, where all logits (V,) are -inf, from a model that computes nonsense."""
+    if not bool((logits == -math.inf).all()):
+        raise UserError(
+            "the model's logits are not finite numbers: its weights have diverged or overflowed; "
+            "train it again with a lower train.lr, or decode in fp32"
+        )
+
+
+def device_of(model: LanguageModel) -> torch.device:
+    """Where the model's tensors are; a model without any is on the CPU."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+@contextmanager
+def evaluating(model: LanguageModel) -> Iterator[None]:
+    """Dropout off and no gradients inside; a model in training is put back into it."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        if training:
+            model.train()
+
+
+def generate(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    strategy: Strategy,
+    *,
+    max_new: int,
+    end: int,
+    pad: int = 0,
+    banned: Sequence[int] = (),
+    constraint: Constrain | None = None,
+    context: int | None = None,
+    on_token: Callable[[int, int], None] | None = None,
+    batch_size: int = 64,
+) -> list[list[Generated]]:
+    """Continue each prompt by at most `max_new` tokens or up to `end`: a list per prompt.
+
+    A prompt is at least one id, normally `<S>` and what follows it. `Greedy` and `Sample` give one
+    sequence per prompt, `Beam` its n best. The answer for a prompt does not depend on the prompts
+    beside it nor on `batch_size`, the number of rows decoded together. `banned` ids are never
+    produced, and `constraint` (a `Forbidden`) rules out tokens by the one before; a row for which
+    nothing is left ends with `dead_end`.
+
+    `context` is the most positions the model can see. A row that would pass it goes on from its
+    last context // 2 tokens, read afresh; so does a prompt that is too long. Rows that still fit
+    keep all of theirs.
+
+    `on_token(number of the prompt, id)` is called as each token is known, at the price of waiting
+    for every one; beams cannot be streamed.
+    """
+    request = Request(
+        max_new=max_new,
+        end=end,
+        pad=pad,
+        banned=tuple(banned),
+        constraint=constraint,
+        context=context,
+        on_token=on_token,
+    )
+    request.check_ids(model.vocab_size)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    for number, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise ValueError(f"prompts[{number}] is empty; a prompt has at least one id")
+        wrong = [i for i in (min(prompt), max(prompt)) if not 0 <= i < model.vocab_size]
+        if wrong:
+            raise ValueError(
+                f"prompts[{number}] holds {wrong[0]}; ids go from 0 to {model.vocab_size - 1}"
+            )
+    results: list[list[Generated]] = [[] for _ in prompts]
+    order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # less padding
+    count = max(1, batch_size // strategy.rows)
+    with evaluating(model):
+        for first in range(0, len(order), count):
+            numbers = order[first : first + count]
+            batch = Batch(model, [prompts[number] for number in numbers], numbers, request)
+            for number, found in zip(numbers, strategy.decode(batch), strict=True):
+                results[number] = found
+    return results

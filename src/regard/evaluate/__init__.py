@@ -1,0 +1,1 @@
+"""Figures with intervals: what a model costs in bits on data it has not seen."""

@@ -1,0 +1,133 @@
+"""What a language model costs on a shard: bits per raw symbol, whatever the tokenizer, with 95% intervals.
+
+The unit is the raw symbol plus one `<E>` per record; `<S>` is never predicted. Running text is one stream in which
+every symbol is scored once. A symbol the model holds impossible makes the figure infinite, and is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.shards import Shard
+from regard.errors import UserError
+from regard.evaluate.intervals import paired_interval, ratio_interval
+from regard.models.language_model import Constrain, LanguageModel
+from regard.tokens import Tokenizer
+from regard.train.validation import log_probs
+
+BLOCK = 1000  # symbols of running text that are resampled together
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its 95% interval; infinite when `impossible` symbols occurred."""
+
+    value: float
+    low: float
+    high: float
+    impossible: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As DESIGN's documents have it: never NaN or Infinity."""
+        if not math.isfinite(self.value):
+            return {"value": None, "infinite": True, "impossible": self.impossible}
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    def scaled(self, factor: float) -> Figure:
+        """The same figure in another unit."""
+        return Figure(self.value * factor, self.low * factor, self.high * factor, self.impossible)
+
+    def exponential(self) -> Figure:
+        """e to the figure: perplexity from nats."""
+        low, value, high = (math.exp(min(x, 700.0)) for x in (self.low, self.value, self.high))
+        if math.isinf(self.value):
+            value = low = high = math.inf
+        return Figure(value, low, high, self.impossible)
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.value):
+            return f"infinite ({self.impossible:,} impossible)"
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Per unit of a shard: nats spent, raw symbols, bytes and tokens scored, impossible tokens."""
+
+    nats: NDArray[np.float64]
+    symbols: NDArray[np.float64]
+    bytes: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    impossible: int
+    unknown: int
+    records: int
+
+
+def measure(
+    model: LanguageModel,
+    shard: Shard,
+    tokenizer: Tokenizer,
+    *,
+    stride: int = 0,
+    constrain: Constrain | None = None,
+) -> Measured:
+    """Score a shard and sum by unit."""
+    if shard.vocab_size != model.vocab_size:
+        raise UserError(f"the model has {model.vocab_size} tokens, the data {shard.vocab_size}: another tokenizer")
+    if not 0 <= stride <= model.config.max_len:
+        raise UserError(f"--stride must be from 1 to the model's max_len {model.config.max_len}, got {stride}")
+    values, scored = log_probs(model, shard, tokenizer, stride=stride, constrain=constrain)
+    ids = np.asarray(shard.ids).astype(np.int64)
+    symbols = np.where(scored, tokenizer.symbols[ids], 0)
+    if shard.kind == "text":
+        unit = (np.cumsum(symbols) - symbols) // BLOCK
+        unit = np.minimum(unit, max(0, int(symbols.sum()) // BLOCK - 1))  # a short last block joins the one before
+    else:
+        unit = np.repeat(np.arange(shard.records), np.diff(shard.offsets))
+    nats = np.where(scored, -values, 0.0)
+    return Measured(
+        nats=np.bincount(unit, np.where(np.isfinite(nats), nats, 0.0)),
+        symbols=np.bincount(unit, symbols),
+        bytes=np.bincount(unit, np.where(scored, tokenizer.byte_counts[ids], 0)),
+        tokens=np.bincount(unit, scored),
+        impossible=int(np.count_nonzero(~np.isfinite(nats))),
+        unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)),
+        records=shard.records,
+    )
+
+
+def figures(measured: Measured) -> dict[str, Figure]:
+    """The metrics of one model, by name."""
+    m = measured
+    per_symbol = _figure(m, m.symbols)
+    per_token = _figure(m, m.tokens)
+    found = {
+        "nats_per_symbol": per_symbol,
+        "bits_per_symbol": per_symbol.scaled(1 / math.log(2)),
+        "perplexity": per_symbol.exponential(),
+        "nats_per_token": per_token,
+        "perplexity_per_token": per_token.exponential(),
+    }
+    if m.bytes.sum() and not m.unknown:  # what an unknown token stood for is not known
+        found["bits_per_byte"] = _figure(m, m.bytes).scaled(1 / math.log(2))
+    return found
+
+
+def _figure(m: Measured, denominators: NDArray[np.float64]) -> Figure:
+    if m.impossible:
+        return Figure(math.inf, math.inf, math.inf, m.impossible)
+    return Figure(*ratio_interval(m.nats, denominators))
+
+
+def difference(ours: Measured, theirs: Measured) -> Figure:
+    """Nats per symbol, ours minus theirs, in pairs over the same units."""
+    if len(ours.nats) != len(theirs.nats) or not np.array_equal(ours.symbols, theirs.symbols):
+        raise UserError("the two runs do not score the same symbols, so they cannot be compared in pairs")
+    if ours.impossible or theirs.impossible:
+        raise UserError("a run that holds some of the data impossible has an infinite figure: no difference exists")
+    return Figure(*paired_interval(ours.nats, theirs.nats, ours.symbols))

@@ -1,0 +1,186 @@
+"""Which tensor of ours is which of theirs: one table per Hugging Face class, read in both ways.
+
+A row pairs one of our names with one or more of theirs and says how the values change on the way.
+Three changes suffice: none; a transpose, since GPT-2 stores its matrices as (in, out); a split by
+rows, since we keep queries, keys and values, and gate and up, as one matrix each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.models.decoder import DecoderConfig
+
+
+class Change(Protocol):
+    """How values change between the two formats; `back` undoes `forth` bit for bit."""
+
+    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+        """Our tensor as theirs, one per name of theirs."""
+
+    def back(self, theirs: Sequence[Tensor]) -> Tensor:
+        """Their tensors as ours."""
+
+
+class Same:
+    """The same values under another name."""
+
+    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+        """See Change."""
+        return (ours,)
+
+    def back(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See Change."""
+        return theirs[0]
+
+
+class Transpose:
+    """(out, in) here, (in, out) there."""
+
+    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+        """See Change."""
+        return (ours.mT,)
+
+    def back(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See Change."""
+        return theirs[0].mT
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """One matrix (or bias) here, several there: ours is theirs stacked; `sizes` says how."""
+
+    sizes: Callable[[DecoderConfig], tuple[int, ...]]
+
+    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+        """See Change."""
+        return torch.split(ours, list(self.sizes(config)))
+
+    def back(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See Change."""
+        return torch.cat(list(theirs))
+
+
+def query_key_value(config: DecoderConfig) -> tuple[int, ...]:
+    """Rows of SelfAttention.qkv that make queries, keys and values."""
+    shared = config.n_kv_heads * config.d_head
+    return config.n_heads * config.d_head, shared, shared
+
+
+def gate_and_up(config: DecoderConfig) -> tuple[int, ...]:
+    """Rows of SwiGLU.gate_up that make the gate and the rest."""
+    return config.d_ff, config.d_ff
+
+
+SAME, TRANSPOSE = Same(), Transpose()
+QKV, GATE_UP = SplitRows(query_key_value), SplitRows(gate_and_up)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor of ours and its counterparts; `{i}` stands for the number of a block."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    change: Change = SAME
+
+
+@dataclass(frozen=True)
+class Table:
+    """The names of one class. A row whose tensor a model lacks (a bias, a tied head) is idle."""
+
+    prefix: str  # their inner model; some uploads were saved without it
+    rows: tuple[Row, ...]
+    # buffers that older uploads carry; the configuration says what is in them
+    buffers: tuple[str, ...]
+
+    def match(self, names: Iterable[str]) -> list[Row]:
+        """The row of each of our names, with the block's number filled in; each has one."""
+        rows = {row.ours: row for row in self.rows}
+        found = []
+        for name in names:
+            number = re.search(r"\.(\d+)\.", name)
+            row = rows[name.replace(number[0], ".{i}.", 1) if number else name]
+            i = number[1] if number else ""
+            found.append(Row(name, tuple(t.replace("{i}", i) for t in row.theirs), row.change))
+        return found
+
+    def is_buffer(self, name: str) -> bool:
+        """Is this one of the buffers that need not be read?"""
+        return re.sub(r"\.\d+\.", ".{i}.", name, count=1) in self.buffers
+
+
+def linear(ours: str, *theirs: str, change: Change = SAME) -> tuple[Row, Row]:
+    """The rows of a linear layer: a matrix, and a bias that no transpose concerns."""
+    return (
+        Row(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), change),
+        Row(
+            f"{ours}.bias",
+            tuple(f"{name}.bias" for name in theirs),
+            SAME if change is TRANSPOSE else change,
+        ),
+    )
+
+
+GPT2 = Table(
+    prefix="transformer.",
+    rows=(
+        Row("embedding.weight", ("transformer.wte.weight",)),
+        Row("positions.embedding.weight", ("transformer.wpe.weight",)),
+        *linear("blocks.{i}.mixer_norm", "transformer.h.{i}.ln_1"),
+        *linear("blocks.{i}.mixer.qkv", "transformer.h.{i}.attn.c_attn", change=TRANSPOSE),
+        *linear("blocks.{i}.mixer.out", "transformer.h.{i}.attn.c_proj", change=TRANSPOSE),
+        *linear("blocks.{i}.feedforward_norm", "transformer.h.{i}.ln_2"),
+        *linear("blocks.{i}.feedforward.up", "transformer.h.{i}.mlp.c_fc", change=TRANSPOSE),
+        *linear("blocks.{i}.feedforward.down", "transformer.h.{i}.mlp.c_proj", change=TRANSPOSE),
+        *linear("norm", "transformer.ln_f"),
+        Row("head.weight", ("lm_head.weight",)),
+    ),
+    buffers=("transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"),  # causal masks
+)
+
+LLAMA = Table(
+    prefix="model.",
+    rows=(
+        Row("embedding.weight", ("model.embed_tokens.weight",)),
+        Row("blocks.{i}.mixer_norm.weight", ("model.layers.{i}.input_layernorm.weight",)),
+        *linear(
+            "blocks.{i}.mixer.qkv",
+            "model.layers.{i}.self_attn.q_proj",
+            "model.layers.{i}.self_attn.k_proj",
+            "model.layers.{i}.self_attn.v_proj",
+            change=QKV,
+        ),
+        *linear("blocks.{i}.mixer.out", "model.layers.{i}.self_attn.o_proj"),
+        Row(
+            "blocks.{i}.feedforward_norm.weight",
+            ("model.layers.{i}.post_attention_layernorm.weight",),
+        ),
+        *linear(
+            "blocks.{i}.feedforward.gate_up",
+            "model.layers.{i}.mlp.gate_proj",
+            "model.layers.{i}.mlp.up_proj",
+            change=GATE_UP,
+        ),
+        *linear("blocks.{i}.feedforward.down", "model.layers.{i}.mlp.down_proj"),
+        Row("norm.weight", ("model.norm.weight",)),
+        Row("head.weight", ("lm_head.weight",)),
+    ),
+    buffers=("model.layers.{i}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"),
+)
+
+QWEN3 = Table(
+    prefix=LLAMA.prefix,
+    rows=(
+        *LLAMA.rows,
+        Row("blocks.{i}.mixer.q_norm.weight", ("model.layers.{i}.self_attn.q_norm.weight",)),
+        Row("blocks.{i}.mixer.k_norm.weight", ("model.layers.{i}.self_attn.k_norm.weight",)),
+    ),
+    buffers=LLAMA.buffers,
+)

@@ -1,0 +1,190 @@
+"""Attention: every query takes a weighted mean of the values, the weights a softmax of how well its key fits.
+
+Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762), with any score, mask and bias. The fused kernel is the default
+path; the explicit one is its oracle and the only one that forms the (B, H, T, S) weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.layers.masks import Mask
+from regard.layers.positions import Rotation, rotate
+from regard.layers.scores import Score, make_score, scaled_dot
+from regard.layers.state import KeyValue
+from regard.layers.tap import Tap
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None = None,
+    *,
+    bias: Tensor | None = None,
+    score: Score = scaled_dot,
+    tap: Tap | None = None,
+) -> Tensor:
+    """q (B, H, T, K) looks at k and v (B, G, S, K), G dividing H; returns (B, H, T, K).
+
+    A query that may look nowhere returns zeros. `bias` broadcasts to (B, H, T, S). Asking `tap` for the weights, or
+    any score but the scaled dot product, takes the explicit path; otherwise the fused kernel runs.
+    """
+    if score is scaled_dot and (tap is None or not (tap.wants("weights") or tap.wants("scores"))):
+        return fused(q, k, v, mask, bias)
+    groups = q.size(1) // k.size(1)
+    if groups > 1:  # grouped key-value heads (Ainslie et al. 2023, arXiv:2305.13245): each serves several queries
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)  # (B, H, S, K)
+    scores = score(q, k)  # (B, H, T, S)
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        allowed = mask.tensor(q.size(0), q.size(2), k.size(2), q.device)
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    weights = softmax(scores)
+    if tap is not None:
+        tap("scores", scores)
+        tap("weights", weights)
+    return weights @ v  # (B, H, T, K)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Softmax over the keys; a row of -inf only gives zeros, not NaN."""
+    top = scores.amax(dim=-1, keepdim=True)
+    top = top.masked_fill(top == -torch.inf, 0)  # a row that may look nowhere
+    weights = (scores - top).exp()
+    return weights / weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
+    """PyTorch's fused scaled dot-product attention, with `is_causal` where that says it all."""
+    gqa = q.size(1) != k.size(1)
+    if bias is None and (mask is None or mask.is_causal(q.size(2), k.size(2))):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=mask is not None, enable_gqa=gqa)
+    if mask is None:
+        assert bias is not None
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype), enable_gqa=gqa)
+    allowed = mask.tensor(q.size(0), q.size(2), k.size(2), q.device)  # (B or 1, 1, T, S)
+    seeing = allowed.any(dim=-1, keepdim=True) if mask.may_be_empty else None
+    if seeing is not None:
+        allowed = allowed | ~seeing  # let the blind look anywhere, then drop what they saw
+    scores = allowed if bias is None else torch.where(allowed, bias, -torch.inf).to(q.dtype)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=scores, enable_gqa=gqa)
+    return y if seeing is None else y * seeing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the T queries of one call stand: what a block needs besides x, computed once for all layers."""
+
+    mask: Mask | None = None
+    rotation: Rotation | None = None
+    bias: Tensor | None = None
+    start: int | Tensor = 0  # the cache position of the first query, one for all rows or (B,)
+    end: int = 0  # keys known after this call
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with grouped key-value heads; queries, keys and values are one product.
+
+    `projections="identity"` takes the heads straight from x, the decks' parameter-free attention.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int = 0,
+        d_head: int = 0,
+        bias: bool = False,
+        qk_norm_eps: float = 0.0,
+        score: str = "scaled_dot",
+        projections: str = "learned",
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.d_head = d_head or d_model // n_heads
+        width = n_heads * self.d_head
+        if n_heads % self.n_kv_heads:
+            raise ValueError(f"n_heads must be a multiple of n_kv_heads, got {n_heads} and {n_kv_heads}")
+        self.qkv: nn.Linear | None = None
+        self.out: nn.Module = nn.Identity()
+        if projections == "learned":
+            self.qkv = nn.Linear(d_model, width + 2 * self.n_kv_heads * self.d_head, bias=bias)
+            self.out = nn.Linear(width, d_model, bias=bias)
+        elif width != d_model or self.n_kv_heads != n_heads:
+            raise ValueError("identity projections need n_heads · d_head = d_model and no grouped heads")
+        # QK-norm (Henry et al. 2020, arXiv:2010.04245), per head, as in Qwen3
+        self.q_norm = nn.RMSNorm(self.d_head, eps=qk_norm_eps) if qk_norm_eps else None
+        self.k_norm = nn.RMSNorm(self.d_head, eps=qk_norm_eps) if qk_norm_eps else None
+        self.score = make_score(score, n_heads, self.d_head)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many rows of `qkv` make queries, keys and values."""
+        return (self.n_heads * self.d_head, *(self.n_kv_heads * self.d_head,) * 2)
+
+    def forward(
+        self, x: Tensor, place: Place, state: KeyValue | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
+        q, k, v = self.heads(x)  # (B, T, H or G, K)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if place.rotation is not None:
+            q, k = rotate(q, place.rotation), rotate(k, place.rotation)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
+        if state is not None:
+            k, v = state.write(k, v, place.start, place.end)  # (B, G, S, K)
+        y = attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)  # (B, H, T, K)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, T, H, K), keys and values (B, T, G, K)."""
+        if self.qkv is None:
+            x = x.unflatten(-1, (self.n_heads, self.d_head))
+            return x, x, x
+        qkv = self.qkv(x).unflatten(-1, (-1, self.d_head))  # (B, T, H + 2G, K)
+        return qkv.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=2)  # type: ignore[no-any-return]
+
+    def new_state(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
+        """An empty cache for this layer."""
+        return KeyValue(batch, self.n_kv_heads, capacity, self.d_head, like)
+
+
+class CrossAttention(nn.Module):
+    """Queries from one sequence, keys and values from another, its memory."""
+
+    def __init__(
+        self, d_model: int, n_heads: int, *, bias: bool = False, score: str = "scaled_dot"
+    ) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.q = nn.Linear(d_model, d_model, bias=bias)
+        self.kv = nn.Linear(d_model, 2 * d_model, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)
+        self.score = make_score(score, n_heads, d_model // n_heads)
+
+    def memory(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, S, K) of a source (B, S, D): computed once, used at every step."""
+        kv = self.kv(source).unflatten(-1, (2, self.n_heads, -1))  # (B, S, 2, H, K)
+        k, v = kv.unbind(2)
+        return k.transpose(1, 2), v.transpose(1, 2)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: tuple[Tensor, Tensor],
+        mask: Mask | None = None,
+        *,
+        tap: Tap | None = None,
+    ) -> Tensor:
+        """(B, T, D) looking at `memory`, to (B, T, D)."""
+        q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, K)
+        y = attend(q, *memory, mask, score=self.score, tap=tap)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

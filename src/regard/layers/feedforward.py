@@ -1,0 +1,61 @@
+"""The position-wise network of a block: widen, bend, narrow (Vaswani et al. 2017, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import UsageError, did_you_mean
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by its tanh approximation, as GPT-2 uses it (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
+    return F.gelu(x, approximate="tanh")
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """ReLU² (So et al. 2021, Primer, arXiv:2109.08668)."""
+    return F.relu(x).square()
+
+
+BENDS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": gelu_tanh, "relu2": relu_squared}
+FEEDFORWARDS = (*BENDS, "swiglu")
+
+
+class FeedForward(nn.Module):
+    """down(bend(up(x)))."""
+
+    def __init__(self, d_model: int, d_ff: int, bend: Callable[[Tensor], Tensor], *, bias: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+        self.bend = bend
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        return self.down(self.bend(self.up(x)))  # type: ignore[no-any-return]  # (B, T, F) inside
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) · up(x)), gate and up as one product (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, d_model: int, d_ff: int, *, bias: bool) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(d_model, 2 * d_ff, bias=bias)
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
+        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+
+
+def make_feedforward(name: str, d_model: int, d_ff: int, *, bias: bool) -> nn.Module:
+    """The network of that name."""
+    if name == "swiglu":
+        return SwiGLU(d_model, d_ff, bias=bias)
+    if name in BENDS:
+        return FeedForward(d_model, d_ff, BENDS[name], bias=bias)
+    raise UsageError(f"unknown feedforward {name!r}; {did_you_mean(name, list(FEEDFORWARDS))}")

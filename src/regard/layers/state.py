@@ -1,0 +1,131 @@
+"""What a model remembers between decoding steps: one entry per layer, behind one interface.
+
+A state belongs to a batch of B rows. Rows may have seen different numbers of tokens (ragged prompts), and beam search
+reorders them with `select`, which every kind of memory implements in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class LayerState(Protocol):
+    """The memory of one layer."""
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b], in place."""
+
+    def expand(self, width: int) -> None:
+        """Row b becomes the rows b·width to b·width + width - 1: B rows become B·width."""
+
+
+class KeyValue:
+    """Keys and values of one attention layer, allocated once: (B, G, S, K) with S the capacity."""
+
+    def __init__(self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor) -> None:
+        self.k = like.new_zeros(batch, n_kv_heads, capacity, d_head)
+        self.v = like.new_zeros(batch, n_kv_heads, capacity, d_head)
+
+    def write(self, k: Tensor, v: Tensor, start: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """Store k and v (B, G, T, K) from position `start` (one for all rows, or (B,)) and return what is known up to `end`."""
+        length = k.size(2)
+        if isinstance(start, int):
+            self.k[:, :, start : start + length] = k
+            self.v[:, :, start : start + length] = v
+        else:
+            rows = torch.arange(k.size(0), device=k.device)[:, None]  # (B, 1)
+            places = start[:, None] + torch.arange(length, device=k.device)  # (B, T)
+            self.k[rows, :, places] = k.transpose(1, 2)  # (B, T, G, K)
+            self.v[rows, :, places] = v.transpose(1, 2)
+        return self.k[:, :, :end], self.v[:, :, :end]
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b], in place."""
+        self.k.copy_(self.k[parents])
+        self.v.copy_(self.v[parents])
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` rows: a prompt read once serves all its beams."""
+        self.k = self.k.repeat_interleave(width, 0)  # (B·W, G, S, K)
+        self.v = self.v.repeat_interleave(width, 0)
+
+
+class Recurrence:
+    """The vectors a recurrent stack carries from step to step, each (layers, B, D)."""
+
+    def __init__(self, *vectors: Tensor) -> None:
+        self.vectors = vectors
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b]."""
+        self.vectors = tuple(vector[:, parents] for vector in self.vectors)
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` rows."""
+        self.vectors = tuple(vector.repeat_interleave(width, 1) for vector in self.vectors)
+
+
+class LastToken:
+    """All a first-order Markov chain needs: the token it has just seen, (B,)."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b]."""
+        self.ids = self.ids[parents]
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` rows."""
+        self.ids = self.ids.repeat_interleave(width, 0)
+
+
+class State:
+    """The memory of a whole model: one layer state each, and how many tokens every row has seen.
+
+    `length` is an int while all rows agree, so that decoding them needs no tensor arithmetic, and a (B,) tensor once
+    they are ragged; `longest` is always an int.
+    """
+
+    def __init__(self, layers: Sequence[LayerState], batch: int, capacity: int) -> None:
+        self.layers = list(layers)
+        self.batch = batch
+        self.capacity = capacity
+        self.length: int | Tensor = 0
+        self.longest = 0
+
+    def advance(self, lengths: Tensor | None, width: int) -> None:
+        """Count `lengths[b]` more tokens in row b, or `width` more in every row."""
+        if lengths is None:
+            self.length = self.length + width
+            self.longest += width
+        else:
+            self.length = self.length + lengths
+            self.longest = int(self.length.max())
+
+    def check(self, width: int) -> None:
+        """Refuse to go past the capacity the state was started with."""
+        if self.longest + width > self.capacity:
+            raise ValueError(
+                f"state holds {self.longest} of {self.capacity} positions, {width} more do not fit; "
+                "start it with a larger capacity"
+            )
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b] in every layer, in place."""
+        for layer in self.layers:
+            layer.select(parents)
+        if isinstance(self.length, Tensor):
+            self.length = self.length[parents]
+
+    def expand(self, width: int) -> None:
+        """Row b becomes the rows b·width to b·width + width - 1, in every layer."""
+        for layer in self.layers:
+            layer.expand(width)
+        self.batch *= width
+        if isinstance(self.length, Tensor):
+            self.length = self.length.repeat_interleave(width)

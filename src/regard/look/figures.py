@@ -1,0 +1,342 @@
+"""The page's components as pictures: one PNG, SVG or PDF with a panel per component, for papers.
+
+The colours are those of the page's style sheet in its light form. Components made of words (texts,
+facts, tables, samples) have no picture and are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.errors import UsageError, UserError, missing_extra
+
+from .page.charts import Bars, Histogram, Lines
+from .page.component import Component, visible
+from .page.document import asset
+from .page.maps import Attention, Heatmap, Mask
+from .page.symbols import BeamTree, Distribution, Surprise
+
+FORMATS = (".png", ".svg", ".pdf")
+MOST_LABELS = 40  # on one side of a map
+MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
+MOST_BARS = 20  # of a distribution
+LINE = 84  # characters per line of a surprise panel
+
+
+def save(
+    components: Iterable[Component], path: str | Path, *, width: float = 9.0, dpi: int = 150
+) -> Path:
+    """Draw the components below each other (width in inches) and write the file whole or not at all."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"a figure must end in {', '.join(FORMATS)}, got {path.name!r}")
+    drawn = [component for component in components if type(component) in DRAWERS]
+    if not drawn:
+        raise UserError("nothing to draw: no component here has a picture")
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("matplotlib", "plots") from None
+    # Tokens are text: a $ starts no formula, and the same input gives the same bytes.
+    settings = {"text.parse_math": False, "svg.hashsalt": "regard", "font.size": 9}
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # A symbol no installed font has is drawn as a box, which needs no second word.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        heights = [_height(component, width) for component in drawn]
+        figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+        panels = figure.subfigures(len(drawn), 1, height_ratios=heights, squeeze=False)
+        for panel, component in zip(panels.flat, drawn, strict=True):
+            DRAWERS[type(component)](panel, component)
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        try:
+            figure.savefig(part, dpi=dpi, metadata=metadata.get(path.suffix.lower()))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    return path
+
+
+def colours(name: str) -> list[str]:
+    """The light colours of a variable of the page's style sheet, such as `ramp` or `series`."""
+    found = re.search(rf"--{re.escape(name)}: ([^;]+);", asset("page.css"))
+    if found is None:
+        raise ValueError(f"page.css has no variable --{name}")
+    return [colour.strip() for colour in found.group(1).split(",")]
+
+
+def _ramp(name: str) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, colours(name))
+
+
+def _height(component: Component, width: float) -> float:
+    """Inches a component needs at this width."""
+    if isinstance(component, Heatmap | Mask):
+        heatmap = component if isinstance(component, Heatmap) else component.heatmap()
+        rows, columns = heatmap.array().shape
+        return float(np.clip(0.24 * rows, 1.6, width * min(1.0, rows / columns)) + 1.2)
+    if isinstance(component, Attention):
+        n_layers, n_heads, _, _ = component.array().shape
+        return float(min(width / n_heads, 3.5) * n_layers + 0.6)
+    if isinstance(component, Surprise):
+        lines = len(_wrapped(component.tokens[:MOST_TOKENS]))
+        return float(len(component.rows) * (0.24 * lines + 1.0) + 0.3)
+    if isinstance(component, BeamTree):
+        return float(np.clip(0.2 * len(_leaves(component)) + 0.8, 1.6, 12.0))
+    if isinstance(component, Bars):
+        return 0.3 * len(component.labels) + 1.0
+    if isinstance(component, Distribution):
+        return 0.22 * min(MOST_BARS, len(component.tokens)) + 0.9
+    return 3.2
+
+
+def _draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
+    axes = panel.subplots()
+    values = np.ma.masked_invalid(heatmap.array())
+    limit = float(np.abs(values).max()) if values.count() else 1.0
+    limits = {"diverging": (-limit, limit), "mask": (0, 1)}.get(heatmap.scale, (None, None))
+    name = {"sequential": "ramp"}.get(heatmap.scale, heatmap.scale)
+    aspect = "equal" if 0.2 < values.shape[0] / values.shape[1] < 5 else "auto"
+    image = axes.imshow(values, cmap=_ramp(name), vmin=limits[0], vmax=limits[1], aspect=aspect)
+    _label_map(axes, list(heatmap.rows), list(heatmap.columns))
+    axes.set_title(visible(heatmap.title, spaces=False))
+    if heatmap.scale != "mask":
+        panel.colorbar(image, ax=axes, label=visible(heatmap.unit, spaces=False), shrink=0.8)
+
+
+def _draw_mask(panel: Any, mask: Mask) -> None:
+    _draw_heatmap(panel, mask.heatmap())
+
+
+def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
+    for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
+        at = range(0, len(names), -(-len(names) // MOST_LABELS))
+        axis.set_ticks(list(at), [visible(names[i])[:24] for i in at], rotation=turn, fontsize=7)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+
+
+def _draw_attention(panel: Any, attention: Attention) -> None:
+    from matplotlib.colors import PowerNorm
+
+    weights = attention.array()
+    n_layers, n_heads, n_queries, n_keys = weights.shape
+    grid = panel.subplots(n_layers, n_heads, squeeze=False)
+    for i, name in enumerate(attention.layer_names()):
+        for j in range(n_heads):
+            axes = grid[i, j]
+            # As on the page, colour follows the square root of the weight.
+            norm = PowerNorm(0.5, vmin=0, vmax=1)
+            axes.imshow(weights[i, j], cmap=_ramp("ramp"), norm=norm, aspect="auto")
+            if n_layers * n_heads <= 4 and max(n_queries, n_keys) <= MOST_LABELS:
+                _label_map(axes, list(attention.tokens), attention.keys())
+            else:
+                axes.set(xticks=[], yticks=[])
+            if i == 0:
+                axes.set_title(f"head {j + 1}", fontsize=8)
+            if j == 0:
+                axes.set_ylabel(visible(name, spaces=False), fontsize=8)
+    panel.suptitle(visible(attention.title, spaces=False) or None)
+
+
+def _cells(token: str) -> int:
+    """Columns a token takes in a monospaced face: East Asian wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in visible(token))
+
+
+def _wrapped(tokens: Iterable[str]) -> list[list[tuple[int, int, int]]]:
+    """Lines of (index, column, cells): as many tokens as fit, and a new line after a newline."""
+    lines: list[list[tuple[int, int, int]]] = [[]]
+    column = 0
+    for i, token in enumerate(tokens):
+        cells = _cells(token)
+        if column and column + cells > LINE:
+            lines.append([])
+            column = 0
+        lines[-1].append((i, column, cells))
+        column += cells
+        if token.endswith("\n"):
+            lines.append([])
+            column = 0
+    return lines if lines[-1] else lines[:-1]
+
+
+def _draw_surprise(panel: Any, surprise: Surprise) -> None:
+    lines = _wrapped(surprise.tokens[:MOST_TOKENS])
+    ramp = _ramp("warm")
+    bits = np.asarray([row for _, row in surprise.rows], dtype=np.float64)
+    most = max(1.0, float(bits[np.isfinite(bits)].max(initial=0.0)))
+    ratios = [ratio for _ in surprise.rows for ratio in (max(1, len(lines)), 2.5)]
+    grid = panel.subplots(2 * len(surprise.rows), 1, height_ratios=ratios)
+    for (name, _), row, text, strip in zip(surprise.rows, bits, grid[::2], grid[1::2], strict=True):
+        text.set(xlim=(0, LINE), ylim=(len(lines) + 0.1, -0.1))
+        text.axis("off")
+        text.set_title(visible(name, spaces=False), loc="left", fontsize=9)
+        for y, line in enumerate(lines):
+            for i, x, cells in line:
+                _draw_token(text, surprise.tokens[i], (x, y, cells), row[i], ramp, most)
+        shown = np.nan_to_num(np.clip(row, 0, most), nan=0.0)
+        strip.bar(range(len(row)), shown, width=1.0, color=ramp(0.25 + 0.75 * shown / most))
+        strip.set(xlim=(-0.5, len(row) - 0.5), ylim=(0, most), xticks=[], ylabel="bits")
+        strip.spines[["top", "right"]].set_visible(False)
+    panel.suptitle(visible(surprise.title, spaces=False) or None)
+
+
+def _draw_token(
+    axes: Any, token: str, place: tuple[int, int, int], bits: float, ramp: Any, most: float
+) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, y, cells = place
+    impossible = bool(np.isposinf(bits))
+    colour = ramp(min(bits / most, 1.0)) if np.isfinite(bits) or impossible else (1, 1, 1, 0)
+    edge = colours("warn")[0] if impossible else "none"
+    axes.add_patch(Rectangle((x, y + 0.06), cells, 0.88, facecolor=colour, edgecolor=edge))
+    light = np.dot(np.power(colour[:3], 2.2), (0.2126, 0.7152, 0.0722)) > 0.18
+    style = {"family": "monospace", "fontsize": 8, "ha": "center", "va": "center"}
+    ink = "#14161a" if light else "#ffffff"
+    axes.text(x + cells / 2, y + 0.5, visible(token), color=ink, **style)
+
+
+def _draw_distribution(panel: Any, distribution: Distribution) -> None:
+    axes = panel.subplots()
+    tempered, final = distribution.cut()
+    order = np.argsort(-tempered, kind="stable")[:MOST_BARS]
+    kept, cut = colours("accent")[0], colours("line")[0]
+    axes.barh(range(len(order)), tempered[order], color=[kept if final[i] else cut for i in order])
+    names = [visible(distribution.tokens[i])[:24] for i in order]
+    axes.set_yticks(range(len(order)), names, family="monospace")
+    axes.invert_yaxis()
+    mass, count = tempered[final > 0].sum(), int((final > 0).sum())
+    axes.set_xlabel(
+        f"probability at temperature {distribution.temperature:g}; "
+        f"{count} of {len(tempered)} kept, {100 * mass:.1f}% of the mass"
+    )
+    _finish(axes, distribution.title)
+
+
+def _leaves(tree: BeamTree) -> list[Any]:
+    parents = {node["parent"] for node in tree.nodes}
+    return [node["id"] for node in tree.nodes if node["id"] not in parents]
+
+
+def _heights(tree: BeamTree) -> dict[Any, float]:
+    """Leaves at whole numbers, best first; a parent between its first and last child."""
+    children: dict[Any, list[Any]] = {None: [], **{node["id"]: [] for node in tree.nodes}}
+    for node in sorted(tree.nodes, key=lambda n: -float(n["score"])):
+        children[node["parent"]].append(node["id"])
+    heights: dict[Any, float] = {}
+    leaves = 0
+    stack = [(root, False) for root in reversed(children[None])]
+    while stack:  # children before parents, without recursion: a search may be very deep
+        at, seen = stack.pop()
+        below = children[at]
+        if below and not seen:
+            stack += [(at, True), *((child, False) for child in reversed(below))]
+        elif below:
+            heights[at] = (heights[below[0]] + heights[below[-1]]) / 2
+        else:
+            heights[at], leaves = float(leaves), leaves + 1
+    return heights
+
+
+def _draw_beam_tree(panel: Any, tree: BeamTree) -> None:
+    axes = panel.subplots()
+    heights, best = _heights(tree), set(tree.best_path())
+    steps = {node["id"]: node["step"] for node in tree.nodes}
+    accent, muted, line = colours("accent")[0], colours("muted")[0], colours("line")[0]
+    for node in tree.nodes:
+        at, parent = node["id"], node["parent"]
+        colour = accent if at in best else muted if node["kept"] else line
+        x, y = steps[at], heights[at]
+        if parent is not None:
+            ends = [steps[parent], x], [heights[parent], y]
+            axes.plot(*ends, color=colour, linewidth=2.5 if at in best else 1, zorder=1)
+        face = colour if at in best or node["finished"] else "white"
+        axes.scatter([x], [y], s=22, facecolor=face, edgecolor=colour, zorder=2)
+        style = {"fontsize": 7, "family": "monospace", "va": "center"}
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
+        axes.text(x + 0.07, y, visible(node["token"])[:12], bbox=box, zorder=3, **style)
+    axes.set(yticks=[], xlabel="step", xlim=(min(steps.values()) - 0.2, max(steps.values()) + 0.8))
+    axes.invert_yaxis()
+    axes.spines["left"].set_visible(False)
+    _finish(axes, tree.title)
+
+
+def _draw_lines(panel: Any, lines: Lines) -> None:
+    axes = panel.subplots()
+    palette = colours("series")
+    for i, (name, xs, ys) in enumerate(lines.series):
+        x, y = (np.asarray(values, dtype=np.float64) for values in (xs, ys))
+        x, y = np.where(x > 0, x, np.nan) if lines.log_x else x, y
+        y = np.where(y > 0, y, np.nan) if lines.log_y else y
+        y[~np.isfinite(y)] = np.nan
+        style = {"color": palette[i % len(palette)], "linestyle": "-" if i < len(palette) else "--"}
+        marker = "." if len(x) <= 24 else ""
+        axes.plot(x, y, label=visible(name, spaces=False), marker=marker, linewidth=1.4, **style)
+        if name in lines.bands:
+            low, high = (np.asarray(edge, dtype=np.float64) for edge in lines.bands[name])
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+    if lines.log_x:
+        axes.set_xscale("log")
+    if lines.log_y:
+        axes.set_yscale("log")
+    axes.set_xlabel(visible(lines.x_label, spaces=False))
+    axes.set_ylabel(visible(lines.y_label, spaces=False))
+    axes.grid(axis="y", color=colours("line")[0], linewidth=0.8)
+    axes.legend(frameon=False, fontsize=8)
+    _finish(axes, lines.title)
+
+
+def _draw_bars(panel: Any, bars: Bars) -> None:
+    axes = panel.subplots()
+    places = range(len(bars.labels))
+    quiet, accent = colours("muted")[0], colours("accent")[0]
+    chosen = set(bars.highlight) or set(places)
+    values = np.asarray(bars.values, dtype=np.float64)
+    values = np.where(np.isfinite(values), values, np.nan)
+    axes.barh(places, values, color=[accent if i in chosen else quiet for i in places], height=0.7)
+    if len(bars.low):
+        axes.hlines(places, bars.low, bars.high, color=colours("ink")[0], linewidth=1.3)
+    axes.set_yticks(places, [visible(name, spaces=False)[:40] for name in bars.labels])
+    axes.invert_yaxis()
+    axes.set_xlabel(visible(bars.unit, spaces=False))
+    _finish(axes, bars.title)
+
+
+def _draw_histogram(panel: Any, histogram: Histogram) -> None:
+    axes = panel.subplots()
+    axes.stairs(histogram.counts, histogram.edges, fill=True, color=colours("accent")[0])
+    axes.set_xlabel(visible(histogram.x_label, spaces=False))
+    axes.set_ylabel(visible(histogram.y_label, spaces=False))
+    _finish(axes, histogram.title)
+
+
+def _finish(axes: Any, title: str) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(visible(title, spaces=False), loc="left")
+
+
+DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
+    Heatmap: _draw_heatmap,
+    Mask: _draw_mask,
+    Attention: _draw_attention,
+    Surprise: _draw_surprise,
+    Distribution: _draw_distribution,
+    BeamTree: _draw_beam_tree,
+    Lines: _draw_lines,
+    Bars: _draw_bars,
+    Histogram: _draw_histogram,
+}

@@ -1,0 +1,30 @@
+"""The one set of HTML components: every page of the product is a `Page` filled with them.
+
+A component is plain data; `Page.render` puts it into JSON blocks of one self-contained file and the
+scripts under `assets/` draw it. Tokens are text everywhere: no data ever becomes markup.
+"""
+
+from .charts import Bars, Histogram, Lines
+from .component import Component
+from .document import Page
+from .maps import Attention, Heatmap, Mask
+from .prose import Facts, Sequences, Table, Text
+from .symbols import BeamTree, Distribution, Surprise
+
+__all__ = [
+    "Attention",
+    "Bars",
+    "BeamTree",
+    "Component",
+    "Distribution",
+    "Facts",
+    "Heatmap",
+    "Histogram",
+    "Lines",
+    "Mask",
+    "Page",
+    "Sequences",
+    "Surprise",
+    "Table",
+    "Text",
+]

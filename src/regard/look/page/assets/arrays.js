@@ -1,0 +1,88 @@
+// Arrays as the page carries them: a list, 16-bit steps of a range, or 8 bits of a square root.
+const MISSING = 65535;
+
+function decode(text) {
+  const characters = atob(text);
+  const codes = new Uint8Array(characters.length);
+  for (let i = 0; i < codes.length; i++) codes[i] = characters.charCodeAt(i);
+  return codes;
+}
+
+// `get(i)` is the value; `bounds(i)` the interval it came from, or null where the value is as it was.
+function unpack(packed) {
+  const { shape } = packed;
+  if (packed.list) {
+    const values = Float64Array.from(packed.list, (value) => (value === null ? NaN : toNumber(value)));
+    return { shape, get: (i) => values[i], bounds: () => null };
+  }
+  if (packed.u8root) {
+    const codes = decode(packed.u8root);
+    const value = (code) => (clamp(code, 0, 255) / 255) ** 2;
+    const table = Float64Array.from({ length: 256 }, (_, code) => value(code));
+    return { shape, get: (i) => table[codes[i]], bounds: (i) => [value(codes[i] - 0.5), value(codes[i] + 0.5)] };
+  }
+  const view = new DataView(decode(packed.u16).buffer);
+  const step = (packed.high - packed.low) / (MISSING - 1);
+  const get = (i) => {
+    const code = view.getUint16(2 * i, true);
+    return code === MISSING ? NaN : packed.low + code * step;
+  };
+  return { shape, get, bounds: (i) => (step ? [get(i) - step / 2, get(i) + step / 2] : null) };
+}
+
+// A two-dimensional window on an array, from an offset.
+function matrixOf(array, offset = 0) {
+  const [rows, columns] = array.shape.slice(-2);
+  return {
+    rows,
+    columns,
+    get: (r, c) => array.get(offset + r * columns + c),
+    bounds: (r, c) => array.bounds(offset + r * columns + c),
+  };
+}
+
+function extent(matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let r = 0; r < matrix.rows; r++)
+    for (let c = 0; c < matrix.columns; c++) {
+      const value = matrix.get(r, c);
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  return low <= high ? [low, high] : [0, 1];
+}
+
+// The greatest value under each pixel of a smaller picture: a lone line of weights must not vanish.
+function shrink(matrix, size) {
+  const rows = Math.min(matrix.rows, size);
+  const columns = Math.min(matrix.columns, size);
+  const values = new Float64Array(rows * columns);
+  for (let r = 0; r < matrix.rows; r++) {
+    const row = Math.floor((r * rows) / matrix.rows) * columns;
+    for (let c = 0; c < matrix.columns; c++) {
+      const i = row + Math.floor((c * columns) / matrix.columns);
+      const value = matrix.get(r, c);
+      if (value > values[i]) values[i] = value;
+    }
+  }
+  return { rows, columns, get: (r, c) => values[r * columns + c], bounds: () => null };
+}
+
+// A picture with one pixel per cell; cells that are not finite stay transparent.
+function picture(matrix, scale) {
+  const canvas = el("canvas", { width: matrix.columns, height: matrix.rows });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(matrix.columns, matrix.rows);
+  for (let r = 0, i = 0; r < matrix.rows; r++)
+    for (let c = 0; c < matrix.columns; c++, i += 4) {
+      const value = matrix.get(r, c);
+      if (!Number.isFinite(value)) continue;
+      const colour = scale(value);
+      image.data[i] = colour[0];
+      image.data[i + 1] = colour[1];
+      image.data[i + 2] = colour[2];
+      image.data[i + 3] = 255;
+    }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}

@@ -1,0 +1,73 @@
+// All heads of all layers as small maps; the chosen one large, as a map or as arcs.
+function meanEntropy(matrix) {
+  let [total, rows] = [0, 0];
+  for (let r = 0; r < matrix.rows; r++) {
+    let [mass, sum] = [0, 0];
+    for (let c = 0; c < matrix.columns; c++) {
+      const weight = matrix.get(r, c);
+      mass += weight;
+      if (weight > 0) sum -= weight * Math.log2(weight);
+    }
+    if (mass > 0) [total, rows] = [total + sum / mass + Math.log2(mass), rows + 1];
+  }
+  return rows ? total / rows : 0;
+}
+
+function headGrid(data, heads, size, choose) {
+  const [layers, count] = [data.layers.length, heads.length / data.layers.length];
+  const thumbs = heads.map((matrix, i) => {
+    const canvas = el("canvas");
+    const name = `${label(data.layers[Math.floor(i / count)])}, head ${(i % count) + 1}`;
+    return el("button", { class: "thumb", type: "button", "aria-pressed": "false", "aria-label": name, style: `width:${size}px;height:${size}px`, click: () => choose(i) }, canvas);
+  });
+  const grid = el("div", { class: "heads", role: "group", "aria-label": "heads", style: `grid-template-columns: auto repeat(${count}, ${size}px)` });
+  grid.append(el("span"), ...Array.from({ length: count }, (_, h) => el("span", { class: "head" }, `${h + 1}`)));
+  for (let l = 0; l < layers; l++) grid.append(el("span", {}, label(data.layers[l])), ...thumbs.slice(l * count, (l + 1) * count));
+  const small = heads.map((matrix) => shrink(matrix, size));
+  onWidth(grid, () => {
+    const scale = scaleOf("sequential", [0, 1], true);
+    thumbs.forEach((thumb, i) => thumb.replaceChildren(picture(small[i], scale)));
+  });
+  rove(grid, thumbs, (thumb, dx, dy) => thumbs[thumbs.indexOf(thumb) + dx + dy * count]);
+  return { grid, thumbs };
+}
+
+renderers.attention = (data) => {
+  const weights = unpack(data.weights);
+  const [layers, count, rows, columns] = weights.shape;
+  const heads = Array.from({ length: layers * count }, (_, i) => matrixOf(weights, i * rows * columns));
+  const [tokens, sources] = [data.tokens.map((t) => visible(t)), data.sources.map((t) => visible(t))];
+  const detail = el("div", { class: "detail" });
+  let [chosen, mode] = [0, "map"];
+
+  const show = () => {
+    const matrix = heads[chosen];
+    const button = (name) => el("button", { type: "button", "aria-pressed": String(mode === name), click: () => set(name) }, name);
+    const set = (name) => {
+      mode = name;
+      show();
+      detail.querySelector(".toggle [aria-pressed=true]").focus();
+    };
+    const name = `${label(data.layers[Math.floor(chosen / count)])}, head ${(chosen % count) + 1}`;
+    thumbs.forEach((thumb, i) => thumb.setAttribute("aria-pressed", String(i === chosen)));
+    const lines = (r, c) => [`weight ${exactness(matrix.get(r, c), matrix.bounds(r, c))}`, `${tokens[r]} (${r + 1})`, `looks at ${sources[c]} (${c + 1})`];
+    const map = () => [
+      mapView(matrix, { rows: tokens, columns: sources, scale: () => scaleOf("sequential", [0, 1], true), lines, describe: `attention weights of ${name}; arrow keys read them` }),
+      colourBar("sequential", 0, 1, "weight"),
+      el("p", { class: "hint" }, "Rows look, columns are looked at. Colour follows the square root of the weight, so that small ones show."),
+    ];
+    detail.replaceChildren(
+      el("div", { class: "toolbar" }, el("h4", {}, name),
+        el("span", { class: "toggle", role: "group", "aria-label": "view" }, button("map"), button("arcs")),
+        el("span", { class: "fact" }, `mean entropy ${format(meanEntropy(matrix), 3)} bits`)),
+      ...(mode === "map" ? map() : [arcsView(matrix, tokens, sources)]));
+  };
+  const size = count > 12 ? 34 : count > 6 ? 44 : 58;
+  const { grid, thumbs } = headGrid(data, heads, size, (i) => {
+    chosen = i;
+    show();
+  });
+  show();
+  const note = weights.bounds(0) ? "Weights are stored in 8 bits of their square root; the read-out gives the interval." : null;
+  return [heading(data.title), el("div", { class: "split" }, grid, detail), note && el("p", { class: "hint" }, note)];
+};

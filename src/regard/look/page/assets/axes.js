@@ -1,0 +1,56 @@
+// Axes: scales, ticks and the frame that lines and histograms share.
+const MARGIN = { left: 58, right: 18, top: 10, bottom: 44 };
+
+function ticksOf([low, high], log, most) {
+  // Within one decade a logarithmic axis reads best with evenly spaced ticks.
+  if (log && high / low > 10) {
+    const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+    const skip = Math.max(1, Math.ceil((last - first) / most));
+    const ticks = [];
+    for (let e = first; e <= last; e += skip) ticks.push(10 ** e);
+    return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+  }
+  const rough = (high - low) / most;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((s) => s >= rough * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(i * step);
+  return ticks;
+}
+
+// Room around the data: nothing on a logarithmic axis may reach zero.
+function padded([low, high], log, fraction) {
+  if (!(low <= high)) return log ? [1, 10] : [0, 1];
+  if (log) return low === high ? [low / 2, high * 2] : [low, high];
+  const room = (high - low || Math.abs(high) || 1) * fraction;
+  return [low - room, high + room];
+}
+
+function positionOf([low, high], log, from, to) {
+  const f = log ? Math.log : Number;
+  return (value) => from + ((f(value) - f(low)) / (f(high) - f(low))) * (to - from);
+}
+
+// 1200 → 1,200 but 100000 → 100k: ticks are read at a glance.
+function shortNumber(value) {
+  for (const [size, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(value) >= Math.max(size, 1e4)) return format(value / size, 3) + letter;
+  return format(value);
+}
+
+function frameOf(domain, data, width, height) {
+  const x = positionOf(domain.x, data.log_x, MARGIN.left, width - MARGIN.right);
+  const y = positionOf(domain.y, data.log_y, height - MARGIN.bottom, MARGIN.top);
+  const [bottom, right] = [height - MARGIN.bottom, width - MARGIN.right];
+  const parts = [];
+  for (const tick of ticksOf(domain.y, data.log_y, 5))
+    parts.push(svg("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) }),
+      svg("text", { x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, shortNumber(tick)));
+  for (const tick of ticksOf(domain.x, data.log_x, Math.max(2, Math.floor(width / 110))))
+    parts.push(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }),
+      svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, shortNumber(tick)));
+  parts.push(svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
+    svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, label(data.x_label)),
+    svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, label(data.y_label)));
+  return { x, y, bottom, parts };
+}

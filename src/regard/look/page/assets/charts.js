@@ -1,0 +1,151 @@
+// Lines with bands, bars with intervals, histograms.
+const usable = (value, log) => Number.isFinite(value) && (!log || value > 0);
+
+function pathOf(points) {
+  let pen = "M";
+  return points.map((point) => {
+    if (!point) return void (pen = "M") ?? "";
+    const piece = `${pen}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+    pen = "L";
+    return piece;
+  }).join("");
+}
+
+function domainOf(series, data) {
+  const spread = (lists, log) => {
+    let [low, high] = [Infinity, -Infinity];
+    for (const values of lists) for (const value of values) if (usable(value, log)) [low, high] = [Math.min(low, value), Math.max(high, value)];
+    return [low, high];
+  };
+  return {
+    x: padded(spread(series.map((s) => s.x), data.log_x), data.log_x, 0.01),
+    y: padded(spread(series.flatMap((s) => [s.y, s.low, s.high]), data.log_y), data.log_y, 0.06),
+  };
+}
+
+function drawSeries(series, frame, data) {
+  const point = (x, y) => (usable(x, data.log_x) && usable(y, data.log_y) ? [frame.x(x), frame.y(y)] : null);
+  const parts = [];
+  for (const { x, y, low, high, colour, dash } of series) {
+    const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
+    const whole = under.map((p, i) => p && over[i]);
+    const band = [...over.filter((_, i) => whole[i]), ...under.filter((_, i) => whole[i]).reverse()];
+    if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
+    const points = y.map((value, i) => point(x[i], value));
+    parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
+    // A point between two gaps has no line to show it.
+    const lone = points.filter((p, i) => p && (points.length <= 24 || !(points[i - 1] || points[i + 1])));
+    parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r: 2.6, fill: colour })));
+  }
+  return parts;
+}
+
+function nearest(values, target, place) {
+  let best = -1;
+  values.forEach((value, i) => {
+    if (best < 0 || Math.abs(place(value) - target) < Math.abs(place(values[best]) - target)) best = i;
+  });
+  return best;
+}
+
+renderers.lines = (data) => {
+  const colours = list("--series").length;
+  const all = data.series.map((s, i) => ({
+    name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber), low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber),
+    dash: i < colours ? null : "6 4", index: i,
+  }));
+  const hidden = new Set();
+  const chart = el("div");
+  const swatches = all.map(() => el("i"));
+  const keys = el("div", { class: "keys" }, ...all.map((s, i) =>
+    el("button", { type: "button", "aria-pressed": "true", click: (event) => {
+      hidden.delete(i) || hidden.add(i);
+      event.currentTarget.setAttribute("aria-pressed", String(!hidden.has(i)));
+      draw(chart.clientWidth);
+    } }, swatches[i], s.name)));
+  const draw = (width) => {
+    const height = clamp(width * 0.5, 220, 340);
+    all.forEach((s, i) => {
+      s.colour = seriesColour(i);
+      swatches[i].style.background = s.colour;
+    });
+    const shown = all.filter((_, i) => !hidden.has(i));
+    const frame = frameOf(domainOf(shown, data), data, width, height);
+    const cross = svg("line", { class: "cross", y1: MARGIN.top, y2: frame.bottom, visibility: "hidden" });
+    const area = svg("rect", { x: MARGIN.left, y: 0, width: Math.max(0, width - MARGIN.left - MARGIN.right), height: frame.bottom, fill: "transparent" });
+    area.addEventListener("pointermove", (event) => {
+      const target = event.clientX - chart.getBoundingClientRect().left;
+      const at = shown.map((s) => nearest(s.x, target, frame.x));
+      const closest = shown.map((s, j) => s.x[at[j]]).filter((x) => x !== undefined);
+      if (!closest.length) return;
+      const x = closest[nearest(closest, target, frame.x)];
+      for (const name of ["x1", "x2"]) cross.setAttribute(name, frame.x(x));
+      cross.setAttribute("visibility", "visible");
+      const words = shown.map((s, j) => {
+        const band = s.low.length ? ` (${format(s.low[at[j]])} to ${format(s.high[at[j]])})` : "";
+        return `${s.name}: ${format(s.y[at[j]])}${band}${s.x[at[j]] === x ? "" : ` at ${format(s.x[at[j]])}`}`;
+      });
+      showTip([`${label(data.x_label) || "x"} ${format(x)}`, ...words], event.clientX, event.clientY);
+    });
+    area.addEventListener("pointerleave", () => {
+      cross.setAttribute("visibility", "hidden");
+      hideTip();
+    });
+    chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "line chart" },
+      ...frame.parts, ...drawSeries(shown, frame, data), cross, area));
+  };
+  onWidth(chart, draw);
+  const gaps = all.reduce((sum, s) => sum + s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length, 0);
+  const note = gaps ? el("p", { class: "hint" }, `${format(gaps)} ${gaps > 1 ? "points" : "point"} cannot be drawn on these axes (not finite, or not positive on a logarithmic one).`) : null;
+  return [heading(data.title), keys, chart, note];
+};
+
+renderers.bars = (data) => {
+  const values = data.values.map(toNumber);
+  const [low, high] = [data.low.map(toNumber), data.high.map(toNumber)];
+  const names = data.labels.map((text) => label(text));
+  const ends = [0, ...values, ...low, ...high].filter(Number.isFinite);
+  const [least, most] = ends.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0, 0]);
+  const chart = el("div");
+  onWidth(chart, (width) => {
+    const left = Math.min(width * 0.4, 14 + 7.2 * names.reduce((a, name) => Math.max(a, name.length), 3));
+    const x = positionOf([least, most || 1], false, left, width - 62);
+    const bars = values.map((value, i) => {
+      const y = i * 28 + 5;
+      const finite = Number.isFinite(value);
+      const quiet = data.highlight.length && !data.highlight.includes(i);
+      const interval = Number.isFinite(low[i]) && Number.isFinite(high[i]);
+      const end = finite ? Math.max(x(value), interval ? x(high[i]) : 0) : left;
+      const range = interval ? `${format(low[i])} to ${format(high[i])}` : null;
+      const name = names[i].length * 7.2 > left ? names[i].slice(0, Math.floor(left / 7.2) - 2) + "…" : names[i];
+      return withTip(svg("g", {},
+        svg("rect", { x: 0, y: y - 5, width, height: 28, fill: "transparent" }),
+        svg("text", { class: "name", x: left - 10, y: y + 13, "text-anchor": "end" }, name),
+        finite ? svg("rect", { class: quiet ? "fill quiet" : "fill", x: Math.min(x(0), x(value)), y, rx: 2, width: Math.max(1, Math.abs(x(value) - x(0))), height: 18 }) : null,
+        interval ? svg("path", { class: "interval", d: `M${x(low[i])} ${y + 9}H${x(high[i])}M${x(low[i])} ${y + 4}v10M${x(high[i])} ${y + 4}v10` }) : null,
+        svg("text", { x: end + 7, y: y + 13 }, format(value))), () => [names[i], `${format(value)} ${data.unit}`, range].filter(Boolean));
+    });
+    chart.replaceChildren(svg("svg", { width, height: values.length * 28 + 4, role: "img", "aria-label": label(data.title) || "bars" },
+      ...bars, svg("line", { class: "axis", x1: x(0), x2: x(0), y1: 0, y2: values.length * 28 })));
+  });
+  return [heading(data.title), chart, data.unit ? el("p", { class: "hint" }, label(data.unit)) : null];
+};
+
+renderers.histogram = (data) => {
+  const chart = el("div");
+  const [edges, counts] = [data.edges, data.counts];
+  const most = counts.reduce((a, b) => Math.max(a, b), 0);
+  onWidth(chart, (width) => {
+    const height = clamp(width * 0.42, 200, 280);
+    const frame = frameOf({ x: [edges[0], edges[edges.length - 1]], y: [0, 1.05 * (most || 1)] }, data, width, height);
+    const bars = counts.map((count, i) => {
+      const [from, to] = [frame.x(edges[i]), frame.x(edges[i + 1])];
+      const gap = to - from > 3 ? 1 : 0;
+      return withTip(svg("g", {}, svg("rect", { x: from, y: MARGIN.top, width: to - from, height: frame.bottom - MARGIN.top, fill: "transparent" }),
+        svg("rect", { class: "fill", x: from, y: frame.y(count), width: Math.max(0.5, to - from - gap), height: frame.bottom - frame.y(count) })),
+        () => [format(count), `${format(edges[i])} to ${format(edges[i + 1])}`]);
+    });
+    chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "histogram" }, ...frame.parts, ...bars));
+  });
+  return [heading(data.title), chart];
+};

@@ -1,0 +1,28 @@
+// Words and tables.
+renderers.text = (data) => data.paragraphs.map((paragraph) => el("p", {}, label(paragraph)));
+
+renderers.facts = (data) => [
+  heading(data.title),
+  el("dl", { class: "pairs" }, ...data.facts.map(([name, value]) =>
+    el("div", {}, el("dt", {}, label(name)), el("dd", {}, label(value))))),
+];
+
+renderers.table = (data) => {
+  const cells = (tag, row, attributes = {}) =>
+    row.map((text, i) => el(tag, { class: data.align[i], ...attributes }, label(text)));
+  const rows = data.rows.map((row, i) =>
+    el("tr", { class: data.highlight.includes(i) ? "highlight" : null }, ...cells("td", row)));
+  return [
+    heading(data.title),
+    el("div", { class: "scroll" }, el("table", {},
+      el("thead", {}, el("tr", {}, ...cells("th", data.columns, { scope: "col" }))),
+      el("tbody", {}, ...rows))),
+  ];
+};
+
+renderers.sequences = (data) => [
+  heading(data.title),
+  el("ol", { class: "samples" }, ...data.samples.map(([text, score]) =>
+    el("li", {}, el("bdi", {}, label(text)),
+      score === null ? null : el("span", { class: "score", title: data.score_name }, label(score))))),
+];

@@ -1,0 +1,87 @@
+// A text coloured by how many bits each symbol cost, one panel per model, on one scale.
+const STRIP_HEIGHT = 54;
+
+function drawStrip(canvas, bits, most, width) {
+  const context = canvasOf(canvas, width, STRIP_HEIGHT);
+  const scale = scaleOf("warm", [0, most]);
+  const step = width / bits.length;
+  // Where several symbols share a pixel the greatest is drawn last, so that no peak is hidden.
+  const order = bits.map((_, i) => i).sort((a, b) => bits[a] - bits[b]);
+  for (const i of order) {
+    if (Number.isNaN(bits[i])) continue;
+    const height = Math.max(1, (Math.min(bits[i], most) / most) * (STRIP_HEIGHT - 2));
+    context.fillStyle = Number.isFinite(bits[i]) ? rgb(scale(0.25 * most + 0.75 * bits[i])) : css("--warn");
+    context.fillRect(i * step, STRIP_HEIGHT - 1 - height, Math.max(1, step > 4 ? step - 1 : step), height);
+  }
+  context.fillStyle = css("--line");
+  context.fillRect(0, STRIP_HEIGHT - 1, width, 1);
+}
+
+function surpriseToken(token, i, single) {
+  const text = token === "\n" ? "↵\n" : visible(token);
+  return el("span", { class: single ? "token" : "token word", "data-i": i }, text);
+}
+
+renderers.surprise = (data) => {
+  const rows = data.rows.map((row) => ({ name: label(row.name), bits: row.bits.map(toNumber) }));
+  const finite = rows.flatMap((row) => row.bits.filter(Number.isFinite));
+  const most = Math.max(1, finite.reduce((a, b) => Math.max(a, b), 0));
+  const single = data.tokens.every((token) => Array.from(token).length <= 1);
+  const words = (bits) => {
+    if (Number.isNaN(bits)) return "not scored";
+    return bits === Infinity ? "impossible (probability 0)" : `${format(bits, 3)} bits, probability ${format(2 ** -bits, 3)}`;
+  };
+  const lines = (i) => [`${visible(data.tokens[i])} (${i + 1})`,
+    ...rows.map((row) => (rows.length > 1 ? `${row.name}: ` : "") + words(row.bits[i]))];
+  const panels = rows.map((row) => {
+    const tokens = data.tokens.map((token, i) => surpriseToken(token, i, single));
+    const scored = row.bits.filter((b) => !Number.isNaN(b));
+    const never = scored.filter((b) => b === Infinity).length;
+    const mean = scored.reduce((a, b) => a + b, 0) / (scored.length || 1);
+    const strip = el("canvas", { role: "img", "aria-label": `bits per symbol, ${row.name}` });
+    const text = el("div", { class: "text", tabindex: 0, role: "group", "aria-label": `${row.name}; arrow keys read it` }, ...tokens);
+    const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`)), text, strip);
+    onWidth(panel, (width) => {
+      const scale = scaleOf("warm", [0, most]);
+      tokens.forEach((token, i) => {
+        const bits = row.bits[i];
+        token.classList.toggle("impossible", bits === Infinity);
+        token.classList.toggle("unscored", Number.isNaN(bits));
+        if (Number.isNaN(bits)) return;
+        token.style.background = rgb(scale(bits));
+        token.style.color = inkOn(scale(bits));
+      });
+      drawStrip(strip, row.bits, most, width);
+    });
+    return { panel, tokens, text, strip };
+  });
+
+  let chosen = -1;
+  const choose = (i, x, y) => {
+    for (const { tokens } of panels) {
+      tokens[chosen]?.classList.remove("chosen");
+      tokens[i]?.classList.add("chosen");
+    }
+    chosen = i;
+    i < 0 ? hideTip() : showTip(lines(i), x, y);
+  };
+  for (const { panel, tokens, text, strip } of panels) {
+    panel.addEventListener("pointermove", (event) => {
+      const token = event.target.closest(".token");
+      const edge = strip.getBoundingClientRect();
+      const i = token ? Number(token.dataset.i) : event.target === strip ? Math.floor(((event.clientX - edge.left) / edge.width) * tokens.length) : -1;
+      choose(clamp(i, -1, tokens.length - 1), event.clientX, event.clientY);
+    });
+    panel.addEventListener("pointerleave", () => choose(-1));
+    text.addEventListener("blur", () => choose(-1));
+    text.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+      event.preventDefault();
+      const i = clamp(chosen + ARROWS[event.key][0], 0, tokens.length - 1);
+      tokens[i].scrollIntoView({ block: "nearest" });
+      const edge = tokens[i].getBoundingClientRect();
+      choose(i, edge.right, edge.bottom);
+    });
+  }
+  return [heading(data.title), el("div", { class: "panels" }, ...panels.map(({ panel }) => panel)), colourBar("warm", 0, most, "bits")];
+};

@@ -1,0 +1,184 @@
+"""Components about symbols: how surprising each was, what could come next, which beams survived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .component import Component, matrix, number, numbers, same_length
+
+_NODE_KEYS = {"id", "parent", "token", "score", "kept", "finished", "step"}
+
+
+@dataclass(frozen=True, eq=False)
+class Surprise(Component):
+    """A text whose symbols are coloured by their bits, −log₂ of the probability a model gave them.
+
+    `rows` holds (model name, bits per token) pairs, which stand side by side on one colour scale;
+    an infinite value is a symbol the model held impossible, NaN one that was not scored.
+    """
+
+    kind: ClassVar[str] = "surprise"
+    tokens: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float]]]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise ValueError("rows must hold at least one (name, bits) pair, got none")
+        for name, bits in self.rows:
+            same_length(f"bits of {name!r}", len(bits), "token", len(self.tokens))
+            negative = [float(b) for b in bits if b < -1e-4]  # room for rounding in float32
+            if negative:
+                raise ValueError(f"bits of {name!r} must not be negative, got {negative[0]}")
+
+    def data(self) -> dict[str, Any]:
+        """Tokens and the bits of each model."""
+        rows = [
+            {"name": name, "bits": numbers(max(b, 0.0) if b == b else b for b in bits)}
+            for name, bits in self.rows
+        ]
+        return {"title": self.title, "tokens": list(self.tokens), "rows": rows}
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution(Component):
+    """The next-symbol distribution with sliders for temperature, top-K and top-P.
+
+    They apply in this order: logits are divided by the temperature and normalised; the K most
+    probable symbols are kept (ties go to the earlier one) and renormalised; of these the most
+    probable are kept until their sum reaches P, the one that crosses P included. Give either
+    `logits` or `probabilities`. `top_k` 0 and `top_p` 1 cut nothing.
+    """
+
+    kind: ClassVar[str] = "distribution"
+    tokens: Sequence[str]
+    logits: ArrayLike | None = None
+    probabilities: ArrayLike | None = None
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.logits is None) == (self.probabilities is None):
+            raise ValueError("give either logits or probabilities, got both or neither")
+        same_length("tokens", len(self.tokens), "logit", len(self.scores()))
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+        if not 0 <= self.top_k <= len(self.tokens):
+            raise ValueError(f"top_k must be in 0..{len(self.tokens)}, got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+
+    def scores(self) -> NDArray[np.float64]:
+        """The logits (V,), or the logs of the probabilities; −∞ marks an impossible symbol."""
+        if self.probabilities is not None:
+            probabilities = matrix("probabilities", self.probabilities, 1)
+            if not (probabilities >= 0).all() or not 0 < probabilities.sum() < math.inf:
+                raise ValueError("probabilities must be finite, at least 0 and not all 0")
+            with np.errstate(divide="ignore"):
+                return np.log(probabilities)
+        assert self.logits is not None
+        logits = matrix("logits", self.logits, 1)
+        if np.isnan(logits).any() or not math.isfinite(logits.max()):
+            raise ValueError("logits must be numbers, at least one of them finite and none +inf")
+        return logits
+
+    def cut(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities (V,) after the temperature, and after both cuts: zero where cut."""
+        scores = self.scores() / self.temperature
+        tempered = np.exp(scores - scores.max())
+        tempered /= tempered.sum()
+        order = np.argsort(-scores, kind="stable")[: self.top_k or len(scores)]
+        order = order[tempered[order] > 0]
+        before = np.cumsum(tempered[order]) - tempered[order]
+        if self.top_p < 1:
+            order = order[before < self.top_p * tempered[order].sum()]
+        final = np.zeros_like(tempered)
+        final[order] = tempered[order] / tempered[order].sum()
+        return tempered, final
+
+    def data(self) -> dict[str, Any]:
+        """Every logit, so that the sliders are exact over the whole vocabulary."""
+        scores = self.scores()
+        return {
+            "title": self.title,
+            "tokens": list(self.tokens),
+            "logits": numbers(scores - scores.max()),
+            "temperature": self.temperature,
+            "top_k": self.top_k or len(self.tokens),
+            "top_p": self.top_p,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class BeamTree(Component):
+    """The hypotheses of a beam search as a tree, one column per step.
+
+    A node is a mapping with exactly the keys id, parent (None at the root), token, score
+    (cumulative log-probability), kept, finished and step. `best` is the id of the winner; left out,
+    it is the kept node of greatest score among the finished, or, when none finished, among those
+    of the last step.
+    """
+
+    kind: ClassVar[str] = "beam-tree"
+    nodes: Sequence[Mapping[str, Any]]
+    best: int | str | None = None
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        steps: dict[Any, int] = {}
+        for node in self.nodes:
+            if set(node) != _NODE_KEYS:
+                raise ValueError(
+                    f"a node must have the keys {sorted(_NODE_KEYS)}, got {sorted(node)}"
+                )
+            if node["id"] in steps:
+                raise ValueError(f"node ids must differ, got {node['id']!r} twice")
+            steps[node["id"]] = node["step"]
+        for node in self.nodes:
+            parent = node["parent"]
+            if parent is not None and steps.get(parent, node["step"]) >= node["step"]:
+                raise ValueError(
+                    f"node {node['id']!r}: parent must be a node of an earlier step, got {parent!r}"
+                )
+        if not self.nodes or (self.best is not None and self.best not in steps):
+            raise ValueError(
+                f"best must be the id of a node, got {self.best!r} of {len(steps)} nodes"
+            )
+
+    def best_path(self) -> list[Any]:
+        """The ids from the root to the winner."""
+        by_id = {node["id"]: node for node in self.nodes}
+        at = self.best if self.best is not None else self._winner()
+        path: list[Any] = []
+        while at is not None:
+            path.append(at)
+            at = by_id[at]["parent"]
+        return path[::-1]
+
+    def _winner(self) -> Any:
+        kept = [n for n in self.nodes if n["kept"]] or list(self.nodes)
+        last = max(n["step"] for n in kept)
+        finalists = [n for n in kept if n["finished"]] or [n for n in kept if n["step"] == last]
+        return max(finalists, key=lambda n: float(n["score"]))["id"]
+
+    def data(self) -> dict[str, Any]:
+        """The nodes and the winning path."""
+        nodes = [
+            {
+                **{key: node[key] for key in ("id", "parent", "step")},
+                "token": str(node["token"]),
+                "score": number(node["score"]),
+                "kept": bool(node["kept"]),
+                "finished": bool(node["finished"]),
+            }
+            for node in self.nodes
+        ]
+        return {"title": self.title, "nodes": nodes, "path": self.best_path()}

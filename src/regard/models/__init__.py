@@ -1,0 +1,1 @@
+"""Model families, one file each, behind the interface of `language_model`."""

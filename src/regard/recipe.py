@@ -1,0 +1,262 @@
+"""Recipes: what to do, typed. TOML in, TOML out, every default visible, unknown keys refused with a hint.
+
+The model table is the family's own frozen dataclass plus `name`, `preset` and `size`; pydantic checks user input
+against these dataclasses here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from regard.errors import UsageError, UserError, did_you_mean
+from regard.registry import family
+
+STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRecipe:
+    """Where the records come from and how they are split."""
+
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()  # empty: held out from train
+    test: tuple[str, ...] = ()  # empty: held out from train
+    input: str = ""  # the column to read in a table
+    target: str = ""
+    format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl"] = "auto"
+    valid_fraction: float = 0.05  # of the records by hash, or of running text before its end
+    test_fraction: float = 0.05
+    strict: bool = False  # stop at the first damaged or overlong record instead of counting it
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.valid_fraction and 0 <= self.test_fraction):
+            raise ValueError("valid_fraction and test_fraction must not be negative")
+        if self.valid_fraction + self.test_fraction > 0.9:
+            raise ValueError("valid_fraction + test_fraction must leave a tenth to train on")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokensRecipe:
+    """How text becomes ids."""
+
+    kind: Literal["auto", "characters", "bytes", "words", "bpe"] = "auto"
+    size: int = 0  # wanted vocabulary, specials included; 0 = the kind's default
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.size > 1 << 20:
+            raise ValueError(f"size must be from 0 to {1 << 20}, got {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecipe:
+    """Which family, which preset, how large; `config` is the family's own dataclass with all of it filled in."""
+
+    name: str
+    preset: str
+    size: int  # the dial: n_layers = size, d_model = 64 · size, where those are not given
+    config: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRecipe:
+    """How the model is fitted."""
+
+    seed: int = 0
+    steps: int = 0  # 0 = as many as `minutes` allows, measured once and then written here
+    minutes: float = 5.0
+    batch_tokens: int = 4096
+    micro_tokens: int = 32768  # at most so many positions at once; more are accumulated
+    optimizer: Literal["muon", "adamw"] = "muon"
+    lr: float = 0.02  # of Muon's matrices, or of everything under adamw
+    adam_lr: float = 0.004  # of embeddings, head, norms and biases beside Muon
+    momentum: float = 0.95
+    beta1: float = 0.9
+    beta2: float = 0.98
+    weight_decay: float = 0.05
+    schedule: Literal["cosine", "linear", "inverse_sqrt"] = "linear"
+    warmup: float = 0.02  # share of the steps
+    clip: float = 1.0  # largest norm of the gradient; 0 = off
+    label_smoothing: float = 0.0
+    eval_every: int = 0  # steps between validations; 0 = twenty in all
+    checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
+    patience: int = 0  # validations without progress before stopping; 0 = never
+    forbid: str = ""  # a file of forbidden transitions, or "unseen"
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto"  # auto: bf16 on a GPU that has it
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: on a GPU
+    deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
+
+    def __post_init__(self) -> None:
+        least = {"steps": 0, "batch_tokens": 1, "micro_tokens": 1, "clip": 0, "patience": 0}
+        least |= {"eval_every": 0, "checkpoint_every": 0, "weight_decay": 0, "warmup": 0, "seed": 0}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"{name} must be at least {value}, got {getattr(self, name)}")
+        for name in ("lr", "adam_lr", "minutes"):
+            if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("momentum", "beta1", "beta2", "label_smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The whole recipe."""
+
+    task: Literal["next"] = "next"
+    data: DataRecipe = field(default_factory=DataRecipe)
+    tokens: TokensRecipe = field(default_factory=TokensRecipe)
+    model: ModelRecipe
+    train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    def replace(self, **sections: Mapping[str, Any]) -> Recipe:
+        """A copy with some keys of some sections changed: recipe.replace(train={"steps": 100})."""
+        return dataclasses.replace(
+            self, **{name: dataclasses.replace(getattr(self, name), **keys) for name, keys in sections.items()}
+        )
+
+
+SECTIONS: dict[str, type] = {"data": DataRecipe, "tokens": TokensRecipe, "train": TrainRecipe}
+MODEL_KEYS = ("name", "preset", "size")
+
+
+def build(values: Mapping[str, Any]) -> Recipe:
+    """A validated recipe from nested tables as TOML gives them; UsageError names the key, the value and what is allowed."""
+    known = ["task", *SECTIONS, "model"]
+    for key, value in values.items():
+        if key not in known:
+            raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}")
+        if key != "task" and not isinstance(value, Mapping):
+            raise UsageError(f"{key} must be a table, got {value!r}")
+    sections = {name: check(name, cls, values.get(name, {})) for name, cls in SECTIONS.items()}
+    task = values.get("task", "next")
+    if task not in ("next",):
+        raise UsageError(f"task: unknown task {task!r}; choose one of next")
+    return Recipe(task=task, model=build_model(values.get("model", {})), **sections)
+
+
+def build_model(values: Mapping[str, Any]) -> ModelRecipe:
+    """Resolve name, preset and size into the family's configuration; given keys win over derived ones."""
+    name = values.get("name", "transformer")
+    cls = family(name) if isinstance(name, str) else family(str(name))
+    preset = values.get("preset") or next(iter(cls.PRESETS))
+    if preset not in cls.PRESETS:
+        raise UsageError(f"model.preset: unknown preset {preset!r}; {did_you_mean(str(preset), list(cls.PRESETS))}")
+    options = {key: value for key, value in values.items() if key not in MODEL_KEYS}
+    fields = [f.name for f in dataclasses.fields(cls.Config)]
+    for key in options:
+        if key not in fields:
+            raise UsageError(f"unknown key 'model.{key}'; {did_you_mean(key, [*MODEL_KEYS, *fields])}")
+    dial = values.get("size", 4)
+    if not isinstance(dial, int) or not 1 <= dial <= 1000:
+        raise UsageError(f"model.size must be a whole number from 1 to 1000, got {dial!r}")
+    n_layers, d_model = options.get("n_layers", dial), options.get("d_model", 64 * dial)
+    for key, value in (("n_layers", n_layers), ("d_model", d_model)):
+        if not isinstance(value, int) or value < 1:
+            raise UsageError(f"model.{key} must be a positive whole number, got {value!r}")
+    try:
+        derived = dataclasses.asdict(cls.PRESETS[preset](n_layers, d_model))
+    except ValueError as error:
+        raise UsageError(f"model.{error}") from None
+    return ModelRecipe(name=name, preset=preset, size=dial, config=check("model", cls.Config, derived | options))
+
+
+def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
+    """Validate one table against its dataclass."""
+    names = [f.name for f in dataclasses.fields(cls)]
+    for key in values:
+        if key not in names:
+            raise UsageError(f"unknown key '{section}.{key}'; {did_you_mean(key, names)}")
+    values = {k: [v] if k in ("train", "valid", "test") and isinstance(v, str) else v for k, v in values.items()}
+    try:
+        return TypeAdapter(cls).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in (section, *first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            raise UsageError(f"{section}: {message}") from None
+        raise UsageError(f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}") from None
+
+
+def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Apply dotted assignments ("train.lr=3e-4") to nested tables; values are read as TOML, else as plain text."""
+    result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        parts = path.strip().split(".")
+        if not equals or len(parts) > 2 or not all(parts):
+            raise UsageError(f"--set {assignment}: write section.key=value, as in --set train.lr=3e-4")
+        try:
+            value = tomllib.loads(f"x = {text}")["x"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        if len(parts) == 1:
+            result[parts[0]] = value
+        else:
+            section = result.setdefault(parts[0], {})
+            if not isinstance(section, dict):
+                raise UsageError(f"--set {assignment}: {parts[0]} is not a section")
+            section[parts[1]] = value
+    return result
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a TOML recipe, its data paths made absolute from the recipe's own folder."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"no recipe at {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+    data = values.get("data")
+    if isinstance(data, dict):
+        for key in ("train", "valid", "test"):
+            paths = data.get(key)
+            if isinstance(paths, str):
+                paths = [paths]
+            if isinstance(paths, list):
+                data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
+    return values
+
+
+def tables(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as nested tables; `build(tables(recipe)) == recipe`."""
+    model = recipe.model
+    return {
+        "task": recipe.task,
+        "data": {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(recipe.data).items()},
+        "tokens": dataclasses.asdict(recipe.tokens),
+        "model": {"name": model.name, "preset": model.preset, "size": model.size} | dataclasses.asdict(model.config),
+        "train": dataclasses.asdict(recipe.train),
+    }
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as TOML, every key written out."""
+    lines: list[str] = []
+    for key, value in tables(recipe).items():
+        if isinstance(value, dict):
+            lines += ["", f"[{key}]", *(f"{k} = {toml_value(v)}" for k, v in value.items())]
+        else:
+            lines.append(f"{key} = {toml_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """One value as TOML writes it; JSON's spelling of strings, numbers, booleans and lists is TOML's too."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    return json.dumps(value)

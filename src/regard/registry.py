@@ -1,0 +1,22 @@
+"""Names of model families and where they live; a family is imported the first time it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from regard.errors import UsageError, did_you_mean
+
+FAMILIES = {
+    "bigram": "regard.models.counts:Bigram",
+    "lstm": "regard.models.recurrent:LSTMModel",
+    "transformer": "regard.models.decoder:Decoder",
+}
+
+
+def family(name: str) -> Any:
+    """The class of that name; every family has Config, PRESETS and the LanguageModel interface."""
+    if name not in FAMILIES:
+        raise UsageError(f"model.name: unknown model {name!r}; {did_you_mean(name, list(FAMILIES))}")
+    module, _, attribute = FAMILIES[name].partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,141 @@
+"""Byte-pair encoding over bytes: frequent sequences become tokens, and every text is accepted.
+
+Sennrich et al. 2016 (arXiv:1508.07909), section 3.2, merge the most frequent pair of symbols again
+and again; Radford et al. 2019 start from bytes and merge only inside words, numbers and runs of
+punctuation, as we do. We differ in one point: the `<` of a literal special (`<S>`) is kept apart,
+so that no merge can ever spell a special.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+import tokenizers
+from tokenizers import trainers
+
+from regard.errors import UserError
+from regard.tokens.byte_alphabet import ALPHABET, token_bytes
+from regard.tokens.bytes_ import BYTE_LEVEL, BYTE_LEVEL_MODEL
+from regard.tokens.hugging_face import encode_all, open_tokenizer
+from regard.tokens.tokenizer import (
+    SPECIALS,
+    Document,
+    Ids,
+    OwnTokenizer,
+    check_size,
+    check_unicode,
+    filled,
+    layout,
+    learned_tokens,
+)
+
+DEFAULT_SIZE = (
+    4096  # 3 to 4 bytes per token on a few megabytes of prose, with a small embedding table
+)
+LEAST_SIZE = len(SPECIALS) + len(ALPHABET)
+MIN_FREQUENCY = 2  # a pair seen once compresses nothing but the training text
+PART = 1 << 18  # characters of a long text encoded as one part
+# No token goes on from another character into whitespace: a cut there changes no token.
+BOUNDARY = re.compile(r"(?<=\S)[ \n]")
+
+
+class BPE(OwnTokenizer):
+    """Byte-level byte-pair encoding, trained and run by the `tokenizers` library."""
+
+    kind: ClassVar[str] = "bpe"
+    layout: ClassVar[Document] = layout(
+        model=BYTE_LEVEL_MODEL,
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": "<(?=(?:pad|S|E|unk)>)"},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {**BYTE_LEVEL, "use_regex": True},
+            ],
+        },
+        decoder={**BYTE_LEVEL, "use_regex": True},
+    )
+
+    def __init__(self, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> None:
+        """`tokens`, in the byte alphabet, get the ids after the specials; `merges` are by rank."""
+        raw = [token_bytes(token) for token in tokens]
+        for token, spelt in zip(tokens, raw, strict=True):
+            if not spelt:
+                raise UserError(f"{token!r} in model.vocab is not spelt in the byte alphabet")
+        absent = set(ALPHABET).difference(tokens)
+        if absent:
+            raise UserError(f"model.vocab lacks {len(absent)} of the 256 bytes")
+        super().__init__([b"", b"", b"", b"<unk>", *(spelt for spelt in raw if spelt)])
+        self.tokens = tuple(tokens)
+        self.merges = [list(pair) for pair in merges]
+        self._model = open_tokenizer(json.dumps(self.document()), "model.merges")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int = 0) -> Self:
+        """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer."""
+        check_size(cls.kind, size, LEAST_SIZE)
+        model = tokenizers.Tokenizer.from_str(json.dumps(filled(cls.layout, [], merges=[])))
+        trainer = trainers.BpeTrainer(
+            vocab_size=size or DEFAULT_SIZE,
+            min_frequency=MIN_FREQUENCY,
+            show_progress=False,
+            special_tokens=list(SPECIALS),
+            initial_alphabet=list(ALPHABET),
+        )
+        model.train_from_iterator(_parts_of_all(texts), trainer=trainer)
+        learned = json.loads(model.to_str())["model"]
+        tokens = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
+        assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
+        assert len(tokens) <= (size or DEFAULT_SIZE), "the trainer exceeded the vocabulary size"
+        return cls(tokens[len(SPECIALS) :], learned["merges"])
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+        """See Tokenizer."""
+        check_unicode(texts)
+        parts = [list(_parts(text)) for text in texts]
+        ids, lengths = encode_all(self._model, [p for own in parts for p in own], self.dtype)
+        ends = np.cumsum([len(own) for own in parts], dtype=np.int64)  # (R,)
+        totals = np.concatenate([[0], np.cumsum(lengths)])
+        return ids, np.diff(totals[ends], prepend=0)
+
+    def document(self) -> Document:
+        """See Tokenizer."""
+        return filled(self.layout, self.tokens, merges=self.merges)
+
+    @classmethod
+    def from_document(cls, document: Document, name: str) -> Self:
+        """See Tokenizer."""
+        merges = document["model"].get("merges")
+        if not isinstance(merges, list) or not all(_is_pair(pair) for pair in merges):
+            raise UserError(f"{name}: damaged: model.merges must be a list of pairs of tokens")
+        try:
+            return cls(learned_tokens(document, name), merges)
+        except UserError as error:
+            raise UserError(f"{name}: damaged: {error}") from error
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text in parts of about PART characters, which the library then handles in parallel."""
+    start = 0
+    while len(text) - start > PART and (match := BOUNDARY.search(text, start + PART)):
+        yield text[start : match.start()]
+        start = match.start()
+    yield text[start:]
+
+
+def _parts_of_all(texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        check_unicode([text], number)
+        yield from _parts(text)

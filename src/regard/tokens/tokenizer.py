@@ -1,0 +1,238 @@
+"""What every discrete tokenizer is: text in, ids out, and back, with a file other tools can open.
+
+A tokenizer is saved as a Hugging Face `tokenizer.json` that the `tokenizers` library opens and that
+encodes the same there. The four specials stand first in the vocabulary but are no "added tokens",
+so no text can reach them: a literal `<S>` in a text stays three characters, in every kind.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from regard.errors import UsageError, UserError
+
+PAD, START, END, UNK = range(4)
+SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
+NAMES = MappingProxyType(dict(enumerate(SPECIALS)))
+MAX_FILE_BYTES = 256 << 20  # the largest published vocabularies take about 35 MB
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character (RFC 3629, section 3)
+
+Ids = np.ndarray[Any, np.dtype[Any]]
+Document = dict[str, Any]
+
+
+class Tokenizer(ABC):
+    """Text to ids of a fixed vocabulary and back: `decode(encode(text)) == text` unless unknown."""
+
+    kind: ClassVar[str]  # the name in recipes: tokens.kind
+
+    def __init__(
+        self,
+        raw: Sequence[bytes],
+        names: Mapping[int, str] = NAMES,
+        *,
+        pad: int = PAD,
+        start: int = START,
+        end: int = END,
+        unk: int = UNK,
+    ) -> None:
+        """`raw` are the UTF-8 bytes each id decodes to; `names` is how specials are displayed."""
+        self.pad, self.start, self.end, self.unk = pad, start, end, unk
+        self.vocab_size = len(raw)
+        self.dtype: np.dtype[Any] = np.min_scalar_type(max(self.vocab_size - 1, 0))
+        self.names = dict(names)
+        self.raw = list(raw)
+        self.byte_counts = np.array([len(token) for token in raw], dtype=np.int64)  # (V,)
+        self.symbols = np.array([self.count_symbols(t) for t in raw], dtype=np.int64)  # (V,)
+        specials = list(self.names)
+        self.byte_counts[specials] = self.symbols[specials] = 0
+        self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
+
+    @staticmethod
+    def count_symbols(token: bytes) -> int:
+        """Characters that begin in these UTF-8 bytes: the parts of a cut one add up to one."""
+        return len(token.translate(None, CONTINUATION))
+
+    @classmethod
+    @abstractmethod
+    def train(cls, texts: Iterable[str], size: int = 0) -> Self:
+        """Learn a vocabulary of at most `size` tokens, specials included, in one pass over `texts`.
+
+        Size 0 is this kind's default. The same texts in the same order give the same vocabulary.
+        """
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+        """The ids of all texts in a row, of type `dtype`, and the (R,) number of ids of each.
+
+        Adds no `<S>` or `<E>`. A lone surrogate, which no UTF-8 file can hold, is a UserError that
+        names its position.
+        """
+
+    @abstractmethod
+    def save(self, path: str | Path) -> None:
+        """Write tokenizer.json at `path`."""
+
+    def encode(self, text: str) -> Ids:
+        """(T,) ids of one text, without `<S>` or `<E>`: see encode_batch."""
+        return self.encode_batch([text])[0]
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """The text of (T,) ids: no specials but `<unk>`; invalid UTF-8 becomes U+FFFD."""
+        raw = map(self.raw.__getitem__, self._checked(ids))
+        return b"".join(raw).decode("utf-8", "replace")
+
+    def text(self, id: int) -> str:
+        """How one token is displayed; bytes that are no character alone appear as `\\xe2`."""
+        (id,) = self._checked([id])
+        return self.names.get(id) or self.raw[id].decode("utf-8", "backslashreplace")
+
+    def _checked(self, ids: Sequence[int] | Ids) -> list[int]:
+        array = np.asarray(ids)
+        if array.size == 0:
+            return []
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise UserError(
+                f"ids must be one row of integers, got shape {array.shape} of {array.dtype}"
+            )
+        for id in (int(array.min()), int(array.max())):
+            if not 0 <= id < self.vocab_size:
+                raise UserError(f"ids must be from 0 to {self.vocab_size - 1}, got {id}")
+        numbers: list[int] = array.tolist()
+        return numbers
+
+
+class OwnTokenizer(Tokenizer):
+    """A kind whose tokenizer.json we write ourselves, the specials being its first tokens."""
+
+    layout: ClassVar[Document]  # the file without what was learned: by this it is recognised
+
+    @abstractmethod
+    def document(self) -> Document:
+        """The contents of tokenizer.json."""
+
+    @classmethod
+    @abstractmethod
+    def from_document(cls, document: Document, name: str) -> Self:
+        """The tokenizer of a document of this layout; `name` is the file to blame for damage."""
+
+    def save(self, path: str | Path) -> None:
+        """See Tokenizer."""
+        Path(path).write_text(json.dumps(self.document(), ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def recognises(cls, document: Document) -> bool:
+        """Was this document written by this kind of tokenizer?"""
+        learned = ("vocab", "merges")
+        model = {key: value for key, value in document["model"].items() if key not in learned}
+        return {**document, "model": model} == cls.layout
+
+
+def layout(
+    model: Document, pre_tokenizer: Document, decoder: Document, normalizer: Document | None = None
+) -> Document:
+    """A tokenizer.json without its vocabulary, with the keys the `tokenizers` library writes."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def filled(layout: Document, tokens: Sequence[str], **learned: Any) -> Document:
+    """The layout with the specials, then `tokens`, as its vocabulary."""
+    vocab = {token: id for id, token in enumerate([*SPECIALS, *tokens])}
+    return {**layout, "model": {**layout["model"], "vocab": vocab, **learned}}
+
+
+def learned_tokens(document: Document, name: str) -> list[str]:
+    """The tokens after the specials, by id, once the vocabulary is known to be sound."""
+    vocab = document["model"]["vocab"]
+    if not isinstance(vocab, dict) or not all(type(id) is int for id in vocab.values()):
+        raise UserError(f"{name}: damaged: model.vocab must map tokens to whole numbers")
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    if [vocab[token] for token in tokens] != list(range(len(tokens))):
+        raise UserError(f"{name}: damaged: the ids in model.vocab must be 0, 1, 2, … without gaps")
+    if tuple(tokens[: len(SPECIALS)]) != SPECIALS:
+        raise UserError(f"{name}: damaged: model.vocab must begin with {' '.join(SPECIALS)}")
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{name}: damaged: model.vocab has a lone surrogate") from error
+    return tokens[len(SPECIALS) :]
+
+
+def read_json(path: str | Path) -> tuple[bytes, Document]:
+    """The bytes of a JSON file and the object they hold; huge, damaged, absent: UserError."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UserError(f"{path}: too large: at most {MAX_FILE_BYTES >> 20} MB are allowed")
+        source = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        document = json.loads(source.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a JSON file: {error}") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: must hold a JSON object, got {type(document).__name__}")
+    return source, document
+
+
+def read_document(path: str | Path) -> tuple[bytes, Document]:
+    """The bytes and contents of a tokenizer.json, whoever wrote it, once its keys are checked."""
+    source, document = read_json(path)
+    model = document.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
+        raise UserError(f"{path}: not a tokenizer.json: it has no model with a vocab")
+    if not isinstance(document.get("added_tokens", []), list):
+        raise UserError(f"{path}: not a tokenizer.json: added_tokens must be a list")
+    return source, document
+
+
+def check_size(kind: str, size: int, least: int) -> None:
+    """Refuse a vocabulary too small to hold what this kind must have."""
+    if size != 0 and size < least:
+        raise UsageError(
+            f"tokens.size must be at least {least} for {kind}, or 0 for the default; got {size}"
+        )
+
+
+def check_unicode(texts: Sequence[str], first: int = 0) -> None:
+    """Refuse texts that no UTF-8 file can hold; errors number them from `first`."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise surrogate_error(texts, first) from error
+
+
+def surrogate_error(texts: Sequence[str], first: int = 0) -> UserError:
+    """The error that names the first lone surrogate in `texts`, numbered from `first`."""
+    for number, text in enumerate(texts, start=first):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = f"text {number}, " if first + len(texts) > 1 else ""
+            found = f"U+{ord(text[error.start]):04X}"
+            return UserError(
+                f"{where}position {error.start}: {found} is a lone surrogate, which is no "
+                "character and cannot be saved as UTF-8; replace it by U+FFFD"
+            )
+    raise AssertionError("no text has a lone surrogate")

@@ -1,0 +1,63 @@
+"""Where and how precisely to compute: device, number format, compilation, determinism."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import torch
+
+from regard.errors import UserError
+from regard.recipe import TrainRecipe
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an error."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"train.device: {name!r} is not a device; use auto, cpu, cuda or cuda:1") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"train.device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise UserError(f"train.device: {name} asked for, but this machine has {count} CUDA devices; use cpu")
+    return device
+
+
+def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
+    """fp32, bf16 (autocast, a GPU only) or fp64 (for proofs)."""
+    if recipe.precision != "auto":
+        if recipe.precision == "bf16" and device.type != "cuda":
+            raise UserError("train.precision: bf16 is for a GPU; this run is on the CPU, use fp32")
+        return recipe.precision
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """The context forward passes run in."""
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
+    """Global switches of torch for the length of a run, put back afterwards."""
+    before = torch.are_deterministic_algorithms_enabled()
+    tf32 = torch.get_float32_matmul_precision()
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("highest" if recipe.precision == "fp32" else "high")
+            if recipe.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.set_float32_matmul_precision(tf32)

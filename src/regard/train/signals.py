@@ -1,0 +1,34 @@
+"""Ctrl-C and SIGTERM: finish the step, save, say how to go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+
+class Interrupt:
+    """While open, the first SIGINT or SIGTERM sets `asked`; a second one acts as it always does."""
+
+    def __init__(self) -> None:
+        self.asked = 0  # the signal's number
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()

@@ -1,0 +1,61 @@
+"""Measuring a model on a shard: every symbol scored once, in natural logarithms."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.data.batching import windows
+from regard.data.shards import Shard
+from regard.models.language_model import Constrain, LanguageModel
+from regard.tokens import Tokenizer
+
+BATCH_TOKENS = 8192  # positions scored at once
+
+
+@torch.inference_mode()
+def log_probs(
+    model: LanguageModel,
+    shard: Shard,
+    tokenizer: Tokenizer,
+    *,
+    stride: int = 0,
+    constrain: Constrain | None = None,
+    batches: int | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The natural log-probability of every token of `shard.ids`, and which of them were scored.
+
+    `<S>` is never scored. Running text and long records go through windows of the model's max_len that advance by
+    `stride` (0: half of it). `batches` stops early, for a quick look at the beginning.
+    """
+    max_len = model.config.max_len
+    values, scored = np.zeros(shard.tokens), np.zeros(shard.tokens, dtype=bool)
+    device = next((t.device for t in model.state_dict().values()), torch.device("cpu"))
+    was_training = model.training
+    model.eval()
+    stream = windows(
+        shard,
+        tokenizer,
+        max_len=max_len,
+        stride=stride or max(1, max_len // 2),
+        batch_tokens=max(BATCH_TOKENS, max_len),
+        packs=model.packs,
+    )
+    for batch in islice(stream, batches):
+        segments = None if batch.segments is None else batch.segments.to(device)
+        scores = model.score(batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain)
+        wanted = batch.positions >= 0
+        at = batch.positions[wanted].numpy()
+        values[at] = scores.cpu()[wanted].double().numpy()
+        scored[at] = True
+    model.train(was_training)
+    return values, scored
+
+
+def nats_per_symbol(values: NDArray[np.float64], scored: NDArray[np.bool_], shard: Shard, tokenizer: Tokenizer) -> float:
+    """Total negative log-likelihood over raw symbols, `<E>` counting as one; infinite if anything was impossible."""
+    symbols = int(tokenizer.symbols[np.asarray(shard.ids)[scored]].sum())
+    return float(-values[scored].sum() / max(1, symbols))

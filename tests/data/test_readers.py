@@ -1,0 +1,492 @@
+import csv
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.data import formats, tables
+from regard.data.formats import guess
+from regard.data.readers import Chunk, Record, Source
+from regard.errors import UsageError, UserError
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def texts(source):
+    return [text for chunk in source.records() for text in chunk.texts]
+
+
+def places(source):
+    return [chunk.place(i) for chunk in source.records() for i in range(len(chunk))]
+
+
+def small_blocks(monkeypatch, block, limit=None):
+    monkeypatch.setattr(formats, "BLOCK", block)
+    if limit is not None:
+        monkeypatch.setattr(formats, "LINE_LIMIT", limit)
+        monkeypatch.setattr(tables, "LINE_LIMIT", limit)
+
+
+def test_lines_lose_their_ends_and_nothing_else(write):
+    path = write("a.txt", "\ufeff anna \r\nb\tob\n\n\x0bcarl\u2028x\ry\n\r\nlast")
+    source = Source([path], format="lines")
+    assert texts(source) == [" anna ", "b\tob", "\x0bcarl\u2028x\ry", "last"]
+    assert (source.blank, source.skipped) == (2, 0)
+    assert places(source) == [f"{path}:{n}" for n in (1, 2, 4, 6)]
+
+
+def test_a_chunk_is_a_sequence_of_records():
+    chunk = Chunk(Path("names.txt"), ["anna", "bob"], range(48213, 48215))
+    assert list(chunk) == [Record("anna", "names.txt:48213"), Record("bob", "names.txt:48214")]
+    assert len(chunk) == 2
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
+def test_block_size_changes_nothing(write, monkeypatch, block, zipped):
+    raw = "\ufeffäb\r\n\r\nzürich\n\n漢字😀\nend\r".encode()
+    path = write("a.txt", gzip.compress(raw) if zipped else raw)
+    small_blocks(monkeypatch, block)
+    lines = Source([path], format="lines")
+    assert texts(lines) == ["äb", "zürich", "漢字😀", "end\r"]
+    assert [place.rsplit(":")[-1] for place in places(lines)] == ["1", "3", "5", "6"]
+    running = Source([path], format="text")
+    pieces = list(running.text())
+    assert "".join(pieces) == raw.decode()[1:].replace("\r\n", "\n")
+    assert all(pieces)
+
+
+def test_gzip_goes_by_its_magic_bytes_not_its_name(write):
+    plain = write("plain.txt.gz", "anna\nbob\n")
+    zipped = write("zipped.txt", gzip.compress(b"anna\nbob\n") + gzip.compress(b"carl\n"))
+    assert texts(Source([plain], format="lines")) == ["anna", "bob"]
+    assert texts(Source([zipped])) == ["anna", "bob", "carl"]
+
+
+def test_a_folder_gives_its_text_files_sorted_without_hidden_ones(write, tmp_path):
+    for name in ("b.txt", "a/z.txt", ".hidden.txt", ".git/x.txt", "picture.png"):
+        write(name, f"{name}\n")
+    source = Source([tmp_path])
+    assert texts(source) == ["a/z.txt", "b.txt"]
+    assert source.size == sum(path.stat().st_size for path in source.files)
+
+
+def test_documents_keep_the_boundary_between_files(write):
+    one, two = write("1.txt", "no end"), write("2.txt", "next\n")
+    source = Source([one, two], format="text")
+    assert ["".join(document.text()) for document in source.documents()] == ["no end", "next\n"]
+    assert next(source.documents()).place(3) == f"{one}@3"
+    assert "".join(source.text()) == "no endnext\n"
+
+
+def test_records_and_running_text_do_not_stand_in_for_each_other(write):
+    path = write("a.txt", "anna\n")
+    with pytest.raises(ValueError, match="no records"):
+        next(Source([path], format="text").records())
+    with pytest.raises(ValueError, match="no documents"):
+        next(Source([path], format="lines").text())
+
+
+def test_the_fingerprint_follows_names_and_bytes_but_not_the_place(write, tmp_path):
+    prints = [
+        Source([write(name, content)]).fingerprint()
+        for name, content in (("x/a.txt", "ab"), ("y/a.txt", "ab"), ("y/b.txt", "ab"))
+    ]
+    prints.append(Source([write("y/a.txt", "ac")]).fingerprint())
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+    write("z/deep/a.txt", "ab")
+    assert Source([tmp_path / "z"]).fingerprint() not in prints
+
+
+# What a plain file holds
+
+
+def prose(width, seed=0):
+    rng = random.Random(seed)
+    words = ["the", "harbour", "was", "quiet", "again", "and", "nobody", "Captain", "spoke", "of"]
+    lines, line = [], "It"
+    for word in rng.choices(words, k=600):
+        if len(line) + 1 + len(word) > width:
+            lines, line = [*lines, line], word
+        else:
+            line += " " + word
+    return "\n".join([*lines, line])
+
+
+def sentences(seed=0):
+    rng = random.Random(seed)
+    words = "a dog runs over the green grass while two men look on".split()
+    return "\n".join(" ".join(rng.choices(words, k=rng.randint(3, 25))) + " ." for _ in range(300))
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "reason"),
+    [
+        ("anna\nbob\ncarl\n", "lines", "3 short lines, no blank ones"),
+        ("anna\nbob\n\ncarl\ndora\n", "lines", "1 blank"),
+        ("\n".join(["ACGT" * 20] * 9), "lines", "9 short lines"),
+        (sentences(), "lines", "300 short lines"),
+        (sentences().upper(), "lines", "300 short lines"),
+        ("All:\nSpeak, speak.\n\nFirst:\nYou are all resolved?\n\nAll:\nYes.\n", "text", "2 of 8"),
+        (" = Title = \n \n Words . \n \n More words . \n", "text", "2 of 5"),
+        (prose(60), "text", "broken at about"),
+        (prose(72).replace("quiet", "quiet\n\n", 3), "text", "blank"),
+        ("word " * 40_000, "text", "200,000 characters"),
+        ("ACGT" * 40_000, "text", "160,000 characters"),
+        ("\n".join([" ".join(["paragraph"] * 150)] * 5), "text", "1,499 characters"),
+        ("a single short line", "lines", "one line"),
+        ("漢字漢字\n\n漢字漢字漢字\n\n漢字", "text", "2 of 5"),
+    ],
+)
+def test_records_are_told_from_running_text(text, format, reason):
+    found, why = guess(text)
+    assert found == format
+    assert reason in why
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("names/names.txt", "lines"),
+        ("tinyshakespeare/input.txt", "text"),
+        ("multi30k/train.en.gz", "lines"),
+        ("wikitext2/train.txt.gz", "text"),
+        ("compression_corpus/bible.txt.gz", "lines"),  # one verse a line
+        ("compression_corpus/world192.txt.gz", "text"),
+        ("moleculenet/bace.csv", "csv"),
+        ("moleculenet/hiv.csv.gz", "csv"),
+        ("textclass/sst2/stsa.binary.train", "lines"),
+    ],
+)
+def test_real_files_are_read_as_what_they_are(name, format):
+    assert Source([SHARED / name]).format == format
+
+
+def test_only_the_beginning_of_a_large_file_is_looked_at(write, monkeypatch):
+    monkeypatch.setattr(formats, "HEAD", 40)
+    source = Source([write("a.txt", "anna\nbob\n" * 9 + "x\n\ny z\n\n" * 90)])
+    assert source.format == "lines"
+    assert "in the first" in source.why
+
+
+def test_mixed_formats_are_refused_by_name(write, tmp_path):
+    write("a.csv", "name,x\nanna,1\n")
+    write("b.jsonl.gz", '{"name": "bob"}\n')
+    with pytest.raises(UsageError, match=r"a\.csv is csv.*b\.jsonl\.gz is jsonl"):
+        Source([tmp_path])
+
+
+# Tables and objects
+
+
+def test_csv_cells_may_hold_delimiters_quotes_and_newlines(write, tmp_path):
+    rows = [["plain", "1"], ['a "b", c', "2"], ["two\nlines", "3"], ["", "4"], ["ünï", "5"]]
+    path = tmp_path / "t.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:  # the csv module's own writer
+        csv.writer(file).writerows([["Text", "n"], *rows])
+    source = Source([path])
+    assert texts(source) == [row[0] for row in rows if row[0]]
+    assert [place.rsplit(":")[-1] for place in places(source)] == ["2", "3", "4", "7"]
+    assert source.blank == 1
+    assert texts(Source([path], column="n")) == list("12345")
+    assert texts(Source([path], column="2")) == list("12345")
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "expected"),
+    [
+        ("mol,label\nCCO,0\nCCN,1\n", "", ["CCO", "CCN"]),  # one column of text
+        ("id,smiles,note\na,CCO,x\nb,CCN,y\n", "", ["CCO", "CCN"]),  # a usual name
+        ("anna\nbob\n", "", ["anna", "bob"]),  # no header
+        ("anna,3\nbob,4\n", "1", ["anna", "bob"]),
+        ("who,3\nbob,4\n", "who", ["bob"]),  # a name makes the first row a header
+        ("w;n\nanna, b;3\nbob;4\n", "", ["anna, b", "bob"]),
+        ("kind,word\n" + "x,p\ny,q\nx,r\ny,s\n", "2", ["p", "q", "r", "s"]),
+        ("1,name\n5,anna\n", "1", ["5"]),  # a header named 1 is a name first
+    ],
+)
+def test_the_column_is_found_or_asked_for(write, content, column, expected):
+    assert texts(Source([write("t.csv", content)], column=column)) == expected
+
+
+def test_a_tsv_with_quotes_as_characters_keeps_them(write):
+    loose = write("loose.tsv", 'text\tn\n"Stop\t1\n5" pipe\t2\n"so" she said\t3\n')
+    assert texts(Source([loose])) == ['"Stop', '5" pipe', '"so" she said']
+    quoted = write("quoted.tsv", 'text\tn\n"a\tb"\t1\n"c\nd"\t2\n')
+    assert texts(Source([quoted])) == ["a\tb", "c\nd"]
+
+
+def test_title_lines_before_a_table_are_no_rows(write):
+    path = write("t.tsv", "# A collection\nword\tscore\nlove\t1\nhate\t2\n")
+    source = Source([path])
+    assert texts(source) == ["love", "hate"]
+    assert source.problems == [f"{path}:1: a title or comment, not a row of the table"]
+
+
+def test_an_unclear_column_lists_the_choices(write):
+    path = write("t.csv", "first,last,age\nanna,b,3\n")
+    with pytest.raises(UsageError, match=r"--input COLUMN.*first, last, age"):
+        Source([path])
+    with pytest.raises(UsageError, match="did you mean 'first'"):
+        Source([path], column="frist")
+    with pytest.raises(UsageError, match="it has 3 columns"):
+        Source([path], column="4")
+    with pytest.raises(UsageError, match="names a column, but"):
+        Source([write("a.txt", "anna\n")], column="first")
+
+
+def test_every_file_of_a_table_must_have_the_column(write):
+    one, two = write("1.csv", "n,text\n1,a\n"), write("2.csv", "text,n\nb,2\n")
+    assert texts(Source([one, two])) == ["a", "b"]
+    three = write("3.csv", "words,n\nc,2\n")
+    with pytest.raises(UserError, match=r"3\.csv: has no column 'text'; it has words, n"):
+        texts(Source([one, three]))
+
+
+def test_json_lines_hold_objects_or_strings(write):
+    values = [{"text": "ünï\n", "n": 1}, "bare", {"n": 2, "text": "😀"}, {"text": ""}]
+    path = write("t.jsonl", "".join(json.dumps(value) + "\n" for value in values) + "\n")
+    source = Source([path])
+    assert texts(source) == ["ünï\n", "bare", "😀"]
+    assert source.blank == 2
+    assert texts(Source([write("o.ndjson", '{"w": "x", "n": 1}\n')])) == ["x"]
+    other = write("u.jsonl", '{"a": "x", "b": "y"}\n')
+    assert texts(Source([other], column="b")) == ["y"]
+    with pytest.raises(UsageError, match=r"--input KEY.*a, b"):
+        Source([other])
+
+
+def test_fields_longer_than_the_csv_module_allows_are_read_and_its_limit_stays(write):
+    before = csv.field_size_limit()
+    long = "ACGT" * 50_000
+    source = Source([write("t.csv", f"sequence,n\n{long},1\n")])
+    assert texts(source) == [long]
+    assert csv.field_size_limit() == before
+
+
+# Damage
+
+DAMAGED = {
+    "lines": ("a.txt", b"anna\n\xffbob\n\ncarl\xc3\n\xc3\xa4\n", [2, 4], ["anna", "ä"]),
+    "csv": (
+        "a.csv",
+        b'text,n\nanna,1\nb\xffob,2\ncarl\n"dora"x,4\n"two\n\xffrows",5\nemil,6\n',
+        [3, 4, 5, 6],
+        ["anna", "emil"],
+    ),
+    "jsonl": (
+        "a.jsonl",
+        b'{"text": "anna"}\n{"text": }\n{"txt": 1}\n{"text": 5}\n\xff\n"\\ud800"\n' + b"[" * 9999,
+        [2, 3, 4, 5, 6, 7],
+        ["anna"],
+    ),
+}
+
+
+@pytest.mark.parametrize("format", DAMAGED)
+@pytest.mark.parametrize("block", [5, 1 << 20])
+def test_damaged_records_are_left_out_counted_and_named(write, monkeypatch, format, block):
+    name, content, lines, expected = DAMAGED[format]
+    path = write(name, content)
+    source = Source([path], format=format)
+    small_blocks(monkeypatch, block)
+    assert texts(source) == expected
+    assert source.skipped == len(lines)
+    assert [p.split(": ")[0] for p in source.problems] == [f"{path}:{n}" for n in lines[:5]]
+    assert texts(source) == expected  # a second pass counts afresh
+    assert source.skipped == len(lines)
+    with pytest.raises(UserError, match=f":{lines[0]}: "):
+        texts(Source([path], format=format, strict=True))
+
+
+def test_invalid_utf8_names_line_offset_and_byte(write, monkeypatch):
+    path = write("a.txt", "fine\nzü".encode() + b"\xfe!\n")
+    source = Source([path], format="lines")
+    assert texts(source) == ["fine"]
+    assert source.problems[0].startswith(f"{path}:2: invalid UTF-8, byte 0xfe at offset 3")
+    for block in (1, 2, 3, 100):
+        small_blocks(monkeypatch, block)
+        with pytest.raises(UserError, match=r":2: invalid UTF-8, byte 0xfe at offset 3 of"):
+            list(Source([path], format="text").text())
+
+
+def test_a_character_cut_off_at_the_end_of_running_text_is_an_error(write):
+    path = write("a.txt", b"one\ntwo three four \xe6\xbc")
+    with pytest.raises(UserError, match=r":2: invalid UTF-8, byte 0xe6 at offset 15"):
+        list(Source([path], format="text").text())
+
+
+def test_nothing_left_is_an_error(write, tmp_path):
+    with pytest.raises(UserError, match=r"all 2 records are damaged; first: .*a\.jsonl:1"):
+        texts(Source([write("a.jsonl", "{\n}\n")]))
+    with pytest.raises(UserError, match="nothing to read"):
+        texts(Source([write("b.txt", "\n\r\n")]))
+    with pytest.raises(UserError, match="nothing to read"):
+        list(Source([write("c.gz", gzip.compress(b""))], format="text").text())
+    with pytest.raises(UserError, match="no csv rows"):
+        Source([write("d.csv", "\n\n")])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("e.txt", b"", r"e\.txt: is empty"),
+        ("n.txt", b"text\0more", "binary file .*offset 4"),
+        ("r.txt", bytes(range(128, 256)) * 9, "not UTF-8 text"),
+        ("u.txt", "anna".encode("utf-16"), "UTF-16"),
+        ("z.txt", b"PK\x03\x04rest", "zip archive"),
+        ("t.gz", gzip.compress(b"anna\nbob\n" * 999)[:-12], "truncated"),
+        ("c.gz", gzip.compress(b"anna\nbob\n")[:-8] + b"\1" * 8, "corrupt"),
+        ("g.gz", gzip.compress(b"anna\n") + b"rubbish", "corrupt"),
+        ("q.csv", b'text,n\na,1\n"b,2\nc,3\n', r"q\.csv:3: a quote opens and never closes"),
+    ],
+)
+def test_unreadable_files_are_refused_in_one_line(write, name, content, message):
+    path = write(name, content)
+    for format in ("auto", "lines", "text") if name != "q.csv" else ("csv",):
+        with pytest.raises(UserError, match=message) as caught:
+            source = Source([path], format=format)
+            list(source.text() if source.format == "text" else source.records())
+        assert "\n" not in str(caught.value)
+
+
+def test_paths_that_lead_nowhere_are_explained(write, tmp_path, monkeypatch):
+    path = write("names.txt", "anna\n")
+    with pytest.raises(UserError, match=r"nmes\.txt: no such file.*did you mean 'names\.txt'"):
+        Source([tmp_path / "nmes.txt"])
+    with pytest.raises(UserError, match="no such file or folder$"):
+        Source([tmp_path / "qqq" / "x.txt"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no text files"):
+        Source([tmp_path / "empty"])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="not a regular file"):
+        Source([tmp_path / "pipe"])
+    with pytest.raises(UserError, match="cannot be read"):
+        Source([tmp_path / ("x" * 300)])
+    with pytest.raises(UsageError, match="no file given"):
+        Source([])
+    with pytest.raises(UsageError, match="did you mean 'lines'"):
+        Source([path], format="line")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    source = Source([path], format="lines")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UserError, match=r"names\.txt: cannot be read: permission denied"):
+        texts(source)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
+def test_an_endless_record_is_refused_before_it_fills_the_memory(write, monkeypatch, name):
+    small_blocks(monkeypatch, 16, 100)
+    start = {"a.txt": "ok\n", "a.csv": "text\nok\n", "a.jsonl": '"ok"\n'}[name]
+    line = start.count("\n") + 1
+    path = write(name, gzip.compress(start.encode() + b"x" * 101))
+    source = Source([path], format=name[2:].replace("txt", "lines"), column="")
+    with pytest.raises(UserError, match=rf":{line}: a record is longer.*data\.format=text"):
+        texts(source)
+    assert "".join(Source([path], format="text").text()).endswith("x" * 101)
+
+
+def test_a_row_of_endlessly_many_quoted_lines_is_refused_too(write, monkeypatch):
+    path = write("a.csv", 'text,n\nok,1\n"' + "short\n" * 30)
+    small_blocks(monkeypatch, 16, 100)
+    with pytest.raises(UserError, match=r"a\.csv:3: a quote opens|a record is longer"):
+        texts(Source([path]))
+
+
+def test_a_line_as_long_as_the_limit_is_still_read(write, monkeypatch):
+    small_blocks(monkeypatch, 7, 50)
+    assert (
+        texts(Source([write("a.txt", "a\n" + "x" * 50 + "\nb\n")], format="lines"))[1] == "x" * 50
+    )
+
+
+# Any bytes at all
+
+ALPHABET = st.sampled_from(
+    [b"a", b"text", b",", b"\t", b'"', b"\n", b"\r", b"\r\n", b"{", b"}", b"[", b":", b"\\", b"\\u"]
+    + [b"\xff", b"\xc3", b"\xc3\xa4", b"\xef\xbb\xbf", b"\0", b"1", b"-", b" ", b"d8", b'"text":"']
+)
+HOSTILE = st.one_of(st.binary(max_size=200), st.lists(ALPHABET, max_size=40).map(b"".join))
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=HOSTILE, zipped=st.booleans(), strict=st.booleans(), block=st.integers(1, 50))
+@pytest.mark.parametrize("format", ["auto", "lines", "text", "csv", "tsv", "jsonl"])
+def test_only_user_errors_escape(write, monkeypatch, format, content, zipped, strict, block):
+    path = write("fuzz", gzip.compress(content) if zipped else content)
+    small_blocks(monkeypatch, block)
+    try:
+        source = Source([path], format=format, strict=strict)
+        if source.format == "text":
+            found = list(source.text())
+        else:
+            found = texts(source)
+            assert len(places(source)) == len(found)
+            assert len(source.problems) == min(source.skipped, 5)
+    except UserError as error:
+        assert "\n" not in str(error)
+    else:
+        assert found and all(found)
+        assert "".join(found).encode()  # every text can be written again
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(cut=st.integers(0, 200), flip=st.integers(0, 255), place=st.integers(0, 200))
+def test_damaged_gzip_gives_user_errors_or_the_truth(write, cut, flip, place):
+    whole = b"anna\nbob\ncarl\n" * 40
+    raw = bytearray(gzip.compress(whole, mtime=0))
+    raw[place % len(raw)] ^= flip
+    path = write("fuzz.gz", bytes(raw[: len(raw) - cut % len(raw)]))
+    try:
+        source = Source([path], format="text")
+        assert "".join(source.text()).encode() == whole
+    except UserError as error:
+        assert "fuzz.gz" in str(error)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.text(
+            st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\n\r"), max_size=9
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(1, 40),
+)
+def test_lines_written_are_lines_read(write, monkeypatch, lines, block):
+    path = write("a.txt", "ok\n" + "\n".join(lines))
+    small_blocks(monkeypatch, block)
+    try:
+        assert texts(Source([path], format="lines")) == ["ok", *filter(None, lines)]
+    except UserError as error:
+        assert "binary" in str(error)  # almost nothing but control characters

@@ -1,0 +1,251 @@
+"""Our decoder against the stock Hugging Face classes: the same numbers from the same weights, both ways."""
+
+import json
+
+import pytest
+import torch
+
+from regard.interop import export_hf, import_hf
+from regard.models.decoder import Decoder, DecoderConfig
+from regard.run import load_model, read_config, read_tensors, weights, write_config, write_tensors
+from regard.tokens import BPE, Bytes, Characters, Words
+
+TEXTS = ["a cab", "bad dad", "ecb  <S> <E>x", "über 😀\n\tab", "", "<pad><unk> a"]
+GPT2 = {
+    "norm": "layer",
+    "positions": "learned",
+    "feedforward": "gelu",
+    "bias": True,
+    "qk_norm": False,
+    "n_kv_heads": 3,
+    "n_heads": 3,
+    "d_head": 8,
+    "norm_eps": 1e-4,
+    "dropout": 0.25,
+}
+LLAMA = {"qk_norm": False, "theta": 500.0, "norm_eps": 1e-5}
+QWEN3 = {"qk_norm": True, "theta": 700.0, "norm_eps": 1e-3}
+MODELS = {
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "gpt2-tied": ("GPT2LMHeadModel", {**GPT2, "tied": True}),
+    "llama": ("LlamaForCausalLM", LLAMA),
+    "llama-tied-biased": ("LlamaForCausalLM", {**LLAMA, "tied": True, "bias": True}),
+    "qwen3": ("Qwen3ForCausalLM", QWEN3),
+    "qwen3-tied": ("Qwen3ForCausalLM", {**QWEN3, "tied": True}),
+}
+
+
+def tokenizers():
+    text = "a cab bad dad ecb <S> ab" * 3
+    return {
+        "characters": Characters.train([text]),
+        "bytes": Bytes.train([text]),
+        "words": Words.train([text]),
+        "bpe": BPE.train([text], 270),
+    }
+
+
+def make_run(folder, options, tokenizer):
+    """A run folder with a model whose every tensor, norms and biases too, is random."""
+    torch.manual_seed(5)
+    sizes = {"n_layers": 2, "d_model": 24, "n_heads": 6, "n_kv_heads": 2, "d_head": 10, "d_ff": 36}
+    config = DecoderConfig(**{**sizes, "max_len": 40, **options})
+    model = Decoder(tokenizer.vocab_size, config)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.3)
+    folder.mkdir()
+    write_config(folder, "transformer", model)
+    write_tensors(folder / "model.safetensors", weights(model))
+    tokenizer.save(folder / "tokenizer.json")
+    return model.eval()
+
+
+def load_theirs(transformers, name, folder):
+    """A stock class with every weight found and none left over."""
+    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["mismatched_keys"]
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Runs and their exports by the names in MODELS."""
+    root = tmp_path_factory.mktemp("exported")
+    tokenizer = tokenizers()["characters"]
+    for name, (_, options) in MODELS.items():
+        make_run(root / name, options, tokenizer)
+        export_hf(root / name, root / f"{name}.hf")
+    return root
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stock_classes_give_our_logits(name, exported, transformers):
+    theirs = load_theirs(transformers, MODELS[name][0], exported / f"{name}.hf")
+    ours = load_model(exported / name)
+    ids = torch.randint(ours.vocab_size, (3, 17), generator=torch.Generator().manual_seed(2))
+    ids[0, :4] = torch.arange(4)  # the specials too: padding has no row of zeros
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, ours.logits(ids), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_export_then_import_is_the_identity(name, exported, tmp_path):
+    report = import_hf(exported / f"{name}.hf", tmp_path / "back")
+    assert report["class"] == MODELS[name][0]
+    before = read_tensors(exported / name / "model.safetensors")
+    after = read_tensors(tmp_path / "back" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert read_config(tmp_path / "back") == read_config(exported / name)
+    for file in ("config.json", "tokenizer.json"):
+        assert (tmp_path / "back" / file).read_bytes() == (exported / name / file).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["gpt2-tied", "llama", "qwen3"])
+def test_their_greedy_generation_gives_our_tokens(name, exported, transformers):
+    folder = exported / f"{name}.hf"
+    theirs = load_theirs(transformers, MODELS[name][0], folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    prompts = ["bad c", "a"]
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)  # ragged: the second is padded
+    made = theirs.generate(**batch, max_new_tokens=20, do_sample=False)[
+        :, batch["input_ids"].size(1) :
+    ]
+    ours = load_model(exported / name)
+    for row, prompt in enumerate(prompts):
+        ids = torch.tensor([[1, *tokenizers()["characters"].encode(prompt).tolist()]])
+        state = ours.start(1, 40)
+        expected = []
+        while len(expected) < 20 and 2 not in expected:
+            with torch.no_grad():
+                ids = ours.extend(ids, None, state).argmax(-1, keepdim=True)
+            expected.append(int(ids))
+        assert made[row, : len(expected)].tolist() == expected
+
+
+def hugging_face_models(transformers):
+    """Random stock models, every size different; biases and norms are random too."""
+    tokens = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    rotary = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4}
+    rotary |= {"num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 28}
+    rotary |= {"max_position_embeddings": 50, "vocab_size": 23, **tokens}
+    rope = {"rope_type": "default", "rope_theta": 900.0}
+    return {
+        "gpt2": transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                n_embd=20, n_layer=3, n_head=4, n_inner=28, n_positions=50, vocab_size=23, **tokens
+            )
+        ),
+        "gpt2-untied": transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                n_embd=20,
+                n_layer=1,
+                n_head=5,
+                n_positions=50,
+                vocab_size=23,
+                tie_word_embeddings=False,
+                **tokens,
+            )
+        ),
+        "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**rotary)),
+        "llama-biased-tied": transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                **rotary,
+                attention_bias=True,
+                mlp_bias=True,
+                tie_word_embeddings=True,
+                rope_parameters=rope,
+            )
+        ),
+        "qwen3": transformers.Qwen3ForCausalLM(
+            transformers.Qwen3Config(**rotary, rope_parameters=rope, rms_norm_eps=1e-3)
+        ),
+        "qwen3-tied": transformers.Qwen3ForCausalLM(
+            transformers.Qwen3Config(**rotary, tie_word_embeddings=True)
+        ),
+    }
+
+
+FOREIGN = ["gpt2", "gpt2-untied", "llama", "llama-biased-tied", "qwen3", "qwen3-tied"]
+
+
+@pytest.mark.parametrize("shard", ["1GB", "4KB"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_imported_models_give_their_logits(name, shard, transformers, tmp_path):
+    torch.manual_seed(3)
+    theirs = hugging_face_models(transformers)[name].eval()
+    with torch.no_grad():
+        for tensor in theirs.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.3)
+    theirs.save_pretrained(tmp_path / "hf", max_shard_size=shard)
+    assert (tmp_path / "hf" / "model.safetensors.index.json").exists() == (shard == "4KB")
+    Characters.train(["abcdefgh"]).save(tmp_path / "hf" / "tokenizer.json")
+    report = import_hf(tmp_path / "hf", tmp_path / "run")
+    assert report["class"] == type(theirs).__name__
+    assert report["parameters"] == theirs.num_parameters()
+    ours = load_model(tmp_path / "run")
+    ids = torch.randint(23, (2, 19), generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        torch.testing.assert_close(ours.logits(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_half_precision_weights_are_read_exactly(transformers, tmp_path):
+    theirs = hugging_face_models(transformers)["qwen3"].to(torch.bfloat16)
+    theirs.save_pretrained(tmp_path / "hf")
+    Characters.train(["abc"]).save(tmp_path / "hf" / "tokenizer.json")
+    import_hf(tmp_path / "hf", tmp_path / "run")
+    ours = read_tensors(tmp_path / "run" / "model.safetensors")
+    assert {tensor.dtype for tensor in ours.values()} == {torch.float32}
+    assert torch.equal(ours["embedding.weight"], theirs.model.embed_tokens.weight.float())
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes", "words", "bpe"])
+@pytest.mark.parametrize("loader", ["AutoTokenizer", "PreTrainedTokenizerFast"])
+def test_their_tokenizer_encodes_and_decodes_as_ours(kind, loader, transformers, tmp_path):
+    ours = tokenizers()[kind]
+    options = {"characters": GPT2, "bytes": LLAMA, "words": QWEN3, "bpe": QWEN3}[kind]
+    make_run(tmp_path / "run", options, ours)
+    export_hf(tmp_path / "run", tmp_path / "hf")
+    theirs = getattr(transformers, loader).from_pretrained(tmp_path / "hf")
+    assert len(theirs) == ours.vocab_size
+    for text in TEXTS:
+        ids = ours.encode(text).tolist()
+        assert theirs.encode(text, add_special_tokens=False) == ids
+        assert theirs.encode(text) == [ours.start, *ids]
+        if ours.unk not in ids:
+            marked = [ours.start, *ids, ours.end, ours.pad]
+            assert theirs.decode(marked, skip_special_tokens=True) == text == ours.decode(marked)
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (ours.start, ours.end)
+    assert (theirs.pad_token_id, theirs.unk_token_id) == (ours.pad, ours.unk)
+    assert theirs.model_max_length == 40
+
+
+def test_a_tokenizer_saved_again_by_them_comes_back_as_ours(transformers, tmp_path):
+    ours = tokenizers()["bpe"]
+    make_run(tmp_path / "run", QWEN3, ours)
+    export_hf(tmp_path / "run", tmp_path / "hf")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    theirs.save_pretrained(tmp_path / "hf")
+    load_theirs(transformers, "Qwen3ForCausalLM", tmp_path / "hf").save_pretrained(tmp_path / "hf")
+    import_hf(tmp_path / "hf", tmp_path / "back")
+    before, after = (
+        json.loads((tmp_path / f / "tokenizer.json").read_text()) for f in ("run", "back")
+    )
+    assert before == after
+
+
+def test_a_foreign_tokenizer_goes_in_and_out_unchanged(transformers, tmp_path):
+    make_run(tmp_path / "run", QWEN3, Words.train(["a b c"]))
+    export_hf(tmp_path / "run", tmp_path / "hf")
+    document = json.loads((tmp_path / "hf" / "tokenizer.json").read_text())
+    document["normalizer"] = {"type": "Lowercase"}  # none of ours does this
+    (tmp_path / "hf" / "tokenizer.json").write_text(json.dumps(document, indent=1))
+    import_hf(tmp_path / "hf", tmp_path / "in")
+    export_hf(tmp_path / "in", tmp_path / "out")
+    kept = (tmp_path / "hf" / "tokenizer.json").read_bytes()
+    assert (tmp_path / "in" / "tokenizer.json").read_bytes() == kept
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == kept
+    theirs = [transformers.AutoTokenizer.from_pretrained(tmp_path / f) for f in ("hf", "out")]
+    assert theirs[0].encode(" B a") == theirs[1].encode(" B a")
