@@ -15,8 +15,10 @@ one and never half of either.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +34,9 @@ from regard.registry import family
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 RECIPE, FACTS, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
+FORBIDDEN = "forbidden.safetensors"
+DIGEST = "regard.blake2b"  # in a file's metadata: the digest of all its tensors
+TABLES = 256 << 20  # bytes of tables computed from a configuration that no file has to account for
 
 
 def sync(path: Path) -> None:
@@ -49,7 +54,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A full disk or a missing permission becomes a UserError that names the file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(
+        f".{path.name}.{os.getpid()}.tmp"
+    )  # what a kill leaves, `sweep` finds
     try:
         yield temporary
         sync(temporary)
@@ -59,6 +66,22 @@ def replacing(path: Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes killed inside a write have left in a folder."""
+    for pattern in (".*.tmp", ".*.part"):
+        for left in folder.glob(pattern):
+            if not left.is_dir():
+                left.unlink(missing_ok=True)
+
+
+def regular(path: Path) -> int:
+    """The size of a regular file; a device or a pipe, which could be read for ever, is a UserError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{path} is not a regular file")
+    return status.st_size
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,42 +98,68 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, *, most: int = 64 << 20) -> Any:
     """Read a JSON file of at most `most` bytes."""
     try:
-        if path.stat().st_size > most:
+        if regular(path) > most:
             raise UserError(f"{path} is larger than {most >> 20} MB, which no {path.name} needs")
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path.parent} has no {path.name}: not a run folder, or a damaged one") from None
+        raise UserError(
+            f"{path.parent} has no {path.name}: not a run folder, or a damaged one"
+        ) from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as safetensors, atomically. The bytes depend on the tensors alone."""
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors as safetensors, atomically, with their digest. The bytes depend on the tensors alone.
+
+    Metadata of the caller's replaces the digest, for readers that want their own.
+    """
+    held = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    if metadata is None:
+        metadata = {DIGEST: digest(held)}
     with replacing(path) as temporary:
         try:
-            save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, temporary, metadata)
+            save_file(held, temporary, metadata)
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
 
+def digest(tensors: dict[str, Tensor]) -> str:
+    """blake2b over names, types, shapes and bytes of CPU tensors."""
+    total = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
 def read_tensors(path: Path, expected: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Read safetensors; with `expected`, every name, shape and type must match before any data is read."""
+    """Read safetensors; with `expected`, names, shapes and kinds must match before any data is read.
+
+    Where the file carries a digest, its tensors must have it.
+    """
     try:
+        regular(path)
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
             if expected is not None:
                 check_names(path, set(names), set(expected))
                 for name in names:
-                    part, want = file.get_slice(name), expected[name]
-                    if list(part.get_shape()) != list(want.shape):
-                        raise UserError(
-                            f"{path}: {name} has shape {tuple(part.get_shape())}, expected {tuple(want.shape)}"
-                        )
-            return {name: file.get_tensor(name) for name in names}
+                    check_shape(path, name, file.get_slice(name), expected[name])
+            found = {name: file.get_tensor(name) for name in names}
+            written = (file.metadata() or {}).get(DIGEST)
+        if written is not None and written != digest(found):
+            raise UserError(f"{path} is damaged: its checksum differs")
+        return found
     except FileNotFoundError:
-        raise UserError(f"{path.parent} has no {path.name}: not a run folder, or an unfinished one") from None
+        raise UserError(
+            f"{path.parent} has no {path.name}: not a run folder, or an unfinished one"
+        ) from None
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
@@ -123,6 +172,16 @@ def check_names(path: Path, found: set[str], expected: set[str]) -> None:
         if names:
             shown = ", ".join(sorted(names)[:3]) + (" …" if len(names) > 3 else "")
             raise UserError(f"{path} {what} {shown} ({len(names)} in all)")
+
+
+def check_shape(path: Path, name: str, part: Any, want: Tensor) -> None:
+    """Refuse a tensor of another shape, or integers for numbers."""
+    shape = tuple(part.get_shape())
+    if shape != tuple(want.shape):
+        raise UserError(f"{path}: {name} has shape {shape}, expected {tuple(want.shape)}")
+    kind = str(part.get_dtype())
+    if (kind in ("F16", "BF16", "F32", "F64")) != want.is_floating_point():
+        raise UserError(f"{path}: {name} has type {kind}, expected {want.dtype}")
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -166,20 +225,45 @@ def load_model(folder: Path) -> Any:
     cls = family(name)
     path = folder / WEIGHTS
     if not path.exists():
-        raise UserError(f"{folder} has no {WEIGHTS}: training has not finished its first evaluation")
-    if path.stat().st_size < 4 * vocab_size // 8:
-        raise UserError(f"{path} is damaged: too small for a vocabulary of {vocab_size}")
-    expected = None
-    if cls.sized_by_config:
-        with torch.device("meta"):
-            expected = weights(cls(vocab_size, config))
-    tensors = read_tensors(path, expected)
+        raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")
+    if regular(path) < vocab_size:
+        raise UserError(f"{path} is damaged: too small for a vocabulary of {vocab_size:,}")
+    expected = check_tables(folder, cls, vocab_size, config)
+    tensors = read_tensors(path, expected if cls.sized_by_config else None)
+    check_names(path, set(tensors), set(expected))
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise UserError(f"{path}: {key} holds NaN or infinite values")
+        if tensor.dim() != expected[key].dim() or (
+            tensor.is_floating_point() != expected[key].is_floating_point()
+        ):
+            raise UserError(
+                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, which does not fit"
+            )
     model = cls(vocab_size, config)
-    model.load_state_dict(tensors, strict=False)
+    try:
+        model.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise UserError(
+            f"{path} does not fit {CONFIG}: {str(error).splitlines()[-1].strip()}"
+        ) from None
     return model.eval()
+
+
+def check_tables(folder: Path, cls: Any, vocab_size: int, config: Any) -> dict[str, Tensor]:
+    """The tensors a model will have, on the meta device; tables too large to be meant are refused."""
+    try:
+        with torch.device("meta"):
+            model = cls(vocab_size, config)
+    except ValueError as error:
+        raise UserError(f"{folder / CONFIG} is damaged: {error}") from None
+    found = weights(model)
+    tables = sum(b.numel() * b.element_size() for n, b in model.named_buffers() if n not in found)
+    if tables > TABLES:
+        raise UserError(
+            f"{folder / CONFIG}: its tables would take {tables >> 20:,} MB; max_len is too large"
+        )
+    return found
 
 
 def open_run(path: str | Path) -> Path:
@@ -190,7 +274,9 @@ def open_run(path: str | Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; a run folder was expected")
     if not (folder / CONFIG).exists():
-        raise UserError(f"{folder} has no {CONFIG}: not a run folder (regard import reads Hugging Face folders)")
+        raise UserError(
+            f"{folder} has no {CONFIG}: not a run folder (regard import reads Hugging Face folders)"
+        )
     return folder
 
 
@@ -200,29 +286,40 @@ class Metrics:
     def __init__(self, folder: Path, *, keep: int = 0) -> None:
         self.path = folder / METRICS
         try:
-            self.file = open(self.path, "ab")
-            self.file.truncate(keep)
-            self.file.seek(keep)
+            # never through a link: a run folder must not reach files outside it
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            size = os.fstat(self.file).st_size
+            if 0 < size < keep:
+                raise UserError(
+                    f"{self.path} is damaged: {size} bytes, the checkpoint remembers {keep}; "
+                    "delete it to go on without its history"
+                )
+            self.end = min(size, keep)
+            os.ftruncate(self.file, self.end)  # bytes of whole lines
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}") from None
 
     def log(self, event: str, **values: Any) -> None:
-        """Append one line; values that are not finite are written as null."""
+        """Append one line, whole or not at all; values that are not finite are written as null."""
         line = {"event": event} | {
             key: None if isinstance(value, float) and not abs(value) < float("inf") else value
             for key, value in values.items()
         }
+        data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
         try:
-            self.file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            self.file.flush()
+            written = os.pwrite(self.file, data, self.end)
+            if written < len(data):  # the disk is full: the rest says why
+                os.pwrite(self.file, data[written:], self.end + written)
         except OSError as error:
+            os.ftruncate(self.file, self.end)
             raise UserError(f"cannot write {self.path}: {error.strerror}") from None
+        self.end += len(data)
 
     def offset(self) -> int:
         """Bytes written so far, on disk: what a checkpoint remembers."""
-        os.fsync(self.file.fileno())
-        return self.file.tell()
+        os.fsync(self.file)
+        return self.end
 
     def close(self) -> None:
         """Close the file."""
-        self.file.close()
+        os.close(self.file)

@@ -26,7 +26,7 @@ class LastTwo:
 
 
 class Tiny(LanguageModel):
-    """Reads ids one at a time with `read(state, ids (B,)) -> logits`; counts how often it is asked."""
+    """Reads ids one at a time with `read(memory, ids) -> logits`; notes how often it is asked."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size, None)
@@ -36,6 +36,13 @@ class Tiny(LanguageModel):
         raise NotImplementedError
 
     def read(self, memory, ids: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def copy(self, memory):
+        raise NotImplementedError
+
+    def keep(self, memory, old, counts: Tensor) -> None:
+        """Undo the reading of a token in rows where it does not count (padding)."""
         raise NotImplementedError
 
     def start(self, batch: int, capacity: int) -> State:
@@ -120,6 +127,15 @@ class Remembers(Tiny):
 
     def keep(self, memory, old, counts):
         memory.vectors = (torch.where(counts[None, :, None], memory.vectors[0], old),)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Tensors this small only wait for a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -1,11 +1,21 @@
-"""Stock Hugging Face classes as oracles; they are slow to import, so only the tests that ask do it."""
+"""Stock Hugging Face classes as oracles; slow to import, so only the tests that ask do it."""
 
 import os
 import warnings
 
 import pytest
+import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Models this small gain nothing from threads, which wait for each other on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Our decoder against the stock Hugging Face classes: the same numbers from the same weights, both ways."""
+"""Our decoder against stock Hugging Face classes: equal numbers from equal weights, both ways."""
 
 import json
 
@@ -103,82 +103,88 @@ def test_export_then_import_is_the_identity(name, exported, tmp_path):
         assert (tmp_path / "back" / file).read_bytes() == (exported / name / file).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["gpt2-tied", "llama", "qwen3"])
+def continued(model, ids, end):
+    """Twenty greedy tokens after `ids`, never `end`, by our own cached steps."""
+    state = model.start(1, 40)
+    ids, made = torch.tensor([ids]), []
+    for _ in range(20):
+        with torch.no_grad():
+            logits = model.extend(ids, None, state)
+        logits[:, end] = -torch.inf
+        ids = logits.argmax(-1, keepdim=True)
+        made.append(int(ids))
+    return made
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
 def test_their_greedy_generation_gives_our_tokens(name, exported, transformers):
     folder = exported / f"{name}.hf"
     theirs = load_theirs(transformers, MODELS[name][0], folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ours, own = load_model(exported / name), tokenizers()["characters"]
     prompts = ["bad c", "a"]
     batch = tokenizer(prompts, return_tensors="pt", padding=True)  # ragged: the second is padded
-    made = theirs.generate(**batch, max_new_tokens=20, do_sample=False)[
-        :, batch["input_ids"].size(1) :
-    ]
-    ours = load_model(exported / name)
-    for row, prompt in enumerate(prompts):
-        ids = torch.tensor([[1, *tokenizers()["characters"].encode(prompt).tolist()]])
-        state = ours.start(1, 40)
-        expected = []
-        while len(expected) < 20 and 2 not in expected:
-            with torch.no_grad():
-                ids = ours.extend(ids, None, state).argmax(-1, keepdim=True)
-            expected.append(int(ids))
-        assert made[row, : len(expected)].tolist() == expected
+    made = theirs.generate(**batch, max_new_tokens=20, do_sample=False, suppress_tokens=[own.end])
+    for row, prompt in zip(made, prompts, strict=True):
+        expected = continued(ours, [own.start, *own.encode(prompt).tolist()], own.end)
+        assert len(set(expected)) > 1, "a constant answer would prove little"
+        assert row[-20:].tolist() == expected
 
 
-def hugging_face_models(transformers):
-    """Random stock models, every size different; biases and norms are random too."""
-    tokens = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    rotary = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4}
-    rotary |= {"num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 28}
-    rotary |= {"max_position_embeddings": 50, "vocab_size": 23, **tokens}
-    rope = {"rope_type": "default", "rope_theta": 900.0}
-    return {
-        "gpt2": transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                n_embd=20, n_layer=3, n_head=4, n_inner=28, n_positions=50, vocab_size=23, **tokens
-            )
-        ),
-        "gpt2-untied": transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                n_embd=20,
-                n_layer=1,
-                n_head=5,
-                n_positions=50,
-                vocab_size=23,
-                tie_word_embeddings=False,
-                **tokens,
-            )
-        ),
-        "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**rotary)),
-        "llama-biased-tied": transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                **rotary,
-                attention_bias=True,
-                mlp_bias=True,
-                tie_word_embeddings=True,
-                rope_parameters=rope,
-            )
-        ),
-        "qwen3": transformers.Qwen3ForCausalLM(
-            transformers.Qwen3Config(**rotary, rope_parameters=rope, rms_norm_eps=1e-3)
-        ),
-        "qwen3-tied": transformers.Qwen3ForCausalLM(
-            transformers.Qwen3Config(**rotary, tie_word_embeddings=True)
-        ),
-    }
+def test_their_generation_ends_where_a_record_ends(exported, transformers):
+    folder = exported / "qwen3.hf"
+    theirs = load_theirs(transformers, "Qwen3ForCausalLM", folder)
+    with torch.no_grad():
+        theirs.lm_head.weight.zero_()  # all tokens alike, so the first id, <pad>, but for ...
+    prompt = transformers.AutoTokenizer.from_pretrained(folder)("ab", return_tensors="pt")
+    options = {"max_new_tokens": 6, "do_sample": False}
+    assert theirs.generate(**prompt, **options)[0, 3:].tolist() == [0] * 6
+    assert theirs.generate(**prompt, **options, suppress_tokens=[0, 1])[0, 3:].tolist() == [2]
 
 
-FOREIGN = ["gpt2", "gpt2-untied", "llama", "llama-biased-tied", "qwen3", "qwen3-tied"]
+ROTARY = {
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "intermediate_size": 28,
+    "max_position_embeddings": 50,
+}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 900.0}}
+BIASED = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
+FOREIGN = {
+    "gpt2": ("GPT2", {"n_embd": 20, "n_layer": 3, "n_head": 4, "n_inner": 28, "n_positions": 50}),
+    "gpt2-untied": (
+        "GPT2",
+        {"n_embd": 20, "n_layer": 1, "n_head": 5, "n_positions": 50, "tie_word_embeddings": False},
+    ),
+    "llama": ("Llama", ROTARY),
+    "llama-tied-biased": ("Llama", {**ROTARY, **ROPE, **BIASED}),
+    "qwen3": ("Qwen3", {**ROTARY, **ROPE, "rms_norm_eps": 1e-3}),
+    "qwen3-tied": ("Qwen3", {**ROTARY, "tie_word_embeddings": True}),
+}
+
+
+def make_theirs(transformers, name):
+    """A stock model of FOREIGN whose every tensor, norms and biases too, is random."""
+    torch.manual_seed(3)
+    family, options = FOREIGN[name]
+    config = getattr(transformers, f"{family}Config")(
+        **options, vocab_size=23, bos_token_id=1, eos_token_id=2, pad_token_id=0
+    )
+    head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
+    model = getattr(transformers, family + head)(config).eval()
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.3)
+    return model
 
 
 @pytest.mark.parametrize("shard", ["1GB", "4KB"])
 @pytest.mark.parametrize("name", FOREIGN)
 def test_imported_models_give_their_logits(name, shard, transformers, tmp_path):
-    torch.manual_seed(3)
-    theirs = hugging_face_models(transformers)[name].eval()
-    with torch.no_grad():
-        for tensor in theirs.parameters():
-            tensor.add_(torch.randn_like(tensor) * 0.3)
+    theirs = make_theirs(transformers, name)
     theirs.save_pretrained(tmp_path / "hf", max_shard_size=shard)
     assert (tmp_path / "hf" / "model.safetensors.index.json").exists() == (shard == "4KB")
     Characters.train(["abcdefgh"]).save(tmp_path / "hf" / "tokenizer.json")
@@ -192,7 +198,7 @@ def test_imported_models_give_their_logits(name, shard, transformers, tmp_path):
 
 
 def test_half_precision_weights_are_read_exactly(transformers, tmp_path):
-    theirs = hugging_face_models(transformers)["qwen3"].to(torch.bfloat16)
+    theirs = make_theirs(transformers, "qwen3").to(torch.bfloat16)
     theirs.save_pretrained(tmp_path / "hf")
     Characters.train(["abc"]).save(tmp_path / "hf" / "tokenizer.json")
     import_hf(tmp_path / "hf", tmp_path / "run")
@@ -249,3 +255,14 @@ def test_a_foreign_tokenizer_goes_in_and_out_unchanged(transformers, tmp_path):
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == kept
     theirs = [transformers.AutoTokenizer.from_pretrained(tmp_path / f) for f in ("hf", "out")]
     assert theirs[0].encode(" B a") == theirs[1].encode(" B a")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_readme_tells_how_to_load(name, exported, transformers):
+    folder = exported / f"{name}.hf"
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    known = {}
+    exec(code.replace("PATH/TO/THIS/FOLDER", str(folder)), known)
+    assert type(known["model"]).__name__ == MODELS[name][0]
+    assert known["prompt"]["input_ids"].tolist() == [[1]]
+    assert known["tokenizer"].bos_token not in known["text"]

@@ -1,16 +1,24 @@
 """The command line: one small file per verb, no logic here.
 
-Results go to stdout, everything else to stderr. Exit 0 done, 1 failed, 2 wrong usage; a user's mistake is one line.
+Results go to stdout, everything else to stderr. Exit 0 done, 1 failed, 2 wrong usage, 130 and 143
+interrupted; a user's mistake is one line.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 
 import typer
 
 from regard.errors import UserError
+
+# What the parser raises. Newer typers bring their own click, so it is found through what they export.
+ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # verb -> module; the order is that of --help
 VERBS = {
@@ -28,8 +36,6 @@ VERBS = {
 
 app = typer.Typer(
     name="regard",
-    help="Train, measure, explain and export sequence models on your own data.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -48,7 +54,10 @@ def version(
     context: typer.Context,
     show: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
-    """Train, measure, explain and export sequence models on your own data."""
+    """Train, measure, explain and export sequence models on your own data.
+
+    Example: regard train names.txt --minutes 2
+    """
     if show:
         import regard
 
@@ -59,17 +68,55 @@ def version(
         raise typer.Exit(2)
 
 
-def main() -> None:
-    """Run the command line; turn a user's mistake into one line and an exit code."""
-    _fill()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; a user's mistake becomes one line and an exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit code."""
+    if not app.registered_commands:
+        _fill()
     try:
-        app()
+        before = signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not the main thread
+        before = None
+    try:
+        found = app(list(arguments), prog_name="regard", standalone_mode=False)
+        sys.stdout.flush()
+        return found if isinstance(found, int) else 0
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: nobody to tell
-        sys.exit(1)
+        return fail(str(error), error.exit_code)
+    except ParserError as error:
+        return fail(usage(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return fail("interrupted", 130)
+    except BrokenPipeError:  # the reader of our output has gone: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}", 1)
     except MemoryError:
-        print("error: out of memory; try a smaller model or --set train.micro_tokens=4096", file=sys.stderr)
-        sys.exit(1)
+        return fail("out of memory; try a smaller model or --set train.micro_tokens=4096", 1)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def fail(message: str, code: int) -> int:
+    """Say what went wrong, on one line of stderr."""
+    print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr)
+    return code
+
+
+def usage(error: BaseException) -> str:
+    """What the command line's own parser has to say, with where to read more."""
+    context, say = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)
+    more = f" (see {context.command_path} --help)" if context is not None else ""
+    return str(say()).rstrip(".") + more
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """SIGTERM outside of training: unwind, so that temporary files go."""
+    raise SystemExit(128 + number)

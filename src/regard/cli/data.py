@@ -10,14 +10,20 @@ import typer
 
 def command(
     files: Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")],
-    input: Annotated[str, typer.Option(help="The column of a CSV, TSV or JSONL file to read.")] = "",
+    input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
     format: Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")] = "auto",
-    valid: Annotated[list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")] = None,
-    test: Annotated[list[Path] | None, typer.Option(help="Test file, looked through for leaks.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first damaged record.")] = False,
+    valid: Annotated[
+        list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
+    ] = None,
+    test: Annotated[
+        list[Path] | None, typer.Option(help="Test file, looked through for leaks.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first damaged record.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """What is in a file: records, alphabet, entropy, lengths, duplicates, leaks, and what to train on it.
+    """What is in a file: records, alphabet, entropy, lengths, duplicates, leaks, what to train.
 
     Example: regard data train.txt --test test.txt
     """
@@ -29,7 +35,10 @@ def command(
     from regard.recipe import DataRecipe
 
     source = Source(files, format=format, column=input, strict=strict)
-    others = [Source(f, format=source.format, column=input, strict=strict) if f else None for f in (valid, test)]
+    others = [
+        Source(given, format=source.format, column=input, strict=strict) if given else None
+        for given in (valid, test)
+    ]
     shares = DataRecipe()
     found = inspect(
         source,

@@ -9,10 +9,12 @@ import typer
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs/demo"),
+    out: Annotated[
+        Path, typer.Option(help="Where the run folders go; numbered when taken.")
+    ] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="Time for each model that trains.")] = 1.0,
 ) -> None:
-    """Bundled names, from counting to attention: train, measure, sample.
+    """Bundled names, from counting to attention: train, measure in one table, sample, look inside.
 
     Example: regard demo --minutes 0.5
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.evaluate.report import Figure
+
+SHOWN = ("nats_per_symbol", "bits_per_symbol", "perplexity", "bits_per_byte")
 
 
 def print_json(document: Any) -> None:
@@ -27,20 +30,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(table)
+    console = Console(highlight=False)
+    width = max(console.width, 80) if console.is_terminal else 10_000  # a pipe is never too narrow
+    Console(highlight=False, width=width).print(table)
 
 
 def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
-    """The main figures of each side."""
-    names = ("nats_per_symbol", "bits_per_symbol", "bits_per_byte", "perplexity")
-    shown = [name for name in names if any(name in figures for figures in sides.values())]
+    """The main figures, a column for each side."""
+    shown = [name for name in SHOWN if any(name in figures for figures in sides.values())]
     rows = [
-        [side, *(str(figures[name]) if name in figures else "" for name in shown)]
-        for side, figures in sides.items()
+        [name.replace("_", " "), *(str(f[name]) if name in f else "" for f in sides.values())]
+        for name in shown
     ]
-    print_table(["", *(name.replace("_", " ") for name in shown)], rows)
+    if rows:
+        print_table(["", *sides], rows)
+    for side, figures in sides.items():
+        figure = figures["nats_per_symbol"]
+        if math.isinf(figure.value):
+            print(
+                f"{side}: the model holds {figure.impossible:,} of the symbols there impossible, "
+                "which costs it infinitely much"
+            )
 
 
 def plain(text: str) -> str:
-    """A generated sequence on one line: control characters made visible."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    """A sequence on one line: control characters made visible."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

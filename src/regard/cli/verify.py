@@ -23,6 +23,9 @@ def command(
     if json:
         print_json(report.to_json())
     else:
-        print_table(["", "check", "detail"], [["ok" if c.ok else "FAIL", c.name, c.detail] for c in report.checks])
+        print_table(
+            ["", "check", "detail"],
+            [["ok" if c.ok else "FAIL", c.name, c.detail] for c in report.checks],
+        )
     if not report.ok:
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from regard.data.shards import Shard, ShardWriter
 from regard.data.splits import assign, cut_points, leaks
 from regard.errors import UserError
 from regard.recipe import DataRecipe, TokensRecipe
-from regard.run import TOKENIZER, read_json, write_json
+from regard.run import TOKENIZER, read_json, replacing, sweep, write_json
 from regard.tokens import KINDS, Tokenizer, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
@@ -64,16 +64,22 @@ class Sources:
         self.recipe = recipe
         self.train = self._open(recipe.train, recipe.format)
         self.given = [
-            self._open(paths, self.train.format) if paths else None for paths in (recipe.valid, recipe.test)
+            self._open(paths, self.train.format) if paths else None
+            for paths in (recipe.valid, recipe.test)
         ]
         self.fractions = [
             0.0 if given else share
-            for given, share in zip(self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True)
+            for given, share in zip(
+                self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True
+            )
         ]
 
     def _open(self, paths: Sequence[str], format: str) -> Source:
         return Source(
-            [Path(p) for p in paths], format=format, column=self.recipe.input, strict=self.recipe.strict
+            [Path(p) for p in paths],
+            format=format,
+            column=self.recipe.input,
+            strict=self.recipe.strict,
         )
 
     @property
@@ -123,6 +129,17 @@ class Sources:
             if opened:
                 yield Piece(side, (), ends=True)
 
+    def leave_something(self, say: Say) -> None:
+        """With so few records that all of them fall to the held-out sides, all of them train instead."""
+        if any(self.fractions) and not any(p.side == 0 and p.texts for p in self.pieces()):
+            self.fractions = [0.0, 0.0]
+            say("too little data to hold any out: all of it trains, nothing measures")
+
+    def fingerprints(self) -> dict[str, str]:
+        """A hash of every side's files."""
+        sources = zip(SIDES, (self.train, *self.given), strict=True)
+        return {name: source.fingerprint() for name, source in sources if source is not None}
+
     def leaks(self) -> dict[str, Any]:
         """Records of given validation and test files that also occur in training."""
         found = {}
@@ -134,8 +151,13 @@ class Sources:
         return found
 
 
-def prepare(data: DataRecipe, tokens: TokensRecipe, run: Path, say: Say) -> Corpus:
-    """Tokenise once into RUN/data; what is already there for the same files and settings is used again."""
+def prepare(
+    data: DataRecipe, tokens: TokensRecipe, run: Path, say: Say, *, fixed: bool = False
+) -> Corpus:
+    """Tokenise once into RUN/data; what is already there for the same files and settings is used again.
+
+    `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes.
+    """
     sources = Sources(data)
     key = {
         "data": _plain(dataclasses.asdict(data)),
@@ -147,45 +169,80 @@ def prepare(data: DataRecipe, tokens: TokensRecipe, run: Path, say: Say) -> Corp
             for file in source.files
         ],
     }
-    manifest = run / FOLDER / MANIFEST
-    if manifest.exists():
-        stored = read_json(manifest)
-        if isinstance(stored, dict) and stored.get("key") == key:
-            return reopen(run)
+    folder = run / FOLDER
+    stored = _stored(folder / MANIFEST)
+    if stored is not None:
+        same = stored["key"] == key
+        if fixed and not same:
+            same = stored["facts"]["fingerprints"] == sources.fingerprints()
+            if not same:
+                raise UserError(
+                    f"the data of {run} has changed since its checkpoint was written "
+                    f"({', '.join(map(str, sources.train.files[:3]))}): train a new run"
+                )
+        try:
+            if same:
+                return reopen(run, verify=True)
+        except UserError as error:
+            say(f"{error}")
     if sources.train.size > SLOW:
         say(f"reading and tokenising {sources.train.size / 2**30:.1f} GB once")
     try:
-        (run / FOLDER).mkdir(parents=True, exist_ok=True)
-        manifest.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
+        (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write {run / FOLDER}: {error.strerror}") from None
+        raise UserError(f"cannot write {folder}: {error.strerror}") from None
+    sources.leave_something(say)
     tokenizer = KINDS[tokens.kind].train(_training_texts(sources, tokens.kind), tokens.size)
-    counts = _encode(sources, tokenizer, run / FOLDER)
-    tokenizer.save(run / TOKENIZER)
+    counts = _encode(sources, tokenizer, folder)
+    with replacing(run / TOKENIZER) as temporary:
+        tokenizer.save(temporary)
     facts = {
         "format": sources.train.format,
         "why": sources.train.why,
-        "fingerprint": sources.train.fingerprint(),
+        "fingerprints": sources.fingerprints(),
         "skipped": sources.train.skipped,
         "problems": sources.train.problems,
         "blank": sources.train.blank,
         "leaks": sources.leaks(),
         **counts,
     }
-    write_json(manifest, {"key": key, "facts": facts})
+    write_json(folder / MANIFEST, {"key": key, "facts": facts})
     return reopen(run)
 
 
-def reopen(run: Path) -> Corpus:
-    """The corpus that `prepare` left in a run folder."""
+def _stored(manifest: Path) -> dict[str, Any] | None:
+    """The manifest of data tokenised before; None if there is none, or a damaged one."""
+    try:
+        stored = read_json(manifest)
+        return (
+            stored
+            if {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
+            else None
+        )
+    except (UserError, TypeError):
+        return None
+
+
+def reopen(run: Path, *, verify: bool = False) -> Corpus:
+    """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it."""
     folder = run / FOLDER
-    facts = read_json(folder / MANIFEST)["facts"]
+    manifest = read_json(folder / MANIFEST)
+    try:
+        facts = manifest["facts"]
+        held = {name: facts["sides"][name]["records"] for name in SIDES}
+    except (KeyError, TypeError):
+        raise UserError(f"{folder / MANIFEST} is damaged: it does not say what is held") from None
     shards = {
-        name: Shard.open(folder / name) if facts["sides"][name]["records"] else None for name in SIDES
+        name: Shard.open(folder / name, verify=verify) if records else None
+        for name, records in held.items()
     }
     train = shards["train"]
     if train is None:
-        raise UserError("nothing is left to train on after the split; give more data or smaller fractions")
+        raise UserError(
+            "nothing is left to train on after the split; give more data or smaller fractions"
+        )
     return Corpus(load(run / TOKENIZER), train, shards["valid"], shards["test"], facts)
 
 

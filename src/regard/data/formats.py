@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple, cast
 from regard.errors import UsageError, UserError
 
 BLOCK = 4 << 20  # bytes read at a time
+OPENING = 1 << 16  # bytes looked at to tell text from other files
 LINE_LIMIT = 64 << 20  # bytes of the longest line, or table row, that is still a record
 HEAD = 1 << 20  # characters looked at to tell records from running text
 PROBLEMS = 5  # damaged records named; all of them are counted
@@ -115,10 +116,11 @@ def blocks(path: Path) -> Iterator[bytes]:
             raw.seek(0)
             with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as opened:
                 stream = cast(BinaryIO, opened)
-                first = stream.read(BLOCK)
-                _refuse_binary(path, first)
-                if block := first.removeprefix(b"\xef\xbb\xbf"):
-                    yield block
+                opening = stream.read(OPENING)
+                _refuse_binary(path, opening)
+                opening = opening.removeprefix(b"\xef\xbb\xbf")
+                for start in range(0, len(opening), BLOCK):
+                    yield opening[start : start + BLOCK]
                 while block := stream.read(BLOCK):
                     yield block
     except EOFError:
@@ -129,8 +131,7 @@ def blocks(path: Path) -> Iterator[bytes]:
         raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
 
 
-def _refuse_binary(path: Path, block: bytes) -> None:
-    sample = block[: 1 << 16]
+def _refuse_binary(path: Path, sample: bytes) -> None:
     for magic, kind in PACKED.items():
         if sample.startswith(magic):
             raise UserError(f"{path}: is a {kind} archive; unpack it first, or use gzip")
@@ -217,10 +218,14 @@ def invalid_utf8(path: Path, line: int, offset: int, byte: int) -> str:
 
 def head(path: Path) -> tuple[str, bool]:
     """The file's first characters, bad bytes replaced, and whether that is all there is."""
-    parts = blocks(path)
-    block = next(parts, b"")
-    text = block.decode(errors="replace").replace("\r\n", "\n")
-    return text[:HEAD], len(text) <= HEAD and not next(parts, b"")
+    data, complete = b"", True
+    for block in blocks(path):
+        if len(data) > 4 * HEAD:  # bytes enough for as many characters of any kind
+            complete = False
+            break
+        data += block
+    text = data.decode(errors="replace").replace("\r\n", "\n")
+    return text[:HEAD], complete and len(text) <= HEAD
 
 
 def extension(path: Path) -> str:
@@ -233,7 +238,9 @@ def extension(path: Path) -> str:
 
 def detect(files: Sequence[Path]) -> tuple[str, str]:
     """The format of files read as one thing, and the reason in a few words."""
-    promised = {extension(path): path for path in reversed(files)}
+    promised: dict[str, Path] = {}
+    for path in files:
+        promised.setdefault(extension(path), path)
     if len(promised) > 1:
         (one, path), (other, path2) = list(promised.items())[:2]
         raise UsageError(

@@ -9,7 +9,7 @@ chance of about n²/2⁶⁵: one in three thousand for a hundred million records
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -161,20 +161,13 @@ def leaks(train: Iterable[Sequence[str]], other: Iterable[Sequence[str]]) -> Lea
 
 
 def find(batches: Iterable[Sequence[str]], wanted: Sequence[int]) -> dict[int, str]:
-    """The first text of every wanted hash; stops reading once all are found."""
-    left = np.array(sorted(wanted), np.uint64)
+    """The first text of every hash in `wanted`, all different; stops reading once all are found."""
+    left = np.array(wanted, np.uint64)
     found: dict[int, str] = {}
-    for texts in _while_any_left(batches, left, found):
+    for texts in batches:
         values = hashes(texts)
         for i in np.flatnonzero(np.isin(values, left)).tolist():
             found.setdefault(int(values[i]), texts[i])
+        if len(found) == len(left):
+            break
     return found
-
-
-def _while_any_left(
-    batches: Iterable[Sequence[str]], wanted: Hashes, found: dict[int, str]
-) -> Iterator[Sequence[str]]:
-    for texts in batches:
-        if len(found) == len(wanted):
-            return
-        yield texts

@@ -20,7 +20,8 @@ from regard.errors import UsageError, UserError
 
 USUAL = ("text", "sequence", "name", "smiles", "sentence")  # columns taken without being asked for
 SAMPLE = 200  # rows looked at to tell text from numbers
-BATCH = 2 << 20  # characters of records handed on at a time
+BATCH = 2 << 20  # characters of records handed on at a time ...
+ROW = 64  # ... where a row, however short, weighs as much as this many
 
 Batch = tuple[list[str], list[int]]  # the records' texts, and the lines they begin on
 
@@ -33,31 +34,35 @@ class Table:
     quoted: bool
     header: bool
     column: str  # a name of the header, or else a number from 1
-    titled: bool  # lines of one field, which are no rows, stand before a wider table
+    titled: bool  # lines of one field before the first row are titles
     why: str
 
     def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
         """The column's cells, in order; damaged rows go to `tally`."""
         rows = _Rows(path, self.delimiter, self.quoted)
         width = index = 0
-        for batch in rows.batches(tally):
+        for batch in rows.batches():
             texts: list[str] = []
             lines: list[int] = []
             for line, row in batch:
-                if not width and self.titled and len(row) == 1:
-                    tally.damaged(f"{path}:{line}: a title or comment, not a row of the table")
-                    continue
-                if not width:
-                    width, index = len(row), self._index(path, row)
-                    if self.header:
-                        continue
-                if len(row) != width:
-                    tally.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
-                elif not row[index]:
+                if isinstance(row, str):
+                    tally.damaged(row)
+                elif not row:
                     tally.blank += 1
+                elif not width and self.titled and len(row) == 1:
+                    tally.damaged(f"{path}:{line}: a title or comment, not a row of the table")
+                elif not width and self.header:
+                    width, index = len(row), self._index(path, row)
                 else:
-                    texts.append(row[index])
-                    lines.append(line)
+                    if not width:
+                        width, index = len(row), self._index(path, row)
+                    if len(row) != width:
+                        tally.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
+                    elif row[index]:
+                        texts.append(row[index])
+                        lines.append(line)
+                    else:
+                        tally.blank += 1
             yield texts, lines
 
     def _index(self, path: Path, row: list[str]) -> int:
@@ -75,6 +80,7 @@ class _Rows:
     def __init__(self, path: Path, delimiter: str, quoted: bool) -> None:
         self.path = path
         self.fed = 0  # characters given to the parser since the last row was complete
+        self.line = 1  # the first of the row being read
         self.ended = False
         self.bad: deque[tuple[int, str]] = deque()  # lines read, not UTF-8
         self.reader = csv.reader(
@@ -90,38 +96,34 @@ class _Rows:
             for text in block.texts:
                 self.fed += len(text) + 1
                 if self.fed > LINE_LIMIT:
-                    raise too_long(self.path, self.reader.line_num + 1)
+                    raise too_long(self.path, self.line)
                 yield text + "\n"
         self.ended = True
 
-    def batches(self, tally: Tally) -> Iterator[list[tuple[int, list[str]]]]:
-        """Parsed rows, a few megabytes at a time; empty ones are counted as blank."""
+    def batches(self) -> Iterator[list[tuple[int, list[str] | str]]]:
+        """Rows, or what is wrong with them, a few megabytes at a time."""
         while not self.ended:
             with _wide_fields():
-                batch = list(self._batch(tally))
+                batch = list(self._batch())
             yield batch
 
-    def _batch(self, tally: Tally) -> Iterator[tuple[int, list[str]]]:
+    def _batch(self) -> Iterator[tuple[int, list[str] | str]]:
         size = 0
         while size < BATCH:
-            self.fed = 0
-            line = self.reader.line_num + 1
+            self.fed, self.line = 0, self.reader.line_num + 1
             try:
                 row = next(self.reader, None)
             except csv.Error as error:
                 if self.ended:
-                    raise UserError(f"{self.path}:{line}: a quote opens and never closes") from None
-                tally.damaged(f"{self.path}:{line}: {error}")
-                continue
+                    where = f"{self.path}:{self.line}"
+                    raise UserError(f"{where}: a quote opens and never closes") from None
+                row, problem = [], f"{self.path}:{self.line}: {error}"
+            else:
+                problem = self._problem(self.line)
             if row is None:
                 return
-            size += self.fed
-            if problem := self._problem(line):
-                tally.damaged(problem)
-            elif row:
-                yield line, row
-            else:
-                tally.blank += 1
+            size += self.fed + ROW
+            yield self.line, problem or row
 
     def _problem(self, line: int) -> str:
         found = ""
@@ -152,7 +154,7 @@ def table(path: Path, format: str, column: str) -> Table:
         top = next((line for line in lines if line.strip()), "")
         delimiter = ";" if ";" in top and "," not in top else ","
     quoted = format == "csv" or _quotes_work(lines, complete)
-    rows = _sample(lines, delimiter, quoted)
+    rows = _sample(lines, delimiter, quoted, column)
     if not rows:
         raise UserError(f"{path}: holds no {format} rows")
     names = rows[0]
@@ -185,7 +187,8 @@ def _quotes_work(lines: list[str], complete: bool) -> bool:
     return len(widths) == 1
 
 
-def _sample(lines: list[str], delimiter: str, quoted: bool) -> list[list[str]]:
+def _sample(lines: list[str], delimiter: str, quoted: bool, column: str) -> list[list[str]]:
+    """The first rows of one width; titles before a wider table are not among them."""
     reader = csv.reader(
         iter(lines),
         delimiter=delimiter,
@@ -203,7 +206,8 @@ def _sample(lines: list[str], delimiter: str, quoted: bool) -> list[list[str]]:
             if row:
                 rows.append(row)
     wide = [row for row in rows if len(row) > 1]
-    if rows and len(rows[0]) == 1 and 2 * len(wide) > len(rows):
+    named = rows and (rows[0][0] == column or rows[0][0].lower() in USUAL)
+    if rows and len(rows[0]) == 1 and not named and 2 * len(wide) > len(rows):
         rows = wide
     return [row for row in rows if len(row) == len(rows[0])]
 

@@ -42,7 +42,9 @@ def ratio_interval(numerators: Floats, denominators: Floats) -> tuple[float, flo
     return value, float(low), float(high)
 
 
-def paired_interval(ours: Floats, theirs: Floats, denominators: Floats) -> tuple[float, float, float]:
+def paired_interval(
+    ours: Floats, theirs: Floats, denominators: Floats
+) -> tuple[float, float, float]:
     """The difference of two ratios over the same units, ours minus theirs, with its interval."""
     both = np.stack([ours, theirs], axis=1)  # (U, 2)
     ratios = resampled_ratios(both, denominators)  # (RESAMPLES, 2)

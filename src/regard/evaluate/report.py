@@ -78,27 +78,61 @@ def measure(
 ) -> Measured:
     """Score a shard and sum by unit."""
     if shard.vocab_size != model.vocab_size:
-        raise UserError(f"the model has {model.vocab_size} tokens, the data {shard.vocab_size}: another tokenizer")
+        raise UserError(
+            f"the model has {model.vocab_size} tokens, the data {shard.vocab_size}: another tokenizer"
+        )
     if not 0 <= stride <= model.config.max_len:
-        raise UserError(f"--stride must be from 1 to the model's max_len {model.config.max_len}, got {stride}")
+        raise UserError(
+            f"--stride must be from 1 to the model's max_len {model.config.max_len}, got {stride}"
+        )
     values, scored = log_probs(model, shard, tokenizer, stride=stride, constrain=constrain)
-    ids = np.asarray(shard.ids).astype(np.int64)
+    ids = np.asarray(shard.ids)
     symbols = np.where(scored, tokenizer.symbols[ids], 0)
-    if shard.kind == "text":
-        unit = (np.cumsum(symbols) - symbols) // BLOCK
-        unit = np.minimum(unit, max(0, int(symbols.sum()) // BLOCK - 1))  # a short last block joins the one before
-    else:
-        unit = np.repeat(np.arange(shard.records), np.diff(shard.offsets))
     nats = np.where(scored, -values, 0.0)
+    impossible = ~np.isfinite(nats)
+    nats[impossible] = 0.0
+    add = Blocks(symbols) if shard.kind == "text" else Records(shard.offsets)
     return Measured(
-        nats=np.bincount(unit, np.where(np.isfinite(nats), nats, 0.0)),
-        symbols=np.bincount(unit, symbols),
-        bytes=np.bincount(unit, np.where(scored, tokenizer.byte_counts[ids], 0)),
-        tokens=np.bincount(unit, scored),
-        impossible=int(np.count_nonzero(~np.isfinite(nats))),
+        nats=add(nats),
+        symbols=add(symbols),
+        bytes=add(np.where(scored, tokenizer.byte_counts[ids], 0)),
+        tokens=add(scored),
+        impossible=int(np.count_nonzero(impossible)),
         unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)),
         records=shard.records,
     )
+
+
+class Records:
+    """Sums over the tokens of each record."""
+
+    def __init__(self, offsets: NDArray[np.int64]) -> None:
+        self.begins = np.asarray(offsets[:-1])
+
+    def __call__(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """(tokens,) to (records,)."""
+        return np.add.reduceat(values.astype(np.float64), self.begins)
+
+
+class Blocks:
+    """Sums over blocks of BLOCK symbols, the same symbols whatever the tokenizer.
+
+    A token that stands for several symbols across a border is shared out between the blocks; one
+    that stands for none (a later byte of a character) goes with the symbol before it. A short last
+    block joins the one before.
+    """
+
+    def __init__(self, symbols: NDArray[np.int64]) -> None:
+        ends = np.cumsum(symbols)
+        self.last = np.flatnonzero(np.diff(ends, append=ends[-1] + 1))  # of each run of equal ends
+        self.ends = np.concatenate([[0], ends[self.last]])
+        whole = np.arange(max(1, int(ends[-1]) // BLOCK)) * BLOCK
+        self.borders = np.append(whole, ends[-1])
+
+    def __call__(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """(tokens,) to (blocks,)."""
+        sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)[self.last]])
+        return np.diff(np.interp(self.borders, self.ends, sums))
 
 
 def figures(measured: Measured) -> dict[str, Figure]:
@@ -125,9 +159,22 @@ def _figure(m: Measured, denominators: NDArray[np.float64]) -> Figure:
 
 
 def difference(ours: Measured, theirs: Measured) -> Figure:
-    """Nats per symbol, ours minus theirs, in pairs over the same units."""
+    """Nats per symbol, ours minus theirs, in pairs over the same units; infinite if one of them is."""
     if len(ours.nats) != len(theirs.nats) or not np.array_equal(ours.symbols, theirs.symbols):
-        raise UserError("the two runs do not score the same symbols, so they cannot be compared in pairs")
+        raise UserError(
+            "the two runs do not score the same symbols, so they cannot be compared in pairs"
+        )
     if ours.impossible or theirs.impossible:
-        raise UserError("a run that holds some of the data impossible has an infinite figure: no difference exists")
+        value = math.nan if ours.impossible and theirs.impossible else math.inf
+        value = value if ours.impossible else -math.inf
+        return Figure(value, value, value, ours.impossible + theirs.impossible)
     return Figure(*paired_interval(ours.nats, theirs.nats, ours.symbols))
+
+
+def verdict(gap: Figure) -> str:
+    """What a difference of costs says about ours, in words."""
+    if math.isnan(gap.value):
+        return "both hold some of the data impossible"
+    return (
+        "better" if gap.high < 0 else "worse" if gap.low > 0 else "no difference that 95% supports"
+    )

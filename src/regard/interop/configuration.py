@@ -134,20 +134,23 @@ def choose_format(config: DecoderConfig) -> Format:
         if not wrong:
             check_heads(form, config)
             return form
-        mismatches.append((len(wrong), form, wrong))
-    for key in PLAIN.keys() | ROTARY.keys():
+        mismatches.append((form.name, wrong))
+    for key in ROTARY:
         allowed = sorted({repr(form.needs[key]) for form in FORMATS})
         if repr(getattr(config, key)) not in allowed:
             raise UserError(
-                f"cannot export {key} = {getattr(config, key)!r}: no Hugging Face class known here "
-                f"has it; allowed: {' or '.join(allowed)}"
+                f"cannot export {key} = {getattr(config, key)!r}: it has no sure counterpart in "
+                f"Hugging Face's classes; allowed: {' or '.join(allowed)}"
             )
-    _, form, wrong = min(mismatches, key=lambda entry: entry[0])
-    parts = [f"{key} = {getattr(config, key)!r} (it has {value!r})" for key, value in wrong.items()]
-    raise UserError(
-        f"cannot export this combination: {form.name}, the nearest Hugging Face class, differs in "
-        + ", ".join(parts)
-    )
+    least = min(len(wrong) for _, wrong in mismatches)
+    nearest = [
+        f"{name} needs " + ", ".join(f"{key} = {value!r}" for key, value in wrong.items())
+        for name, wrong in mismatches
+        if len(wrong) == least
+    ]
+    parts = ("norm", "positions", "feedforward", "bias", "qk_norm")
+    got = ", ".join(f"{key} = {getattr(config, key)!r}" for key in parts)
+    raise UserError(f"cannot export {got} together: {'; '.join(nearest)}")
 
 
 def check_heads(form: Format, config: DecoderConfig) -> None:

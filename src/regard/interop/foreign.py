@@ -99,9 +99,9 @@ def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Stored]
         if not shard.endswith(".safetensors"):
             raise UserError(f"{index}: {shard[:80]!r} is not a .safetensors file")
         shards.setdefault(shard, set()).add(tensor)
+    paths = {inside(folder, shard): names for shard, names in shards.items()}
     found: dict[str, Stored] = {}
-    for shard, names in shards.items():
-        path = inside(folder, shard)
+    for path, names in paths.items():
         held = open_file(path, stack)
         check_names(path, set(held), names)
         found |= held

@@ -86,7 +86,7 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
             folder / WEIGHTS, theirs, {"format": "pt"}
         )  # transformers 4 asks for this mark
         write_tokenizer(folder, tokenizer, config.max_len)
-        write_text(folder / "README.md", exported_readme(form, parameters))
+        write_text(folder / "README.md", exported_readme(form, parameters, config, tokenizer))
         files = sorted(path.name for path in folder.iterdir())
     left_out = {"dropout": config.dropout} if config.dropout and not form.has_dropout else {}
     return {"class": form.name, "files": files, "parameters": parameters, "left_out": left_out}
@@ -131,7 +131,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         yield temporary
-        sync(temporary)
+        for path in (*temporary.iterdir(), temporary):
+            sync(path)
         os.replace(temporary, out)  # an empty folder gives way
         sync(out.parent)
     except OSError as error:
@@ -272,8 +273,12 @@ def adopt_tokenizer(folder: Path, into: Path) -> tokens.Tokenizer:
 # Pages
 
 
-def exported_readme(form: Format, parameters: int) -> str:
+def exported_readme(
+    form: Format, parameters: int, config: DecoderConfig, tokenizer: tokens.Tokenizer
+) -> str:
     """How to load an exported folder."""
+    own = isinstance(tokenizer, OwnTokenizer)  # then a prompt may be empty: `<S>` is put before it
+    length = min(100, max(1, config.max_len // 2))
     return f"""# {form.name}, {parameters:,} parameters
 
 Trained with regard. Loads with Hugging Face transformers (4.51 or newer) and the tools that read
@@ -282,11 +287,13 @@ its folders:
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("PATH/TO/THIS/FOLDER")
-model = AutoModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER")
-prompt = tokenizer("", return_tensors="pt")  # put what is to be continued between the quotes
-ids = model.generate(**prompt, max_new_tokens=100, do_sample=True)
-print(tokenizer.decode(ids[0], skip_special_tokens=True))
+folder = "PATH/TO/THIS/FOLDER"
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+prompt = tokenizer("{"" if own else "Hello"}", return_tensors="pt")  # what is to be continued
+ids = model.generate(**prompt, max_new_tokens={length}, do_sample=True)
+text = tokenizer.decode(ids[0], skip_special_tokens=True)
+print(text)
 ```
 """
 

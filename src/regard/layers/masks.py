@@ -1,7 +1,7 @@
 """Masks as descriptions: what may be seen is said once and rendered for whichever kernel runs.
 
 A mask answers one question, `rule(b, h, q, k)`: may query q of row b and head h look at key k? The arguments are index
-tensors that broadcast, so the same rule is a FlexAttention `mask_mod`, a boolean tensor (True = may attend, as in
+tensors that broadcast, so the same rule is FlexAttention's `mask_mod`, a boolean tensor (True = may attend, as in
 PyTorch's fused kernel) and, through `shifted`, one row against a cache. `Causal()` alone renders as the fused kernel's
 `is_causal`, which needs no tensor at all.
 """
@@ -9,6 +9,7 @@ PyTorch's fused kernel) and, through `shifted`, one row against a cache. `Causal
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ class Mask(ABC):
 
     @abstractmethod
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Boolean, True = may attend, for broadcastable index tensors; the signature of FlexAttention's mask_mod."""
+        """Boolean, True = may attend, for broadcastable index tensors."""
 
     def tensor(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
         """The rule as a boolean tensor that broadcasts to (B, H, T, S)."""
@@ -34,6 +35,10 @@ class Mask(ABC):
         k = torch.arange(n_keys, device=device)  # (S,)
         allowed = self.rule(b, torch.zeros_like(b), q, k)
         return allowed if allowed.dim() == 4 else allowed[None, None]
+
+    def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+        """The rule as FlexAttention takes it: a plain function of (b, h, q, k)."""
+        return lambda b, h, q, k: self.rule(b, h, q, k)
 
     def is_causal(self, n_queries: int, n_keys: int) -> bool:
         """Is this exactly the fused kernel's `is_causal`, whose triangle starts at the top left?"""

@@ -34,7 +34,7 @@ LINE = 84  # characters per line of a surprise panel
 def save(
     components: Iterable[Component], path: str | Path, *, width: float = 9.0, dpi: int = 150
 ) -> Path:
-    """Draw the components below each other (width in inches) and write the file whole or not at all."""
+    """Draw the components below each other, `width` inches wide; the file appears whole or not."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"a figure must end in {', '.join(FORMATS)}, got {path.name!r}")
@@ -47,7 +47,7 @@ def save(
     except ImportError:
         raise missing_extra("matplotlib", "plots") from None
     # Tokens are text: a $ starts no formula, and the same input gives the same bytes.
-    settings = {"text.parse_math": False, "svg.hashsalt": "regard", "font.size": 9}
+    settings: dict[Any, Any] = {"text.parse_math": False, "svg.hashsalt": "regard", "font.size": 9}
     part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # A symbol no installed font has is drawn as a box, which needs no second word.
@@ -291,13 +291,26 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
             axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
     if lines.log_x:
         axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
     if lines.log_y:
         axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
     axes.set_xlabel(visible(lines.x_label, spaces=False))
     axes.set_ylabel(visible(lines.y_label, spaces=False))
     axes.grid(axis="y", color=colours("line")[0], linewidth=0.8)
     axes.legend(frameon=False, fontsize=8)
     _finish(axes, lines.title)
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Plain numbers on a logarithmic axis, evenly spaced ones where it spans less than a decade."""
+    from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+
+    low, high = axis.get_view_interval()
+    if high < 10 * low:
+        axis.set_major_locator(MaxNLocator(5))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _draw_bars(panel: Any, bars: Bars) -> None:
@@ -307,7 +320,8 @@ def _draw_bars(panel: Any, bars: Bars) -> None:
     chosen = set(bars.highlight) or set(places)
     values = np.asarray(bars.values, dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
-    axes.barh(places, values, color=[accent if i in chosen else quiet for i in places], height=0.7)
+    fill = [accent if i in chosen else quiet + "90" for i in places]  # 90: just over half opaque
+    axes.barh(places, values, color=fill, height=0.7)
     if len(bars.low):
         axes.hlines(places, bars.low, bars.high, color=colours("ink")[0], linewidth=1.3)
     axes.set_yticks(places, [visible(name, spaces=False)[:40] for name in bars.labels])

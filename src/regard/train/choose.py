@@ -1,8 +1,8 @@
 """Choosing for a user who gave a file and nothing else: format, tokens, size, budget, and why.
 
-Only what was not asked for is chosen. The rules are few and were set on validation data: characters for small
-alphabets; a model whose size follows the data, since a small file is soon memorised; dropout where it will be seen
-many times.
+Only what was not asked for is chosen. The rules are few and were set on validation data: characters
+for small alphabets; a model whose size follows the data, since a small file is soon memorised;
+dropout where it will be seen many times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from regard.data.corpus import Sources
 from regard.data.inspection import suggest
-from regard.recipe import DataRecipe, check
+from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 
 SAMPLE = 4_000_000  # characters looked at
@@ -24,7 +24,9 @@ SAMPLE = 4_000_000  # characters looked at
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
-    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    result: dict[str, Any] = {
+        k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
+    }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
     sources = Sources(data)
     source = sources.train
@@ -37,15 +39,28 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     hint = suggest(total, len(characters), spaces)
     if tokens.get("kind", "auto") == "auto":
         tokens["kind"] = hint.tokens
+        why = hint.why.partition(";")[0]
+    else:
+        why = "as asked"
     model.setdefault("name", "transformer")
     longest = max(lengths, default=1) + 1
-    records = "running text" if source.format == "text" else "one record each"
     first = (
-        f"data: {source.format} ({source.why}), about {total:,} characters of {len(characters)} kinds, {records}"
-        f" → {tokens['kind']}"
+        f"data: {source.format} ({source.why}), about {total:,} characters of {len(characters)} kinds"
+        f" → task next, {tokens['kind']} ({why})"
     )
-    second = size_model(model, source.format == "text", total, longest, lengths, tokens["kind"])
+    second = size_model(model, source.format == "text", total, longest, tokens["kind"])
+    if "d_model" in family(model["name"]).Config.__dataclass_fields__:
+        second += f", {budget(result.get('train', {}))}"
     return result, [first, second]
+
+
+def budget(train: Mapping[str, Any]) -> str:
+    """How long it will train, in words."""
+    if train.get("steps"):
+        return f"{train['steps']:,} steps, as asked"
+    if train.get("minutes"):
+        return f"{train['minutes']:g} minutes, as asked"
+    return f"{TrainRecipe().minutes:g} minutes (--minutes changes that)"
 
 
 def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
@@ -54,7 +69,9 @@ def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
     counts: dict[str, int] = {}
     taken = 0
     source = sources.train
-    texts = source.text() if source.format == "text" else (t for c in source.records() for t in c.texts)
+    texts = (
+        source.text() if source.format == "text" else (t for c in source.records() for t in c.texts)
+    )
     for text in texts:
         text = text[: SAMPLE - taken]
         for character in set(text) if len(text) < 64 else sorted(set(text)):
@@ -67,47 +84,39 @@ def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
 
 
 def estimate(sources: Sources, seen: int, characters: Mapping[str, int]) -> int:
-    """About how many characters there are in all: exact for what was read whole, else from the bytes on disk."""
+    """About how many characters there are: exact for what was read whole, else from bytes on disk."""
     if seen < SAMPLE:
         return seen
-    bytes_each = sum(len(c.encode("utf-8", "replace")) * n for c, n in characters.items()) / max(1, seen)
+    size = sum(len(c.encode("utf-8", "replace")) * n for c, n in characters.items())
     packed = 3 if any(Path(f).suffix == ".gz" for f in sources.train.files) else 1
-    return max(seen, int(sources.train.size * packed / bytes_each))
+    return max(seen, int(sources.train.size * packed * seen / size))
 
 
-def size_model(
-    model: dict[str, Any], text: bool, total: int, longest: int, lengths: list[int], kind: str
-) -> str:
+def size_model(model: dict[str, Any], text: bool, total: int, longest: int, kind: str) -> str:
     """Fill in depth, width, context and dropout where they are open; the line that says so."""
     name = model["name"]
     fields = family(name).Config.__dataclass_fields__
     gpu = torch.cuda.is_available()
     if "max_len" in fields and "max_len" not in model:
         most = 1024 if gpu else 256
+        longest = 4 * longest if kind == "bytes" else longest  # a character is at most four bytes
         model["max_len"] = most if text else max(16, min(most, -(-longest // 16) * 16))
     if "d_model" not in fields:
         return f"model: {name}: counts, exactly; nothing to size"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]
     if not given:
-        layers, width = shape(total, gpu)
-        model |= {"n_layers": layers, "d_model": width}
+        model["n_layers"], model["d_model"] = shape(total, gpu)
     if "dropout" not in model and total < 3_000_000:
         model["dropout"] = 0.1
-    threads = os.cpu_count() or 1
-    where = "a GPU" if gpu else f"{threads} CPU cores"
-    sized = "as asked" if given else f"sized for {total:,} characters and {where}"
-    shown = f"{model.get('n_layers', '')} × {model.get('d_model', '')}" if not given else ""
-    return (
-        f"model: {name} {shown} {sized}, context {model['max_len']}, dropout {model.get('dropout', 0.0)}"
-    ).replace("  ", " ")
+    where = "a GPU" if gpu else f"{os.cpu_count() or 1} CPU cores"
+    sized = f"{model['n_layers']} × {model['d_model']}, sized for {total:,} characters and {where}"
+    context, dropout = model["max_len"], model.get("dropout", 0.0)
+    sized = "as asked" if given else sized
+    return f"model: {name} {sized}, context {context}, dropout {dropout:g}"
 
 
 def shape(total: int, gpu: bool) -> tuple[int, int]:
-    """Layers and width for so many characters: a step up for every tenfold, two more on a GPU."""
+    """Layers and width for so many characters: a step up for every tenfold, more on a GPU."""
     ladder = [(2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768)]
-    rung = 0 if total < 20_000 else 1 if total < 100_000 else 2 if total < 3_000_000 else 3
-    rung = rung if total < 30_000_000 else 4
+    rung = sum(total >= border for border in (20_000, 100_000, 3_000_000, 30_000_000))
     return ladder[min(len(ladder) - 1, rung + (3 if gpu else 0))]
-
-
-

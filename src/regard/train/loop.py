@@ -9,20 +9,21 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
 from regard.decode.constraints import Forbidden
 from regard.errors import UserError
 from regard.models.language_model import NeuralLanguageModel
-from regard.recipe import Recipe
-from regard.run import WEIGHTS, Metrics, weights, write_tensors
+from regard.recipe import Recipe, TrainRecipe
+from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
 from regard.train.objectives import next_token
 from regard.train.optimizer import Optimizer
@@ -30,11 +31,22 @@ from regard.train.precision import autocast, choose_device, choose_precision
 from regard.train.progress import Reporter, Status
 from regard.train.schedule import factor
 from regard.train.signals import Interrupt
-from regard.train.validation import log_probs, nats_per_symbol
+from regard.train.validation import (
+    BATCH_TOKENS,
+    Stopped,
+    beginning,
+    log_probs,
+    nats_per_symbol,
+)
 
 EVALUATIONS = 20  # validations in a run, unless the recipe says how often
-VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the time, as there is no backward pass
+VALIDATION_SHARE = (
+    0.15  # tokens validated per token trained: about 5% of the time, as there is no backward pass
+)
 LOGGED = 200  # training lines in metrics.jsonl, about
+FINAL_TOKENS = 1 << 17  # of each held-out side are always measured at the end ...
+FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
+SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
 
 
 def seed_of(*numbers: int) -> int:
@@ -51,6 +63,7 @@ class Progress:
     best: float | None = None  # validation nats per symbol
     best_step: int = 0
     stale: int = 0  # validations since the best
+    due: bool = False  # is a validation of this step's weights still to come?
     nats: float = 0.0  # summed since the last logged line ...
     symbols: int = 0  # ... and over how many symbols
     seconds: float = 0.0  # spent training, over all sessions
@@ -90,6 +103,7 @@ class Trainer:
             micro_tokens=max(train.micro_tokens, model.config.max_len),
         )
         self.progress = Progress()
+        self.signal = 0  # that interrupted the run
         self.steps = train.steps
         self.eval_every = train.eval_every or max(1, self.steps // EVALUATIONS)
         self.checkpoint_every = train.checkpoint_every or self.eval_every
@@ -105,7 +119,9 @@ class Trainer:
                 self.model(batch.ids, batch.segments)
         except Exception as error:  # whatever the compiler cannot do, eager can
             self.model._compiled_call_impl = None
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = (
+                str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            )
             self.reporter.warn(f"torch.compile failed ({reason}); going on without it")
 
     def move(self, batch: Batch) -> Batch:
@@ -113,7 +129,9 @@ class Trainer:
         if self.device.type == "cpu":
             return batch
         ids, targets = (x.to(self.device, non_blocking=True) for x in (batch.ids, batch.targets))
-        segments = None if batch.segments is None else batch.segments.to(self.device, non_blocking=True)
+        segments = (
+            None if batch.segments is None else batch.segments.to(self.device, non_blocking=True)
+        )
         return Batch(ids, targets, segments, batch.items, batch.tokens, batch.symbols)
 
     def gradient(self, step: int) -> tuple[float, int]:
@@ -148,34 +166,36 @@ class Trainer:
 
     def not_finite(self, step: int, nats: float) -> UserError:
         """Say what is NaN or infinite first: step, tensor and the records of the batch."""
-        candidates: list[tuple[str, Tensor]] = []
-        for name, parameter in self.model.named_parameters():
-            candidates.append((name, parameter.detach()))
-        for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None:
-                candidates.append((f"the gradient of {name}", parameter.grad))
-        wrong = next((name for name, x in candidates if not bool(torch.isfinite(x).all())), "the loss")
         records = self.loader.records_of(step)
-        shown = ", ".join(str(r) for r in records[:5]) + (" …" if len(records) > 5 else "")
-        text = self.corpus.tokenizer.decode(self.corpus.train.record(records[0])[:60])
+        shown = ", ".join(f"{r:,}" for r in records[:5]) + (" …" if len(records) > 5 else "")
+        text = self.corpus.tokenizer.decode(self.loader.step(step)[0].ids[0, :60].numpy())
         return UserError(
-            f"step {step}: {wrong} is not finite (loss {nats}); the update was not made. "
-            f"Records of the training set in this step: {shown} (the first begins {text!r}). "
+            f"step {step}: {self.first_not_finite()} is not finite (loss {nats}); the update was not made. "
+            f"Training records in this step: {shown}; the first read is {text!r}. "
             "Try a lower train.lr, or look at these records"
         )
 
-    def validate(self) -> float | None:
+    def first_not_finite(self) -> str:
+        """The first parameter, else gradient, that holds NaN or infinity; else the loss."""
+        named = list(self.model.named_parameters())
+        candidates = [(name, p.detach()) for name, p in named]
+        candidates += [
+            (f"the gradient of {name}", p.grad) for name, p in named if p.grad is not None
+        ]
+        wrong = (name for name, x in candidates if not bool(torch.isfinite(x).all()))
+        return next(wrong, "the loss")
+
+    def validate(self, stop: Callable[[], object] = bool) -> float | None:
         """Nats per symbol on (the beginning of) the validation set, the same part every time."""
-        shard = self.corpus.valid
-        if shard is None:
+        if self.corpus.valid is None:
             return None
-        most = self.eval_every * self.recipe.batch_tokens * VALIDATION_SHARE
-        batches = max(1, round(most / 8192)) if most < shard.tokens else None
+        most = validation_tokens(self.recipe, self.steps)
+        shard, tokenizer = beginning(self.corpus.valid, most), self.corpus.tokenizer
         stride = self.model.config.max_len  # cold windows: the cheapest, and the same every time
         values, scored = log_probs(
-            self.model, shard, self.corpus.tokenizer, stride=stride, constrain=self.constrain, batches=batches
+            self.model, shard, tokenizer, stride=stride, constrain=self.constrain, stop=stop
         )
-        return nats_per_symbol(values, scored, shard, self.corpus.tokenizer)
+        return nats_per_symbol(values, scored, shard, tokenizer)
 
     def resume(self) -> bool:
         """Take the newest whole checkpoint; False if there is none."""
@@ -183,9 +203,15 @@ class Trainer:
         if found is None:
             return False
         tensors, state = found
-        self.model.load_state_dict(tensors["model"], strict=False)
-        self.optimizer.load(tensors["optimizer"])
-        self.progress = Progress(**state)
+        try:
+            check_names(self.run_folder, set(tensors["model"]), set(weights(self.model)))
+            self.model.load_state_dict(tensors["model"], strict=False)
+            self.optimizer.load(tensors["optimizer"])
+            self.progress = Progress(**state)
+        except (KeyError, TypeError, RuntimeError, UserError):
+            raise UserError(
+                f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was that changed?"
+            ) from None
         return True
 
     def save(self, metrics: Metrics) -> None:
@@ -202,6 +228,7 @@ class Trainer:
         try:
             with Interrupt() as interrupt:
                 outcome = self._run(metrics, interrupt)
+                self.signal = interrupt.asked if outcome == "interrupted" else 0
         finally:
             self.reporter.stop()
             metrics.close()
@@ -210,40 +237,58 @@ class Trainer:
     def _run(self, metrics: Metrics, interrupt: Interrupt) -> str:
         p, began, first = self.progress, time.monotonic(), self.progress.step
         spent, seen = p.seconds, p.seen
-        while p.step < self.steps:
-            nats, symbols = self.take_step(p.step)
-            p.step += 1
-            p.nats, p.symbols, p.seen = p.nats + nats, p.symbols + symbols, p.seen + symbols
-            elapsed = time.monotonic() - began
-            p.seconds = spent + elapsed
-            rate = (p.seen - seen) / max(elapsed, 1e-9)
-            self.report(nats / symbols, rate, elapsed / (p.step - first), p.step - first)
-            if p.step % self.log_every == 0 or p.step == self.steps:
-                metrics.log("train", step=p.step, nats_per_symbol=p.nats / p.symbols, symbols=p.seen,
-                            seconds=p.seconds, symbols_per_second=rate)  # fmt: skip
-                p.nats, p.symbols = 0.0, 0
-            stop = False
-            if p.step % self.eval_every == 0 or p.step == self.steps:
-                stop = self.evaluate(metrics)
-            if p.step % self.checkpoint_every == 0 or p.step == self.steps or stop or interrupt.asked:
+        patience = self.recipe.patience
+        while (p.step < self.steps or p.due) and not (patience and p.stale >= patience):
+            if not p.due:
+                nats, symbols = self.take_step(p.step)
+                p.step += 1
+                p.nats, p.symbols, p.seen = p.nats + nats, p.symbols + symbols, p.seen + symbols
+                elapsed = time.monotonic() - began
+                p.seconds = spent + elapsed
+                rate = (p.seen - seen) / max(elapsed, 1e-9)
+                self.report(nats / symbols, rate, elapsed / (p.step - first), p.step - first)
+                self.log(metrics, rate)
+                p.due = p.step % self.eval_every == 0 or p.step == self.steps
+            if p.due:
+                p.due = not self.evaluate(metrics, interrupt)
+            last = not p.due and (p.step == self.steps or (patience and p.stale >= patience))
+            if last or interrupt.asked or p.step % self.checkpoint_every == 0:
                 self.save(metrics)
-            if stop:
-                return "early"
-            if interrupt.asked and p.step < self.steps:
+            if interrupt.asked and not last:
                 return "interrupted"
-        return "done"
+        return "done" if p.step == self.steps else "early"
 
-    def evaluate(self, metrics: Metrics) -> bool:
-        """Validate, keep the best model, log; True when patience is at its end."""
-        p, value = self.progress, self.validate()
-        better = value is None or p.best is None or value < p.best
+    def log(self, metrics: Metrics, rate: float) -> None:
+        """A line of metrics.jsonl every so often, over the steps since the last."""
+        p = self.progress
+        if p.step % self.log_every == 0 or p.step == self.steps:
+            mean = p.nats / p.symbols
+            metrics.log("train", step=p.step, nats_per_symbol=mean, symbols=p.seen, seconds=p.seconds,
+                        symbols_per_second=rate)  # fmt: skip
+            p.nats, p.symbols = 0.0, 0
+
+    def evaluate(self, metrics: Metrics, interrupt: Interrupt) -> bool:
+        """Validate, keep the best model, log; False if a signal cut it short."""
+        p = self.progress
+        try:
+            value = self.validate(lambda: interrupt.asked)
+        except Stopped:
+            return False
+        if value is not None and math.isnan(value):
+            raise UserError(
+                f"step {p.step}: validation gives no number ({self.first_not_finite()} is not finite); "
+                "training stopped. Try a lower train.lr"
+            )
+        # forbidden transitions can make it infinite: then the last model is as good as any
+        finite = value if value is not None and math.isfinite(value) else None
+        better = p.best is None or (finite is not None and finite < p.best)
         p.stale = 0 if better else p.stale + 1
         if better:
-            p.best, p.best_step = value, p.step
+            p.best, p.best_step = finite, p.step
             write_tensors(self.run_folder / WEIGHTS, weights(self.model))
         if value is not None:
             metrics.log("valid", step=p.step, nats_per_symbol=value, best=better, seconds=p.seconds)
-        return bool(self.recipe.patience and p.stale >= self.recipe.patience)
+        return True
 
     def report(self, nats: float, rate: float, per_step: float, done: int) -> None:
         """Tell the reporter; the ETA once 20 steps, or a tenth of the run, have been timed."""
@@ -253,8 +298,22 @@ class Trainer:
         self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best))
 
 
+def validation_tokens(recipe: TrainRecipe, steps: int) -> int:
+    """How much of the validation set one validation reads at most."""
+    every = recipe.eval_every or max(1, steps // EVALUATIONS)
+    return max(BATCH_TOKENS, round(every * recipe.batch_tokens * VALIDATION_SHARE))
+
+
+def final_tokens(recipe: TrainRecipe, steps: int) -> int:
+    """How much of each held-out side is measured when training ends, at most."""
+    return max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))
+
+
 def calibrate(trainer: Trainer, seconds: float) -> int:
-    """How many steps fit into `seconds`, measured on a few that the caller throws away with the trainer."""
+    """How many steps fit into `seconds` with all that is measured and saved, from a few that are thrown away.
+
+    The caller throws the trainer away too: it has learned something.
+    """
     trainer.steps = 1_000_000
     trainer.model.train()
     trainer.take_step(0)  # the first is slow: memory is taken, kernels are chosen
@@ -264,8 +323,26 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
         start = time.monotonic()
         trainer.take_step(len(times) + 1)
         times.append(time.monotonic() - start)
-    per_step = sorted(times)[len(times) // 2] * (1 + VALIDATION_SHARE / 3)
-    return max(1, int(seconds / per_step))
+    per_step = sorted(times)[len(times) // 2]
+    shards = [shard for shard in (trainer.corpus.valid, trainer.corpus.test) if shard is not None]
+    start, part = time.monotonic(), beginning(trainer.corpus.train, 2 * BATCH_TOKENS)
+    log_probs(trainer.model, part, trainer.corpus.tokenizer, stride=trainer.model.config.max_len)
+    per_token = (time.monotonic() - start) / part.tokens
+
+    def cost(steps: int) -> float:
+        evaluations = -(-steps // (trainer.recipe.eval_every or max(1, steps // EVALUATIONS)))
+        part = validation_tokens(trainer.recipe, steps)
+        validated = (
+            evaluations * min(part, trainer.corpus.valid.tokens) if trainer.corpus.valid else 0
+        )
+        final = sum(min(final_tokens(trainer.recipe, steps), shard.tokens) for shard in shards)
+        return steps * per_step + (validated + 2 * final) * per_token + SAVING * evaluations
+
+    low, high = 1, 1 << 40  # cost(low) may be too much, cost(high) is
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle) <= seconds - CLOSING else (low, middle)
+    return low
 
 
 def facts(trainer: Trainer) -> dict[str, Any]:

@@ -23,12 +23,21 @@ def next_token(
     targets, previous = batch.targets.flatten(), batch.ids.flatten()
     rows = max(1, CHUNK // model.vocab_size)
     if len(targets) <= rows:
-        return cross_entropy(hidden, model.head.weight, targets, previous, label_smoothing, constrain)
+        return cross_entropy(
+            hidden, model.head.weight, targets, previous, label_smoothing, constrain
+        )
     loss = nats = hidden.new_zeros((), dtype=torch.float32)
     for h, t, p in zip(hidden.split(rows), targets.split(rows), previous.split(rows), strict=True):
         # projected again in the backward pass: the logits of one chunk are all that ever exist
         part, plain = checkpoint(
-            cross_entropy, h, model.head.weight, t, p, label_smoothing, constrain, use_reentrant=False
+            cross_entropy,
+            h,
+            model.head.weight,
+            t,
+            p,
+            label_smoothing,
+            constrain,
+            use_reentrant=False,
         )
         loss, nats = loss + part, nats + plain
     return loss, nats

@@ -75,7 +75,9 @@ class Muon(torch.optim.Optimizer):
             for shape, pairs in pieces.items():
                 updates = orthogonalise(torch.stack([part for _, part in pairs]))
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
-                torch._foreach_add_([target for target, _ in pairs], list(updates.unbind()), alpha=-lr * scale)
+                torch._foreach_add_(
+                    [target for target, _ in pairs], list(updates.unbind()), alpha=-lr * scale
+                )
 
 
 class Optimizer:
@@ -89,14 +91,23 @@ class Optimizer:
         betas = (recipe.beta1, recipe.beta2)
         adam_lr = recipe.adam_lr if recipe.optimizer == "muon" else recipe.lr
         groups = [  # norms and biases are never decayed, nor are embeddings beside Muon
-            {"params": [p for p in rest if p.dim() >= 2], "weight_decay": recipe.weight_decay * (not chosen)},
+            {
+                "params": [p for p in rest if p.dim() >= 2],
+                "weight_decay": recipe.weight_decay * (not chosen),
+            },
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
-        self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=adam_lr, betas=betas, fused=True)]
+        self.parts: list[torch.optim.Optimizer] = [
+            AdamW(groups, lr=adam_lr, betas=betas, fused=True)
+        ]
         if matrices:
             muon = Muon(
-                matrices, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, parts=parts
+                matrices,
+                lr=recipe.lr,
+                momentum=recipe.momentum,
+                weight_decay=recipe.weight_decay,
+                parts=parts,
             )
             self.parts.append(muon)
         for part in self.parts:
@@ -131,7 +142,9 @@ class Optimizer:
             owner[parameter].state[parameter][field] = value.to(parameter.device)
 
 
-def block_matrices(model: nn.Module) -> tuple[list[nn.Parameter], dict[nn.Parameter, tuple[int, ...]]]:
+def block_matrices(
+    model: nn.Module,
+) -> tuple[list[nn.Parameter], dict[nn.Parameter, tuple[int, ...]]]:
     """The weight matrices inside blocks, and how the fused ones fall into parts."""
     parts: dict[nn.Parameter, tuple[int, ...]] = {}
     for module in model.modules():

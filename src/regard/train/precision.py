@@ -20,13 +20,17 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"train.device: {name!r} is not a device; use auto, cpu, cuda or cuda:1") from None
+        raise UserError(
+            f"train.device: {name!r} is not a device; use auto, cpu, cuda or cuda:1"
+        ) from None
     if device.type not in ("cpu", "cuda"):
         raise UserError(f"train.device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
-            raise UserError(f"train.device: {name} asked for, but this machine has {count} CUDA devices; use cpu")
+            raise UserError(
+                f"train.device: {name} asked for, but this machine has {count} CUDA devices; use cpu"
+            )
     return device
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,6 +17,10 @@ from regard.tokens import Tokenizer
 BATCH_TOKENS = 8192  # positions scored at once
 
 
+class Stopped(Exception):
+    """Raised inside a measurement that was asked to stop."""
+
+
 @torch.inference_mode()
 def log_probs(
     model: LanguageModel,
@@ -24,12 +29,12 @@ def log_probs(
     *,
     stride: int = 0,
     constrain: Constrain | None = None,
-    batches: int | None = None,
+    stop: Callable[[], object] = bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The natural log-probability of every token of `shard.ids`, and which of them were scored.
 
     `<S>` is never scored. Running text and long records go through windows of the model's max_len that advance by
-    `stride` (0: half of it). `batches` stops early, for a quick look at the beginning.
+    `stride` (0: half of it). Between batches `stop` is asked, and a true answer raises Stopped.
     """
     max_len = model.config.max_len
     values, scored = np.zeros(shard.tokens), np.zeros(shard.tokens, dtype=bool)
@@ -44,9 +49,14 @@ def log_probs(
         batch_tokens=max(BATCH_TOKENS, max_len),
         packs=model.packs,
     )
-    for batch in islice(stream, batches):
+    for batch in stream:
+        if stop():
+            model.train(was_training)
+            raise Stopped
         segments = None if batch.segments is None else batch.segments.to(device)
-        scores = model.score(batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain)
+        scores = model.score(
+            batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain
+        )
         wanted = batch.positions >= 0
         at = batch.positions[wanted].numpy()
         values[at] = scores.cpu()[wanted].double().numpy()
@@ -55,7 +65,32 @@ def log_probs(
     return values, scored
 
 
-def nats_per_symbol(values: NDArray[np.float64], scored: NDArray[np.bool_], shard: Shard, tokenizer: Tokenizer) -> float:
+def beginning(shard: Shard, tokens: int) -> Shard:
+    """About the first `tokens` tokens of a shard: whole records, at least one, or running text cut there."""
+    if tokens >= shard.tokens:
+        return shard
+    if shard.kind == "text":
+        tokens = max(2, tokens)
+        records = int(np.searchsorted(shard.offsets, tokens))
+        offsets = np.append(shard.offsets[:records], tokens)
+    else:
+        records = max(1, int(np.searchsorted(shard.offsets, tokens, side="right")) - 1)
+        offsets = np.asarray(shard.offsets[: records + 1])
+    size = int(offsets[-1])
+    return dataclasses.replace(
+        shard,
+        ids=shard.ids[:size],
+        offsets=offsets,
+        records=records,
+        tokens=size,
+        symbols=0,
+        bytes=0,
+    )
+
+
+def nats_per_symbol(
+    values: NDArray[np.float64], scored: NDArray[np.bool_], shard: Shard, tokenizer: Tokenizer
+) -> float:
     """Total negative log-likelihood over raw symbols, `<E>` counting as one; infinite if anything was impossible."""
     symbols = int(tokenizer.symbols[np.asarray(shard.ids)[scored]].sum())
     return float(-values[scored].sum() / max(1, symbols))

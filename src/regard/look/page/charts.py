@@ -122,13 +122,9 @@ class Histogram(Component):
 
     def __post_init__(self) -> None:
         same_length("edges", len(self.edges), "count, and one more", len(self.counts) + 1)
-        if (
-            not len(self.counts)
-            or not (np.diff(np.asarray(self.edges, dtype=np.float64)) > 0).all()
-        ):
-            raise ValueError(
-                f"edges must increase and hold at least two, got {list(self.edges)[:8]}"
-            )
+        edges = np.asarray(self.edges, dtype=np.float64)
+        if len(edges) < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+            raise ValueError(f"edges must be finite and increase, got {list(self.edges)[:8]}")
         if not all(0 <= count < float("inf") for count in self.counts):
             raise ValueError("counts must be finite and at least 0")
 

@@ -111,9 +111,9 @@ class Distribution(Component):
             "title": self.title,
             "tokens": list(self.tokens),
             "logits": numbers(scores - scores.max()),
-            "temperature": self.temperature,
-            "top_k": self.top_k or len(self.tokens),
-            "top_p": self.top_p,
+            "temperature": float(self.temperature),
+            "top_k": int(self.top_k) or len(self.tokens),
+            "top_p": float(self.top_p),
         }
 
 
@@ -173,7 +173,9 @@ class BeamTree(Component):
         """The nodes and the winning path."""
         nodes = [
             {
-                **{key: node[key] for key in ("id", "parent", "step")},
+                "id": _plain(node["id"]),
+                "parent": _plain(node["parent"]),
+                "step": int(node["step"]),
                 "token": str(node["token"]),
                 "score": number(node["score"]),
                 "kept": bool(node["kept"]),
@@ -181,4 +183,13 @@ class BeamTree(Component):
             }
             for node in self.nodes
         ]
-        return {"title": self.title, "nodes": nodes, "path": self.best_path()}
+        return {
+            "title": self.title,
+            "nodes": nodes,
+            "path": [_plain(at) for at in self.best_path()],
+        }
+
+
+def _plain(name: Any) -> Any:
+    """A node's name as JSON can say it."""
+    return int(name) if isinstance(name, np.integer) else name

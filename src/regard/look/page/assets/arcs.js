@@ -28,7 +28,8 @@ function arcsView(matrix, tokens, sources) {
   const canvas = el("canvas");
   const between = el("div", {}, canvas);
   const readout = el("p", { class: "readout", role: "status" });
-  const column = (name, texts) => el("div", { class: `side ${name}` }, ...texts.map((text, i) => el("span", { class: "token", "data-i": i }, text)));
+  const item = (text, i) => el("span", { class: "token", "data-i": i }, text);
+  const column = (name, texts) => el("div", { class: `side ${name}` }, ...texts.map(item));
   const sides = [column("queries", tokens), column("keys-looked-at", sources)];
   const items = sides.map((side) => [...side.children]);
   const all = strongest(matrix);
@@ -52,9 +53,13 @@ function arcsView(matrix, tokens, sources) {
       const colour = scale(weight);
       if (weight > 0.0005) items[1 - side][j].style.cssText = `background:${rgb(colour)};color:${inkOn(colour)}`;
     });
-    const top = other.map(([r, c, weight]) => [weight, side ? tokens[r] : sources[c]]).sort((a, b) => b[0] - a[0]).slice(0, 5);
-    const words = top.filter(([weight]) => weight > 0).map(([weight, text]) => `${text} ${format(weight, 3)}`).join(",  ");
-    readout.textContent = `${(side ? sources : tokens)[i]} (${i + 1}) ${side ? "is looked at by" : "looks at"}: ${words || "nothing"}`;
+    const words = other
+      .filter(([, , weight]) => weight > 0)
+      .sort((a, b) => b[2] - a[2])
+      .slice(0, 5)
+      .map(([r, c, weight]) => `${side ? tokens[r] : sources[c]} ${format(weight, 3)}`);
+    const verb = side ? "is looked at by" : "looks at";
+    readout.textContent = `${(side ? sources : tokens)[i]} (${i + 1}) ${verb}: ${words.join(", ") || "nothing"}`;
   };
   const choose = (event) => {
     const token = event.target.closest(".token");
@@ -63,7 +68,9 @@ function arcsView(matrix, tokens, sources) {
     draw();
   };
   const box = el("div", { class: "arcs", role: "group", "aria-label": "who looks at whom" },
-    el("div", { class: "head", style: "text-align:right" }, "looks"), el("div", { class: "head" }), el("div", { class: "head" }, "is looked at"),
+    el("div", { class: "head", style: "text-align:right" }, "looks"),
+    el("div", { class: "head" }),
+    el("div", { class: "head" }, "is looked at"),
     sides[0], between, sides[1]);
   const leave = () => {
     chosen = null;
@@ -74,8 +81,8 @@ function arcsView(matrix, tokens, sources) {
   box.addEventListener("pointerleave", leave);
   box.addEventListener("focusout", leave);
   rove(box, items.flat(), (token, dx, dy) => {
-    const side = sides.indexOf(token.parentElement);
-    return items[clamp(side + dx, 0, 1)][Math.min(Number(token.dataset.i) + dy, items[clamp(side + dx, 0, 1)].length - 1)];
+    const side = items[clamp(sides.indexOf(token.parentElement) + dx, 0, 1)];
+    return side[Math.min(Number(token.dataset.i) + dy, side.length - 1)];
   });
   onWidth(between, draw);
   return el("div", {}, box, readout);

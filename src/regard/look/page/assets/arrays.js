@@ -13,13 +13,14 @@ function unpack(packed) {
   const { shape } = packed;
   if (packed.list) {
     const values = Float64Array.from(packed.list, (value) => (value === null ? NaN : toNumber(value)));
-    return { shape, get: (i) => values[i], bounds: () => null };
+    return { shape, bits: 0, get: (i) => values[i], bounds: () => null };
   }
   if (packed.u8root) {
     const codes = decode(packed.u8root);
     const value = (code) => (clamp(code, 0, 255) / 255) ** 2;
     const table = Float64Array.from({ length: 256 }, (_, code) => value(code));
-    return { shape, get: (i) => table[codes[i]], bounds: (i) => [value(codes[i] - 0.5), value(codes[i] + 0.5)] };
+    const bounds = (i) => [value(codes[i] - 0.5), value(codes[i] + 0.5)];
+    return { shape, bits: 8, get: (i) => table[codes[i]], bounds };
   }
   const view = new DataView(decode(packed.u16).buffer);
   const step = (packed.high - packed.low) / (MISSING - 1);
@@ -27,7 +28,7 @@ function unpack(packed) {
     const code = view.getUint16(2 * i, true);
     return code === MISSING ? NaN : packed.low + code * step;
   };
-  return { shape, get, bounds: (i) => (step ? [get(i) - step / 2, get(i) + step / 2] : null) };
+  return { shape, bits: 16, get, bounds: (i) => (step ? [get(i) - step / 2, get(i) + step / 2] : null) };
 }
 
 // A two-dimensional window on an array, from an offset.
@@ -36,6 +37,7 @@ function matrixOf(array, offset = 0) {
   return {
     rows,
     columns,
+    bits: array.bits,
     get: (r, c) => array.get(offset + r * columns + c),
     bounds: (r, c) => array.bounds(offset + r * columns + c),
   };
@@ -65,7 +67,7 @@ function shrink(matrix, size) {
       if (value > values[i]) values[i] = value;
     }
   }
-  return { rows, columns, get: (r, c) => values[r * columns + c], bounds: () => null };
+  return { rows, columns, get: (r, c) => values[r * columns + c] };
 }
 
 // A picture with one pixel per cell; cells that are not finite stay transparent.

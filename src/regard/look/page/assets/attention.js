@@ -15,14 +15,16 @@ function meanEntropy(matrix) {
 
 function headGrid(data, heads, size, choose) {
   const [layers, count] = [data.layers.length, heads.length / data.layers.length];
-  const thumbs = heads.map((matrix, i) => {
-    const canvas = el("canvas");
+  const thumbs = heads.map((_, i) => {
     const name = `${label(data.layers[Math.floor(i / count)])}, head ${(i % count) + 1}`;
-    return el("button", { class: "thumb", type: "button", "aria-pressed": "false", "aria-label": name, style: `width:${size}px;height:${size}px`, click: () => choose(i) }, canvas);
+    const style = `width:${size}px;height:${size}px`;
+    return el("button", { class: "thumb", type: "button", "aria-label": name, style, click: () => choose(i) });
   });
-  const grid = el("div", { class: "heads", role: "group", "aria-label": "heads", style: `grid-template-columns: auto repeat(${count}, ${size}px)` });
+  const style = `grid-template-columns: auto repeat(${count}, ${size}px)`;
+  const grid = el("div", { class: "heads", role: "group", "aria-label": "heads", style });
   grid.append(el("span"), ...Array.from({ length: count }, (_, h) => el("span", { class: "head" }, `${h + 1}`)));
-  for (let l = 0; l < layers; l++) grid.append(el("span", {}, label(data.layers[l])), ...thumbs.slice(l * count, (l + 1) * count));
+  for (let l = 0; l < layers; l++)
+    grid.append(el("span", {}, label(data.layers[l])), ...thumbs.slice(l * count, (l + 1) * count));
   const small = heads.map((matrix) => shrink(matrix, size));
   onWidth(grid, () => {
     const scale = scaleOf("sequential", [0, 1], true);
@@ -42,7 +44,8 @@ renderers.attention = (data) => {
 
   const show = () => {
     const matrix = heads[chosen];
-    const button = (name) => el("button", { type: "button", "aria-pressed": String(mode === name), click: () => set(name) }, name);
+    const button = (view) =>
+      el("button", { type: "button", "aria-pressed": String(mode === view), click: () => set(view) }, view);
     const set = (name) => {
       mode = name;
       show();
@@ -50,11 +53,16 @@ renderers.attention = (data) => {
     };
     const name = `${label(data.layers[Math.floor(chosen / count)])}, head ${(chosen % count) + 1}`;
     thumbs.forEach((thumb, i) => thumb.setAttribute("aria-pressed", String(i === chosen)));
-    const lines = (r, c) => [`weight ${exactness(matrix.get(r, c), matrix.bounds(r, c))}`, `${tokens[r]} (${r + 1})`, `looks at ${sources[c]} (${c + 1})`];
+    const lines = (r, c) =>
+      [`weight ${exactness(matrix, r, c)}`, `${tokens[r]} (${r + 1})`, `looks at ${sources[c]} (${c + 1})`];
     const map = () => [
-      mapView(matrix, { rows: tokens, columns: sources, scale: () => scaleOf("sequential", [0, 1], true), lines, describe: `attention weights of ${name}; arrow keys read them` }),
+      mapView(matrix, {
+        rows: tokens, columns: sources, lines, scale: () => scaleOf("sequential", [0, 1], true),
+        describe: `attention weights of ${name}; arrow keys read them`,
+      }),
       colourBar("sequential", 0, 1, "weight"),
-      el("p", { class: "hint" }, "Rows look, columns are looked at. Colour follows the square root of the weight, so that small ones show."),
+      el("p", { class: "hint" },
+        "Rows look, columns are looked at. Colour follows the square root of the weight, so that small ones show."),
     ];
     detail.replaceChildren(
       el("div", { class: "toolbar" }, el("h4", {}, name),
@@ -68,6 +76,6 @@ renderers.attention = (data) => {
     show();
   });
   show();
-  const note = weights.bounds(0) ? "Weights are stored in 8 bits of their square root; the read-out gives the interval." : null;
-  return [heading(data.title), el("div", { class: "split" }, grid, detail), note && el("p", { class: "hint" }, note)];
+  const note = "Weights are stored in 8 bits of their square root; the read-out gives the interval.";
+  return [heading(data.title), el("div", { class: "split" }, grid, detail), weights.bits ? el("p", { class: "hint" }, note) : null];
 };

@@ -51,6 +51,7 @@ function frameOf(domain, data, width, height) {
       svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, shortNumber(tick)));
   parts.push(svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
     svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, label(data.x_label)),
-    svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, label(data.y_label)));
+    svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
+      label(data.y_label)));
   return { x, y, bottom, parts };
 }

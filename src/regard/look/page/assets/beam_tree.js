@@ -1,6 +1,11 @@
 // The hypotheses of a beam search: one column per step, the winner's path drawn through them.
 const [STEP_WIDTH, LEAF_HEIGHT, LONGEST_TOKEN] = [104, 23, 10];
 
+function shorten(text) {
+  const characters = Array.from(text);
+  return characters.length > LONGEST_TOKEN ? characters.slice(0, LONGEST_TOKEN - 1).join("") + "…" : text;
+}
+
 function treeLayout(nodes) {
   const children = new Map(nodes.map((node) => [node.id, []]));
   const roots = nodes.filter((node) => node.parent === null);
@@ -32,25 +37,33 @@ renderers["beam-tree"] = (data) => {
   const classOf = (node) => (best.has(node.id) ? "best" : node.kept ? "kept" : "pruned");
   const draw = (node) => {
     const { x, y } = places.get(node.id);
-    const status = [best.has(node.id) ? "on the best path" : node.kept ? "kept" : "pruned", node.finished ? "finished" : null].filter(Boolean).join(", ");
+    const fate = { best: "on the best path", kept: "kept", pruned: "pruned" }[classOf(node)];
+    const status = node.finished ? `${fate}, finished` : fate;
     const shown = visible(node.token);
-    const short = Array.from(shown).length > LONGEST_TOKEN ? Array.from(shown).slice(0, LONGEST_TOKEN - 1).join("") + "…" : shown;
     const score = format(toNumber(node.score));
-    const group = svg("g", { class: `node ${classOf(node)}${node.finished ? " finished" : ""}`, transform: `translate(${x} ${y})`, role: "treeitem", "aria-label": `${shown}, step ${node.step}, log-probability ${score}, ${status}` },
+    const group = svg("g",
+      {
+        class: `node ${classOf(node)}${node.finished ? " finished" : ""}`, transform: `translate(${x} ${y})`, role: "treeitem",
+        "aria-label": `${shown}, step ${node.step}, log-probability ${score}, ${status}`,
+      },
       svg("rect", { x: -6, y: -LEAF_HEIGHT / 2, width: STEP_WIDTH - 12, height: LEAF_HEIGHT, fill: "transparent" }),
-      svg("circle", { r: best.has(node.id) ? 5 : 4 }), svg("text", { x: 9, y: 4 }, short));
+      svg("circle", { r: best.has(node.id) ? 5 : 4 }), svg("text", { x: 9, y: 4 }, shorten(shown)));
     return withTip(group, () => [shown, `cumulative log-probability ${score}`, `step ${node.step}, ${status}`]);
   };
   const edges = data.nodes.filter((node) => node.parent !== null).sort((a, b) => best.has(a.id) - best.has(b.id));
   const lines = edges.map((node) => {
     const [from, to] = [places.get(node.parent), places.get(node.id)];
     const [start, bend] = [from.x + STEP_WIDTH - 24, from.x + STEP_WIDTH - 10];
-    return svg("path", { class: `edge ${classOf(node)}`, d: `M${from.x + 5} ${from.y} H${start} C${bend} ${from.y} ${bend} ${to.y} ${to.x - 5} ${to.y}` });
+    const d = `M${from.x + 5} ${from.y} H${start} C${bend} ${from.y} ${bend} ${to.y} ${to.x - 5} ${to.y}`;
+    return svg("path", { class: `edge ${classOf(node)}`, d });
   });
   const groups = new Map(data.nodes.map((node) => [node.id, draw(node)]));
   const width = Math.max(...[...places.values()].map(({ x }) => x)) + STEP_WIDTH;
-  const picture = svg("svg", { width, height: height + 6, role: "tree", "aria-label": label(data.title) || "beam search" }, ...lines, ...groups.values());
-  const siblings = (node) => data.nodes.filter((other) => other.step === node.step).sort((a, b) => places.get(a.id).y - places.get(b.id).y);
+  const frame = { width, height: height + 6, role: "tree", "aria-label": label(data.title) || "beam search" };
+  const picture = svg("svg", frame, ...lines, ...groups.values());
+  const siblings = (node) => data.nodes
+    .filter((other) => other.step === node.step)
+    .sort((a, b) => places.get(a.id).y - places.get(b.id).y);
   const items = [...groups.values()];
   const ids = [...groups.keys()];
   rove(picture, items, (item, dx, dy) => {
@@ -60,6 +73,8 @@ renderers["beam-tree"] = (data) => {
     return to && groups.get(to.id);
   });
   const winner = byId.get(data.path[data.path.length - 1]);
+  const words = data.path.map((id) => visible(byId.get(id).token)).join(" ");
   return [heading(data.title), el("div", { class: "scroll" }, picture),
-    el("p", { class: "hint" }, `Best: ${data.path.map((id) => visible(byId.get(id).token)).join(" ")} with log-probability ${format(toNumber(winner.score))}. Grey nodes were pruned, filled ones are finished.`)];
+    el("p", { class: "hint" }, `Best: ${words} with log-probability ${format(toNumber(winner.score))}. `,
+      "Grey nodes were pruned, filled ones are finished.")];
 };

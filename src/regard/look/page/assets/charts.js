@@ -14,7 +14,7 @@ function pathOf(points) {
 function domainOf(series, data) {
   const spread = (lists, log) => {
     let [low, high] = [Infinity, -Infinity];
-    for (const values of lists) for (const value of values) if (usable(value, log)) [low, high] = [Math.min(low, value), Math.max(high, value)];
+    for (const value of lists.flat()) if (usable(value, log)) [low, high] = [Math.min(low, value), Math.max(high, value)];
     return [low, high];
   };
   return {
@@ -51,8 +51,8 @@ function nearest(values, target, place) {
 renderers.lines = (data) => {
   const colours = list("--series").length;
   const all = data.series.map((s, i) => ({
-    name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber), low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber),
-    dash: i < colours ? null : "6 4", index: i,
+    name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber),
+    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours ? null : "6 4",
   }));
   const hidden = new Set();
   const chart = el("div");
@@ -72,7 +72,8 @@ renderers.lines = (data) => {
     const shown = all.filter((_, i) => !hidden.has(i));
     const frame = frameOf(domainOf(shown, data), data, width, height);
     const cross = svg("line", { class: "cross", y1: MARGIN.top, y2: frame.bottom, visibility: "hidden" });
-    const area = svg("rect", { x: MARGIN.left, y: 0, width: Math.max(0, width - MARGIN.left - MARGIN.right), height: frame.bottom, fill: "transparent" });
+    const inner = Math.max(0, width - MARGIN.left - MARGIN.right);
+    const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent" });
     area.addEventListener("pointermove", (event) => {
       const target = event.clientX - chart.getBoundingClientRect().left;
       const at = shown.map((s) => nearest(s.x, target, frame.x));
@@ -95,9 +96,11 @@ renderers.lines = (data) => {
       ...frame.parts, ...drawSeries(shown, frame, data), cross, area));
   };
   onWidth(chart, draw);
-  const gaps = all.reduce((sum, s) => sum + s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length, 0);
-  const note = gaps ? el("p", { class: "hint" }, `${format(gaps)} ${gaps > 1 ? "points" : "point"} cannot be drawn on these axes (not finite, or not positive on a logarithmic one).`) : null;
-  return [heading(data.title), keys, chart, note];
+  const lost = (s) => s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length;
+  const gaps = all.reduce((sum, s) => sum + lost(s), 0);
+  const note = `${format(gaps)} ${gaps > 1 ? "points" : "point"} cannot be drawn on these axes `
+    + "(not finite, or not positive on a logarithmic one).";
+  return [heading(data.title), keys, chart, gaps ? el("p", { class: "hint" }, note) : null];
 };
 
 renderers.bars = (data) => {
@@ -118,15 +121,19 @@ renderers.bars = (data) => {
       const end = finite ? Math.max(x(value), interval ? x(high[i]) : 0) : left;
       const range = interval ? `${format(low[i])} to ${format(high[i])}` : null;
       const name = names[i].length * 7.2 > left ? names[i].slice(0, Math.floor(left / 7.2) - 2) + "…" : names[i];
+      const bar = { x: Math.min(x(0), x(value)), width: Math.max(1, Math.abs(x(value) - x(0))) };
+      const whisker = `M${x(low[i])} ${y + 9}H${x(high[i])}M${x(low[i])} ${y + 4}v10M${x(high[i])} ${y + 4}v10`;
       return withTip(svg("g", {},
         svg("rect", { x: 0, y: y - 5, width, height: 28, fill: "transparent" }),
         svg("text", { class: "name", x: left - 10, y: y + 13, "text-anchor": "end" }, name),
-        finite ? svg("rect", { class: quiet ? "fill quiet" : "fill", x: Math.min(x(0), x(value)), y, rx: 2, width: Math.max(1, Math.abs(x(value) - x(0))), height: 18 }) : null,
-        interval ? svg("path", { class: "interval", d: `M${x(low[i])} ${y + 9}H${x(high[i])}M${x(low[i])} ${y + 4}v10M${x(high[i])} ${y + 4}v10` }) : null,
-        svg("text", { x: end + 7, y: y + 13 }, format(value))), () => [names[i], `${format(value)} ${data.unit}`, range].filter(Boolean));
+        finite ? svg("rect", { class: quiet ? "fill quiet" : "fill", ...bar, y, rx: 2, height: 18 }) : null,
+        interval ? svg("path", { class: "interval", d: whisker }) : null,
+        svg("text", { x: end + 7, y: y + 13 }, format(value))),
+      () => [names[i], `${format(value)} ${label(data.unit)}`, range].filter(Boolean));
     });
-    chart.replaceChildren(svg("svg", { width, height: values.length * 28 + 4, role: "img", "aria-label": label(data.title) || "bars" },
-      ...bars, svg("line", { class: "axis", x1: x(0), x2: x(0), y1: 0, y2: values.length * 28 })));
+    const frame = { width, height: values.length * 28 + 4, role: "img", "aria-label": label(data.title) || "bars" };
+    chart.replaceChildren(svg("svg", frame, ...bars,
+      svg("line", { class: "axis", x1: x(0), x2: x(0), y1: 0, y2: values.length * 28 })));
   });
   return [heading(data.title), chart, data.unit ? el("p", { class: "hint" }, label(data.unit)) : null];
 };
@@ -141,11 +148,13 @@ renderers.histogram = (data) => {
     const bars = counts.map((count, i) => {
       const [from, to] = [frame.x(edges[i]), frame.x(edges[i + 1])];
       const gap = to - from > 3 ? 1 : 0;
-      return withTip(svg("g", {}, svg("rect", { x: from, y: MARGIN.top, width: to - from, height: frame.bottom - MARGIN.top, fill: "transparent" }),
-        svg("rect", { class: "fill", x: from, y: frame.y(count), width: Math.max(0.5, to - from - gap), height: frame.bottom - frame.y(count) })),
+      const whole = { x: from, y: MARGIN.top, width: to - from, height: frame.bottom - MARGIN.top };
+      const bar = { x: from, y: frame.y(count), width: Math.max(0.5, to - from - gap), height: frame.bottom - frame.y(count) };
+      return withTip(svg("g", {}, svg("rect", { ...whole, fill: "transparent" }), svg("rect", { class: "fill", ...bar })),
         () => [format(count), `${format(edges[i])} to ${format(edges[i + 1])}`]);
     });
-    chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "histogram" }, ...frame.parts, ...bars));
+    const box = { width, height, role: "img", "aria-label": label(data.title) || "histogram" };
+    chart.replaceChildren(svg("svg", box, ...frame.parts, ...bars));
   });
   return [heading(data.title), chart];
 };

@@ -48,10 +48,15 @@ renderers.distribution = (data) => {
     const top = tempered[order[0]] || 1;
     const rows = order.slice(0, MOST_BARS).map((i, rank) => {
       const cut = rank >= kept;
-      const line = [`${visible(data.tokens[i])}`, `after temperature ${percent(tempered[i])}`, cut ? "cut" : `after the cuts ${percent(final[i])}`];
-      const name = el("span", { class: cut ? "name cut" : "name" }, visible(data.tokens[i]));
-      const track = el("div", { class: "track" }, el("div", { class: cut ? "fill cut" : "fill", style: `width:${(100 * tempered[i]) / top}%` }));
-      return [name, withTip(track, () => line), el("span", { class: "number cut" }, percent(tempered[i])), el("span", { class: cut ? "number cut" : "number" }, cut ? "cut" : percent(final[i]))];
+      const [before, after] = [percent(tempered[i]), cut ? "cut" : percent(final[i])];
+      const faded = cut ? " cut" : "";
+      const bar = el("div", { class: `fill${faded}`, style: `width:${(100 * tempered[i]) / top}%` });
+      return [
+        el("span", { class: `name${faded}` }, visible(data.tokens[i])),
+        withTip(el("div", { class: "track" }, bar), () => [visible(data.tokens[i]), `before the cuts ${before}`, `after ${after}`]),
+        el("span", { class: "number cut" }, before),
+        el("span", { class: `number${faded}` }, after),
+      ];
     });
     const titles = ["", "", "before", "after the cuts"].map((text) => el("span", { class: "title" }, text));
     bars.replaceChildren(...titles, ...rows.flat());
@@ -65,12 +70,19 @@ renderers.distribution = (data) => {
   };
   // Top-K moves on a logarithmic slider, so that small K are easy to reach in a large vocabulary.
   const toK = (raw) => clamp(Math.round(size ** raw), 1, size);
-  const heat = { low: Math.min(0.05, state.temperature), high: Math.max(3, state.temperature), at: state.temperature, value: state.temperature };
+  const fromK = (k) => (size > 1 ? Math.log(k) / Math.log(size) : 1);
+  const { temperature, topK, topP } = state;
+  const ranges = {
+    temperature: { low: Math.min(0.05, temperature), high: Math.max(3, temperature), at: temperature, value: temperature },
+    topK: { low: 0, high: 1, at: fromK(topK), value: topK },
+    topP: { low: Math.min(0.01, topP), high: 1, at: topP, value: topP },
+  };
   const sliders = el("div", { class: "sliders" },
-    slider("temperature", heat, (value) => format(value, 3), set("temperature", Number)),
-    slider("top-K", { low: 0, high: 1, at: size > 1 ? Math.log(state.topK) / Math.log(size) : 1, value: state.topK }, (value) => (value >= size ? "all" : format(value)), set("topK", toK)),
-    slider("top-P", { low: Math.min(0.01, state.topP), high: 1, at: state.topP, value: state.topP }, (value) => (value >= 1 ? "all" : format(value, 3)), set("topP", Number)));
+    slider("temperature", ranges.temperature, (value) => format(value, 3), set("temperature", Number)),
+    slider("top-K", ranges.topK, (value) => (value >= size ? "all" : format(value)), set("topK", toK)),
+    slider("top-P", ranges.topP, (value) => (value >= 1 ? "all" : format(value, 3)), set("topP", Number)));
   draw();
   return [heading(data.title), sliders, bars, summary,
-    el("p", { class: "hint" }, "Order: temperature, then top-K, then top-P on what is left; the symbol that crosses P is kept.")];
+    el("p", { class: "hint" },
+      "Order: temperature, then top-K, then top-P on what is left; the symbol that crosses P is kept.")];
 };

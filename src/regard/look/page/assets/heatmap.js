@@ -11,14 +11,17 @@ function clip(context, text, room) {
 }
 // Every how many labels fit: 1, 2, 5, 10, 20, 50 …
 function stride(cell) {
-  for (let unit = 1; ; unit *= 10) for (const step of [1, 2, 5]) if (step * unit * cell >= LABEL_GAP) return step * unit;
+  for (let unit = 1; ; unit *= 10)
+    for (const step of [1, 2, 5]) if (step * unit * cell >= LABEL_GAP) return step * unit;
 }
 
 // Sizes of a map: square cells unless the matrix is far from square.
 function mapLayout(context, matrix, names, width) {
   context.font = LABEL_FONT;
-  const longest = (texts, step, most) =>
-    Math.min(most, Math.ceil(Math.max(0, ...texts.filter((_, i) => i % step === 0).map((t) => context.measureText(t).width))) + 8);
+  const longest = (texts, step, most) => {
+    const widths = texts.filter((_, i) => i % step === 0).map((text) => context.measureText(text).width);
+    return Math.min(most, Math.ceil(Math.max(0, ...widths)) + 8);
+  };
   const left = longest(names.rows, stride(Math.min(LARGEST_CELL, LARGEST_MAP / matrix.rows)), Math.min(150, width / 3));
   let w = Math.min(LARGEST_CELL, (width - left) / matrix.columns);
   let h = Math.min(LARGEST_CELL, LARGEST_MAP / matrix.rows);
@@ -60,8 +63,8 @@ function drawValues(context, matrix, scale, at) {
   for (let r = 0; r < matrix.rows; r++)
     for (let c = 0; c < matrix.columns; c++) {
       const value = matrix.get(r, c);
-      const text = Number.isFinite(value) ? format(value, 2) : "";
-      if (context.measureText(text).width > at.w - 4) continue;
+      const text = format(value, 2);
+      if (!Number.isFinite(value) || context.measureText(text).width > at.w - 4) continue;
       context.fillStyle = inkOn(scale(value));
       context.fillText(text, at.left + (c + 0.5) * at.w, at.top + (r + 0.5) * at.h);
     }
@@ -119,14 +122,16 @@ function mapView(matrix, options) {
 }
 
 // A value, and how exact it is where it was stored in few bits.
-function exactness(value, bounds) {
+function exactness(matrix, r, c) {
+  const [value, bounds] = [matrix.get(r, c), matrix.bounds(r, c)];
   if (!bounds || Number.isNaN(value)) return format(value);
-  return `${format(value)} (stored in few bits: ${format(bounds[0], 3)} to ${format(bounds[1], 3)})`;
+  return `${format(value)} (stored in ${matrix.bits} bits: ${format(bounds[0])} to ${format(bounds[1])})`;
 }
 
 function colourBar(kind, low, high, unit = "") {
   const bar = el("span", { class: "bar" });
-  return el("div", { class: "legend" }, format(low), onWidth(bar, () => (bar.style.background = gradient(kind))), `${format(high)} ${unit}`);
+  onWidth(bar, () => (bar.style.background = gradient(kind)));
+  return el("div", { class: "legend" }, format(low), bar, `${format(high)} ${unit}`);
 }
 function maskKey() {
   const [no, yes] = [el("span", { class: "swatch" }), el("span", { class: "swatch" })];
@@ -140,14 +145,15 @@ function maskKey() {
 renderers.heatmap = (data) => {
   const matrix = matrixOf(unpack(data.values));
   let [low, high] = extent(matrix);
-  if (data.scale === "diverging") [low, high] = [-Math.max(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
+  const reach = Math.max(Math.abs(low), Math.abs(high));
+  if (data.scale === "diverging") [low, high] = [-reach, reach];
   if (data.scale === "sequential" && low > 0 && low < 0.3 * high) low = 0;
   const [rows, columns] = [data.rows.map(tokenOrName), data.columns.map(tokenOrName)];
   const masked = data.scale === "mask";
   const words = (r, c) => {
     const value = matrix.get(r, c);
     if (masked) return value ? "may attend" : "may not attend";
-    return `${exactness(value, matrix.bounds(r, c))} ${data.unit}`;
+    return `${exactness(matrix, r, c)} ${label(data.unit)}`;
   };
   const view = mapView(matrix, {
     rows, columns, values: !masked, scale: () => scaleOf(data.scale, [low, high]),

@@ -4,7 +4,13 @@ function mount(place, kind, data) {
   place.replaceChildren(...parts.filter((part) => part !== null));
 }
 
-for (const place of document.querySelectorAll("[data-kind]"))
-  mount(place, place.dataset.kind, JSON.parse(place.querySelector('script[type="application/json"]').textContent));
+for (const place of document.querySelectorAll("[data-kind]")) {
+  const block = place.querySelector('script[type="application/json"]');
+  try {
+    mount(place, place.dataset.kind, JSON.parse(block.textContent));
+  } catch (error) {
+    console.error(error); // the others still stand
+  }
+}
 
 window.regard = { mount, visible, cutDistribution, unpack };

@@ -29,7 +29,8 @@ renderers.surprise = (data) => {
   const single = data.tokens.every((token) => Array.from(token).length <= 1);
   const words = (bits) => {
     if (Number.isNaN(bits)) return "not scored";
-    return bits === Infinity ? "impossible (probability 0)" : `${format(bits, 3)} bits, probability ${format(2 ** -bits, 3)}`;
+    if (bits === Infinity) return "impossible (probability 0)";
+    return `${format(bits, 3)} bits, probability ${format(2 ** -bits, 3)}`;
   };
   const lines = (i) => [`${visible(data.tokens[i])} (${i + 1})`,
     ...rows.map((row) => (rows.length > 1 ? `${row.name}: ` : "") + words(row.bits[i]))];
@@ -39,8 +40,10 @@ renderers.surprise = (data) => {
     const never = scored.filter((b) => b === Infinity).length;
     const mean = scored.reduce((a, b) => a + b, 0) / (scored.length || 1);
     const strip = el("canvas", { role: "img", "aria-label": `bits per symbol, ${row.name}` });
-    const text = el("div", { class: "text", tabindex: 0, role: "group", "aria-label": `${row.name}; arrow keys read it` }, ...tokens);
-    const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`)), text, strip);
+    const reading = { class: "text", tabindex: 0, role: "group", "aria-label": `${row.name}; arrow keys read it` };
+    const text = el("div", reading, ...tokens);
+    const facts = `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`;
+    const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, facts)), text, strip);
     onWidth(panel, (width) => {
       const scale = scaleOf("warm", [0, most]);
       tokens.forEach((token, i) => {
@@ -69,7 +72,8 @@ renderers.surprise = (data) => {
     panel.addEventListener("pointermove", (event) => {
       const token = event.target.closest(".token");
       const edge = strip.getBoundingClientRect();
-      const i = token ? Number(token.dataset.i) : event.target === strip ? Math.floor(((event.clientX - edge.left) / edge.width) * tokens.length) : -1;
+      const under = Math.floor(((event.clientX - edge.left) / edge.width) * tokens.length);
+      const i = token ? Number(token.dataset.i) : event.target === strip ? under : -1;
       choose(clamp(i, -1, tokens.length - 1), event.clientX, event.clientY);
     });
     panel.addEventListener("pointerleave", () => choose(-1));
@@ -83,5 +87,6 @@ renderers.surprise = (data) => {
       choose(i, edge.right, edge.bottom);
     });
   }
-  return [heading(data.title), el("div", { class: "panels" }, ...panels.map(({ panel }) => panel)), colourBar("warm", 0, most, "bits")];
+  const side = el("div", { class: "panels" }, ...panels.map(({ panel }) => panel));
+  return [heading(data.title), side, colourBar("warm", 0, most, "bits")];
 };

@@ -1,0 +1,117 @@
+"""The end of a training run: measure the best model on what was held out, write regard.json and README.md."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regard
+from regard.evaluate.report import Figure, figures, measure
+from regard.recipe import Recipe
+from regard.run import FACTS, load_model, write_json, write_text
+from regard.train.loop import final_tokens
+from regard.train.session import Fitted
+from regard.train.validation import beginning
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training left behind: the run folder, how it ended, and the figures of each held-out side."""
+
+    run: Path
+    outcome: str  # done, early or interrupted
+    signal: int  # that interrupted it, else 0
+    steps: int
+    seconds: float
+    parameters: int
+    figures: dict[str, dict[str, Figure]]  # side -> metric -> figure
+    measured: dict[str, float]  # side -> share of its tokens that the figures are from
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `regard train --json` prints."""
+        return {
+            "run": str(self.run),
+            "outcome": self.outcome,
+            "steps": self.steps,
+            "train_seconds": round(self.seconds, 3),
+            "parameters": self.parameters,
+            "metrics": {
+                side: {name: figure.to_json() for name, figure in found.items()}
+                for side, found in self.figures.items()
+            },
+            "measured": self.measured,
+        }
+
+
+def conclude(run: Path, fitted: Fitted) -> Trained:
+    """Measure (a large side in part) and write; an interrupted run is only reported."""
+    facts, recipe, corpus = fitted.facts, fitted.recipe, fitted.corpus
+    found: dict[str, dict[str, Figure]] = {}
+    shares: dict[str, float] = {}
+    if fitted.outcome != "interrupted":
+        model = load_model(run)
+        for side in ("valid", "test"):
+            shard = corpus.side(side)
+            if shard is not None:
+                part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
+                shares[side] = round(part.tokens / shard.tokens, 4)
+                found[side] = figures(
+                    measure(model, part, corpus.tokenizer, constrain=fitted.forbidden)
+                )
+    result = Trained(
+        run=run,
+        outcome=fitted.outcome,
+        signal=fitted.signal,
+        steps=facts["steps"],
+        seconds=facts["train_seconds"],
+        parameters=facts["parameters"],
+        figures=found,
+        measured=shares,
+    )
+    if fitted.outcome != "interrupted":
+        write_json(run / FACTS, facts_of(fitted, result))
+        write_text(run / "README.md", model_card(recipe, result))
+    return result
+
+
+def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
+    """The contents of regard.json."""
+    document = result.to_json()
+    return {
+        "regard": regard.__version__,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "seed": fitted.recipe.train.seed,
+        "outcome": fitted.outcome,
+        "data": fitted.corpus.facts,
+        **fitted.facts,
+        "metrics": document["metrics"],
+        "measured": document["measured"],
+    }
+
+
+def model_card(recipe: Recipe, result: Trained) -> str:
+    """A short README for the run folder, from its own figures."""
+    rows = [
+        f"| {side} | {figs['nats_per_symbol']} | {figs['bits_per_symbol']} |"
+        for side, figs in result.figures.items()
+    ]
+    table = ["| side | nats per symbol | bits per symbol |", "|---|---|---|", *rows] if rows else []
+    return "\n".join(
+        [
+            f"# {recipe.model.name}, trained with regard",
+            "",
+            f"{result.parameters:,} parameters, {recipe.tokens.kind} tokens, {result.steps:,} steps, "
+            f"{result.seconds:,.0f} seconds of training. Intervals are 95%.",
+            "",
+            *table,
+            "",
+            "`recipe.toml` says how it was made; `regard generate .`, `regard evaluate .`,",
+            "`regard look . TEXT` and `regard verify .` use it. `data/` and `checkpoints/` are only needed",
+            "to resume training.",
+            "",
+        ]
+    )

@@ -1,0 +1,70 @@
+"""What a model is measured on: a user's files, texts in memory, or the part a run held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from regard.data.corpus import reopen
+from regard.data.readers import Source
+from regard.data.shards import Shard
+from regard.errors import UserError
+from regard.tokens import Tokenizer
+
+
+def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
+    """Texts as a shard in memory: records, or documents of running text."""
+    ids, lengths = tokenizer.encode_batch(list(texts))
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths) + 2)]).astype(np.int64)
+    flat = np.empty(int(offsets[-1]), dtype=tokenizer.dtype)
+    inside = np.ones(len(flat), dtype=bool)
+    inside[offsets[:-1]] = inside[offsets[1:] - 1] = False
+    flat[offsets[:-1]], flat[offsets[1:] - 1], flat[inside] = tokenizer.start, tokenizer.end, ids
+    return Shard(
+        path=Path("memory"),
+        kind=kind,
+        ids=flat,
+        offsets=offsets,
+        vocab_size=tokenizer.vocab_size,
+        records=len(lengths),
+        tokens=len(flat),
+        symbols=int(tokenizer.symbols[ids].sum()) + len(lengths),
+        bytes=int(tokenizer.byte_counts[ids].sum()),
+    )
+
+
+def shard_from(files: Sequence[Path], tokenizer: Tokenizer, *, format: str, column: str) -> Shard:
+    """A user's files as a shard; every file of running text is one document."""
+    source = Source(list(files), format=format, column=column)
+    if source.format == "text":
+        texts = ["".join(document.text()) for document in source.documents()]
+        return shard_of(texts, tokenizer, kind="text")
+    return shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
+
+
+def held_out(run: Path, tokenizer: Tokenizer) -> tuple[str, Shard]:
+    """The part of a run's data to report on, test where there is one, else validation, for any tokenizer.
+
+    Another tokenizer than the run's own reads the same texts afresh.
+    """
+    if not (run / "data" / "manifest.json").exists():
+        raise UserError(
+            f"{run} holds no data of its own (imported, or data/ deleted): name a file to measure on"
+        )
+    corpus = reopen(run)
+    side = "test" if corpus.test is not None else "valid"
+    shard = corpus.side(side)
+    if shard is None:
+        raise UserError(f"nothing was held out when {run} was trained: name a file to measure on")
+    own = corpus.tokenizer
+    if own.raw == tokenizer.raw and type(own) is type(tokenizer):
+        return side, shard
+    if bool(np.any(np.asarray(shard.ids) == own.unk)):
+        raise UserError(
+            f"{run} holds unknown symbols in its {side} part, which another tokenizer cannot read: "
+            "name the files to measure both on"
+        )
+    texts = [own.decode(shard.record(i)[1:-1]) for i in range(shard.records)]
+    return side, shard_of(texts, tokenizer, kind=shard.kind)

@@ -1,0 +1,254 @@
+"""A training session: from a recipe and a folder to a fitted model, from nothing or from a checkpoint.
+
+Whatever is refused before the first step leaves no folder behind; whatever is stopped later leaves one
+that can be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data.corpus import Corpus, prepare
+from regard.data.shards import Shard
+from regard.decode import Forbidden
+from regard.errors import UserError
+from regard.models.counts import CountingModel
+from regard.recipe import Recipe, build, read, to_toml
+from regard.registry import family
+from regard.run import (
+    FORBIDDEN,
+    METRICS,
+    RECIPE,
+    WEIGHTS,
+    Metrics,
+    replacing,
+    sweep,
+    weights,
+    write_config,
+    write_tensors,
+    write_text,
+)
+from regard.train import checkpoint
+from regard.train.loop import Trainer, calibrate, facts, seed_of
+from regard.train.precision import choose_device, settings
+from regard.train.progress import Reporter
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a session leaves for measuring: the recipe as it was carried out, the data, how it ended."""
+
+    recipe: Recipe
+    corpus: Corpus
+    forbidden: Forbidden | None
+    outcome: str  # done, early or interrupted
+    signal: int  # that interrupted it
+    facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where a model is trained and who is told; `began` is when the clock of train.minutes started."""
+
+    run: Path
+    resume: bool
+    reporter: Reporter
+    began: float
+
+    def fit(self, recipe: Recipe) -> Fitted:
+        """Fit the recipe's model in the run folder; a folder that is resumed keeps its own recipe."""
+        choose_device(recipe.train.device)  # a missing GPU is told before anything is written
+        with self.folder() as new:
+            if new:
+                write_text(self.run / RECIPE, to_toml(recipe))
+            else:
+                recipe = build(read(self.run / RECIPE))
+            corpus = self.corpus(recipe)
+            forbidden = self.forbidden(recipe, corpus, new)
+            if issubclass(family(recipe.model.name), CountingModel):
+                return Fitted(recipe, corpus, forbidden, "done", 0, count(recipe, corpus, self.run))
+            with settings(recipe.train, choose_device(recipe.train.device)):
+                recipe = self.settled(recipe, corpus, forbidden)
+                trainer = self.trainer(recipe, corpus, forbidden)
+                self.enter(trainer, recipe, new)
+                outcome = trainer.run()
+            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts(trainer))
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[bool]:
+        """The run folder, made or taken over, for one process alone; True if training starts from nothing.
+
+        If what happens inside is refused before training starts, a folder made here goes again.
+        """
+        run = self.run
+        if run.exists() and not run.is_dir():
+            raise UserError(f"--out {run} is a file; name a new folder")
+        started = (run / RECIPE).exists()
+        if run.exists() and any(run.iterdir()) and not self.resume:
+            hint = (
+                "add --resume to go on, or choose another --out"
+                if started
+                else "choose another --out"
+            )
+            raise UserError(f"{run} exists and is not empty: {hint}")
+        made = [path for path in (run, *run.parents) if not path.exists()]
+        ours = bool(made) or not any(run.iterdir())
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot create {run}: {error.strerror}") from None
+        if self.resume and not checkpoint.steps(run):
+            self.reporter.say(f"no checkpoint in {run}: starting from the beginning")
+        try:
+            with alone(run):
+                sweep(run)
+                checkpoint.sweep(run)
+                yield not (self.resume and started)
+        except Exception:
+            if ours and not (run / METRICS).exists():
+                shutil.rmtree(made[-1] if made else run, ignore_errors=True)
+            raise
+
+    def corpus(self, recipe: Recipe) -> Corpus:
+        """The tokenised data, from RUN/data where it is whole; says what was left out."""
+        fixed = bool(checkpoint.steps(self.run))
+        corpus = prepare(recipe.data, recipe.tokens, self.run, self.reporter.say, fixed=fixed)
+        told, warn = corpus.facts, self.reporter.warn
+        if told["skipped"]:
+            warn(f"{told['skipped']:,} damaged records left out; first: {told['problems'][0]}")
+        for side, leak in told["leaks"].items():
+            if leak["records"]:
+                example = leak["examples"][0]
+                warn(f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}")
+        for side, held in told["sides"].items():
+            if held["unknown"]:
+                warn(
+                    f"{held['unknown']:,} symbols of {side} are not in the vocabulary and count as <unk>"
+                )
+        return corpus
+
+    def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> Forbidden | None:
+        """The forbidden transitions of a recipe, saved in the run; training data must not break them."""
+        asked, tokenizer, shard = recipe.train.forbid, corpus.tokenizer, corpus.train
+        path = self.run / FORBIDDEN
+        if not asked:
+            return None
+        if not new and path.exists():
+            return Forbidden.load(path)
+        if asked == "unseen":
+            size, start, end = tokenizer.vocab_size, tokenizer.start, tokenizer.end
+            found = Forbidden.unseen([shard.ids], size, start=start, end=end)
+        else:
+            found = Forbidden.from_file(asked, tokenizer)
+            broken = found.violations(shard.ids, shard.offsets)
+            if broken:
+                first = tokenizer.decode(shard.record(broken[0])[:60])
+                raise UserError(
+                    f"{asked}: {len(broken):,} training records contain a forbidden transition, "
+                    f"the first is record {broken[0]:,}: {first!r}"
+                )
+        with replacing(path) as temporary:
+            found.save(temporary)
+        return found
+
+    def trainer(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Trainer:
+        """A trainer before its first step; the seed alone decides its weights."""
+        torch.manual_seed(seed_of(recipe.train.seed))
+        model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
+        return Trainer(model, corpus, recipe, self.run, self.reporter, forbidden=forbidden)
+
+    def settled(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Recipe:
+        """The recipe with the number of steps that fit into its minutes, which is stored."""
+        if recipe.train.steps:
+            return recipe
+        left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
+        steps = calibrate(self.trainer(recipe, corpus, forbidden), left)
+        recipe = recipe.replace(train={"steps": steps})
+        write_text(self.run / RECIPE, to_toml(recipe))
+        return recipe
+
+    def enter(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
+        """Take the newest checkpoint of a run that goes on, and say what will be done."""
+        loader = trainer.loader
+        if loader.windowed and recipe.data.strict and not loader.running:
+            raise UserError(
+                f"{loader.windowed:,} records are longer than model.max_len = "
+                f"{recipe.model.config.max_len} and data.strict is set; raise max_len, or drop strict "
+                "to have them cut"
+            )
+        write_config(self.run, recipe.model.name, trainer.model)
+        resumed = not new and trainer.resume()
+        size = sum(p.numel() for p in trainer.model.parameters())
+        cut = (
+            f", {loader.windowed:,} long records cut"
+            if loader.windowed and not loader.running
+            else ""
+        )
+        self.reporter.say(
+            f"training {size:,} parameters for {trainer.steps:,} steps of about "
+            f"{recipe.train.batch_tokens:,} tokens ({trainer.steps / loader.steps_per_epoch:.1f} epochs, "
+            f"padding {loader.padding:.1%}{cut}) on {trainer.device}"
+            + (f", from step {trainer.progress.step:,}" if resumed else "")
+        )
+
+
+@contextlib.contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Nobody else trains in this folder meanwhile; the system lets go of it when the process dies."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(run, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"another process is training in {run}") from None
+    finally:
+        os.close(handle)
+
+
+def count(recipe: Recipe, corpus: Corpus, run: Path) -> dict[str, Any]:
+    """Fit a model that counts; its facts."""
+    began = time.monotonic()
+    shard = corpus.train
+    model: CountingModel = family(recipe.model.name)(
+        corpus.tokenizer.vocab_size, recipe.model.config
+    )
+    write_config(run, recipe.model.name, model)
+    model.count(pairs(shard))
+    seconds = time.monotonic() - began
+    write_tensors(run / WEIGHTS, weights(model))
+    metrics = Metrics(run)
+    metrics.log("train", step=1, symbols=shard.symbols, seconds=seconds)
+    metrics.close()
+    return {
+        "parameters": sum(t.numel() for t in model.state_dict().values()),
+        "steps": 1,
+        "train_seconds": round(seconds, 3),
+        "symbols_per_second": round(shard.symbols / max(seconds, 1e-9), 1),
+        "device": "cpu",
+    }
+
+
+def pairs(shard: Shard, size: int = 1 << 22) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All (previous, next) ids of a shard, a chunk at a time, none across the border of two records."""
+    borders = np.asarray(shard.offsets[1:-1])
+    for first in range(0, shard.tokens - 1, size):
+        ids = np.asarray(shard.ids[first : first + size + 1])
+        inside = np.ones(len(ids) - 1, dtype=bool)
+        low, high = np.searchsorted(borders, [first + 1, first + len(ids)])
+        inside[borders[low:high] - first - 1] = False
+        yield ids[:-1][inside], ids[1:][inside]

@@ -1,0 +1,66 @@
+"""The list of checks and the function that runs them on a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from regard.errors import UserError
+from regard.run import open_run
+from regard.verify.files import save_and_load, tokenizer_round_trip
+from regard.verify.predictions import (
+    batch_is_single,
+    cached_is_uncached,
+    causality_by_gradient,
+    fused_is_explicit,
+    padded_is_unpadded,
+    probabilities_sum_to_one,
+    scores_are_logits,
+)
+from regard.verify.report import Check, Finding, Report
+from regard.verify.resuming import resume_bit_equality
+from regard.verify.search import beam_is_brute_force, beam_one_is_greedy
+from regard.verify.subject import Subject, open_subject
+
+# A check says whether its property holds and what it measured; None where it does not apply.
+CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
+    "fused = explicit": fused_is_explicit,
+    "cached = uncached": cached_is_uncached,
+    "batch = single": batch_is_single,
+    "padded = unpadded": padded_is_unpadded,
+    "scores = logits": scores_are_logits,
+    "beam 1 = greedy": beam_one_is_greedy,
+    "beam = brute force": beam_is_brute_force,
+    "causality by gradient": causality_by_gradient,
+    "probabilities sum to one": probabilities_sum_to_one,
+    "save/load identity": save_and_load,
+    "tokenizer round trip": tokenizer_round_trip,
+    "resume bit-equality": resume_bit_equality,
+}
+
+
+def verify(run: str | Path) -> Report:
+    """Try every check that applies to the model in a run folder, on the CPU in single precision.
+
+    The folder is not changed, nor is torch's random state. A check that raises has failed, and its
+    detail is the error in one line; UserError is raised only where there is no model to check.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        subject = open_subject(open_run(run))
+        checks = [try_check(name, check, subject) for name, check in CHECKS.items()]
+    return Report(tuple(check for check in checks if check is not None))
+
+
+def try_check(
+    name: str, check: Callable[[Subject], Finding | None], subject: Subject
+) -> Check | None:
+    """The result of one check; None where it does not apply."""
+    try:
+        finding = check(subject)
+    except Exception as error:  # whatever goes wrong inside a check is what the check has found
+        message = " ".join(str(error).split())
+        kind = "" if isinstance(error, UserError) and message else f"{type(error).__name__}: "
+        return Check(name, False, f"{kind}{message}"[:300])
+    return None if finding is None else Check(name, *finding)

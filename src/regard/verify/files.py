@@ -1,0 +1,188 @@
+"""Checks of what a run keeps on disk: weights come back bit by bit, texts letter by letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+
+from regard.data.corpus import FOLDER, MANIFEST, SIDES, Corpus, Sources, reopen
+from regard.data.shards import Shard
+from regard.errors import UserError
+from regard.recipe import build, read
+from regard.run import (
+    CONFIG,
+    RECIPE,
+    TOKENIZER,
+    WEIGHTS,
+    load_model,
+    read_config,
+    read_json,
+    weights,
+    write_config,
+    write_tensors,
+)
+from regard.tokens import Tokenizer, load
+from regard.tokens.bpe import BOUNDARY
+from regard.tokens.hugging_face import blaming
+from regard.tokens.tokenizer import Ids, OwnTokenizer
+from regard.verify.report import Finding
+from regard.verify.subject import Subject, has_data
+
+TEXTS = 20  # records tried of each side, or texts made up
+CHARACTERS = 4000  # of running text tried; records ten times as long are passed over
+
+
+def save_and_load(subject: Subject) -> Finding:
+    """Write the model to a new folder and load it: the same bits, and bit-equal predictions."""
+    model = subject.model
+    with TemporaryDirectory() as folder:
+        write_config(Path(folder), read_config(subject.run)[0], model)
+        write_tensors(Path(folder) / WEIGHTS, weights(model))
+        size = (Path(folder) / WEIGHTS).stat().st_size
+        loaded = load_model(Path(folder))
+    before, after = weights(model), weights(loaded)
+    if before.keys() != after.keys():
+        return False, f"{sorted(before.keys() ^ after.keys())[0]} is on one side only"
+    for name, tensor in before.items():
+        if tensor.dtype != after[name].dtype or not torch.equal(tensor, after[name]):
+            return False, f"{name} comes back changed"
+    again = torch.cat([loaded.logits(row[None]) for row in subject.ids]).float()
+    if not torch.equal(again, subject.logits):
+        return False, "the tensors come back equal, but the loaded model predicts something else"
+    return True, f"{len(before)} tensors, {size:,} bytes, and the logits are equal bit by bit"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text to encode; `stored` are the ids that the run's data has for it, where known."""
+
+    text: str
+    stored: Ids | None = None
+
+
+def tokenizer_round_trip(subject: Subject) -> Finding:
+    """Encode and decode: the text again, with the ids of the `tokenizers` library and of the data.
+
+    Texts with unknown symbols cannot come back and are counted. A foreign tokenizer may normalise a
+    text once; what it gives back must then stay as it is.
+    """
+    path = subject.run / TOKENIZER
+    tokenizer = load(path)
+    if tokenizer.vocab_size > subject.model.vocab_size:
+        told = f"{CONFIG} says {subject.model.vocab_size}"
+        return False, f"{TOKENIZER} has {tokenizer.vocab_size} tokens, {told}"
+    with blaming(str(path)):
+        library = tokenizers.Tokenizer.from_file(str(path))
+        library.no_truncation()
+        library.no_padding()
+        library.encode_special_tokens = True  # a special written out in a text stays text
+    samples, origin = gather(subject.run, tokenizer)
+    tokens = unknown = normalised = compared = 0
+    for sample in samples:
+        ids = tokenizer.encode(sample.text)
+        with blaming(str(path)):
+            theirs = library.encode(sample.text, add_special_tokens=False).ids
+        if theirs != ids.tolist():
+            return False, f"the tokenizers library gives other ids for {sample.text[:40]!r}"
+        if sample.stored is not None:
+            compared += 1
+            if not np.array_equal(ids, sample.stored):
+                return False, f"the data holds other ids for {sample.text[:40]!r}"
+        tokens += len(ids)
+        if tokenizer.unk != tokenizer.end and tokenizer.unk in ids:
+            unknown += 1
+            continue
+        back = tokenizer.decode(ids)
+        if back != sample.text and not isinstance(tokenizer, OwnTokenizer):
+            normalised += 1
+            sample, back = Sample(back), tokenizer.decode(tokenizer.encode(back))
+        if back != sample.text:
+            return False, f"{sample.text[:40]!r} comes back as {back[:40]!r}"
+    parts = [f"{len(samples)} texts {origin}, {tokens:,} tokens; the tokenizers library agrees"]
+    parts += [f"{compared} agree with the stored ids"] * bool(compared)
+    parts += [f"{unknown} left out for unknown symbols"] * bool(unknown)
+    parts += [f"{normalised} normalised once"] * bool(normalised)
+    return True, "; ".join(parts)
+
+
+def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:
+    """Texts of the run: from its files if they are still the same, else its data, else made up."""
+    if has_data(run):
+        corpus = reopen(run)
+        if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST)):
+            sources = Sources(build(read(run / RECIPE)).data)
+            samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))
+            if samples:
+                return samples, "of the run's own files"
+        samples = list(stored(corpus.test or corpus.valid or corpus.train, tokenizer))
+        if samples:
+            return samples, "of the run's own data"
+    return list(made_up(tokenizer)), "made up from the vocabulary"
+
+
+def unchanged(manifest: dict[str, Any]) -> bool:
+    """Are the files that the data was made from still there, with their sizes and times?"""
+    try:
+        for name, size, time in manifest["key"]["files"]:
+            found = Path(name).stat()
+            if (found.st_size, found.st_mtime_ns) != (size, time):
+                return False
+    except OSError:
+        return False
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{FOLDER}/{MANIFEST} is damaged: {error!r}") from None
+    return True
+
+
+def records(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
+    """The first records of each side, as the files spell them, with their ids in the shards."""
+    met: set[int] = set()
+    for piece in sources.pieces():
+        if piece.side in met:
+            return
+        met.add(piece.side)
+        shard = corpus.side(SIDES[piece.side])
+        for number, text in enumerate(piece.texts[:TEXTS]):
+            if shard is None or number >= shard.records:
+                raise UserError(f"{FOLDER}/{SIDES[piece.side]} lacks records that the files have")
+            if len(text) <= 10 * CHARACTERS:
+                yield Sample(text, shard.record(number)[1:-1])
+
+
+def stream(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
+    """The beginning of running text, with its ids where a cut surely changes no token before it."""
+    text = next(sources.train.text())[:CHARACTERS]
+    ids = corpus.train.record(0)[1:-1]
+    while len(text) > 1 and 2 * len(corpus.tokenizer.encode(text)) > len(ids):
+        text = text[: len(text) // 2]  # surely within the part that was trained on
+    if corpus.tokenizer.kind not in ("characters", "bytes"):
+        borders = [match.start() for match in BOUNDARY.finditer(text)]
+        if not borders:
+            yield Sample(text)
+            return
+        text = text[: borders[-1]]
+    yield Sample(text, ids[: len(corpus.tokenizer.encode(text))])
+
+
+def stored(shard: Shard, tokenizer: Tokenizer) -> Iterator[Sample]:
+    """The first records of a shard, or their beginnings, as text; those with unknowns left out."""
+    for number in range(min(shard.records, TEXTS)):
+        ids = shard.record(number)[1:-1]
+        whole = shard.kind == "records" and len(ids) <= CHARACTERS
+        if tokenizer.unk not in ids[:CHARACTERS]:
+            yield Sample(tokenizer.decode(ids[:CHARACTERS]), ids if whole else None)
+
+
+def made_up(tokenizer: Tokenizer) -> Iterator[Sample]:
+    """Texts of random tokens, no specials among them."""
+    ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), list(tokenizer.names))
+    random = np.random.default_rng(0)
+    for length in range(1, TEXTS + 1):
+        yield Sample(tokenizer.decode(random.choice(ordinary, length)))

@@ -1,0 +1,159 @@
+"""The check that training is repeatable: killed and resumed, it ends with the very same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from regard.data.corpus import Corpus, reopen
+from regard.data.shards import Shard
+from regard.decode import Forbidden
+from regard.models.counts import CountingModel
+from regard.recipe import Recipe, build, read
+from regard.registry import family
+from regard.run import METRICS, RECIPE, read_tensors, weights
+from regard.train import checkpoint
+from regard.train.loop import Trainer, seed_of
+from regard.train.progress import Reporter, Status
+from regard.verify.report import Finding
+from regard.verify.subject import Subject, has_data
+
+STEPS, KEPT, KILLED = 4, 2, 3  # trained; a checkpoint every so many; the kill comes after this one
+BATCH_TOKENS = 256
+LARGEST = 50_000_000  # parameters that are trained for this check at most
+COUNTED = 20_000_000  # tokens counted again at most
+TIMINGS = ("seconds", "symbols_per_second")  # what differs between equal runs
+FORBIDDEN = "forbidden.safetensors"  # where a run keeps its forbidden transitions
+
+
+class Killed(Exception):
+    """The simulated end of a process."""
+
+
+class Killer(Reporter):
+    """A reporter that ends training in the middle of a step, as a kill would, saving nothing."""
+
+    def update(self, status: Status) -> None:
+        """See Reporter."""
+        if status.step == KILLED:
+            raise Killed
+
+
+def resume_bit_equality(subject: Subject) -> Finding | None:
+    """A few steps of the run's recipe, straight and killed and resumed; or counting again."""
+    if not has_data(subject.run):
+        return None
+    if isinstance(subject.model, CountingModel):
+        return recount(subject.model, reopen(subject.run).train)
+    if not (subject.run / RECIPE).exists():
+        return None
+    if subject.parameters > LARGEST:
+        many = f"{subject.parameters:,} parameters"
+        return True, f"does not apply: {many} are too many to train here (at most {LARGEST:,})"
+    recipe = build(read(subject.run / RECIPE))
+    corpus = replace(reopen(subject.run), valid=None)
+    with TemporaryDirectory() as folder, torch.enable_grad():
+        straight, stopped = Path(folder) / "straight", Path(folder) / "stopped"
+        trainer(recipe, corpus, straight, subject.run).run()
+        with contextlib.suppress(Killed):
+            trainer(recipe, corpus, stopped, subject.run, Killer(quiet=True)).run()
+        resumed = trainer(recipe, corpus, stopped, subject.run, other_start=True)
+        if not resumed.resume():
+            return False, f"no checkpoint was left after step {KEPT}"
+        from_step = resumed.progress.step
+        resumed.run()
+        return compare(straight, stopped, from_step)
+
+
+def trainer(
+    recipe: Recipe,
+    corpus: Corpus,
+    folder: Path,
+    run: Path,
+    reporter: Reporter | None = None,
+    *,
+    other_start: bool = False,
+) -> Trainer:
+    """The run's own training, short and small, on the CPU.
+
+    `other_start` begins with other weights: whatever a checkpoint fails to bring back then shows.
+    """
+    precision = "fp64" if recipe.train.precision == "fp64" else "fp32"
+    small = {
+        "steps": STEPS, "batch_tokens": min(BATCH_TOKENS, recipe.train.batch_tokens), "patience": 0,
+        "eval_every": STEPS, "checkpoint_every": KEPT,
+        "device": "cpu", "precision": precision, "compile": "off",
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(seed_of(recipe.train.seed) + other_start)
+    model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
+    path = run / FORBIDDEN
+    forbidden = Forbidden.load(path) if path.exists() else None
+    recipe = recipe.replace(train=small)
+    return Trainer(
+        model, corpus, recipe, folder, reporter or Reporter(quiet=True), forbidden=forbidden
+    )
+
+
+def compare(straight: Path, stopped: Path, from_step: int) -> Finding:
+    """The last checkpoints byte by byte, and the metrics but for timings."""
+    total = 0
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (checkpoint.steps(folder)[-1] / name for folder in (straight, stopped))
+        if checkpoint.checksum(one) != checkpoint.checksum(other):
+            return False, f"resumed from step {from_step}, {differing(one, other)} differs"
+        total += one.stat().st_size
+    if logged(straight) != logged(stopped):
+        return False, f"resumed from step {from_step}, {METRICS} differs beyond timings"
+    detail = f"{STEPS} steps straight = killed in step {KILLED}, resumed from step {from_step}"
+    return True, f"{detail}: {total:,} bytes of weights and optimizer are equal"
+
+
+def differing(one: Path, other: Path) -> str:
+    """The first tensor in which two files differ."""
+    left, right = read_tensors(one), read_tensors(other)
+    for name in sorted(left.keys() | right.keys()):
+        if name not in left or name not in right or not torch.equal(left[name], right[name]):
+            return name
+    return one.name
+
+
+def logged(folder: Path) -> list[dict[str, object]]:
+    """The lines of metrics.jsonl without what the clock put there."""
+    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k not in TIMINGS} for x in lines]
+
+
+def recount(model: CountingModel, shard: Shard) -> Finding:
+    """Count again, in chunks of two sizes: one table, and the run's own if all could be counted."""
+    tokens = min(shard.tokens, COUNTED)
+    tables = []
+    for size in (1 << 20, 1 << 16 | 1):
+        fresh = type(model)(model.vocab_size, model.config)
+        fresh.count(pairs(shard, tokens, size))
+        tables.append(weights(fresh))
+    if whole := tokens == shard.tokens:
+        tables.append(weights(model))
+    for table in tables[1:]:
+        for name, tensor in tables[0].items():
+            if name not in table or not torch.equal(tensor, table[name]):
+                return False, f"{name} differs when {tokens:,} tokens are counted again"
+    own = ", and so does the run's own" if whole else ""
+    return True, f"counting {tokens:,} tokens twice gives the same table{own}"
+
+
+def pairs(shard: Shard, tokens: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All (previous, next) ids within records in a shard's first `tokens`, a chunk at a time."""
+    offsets = np.asarray(shard.offsets)
+    for first in range(0, tokens - 1, size):
+        ids = np.asarray(shard.ids[first : min(first + size + 1, tokens)])
+        places = np.arange(first + 1, first + len(ids))  # of the next ids
+        inside = offsets[np.searchsorted(offsets, places)] != places  # none begins a record
+        yield ids[:-1][inside], ids[1:][inside]

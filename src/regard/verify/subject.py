@@ -1,0 +1,131 @@
+"""What is verified: a run's model and a few short sequences to try it on.
+
+Sequences are short and few, so that large models can be verified too. They come from the run's own
+data where it is there, and one is always made up from the whole vocabulary, to visit what the data
+never shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.corpus import FOLDER, MANIFEST, reopen
+from regard.errors import UserError
+from regard.models.language_model import LanguageModel
+from regard.run import TOKENIZER, load_model
+from regard.tokens import Tokenizer, load
+from regard.tokens.tokenizer import END, PAD
+
+ROWS, LONGEST = 3, 64  # sequences tried, and their length at most
+LOGITS = 1 << 24  # numbers that the logits of all rows may take: 64 MB in fp32
+TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along two paths
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model in evaluation mode on the CPU, and (B, T) ids to try it on; T never exceeds max_len.
+
+    `tokenizer` is None where tokenizer.json cannot be read: its own check says why.
+    """
+
+    run: Path
+    model: LanguageModel
+    tokenizer: Tokenizer | None
+    ids: Tensor
+
+    @property
+    def max_len(self) -> int:
+        """The longest sequence that the model promises to take."""
+        return int(self.model.config.max_len)
+
+    @property
+    def end(self) -> int:
+        """The id of `<E>`."""
+        return self.tokenizer.end if self.tokenizer else min(END, self.model.vocab_size - 1)
+
+    @property
+    def pad(self) -> int:
+        """The id that fills rows up."""
+        return self.tokenizer.pad if self.tokenizer else PAD
+
+    @property
+    def parameters(self) -> int:
+        """How many weights are trained by gradients."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """(B, T, V) by the plainest path, a whole row at a time: what others are held against."""
+        return torch.cat([self.model.logits(row[None]) for row in self.ids]).float()
+
+    @cached_property
+    def tolerance(self) -> float:
+        """What two paths may differ by: TOLERANCE times the largest finite logit, or times 1."""
+        finite = self.logits[self.logits.isfinite()]
+        largest = float(finite.abs().max()) if finite.numel() else 1.0
+        return TOLERANCE * max(1.0, largest)
+
+    def prefixes(self) -> list[int]:
+        """A different length for each row, at least 1 and, where T allows, two less than T."""
+        room = self.ids.size(1) - 2
+        return [max(1, room * (ROWS - row) // ROWS) for row in range(ROWS)]
+
+    def packed(self) -> tuple[Tensor, Tensor]:
+        """The prefixes of all rows in one, then one position of padding: (1, S) ids, segments."""
+        parts = [row[:n] for row, n in zip(self.ids, self.prefixes(), strict=True)]
+        segments = [torch.full_like(part, number) for number, part in enumerate(parts, start=1)]
+        padding = torch.full((1,), self.pad)
+        ids = torch.cat([*parts, padding])[None]
+        return ids, torch.cat([*segments, torch.zeros_like(padding)])[None]
+
+    def unpacked(self, values: Tensor) -> Tensor:
+        """From (B, T, ...) what belongs to the positions of `packed` before its padding."""
+        parts = [row[:n] for row, n in zip(values, self.prefixes(), strict=True)]
+        return torch.cat(parts)[None]
+
+
+def open_subject(run: Path) -> Subject:
+    """The model of a run folder and sequences to try it on; UserError if there is no model."""
+    model: LanguageModel = load_model(run)
+    try:
+        tokenizer = load(run / TOKENIZER)
+    except UserError:
+        tokenizer = None
+    if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
+        tokenizer = None
+    length = max(8, min(LONGEST, LOGITS // (ROWS * model.vocab_size)))
+    length = min(length, int(model.config.max_len))
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.vocab_size, (ROWS, length), generator=generator)  # (B, T)
+    if tokenizer is not None:
+        ids[:, 0] = tokenizer.start
+    for row, piece in enumerate(own_sequences(run, ROWS - 1, length, model.vocab_size)):
+        ids[row, : len(piece)] = piece
+    return Subject(run, model, tokenizer, ids)
+
+
+def own_sequences(run: Path, count: int, length: int, vocab_size: int) -> list[Tensor]:
+    """Stretches of the run's own data, held out where possible; none if there is no data."""
+    if not has_data(run):
+        return []
+    try:
+        corpus = reopen(run)
+    except UserError:  # the checks that need the data say what is wrong with it
+        return []
+    shard = corpus.test or corpus.valid or corpus.train
+    if shard.vocab_size != vocab_size:
+        return []
+    begins = [0, int(shard.offsets[shard.records // 2])][:count]
+    pieces = [np.asarray(shard.ids[begin : begin + length]).astype(np.int64) for begin in begins]
+    return [torch.from_numpy(piece) for piece in pieces]
+
+
+def has_data(run: Path) -> bool:
+    """Does the run folder hold its tokenised data? It may be deleted, and imports have none."""
+    return (run / FOLDER / MANIFEST).exists()

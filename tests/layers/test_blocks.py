@@ -1,0 +1,88 @@
+"""Norms, feed-forward networks, blocks and recurrence against torch's own or the formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from regard.errors import UsageError
+from regard.layers.attention import Place, SelfAttention
+from regard.layers.block import Block
+from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
+from regard.layers.norms import make_norm
+from regard.layers.recurrent import LSTMStack
+
+
+def test_layer_norm_divides_by_the_root_of_variance_plus_epsilon():
+    x = torch.randn(3, 7)
+    norm = make_norm("layer", 7, 0.5, True)
+    expected = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 0.5).sqrt()
+    torch.testing.assert_close(norm(x), expected)
+    rms = make_norm("rms", 7, 0.5, False)
+    torch.testing.assert_close(rms(x), x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt())
+
+
+@pytest.mark.parametrize("name", FEEDFORWARDS)
+def test_feed_forward_is_its_formula(name):
+    torch.manual_seed(0)
+    part = make_feedforward(name, 5, 8, bias=True)
+    x = torch.randn(2, 3, 5)
+    if name == "swiglu":
+        gate, up = (x @ part.gate_up.weight.T + part.gate_up.bias).chunk(2, -1)
+        inner = gate * torch.sigmoid(gate) * up
+    else:
+        up = x @ part.up.weight.T + part.up.bias
+        cubic = 0.5 * up * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (up + 0.044715 * up**3)))
+        inner = {"relu": up.clamp_min(0), "relu2": up.clamp_min(0) ** 2, "gelu": cubic}[name]
+    expected = inner @ part.down.weight.T + part.down.bias
+    torch.testing.assert_close(part(x), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["feedforward", "norm"])
+def test_unknown_parts_are_refused_with_a_hint(kind):
+    with pytest.raises(UsageError, match="did you mean"):
+        if kind == "feedforward":
+            make_feedforward("swigul", 4, 4, bias=False)
+        else:
+            make_norm("layr", 4, 1e-5, False)
+
+
+@pytest.mark.parametrize("post_norm", [False, True])
+def test_a_block_adds_and_normalises_where_it_says(post_norm):
+    torch.manual_seed(1)
+    mixer, part = SelfAttention(6, 2), make_feedforward("relu", 6, 9, bias=True)
+    block = Block(mixer, part, lambda: nn.LayerNorm(6), post_norm=post_norm, dropout=0.0)
+    x, place = torch.randn(2, 4, 6), Place()
+    if post_norm:
+        middle = F.layer_norm(x + mixer(x, place), (6,))
+        expected = F.layer_norm(middle + part(middle), (6,))
+    else:
+        middle = x + mixer(F.layer_norm(x, (6,)), place)
+        expected = middle + part(F.layer_norm(middle, (6,)))
+    torch.testing.assert_close(block(x, place), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_acts_in_training_only():
+    block = Block(SelfAttention(6, 2), make_feedforward("relu", 6, 9, bias=True), lambda: nn.LayerNorm(6),
+                  post_norm=False, dropout=0.5)  # fmt: skip
+    x = torch.randn(2, 4, 6)
+    assert not torch.equal(block.train()(x, Place()), block.eval()(x, Place()))
+    assert torch.equal(block(x, Place()), block(x, Place()))
+
+
+def test_the_recurrence_carries_its_state_over_ragged_prompts():
+    torch.manual_seed(2)
+    stack = LSTMStack(5, 2, 0.0).eval()
+    x, lengths = torch.randn(3, 6, 5), torch.tensor([2, 6, 4])
+    state = stack.new_state(3, x)
+    last = stack.advance(x, lengths, state)
+    more = stack.advance(x[:, :2], None, state)
+    for row, n in enumerate(lengths.tolist()):
+        alone = torch.cat([x[row, :n], x[row, :2]])[None]
+        out, (hidden, cell) = stack.cells(alone)
+        torch.testing.assert_close(last[row], out[0, n - 1], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(more[row], out[0, -1], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(state.vectors[0][:, row], hidden[:, 0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(state.vectors[1][:, row], cell[:, 0], atol=1e-6, rtol=1e-5)

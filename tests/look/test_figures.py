@@ -1,0 +1,121 @@
+"""Components as pictures: the right format, the right marks, tokens that are only text."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from regard.errors import UsageError, UserError
+from regard.look.figures import _heights, _wrapped, colours, save
+from regard.look.page import (
+    Attention,
+    Bars,
+    BeamTree,
+    Distribution,
+    Heatmap,
+    Histogram,
+    Lines,
+    Mask,
+    Surprise,
+    Text,
+)
+
+EVIL = "$\\frac{</svg><script>-->"  # neither a formula nor markup
+
+
+def beam_nodes():
+    rows = [(0, None, 0.0, 0), (1, 0, -1.0, 1), (2, 0, -3.0, 1), (3, 1, -2.0, 2), (4, 1, -4.0, 2)]
+    return [
+        {
+            "id": at,
+            "parent": parent,
+            "token": EVIL if at == 2 else "a",
+            "score": score,
+            "kept": at != 4,
+            "finished": at == 3,
+            "step": step,
+        }
+        for at, parent, score, step in rows
+    ]
+
+
+def everything():
+    tokens = [EVIL, " ", "\n", "語"]
+    bits = [0.5, 2.0, math.inf, math.nan]
+    return [
+        Text("left out"),
+        Heatmap([[1.0, math.nan, -2.0]], [EVIL], list("abc"), scale="diverging", title=EVIL),
+        Mask(np.tril(np.ones((4, 4), bool)), tokens),
+        Attention(np.full((2, 3, 4, 4), 0.25), tokens, title=EVIL),
+        Surprise(tokens, [(EVIL, bits), ("second", bits)]),
+        Distribution(tokens, [0.0, -1.0, -2.0, -math.inf], top_p=0.8),
+        BeamTree(beam_nodes()),
+        Lines([(EVIL, [1, 10, 100], [1.0, 0.0, 3.0])], EVIL, log_x=True, log_y=True),
+        Bars([EVIL, "b"], [1.0, math.nan], [0.5, 1.0], [1.5, 2.0], highlight=[0]),
+        Histogram([0, 1, 3], [4, 5]),
+    ]
+
+
+def test_every_component_is_drawn_into_one_svg_that_is_well_formed(tmp_path):
+    path = save(everything(), tmp_path / "all.svg")
+    root = ElementTree.parse(path).getroot()
+    assert not [e for e in root.iter() if e.tag.endswith("script")]
+    drawn = [e for e in root.iter() if e.get("id", "").startswith("axes_")]
+    # a colour bar beside the heat map, six heads, two rows of two in the surprise, one for the rest
+    assert len(drawn) == 2 + 1 + 6 + 4 + 5
+
+
+def test_a_png_is_a_png_and_nothing_else_is_left_behind(tmp_path):
+    path = save([Histogram([0, 1], [4])], tmp_path / "one.png", width=3, dpi=40)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["one.png"]
+
+
+def test_the_same_components_give_the_same_bytes(tmp_path):
+    bars = Bars(["a", "b"], [1.0, 2.0])
+    first, second = save([bars], tmp_path / "1.svg"), save([bars], tmp_path / "2.svg")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_kept_bars_are_coloured_and_cut_bars_are_not(tmp_path):
+    logits = np.log([0.5, 0.3, 0.15, 0.05])
+    text = save([Distribution(list("abcd"), logits, top_k=3)], tmp_path / "d.svg").read_text()
+    assert text.count(f"fill: {colours('accent')[0]}") == 3
+    assert text.count(f"fill: {colours('line')[0]}") == 1
+
+
+def test_a_parent_stands_between_its_children():
+    heights = _heights(BeamTree(beam_nodes()))
+    assert heights == {3: 0.0, 4: 1.0, 1: 0.5, 2: 2.0, 0: 1.25}
+
+
+def test_text_wraps_at_the_line_and_after_a_newline():
+    lines = _wrapped(["x" * 50, "y" * 40, "\n", "語"])
+    assert lines == [[(0, 0, 50)], [(1, 0, 40), (2, 40, 1)], [(3, 0, 2)]]
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf, got 'a.gif'"):
+        save([Histogram([0, 1], [4])], tmp_path / "a.gif")
+
+
+def test_words_alone_have_no_picture(tmp_path):
+    with pytest.raises(UserError, match="nothing to draw"):
+        save([Text("words")], tmp_path / "a.png")
+
+
+def test_without_matplotlib_the_install_command_is_named(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **named):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=r"pip install 'regard\[plots\]'"):
+        save([Histogram([0, 1], [4])], tmp_path / "a.png")

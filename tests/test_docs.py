@@ -1,0 +1,205 @@
+"""The guide tells the truth: its commands run, its tables list what exists, its links lead somewhere.
+
+Pages show commands as a user types them; here they run in order, in one folder a page, on tiny
+files, and what trains is cut down to a few steps of a small model.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import importlib
+import io
+import re
+import shlex
+import shutil
+import tomllib
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from regard import cli
+from regard.bundled import NAMES
+from regard.recipe import MODEL_KEYS, SECTIONS, build, read, toml_value
+from regard.registry import FAMILIES, family
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
+RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+SMALL = ["train.steps=2", "train.batch_tokens=256", "train.eval_every=2", "model.size=1"]
+SMALL_OPTIONS = [part for item in SMALL for part in ("--set", item)]
+NOT_RUN = ("pip ", "make ", "python scripts/", "python benchmarks/", "git ")
+
+
+def ids(path):
+    return path.name
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """What every page starts from: the files it names, and the two runs of the first pages."""
+    place = tmp_path_factory.mktemp("guide")
+    some = NAMES.read_text().split()
+    names, others = some[::200], some[77::600]
+    (place / "names.txt").write_text("\n".join([*names, "maria", "jo"]) + "\n")
+    (place / "others.txt").write_text("\n".join(others) + "\n")
+    rows = [f'"{name}",{len(name)}' for name in names]
+    (place / "people.csv").write_text("\n".join(["name,age", *rows]) + "\n")
+    (place / "rules.txt").write_text("# no name begins with x\n<S> x\n")
+    lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
+    (place / "play.txt").write_text("\n\n".join(lines) + "\n")
+    with contextlib.chdir(place):
+        for model in ("transformer", "bigram"):
+            run_line(f"regard train names.txt --model {model} --out runs/names-{model}")
+    return place
+
+
+def run_line(line: str) -> str:
+    """Run one command of a page and return its standard output."""
+    command, _, piped = line.partition(" | ")
+    command, _, given = command.partition(" < ")
+    verb, *arguments = shlex.split(command)[1:]
+    if verb == "train" and "--resume" not in arguments:
+        arguments += SMALL_OPTIONS
+    if not cli.app.registered_commands:
+        cli._fill()
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        if given:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr("sys.stdin", io.StringIO(Path(given.strip()).read_text()))
+        try:
+            cli.app([verb, *arguments])
+        except SystemExit as end:
+            assert end.code in (0, None), f"{line}: exit status {end.code}"
+    del piped  # sort, head and the like only change how it looks
+    return out.getvalue()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[str]:
+    found = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in found if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=ids)
+def test_every_command_of_a_page_runs(page, folder, tmp_path, monkeypatch):
+    place = tmp_path / "here"
+    shutil.copytree(folder, place)
+    monkeypatch.chdir(place)
+    shutil.copytree(ROOT / "recipes", place / "recipes")
+    if page.name in ("README.md", "01-start.md"):  # these make their runs themselves
+        shutil.rmtree(place / "runs")
+    import regard.demo
+
+    tiny = partial(regard.demo.demo, names=place / "names.txt", assignments=SMALL)
+    monkeypatch.setattr("regard.demo.demo", tiny)
+    for line in commands(page):
+        if line.startswith("regard "):
+            assert run_line(line).strip(), f"{line}: printed nothing"
+        else:
+            assert line.startswith(NOT_RUN), f"{line}: neither run nor known to be left out"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=ids)
+def test_the_python_of_a_page_runs(page, folder, tmp_path, monkeypatch, capsys):
+    shutil.copytree(folder, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    code = "\n".join(blocks(page, "python"))
+    exec(compile(code, str(page), "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.strip()
+
+
+def table_rows(page: Path, first: str) -> list[list[str]]:
+    """The cells of every table row whose first cell begins with `first`."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith(f"| {first}")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_table_of_keys_lists_every_key_of_a_recipe_with_its_default():
+    page = ROOT / "docs" / "05-training.md"
+    listed = {}
+    for key, default, _ in table_rows(page, "`"):
+        if not key.startswith("`model."):
+            listed[key.strip("`")] = default.strip("`")
+    expected = {"task": '"next"'}
+    for section, cls in SECTIONS.items():
+        for field in dataclasses.fields(cls):
+            value = list(field.default) if isinstance(field.default, tuple) else field.default
+            expected[f"{section}.{field.name}"] = toml_value(value)
+    assert listed == expected
+
+
+def test_the_table_of_model_keys_lists_every_field_of_every_family():
+    page = ROOT / "docs" / "05-training.md"
+    listed = {key.strip("`"): named for key, named, _ in table_rows(page, "`model.")}
+    fields = {name: {f.name for f in dataclasses.fields(family(name).Config)} for name in FAMILIES}
+    for key in MODEL_KEYS:
+        assert listed.pop(f"model.{key}") == "all"
+    assert set(listed) == {f"model.{key}" for keys in fields.values() for key in keys}
+    for key, named in listed.items():
+        having = {name for name, keys in fields.items() if key.removeprefix("model.") in keys}
+        assert (set(FAMILIES) if named == "all" else set(named.split(", "))) == having, key
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=ids)
+def test_a_recipe_builds_and_every_key_says_what_it_does(path):
+    assert build(read(path)).model.name == "transformer"
+    for line in path.read_text().splitlines():
+        if re.match(r"\w+ = ", line):
+            assert re.search(r"  # \S", line), f"{line}: no comment"
+    for name in tomllib.loads(path.read_text())["data"]["train"].split():
+        assert not Path(name).is_absolute()
+
+
+def test_the_tree_in_the_readme_names_every_file_of_the_package():
+    text = (ROOT / "README.md").read_text()
+    tree = re.search(r"^```text\nsrc/regard/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert tree is not None
+    listed, above = [], ""
+    for line in tree[1].splitlines():
+        depth, name = len(line) - len(line.lstrip()), line.split()[0]
+        if name.endswith("/"):
+            above = (above if depth > 2 else "") + name
+            continue
+        listed.append(name if depth == 2 else above + name)
+    package = ROOT / "src" / "regard"
+    present = [p.relative_to(package).as_posix() for p in package.rglob("*.py")]
+    needed = sorted(p for p in present if not p.endswith("__init__.py") or p == "__init__.py")
+    assert sorted(name for name in listed if name.endswith(".py")) == needed
+
+
+def test_every_class_in_the_table_of_topics_is_where_it_says():
+    rows = [row for row in table_rows(ROOT / "README.md", "") if len(row) == 3]
+    rows = [row for row in rows if row[1].startswith("`") and row[1].endswith(".py`")]
+    assert len(rows) > 20
+    for topic, file, names in rows:
+        source = ROOT / "src" / "regard" / file.strip("`")
+        module = ".".join(("regard", *Path(file.strip("`")).with_suffix("").parts))
+        for name in re.findall(r"`(\w+)`", names):
+            assert hasattr(importlib.import_module(module), name), f"{topic}: {name} in {source}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=ids)
+def test_links_lead_to_files_that_exist(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_verb_has_a_place_in_the_guide():
+    said = " ".join(line for page in PAGES for line in commands(page))
+    for verb in cli.VERBS:
+        assert f"regard {verb}" in said
+
+
+def test_the_readme_shows_python_that_parses():
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            ast.parse(block)
