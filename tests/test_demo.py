@@ -1,4 +1,4 @@
-"""The demonstration, on a short list and with a few steps: the table, the difference, the samples."""
+"""The demonstration, on a short list and with a few steps: table, difference, samples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import re
 
 import pytest
+import torch
 
 from regard.api import load, shard_of
 from regard.bundled import NAMES
@@ -18,15 +19,18 @@ TINY = ["model.size=1", "train.steps=2", "train.batch_tokens=256", "data.test_fr
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """The folder of a tiny demonstration and what it printed; its first choice was taken already."""
+    """The folder of a tiny demonstration and what it printed; the folder asked for is taken."""
     folder = tmp_path_factory.mktemp("demo")
     names = folder / "names.txt"
     names.write_text("".join(NAMES.read_text().splitlines(keepends=True)[::300]))
     taken = folder / "runs"
     taken.mkdir()
     (taken / "mine.txt").write_text("not to be touched")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # models this small are slower on several
     with contextlib.redirect_stdout(io.StringIO()) as out:
         made = demo(taken, 1.0, names=names, assignments=TINY, reporter=Reporter(quiet=True))
+    torch.set_num_threads(before)
     return taken, made, out.getvalue()
 
 

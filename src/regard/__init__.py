@@ -1,11 +1,11 @@
 """regard: train, measure, explain and export sequence models on your own data, from counting to attention.
 
-    import regard
+import regard
 
-    recipe, why = regard.plan(["names.txt"])
-    result = regard.train(recipe, "runs/names")
-    predictor = regard.load("runs/names")
-    predictor.generate(["ma"])
+recipe, why = regard.plan(["names.txt"])
+result = regard.train(recipe, "runs/names")
+predictor = regard.load("runs/names")
+predictor.generate(["ma"])
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Something in the user's files or environment is wrong; the message names it and what is allowed."""
+    """Something in the user's files or environment is wrong; the message names it and what is
+    allowed.
+    """
 
     exit_code = 1
 

@@ -1,7 +1,8 @@
-"""Recipes: what to do, typed. TOML in, TOML out, every default visible, unknown keys refused with a hint.
+"""Recipes: what to do, typed. TOML in, TOML out, every default visible, unknown keys refused with a
+hint.
 
-The model table is the family's own frozen dataclass plus `name`, `preset` and `size`; pydantic checks user input
-against these dataclasses here and nowhere else.
+The model table is the family's own frozen dataclass plus `name`, `preset` and `size`; pydantic
+checks user input against these dataclasses here and nowhere else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class DataRecipe:
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
     def __post_init__(self) -> None:
-        if not (0 <= self.valid_fraction and 0 <= self.test_fraction):
+        if min(self.valid_fraction, self.test_fraction) < 0:
             raise ValueError("valid_fraction and test_fraction must not be negative")
         if self.valid_fraction + self.test_fraction > 0.9:
             raise ValueError("valid_fraction + test_fraction must leave a tenth to train on")
@@ -58,7 +59,9 @@ class TokensRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecipe:
-    """Which family, which preset, how large; `config` is the family's own dataclass with all of it filled in."""
+    """Which family, which preset, how large; `config` is the family's own dataclass with all of it
+    filled in.
+    """
 
     name: str
     preset: str
@@ -77,11 +80,11 @@ class TrainRecipe:
     micro_tokens: int = 32768  # at most so many positions at once; more are accumulated
     optimizer: Literal["muon", "adamw"] = "muon"
     lr: float = 0.02  # of Muon's matrices, or of everything under adamw
-    adam_lr: float = 0.004  # of embeddings, head, norms and biases beside Muon
+    adam_lr: float = 0.003  # of embeddings, head, norms and biases beside Muon
     momentum: float = 0.95
     beta1: float = 0.9
     beta2: float = 0.98
-    weight_decay: float = 0.05
+    weight_decay: float = 0.1
     schedule: Literal["cosine", "linear", "inverse_sqrt"] = "linear"
     warmup: float = 0.02  # share of the steps
     clip: float = 1.0  # largest norm of the gradient; 0 = off
@@ -106,7 +109,9 @@ class TrainRecipe:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("momentum", "beta1", "beta2", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,11 @@ class Recipe:
     def replace(self, **sections: Mapping[str, Any]) -> Recipe:
         """A copy with some keys of some sections changed: recipe.replace(train={"steps": 100})."""
         return dataclasses.replace(
-            self, **{name: dataclasses.replace(getattr(self, name), **keys) for name, keys in sections.items()}
+            self,
+            **{
+                name: dataclasses.replace(getattr(self, name), **keys)
+                for name, keys in sections.items()
+            },
         )
 
 
@@ -131,7 +140,9 @@ MODEL_KEYS = ("name", "preset", "size")
 
 
 def build(values: Mapping[str, Any]) -> Recipe:
-    """A validated recipe from nested tables as TOML gives them; UsageError names the key, the value and what is allowed."""
+    """A validated recipe from nested tables as TOML gives them; UsageError names the key, the value
+    and what is allowed.
+    """
     known = ["task", *SECTIONS, "model"]
     for key, value in values.items():
         if key not in known:
@@ -146,17 +157,24 @@ def build(values: Mapping[str, Any]) -> Recipe:
 
 
 def build_model(values: Mapping[str, Any]) -> ModelRecipe:
-    """Resolve name, preset and size into the family's configuration; given keys win over derived ones."""
+    """Resolve name, preset and size into the family's configuration; given keys win over derived
+    ones.
+    """
     name = values.get("name", "transformer")
     cls = family(name) if isinstance(name, str) else family(str(name))
     preset = values.get("preset") or next(iter(cls.PRESETS))
     if preset not in cls.PRESETS:
-        raise UsageError(f"model.preset: unknown preset {preset!r}; {did_you_mean(str(preset), list(cls.PRESETS))}")
+        raise UsageError(
+            f"model.preset: unknown preset {preset!r}; "
+            + did_you_mean(str(preset), list(cls.PRESETS))
+        )
     options = {key: value for key, value in values.items() if key not in MODEL_KEYS}
     fields = [f.name for f in dataclasses.fields(cls.Config)]
     for key in options:
         if key not in fields:
-            raise UsageError(f"unknown key 'model.{key}'; {did_you_mean(key, [*MODEL_KEYS, *fields])}")
+            raise UsageError(
+                f"unknown key 'model.{key}'; {did_you_mean(key, [*MODEL_KEYS, *fields])}"
+            )
     dial = values.get("size", 4)
     if not isinstance(dial, int) or not 1 <= dial <= 1000:
         raise UsageError(f"model.size must be a whole number from 1 to 1000, got {dial!r}")
@@ -168,7 +186,9 @@ def build_model(values: Mapping[str, Any]) -> ModelRecipe:
         derived = dataclasses.asdict(cls.PRESETS[preset](n_layers, d_model))
     except ValueError as error:
         raise UsageError(f"model.{error}") from None
-    return ModelRecipe(name=name, preset=preset, size=dial, config=check("model", cls.Config, derived | options))
+    return ModelRecipe(
+        name=name, preset=preset, size=dial, config=check("model", cls.Config, derived | options)
+    )
 
 
 def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
@@ -177,7 +197,10 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
     for key in values:
         if key not in names:
             raise UsageError(f"unknown key '{section}.{key}'; {did_you_mean(key, names)}")
-    values = {k: [v] if k in ("train", "valid", "test") and isinstance(v, str) else v for k, v in values.items()}
+    values = {
+        k: [v] if k in ("train", "valid", "test") and isinstance(v, str) else v
+        for k, v in values.items()
+    }
     try:
         return TypeAdapter(cls).validate_python(values)
     except ValidationError as error:
@@ -186,17 +209,23 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         message = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:
             raise UsageError(f"{section}: {message}") from None
-        raise UsageError(f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}") from None
+        raise UsageError(
+            f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
+        ) from None
 
 
 def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Apply dotted assignments ("train.lr=3e-4") to nested tables; values are read as TOML, else as plain text."""
+    """Apply dotted assignments ("train.lr=3e-4") to nested tables; values are read as TOML, else as
+    plain text.
+    """
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         parts = path.strip().split(".")
         if not equals or len(parts) > 2 or not all(parts):
-            raise UsageError(f"--set {assignment}: write section.key=value, as in --set train.lr=3e-4")
+            raise UsageError(
+                f"--set {assignment}: write section.key=value, as in --set train.lr=3e-4"
+            )
         try:
             value = tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError:
@@ -235,9 +264,13 @@ def tables(recipe: Recipe) -> dict[str, Any]:
     model = recipe.model
     return {
         "task": recipe.task,
-        "data": {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(recipe.data).items()},
+        "data": {
+            k: list(v) if isinstance(v, tuple) else v
+            for k, v in dataclasses.asdict(recipe.data).items()
+        },
         "tokens": dataclasses.asdict(recipe.tokens),
-        "model": {"name": model.name, "preset": model.preset, "size": model.size} | dataclasses.asdict(model.config),
+        "model": {"name": model.name, "preset": model.preset, "size": model.size}
+        | dataclasses.asdict(model.config),
         "train": dataclasses.asdict(recipe.train),
     }
 
@@ -254,7 +287,9 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One value as TOML writes it; JSON's spelling of strings, numbers, booleans and lists is TOML's too."""
+    """One value as TOML writes it; JSON's spelling of strings, numbers, booleans and lists is
+    TOML's too.
+    """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Names of model families and where they live; a family is imported the first time it is asked for."""
+"""Names of model families and where they live; a family is imported when first asked for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ FAMILIES = {
 def family(name: str) -> Any:
     """The class of that name; every family has Config, PRESETS and the LanguageModel interface."""
     if name not in FAMILIES:
-        raise UsageError(f"model.name: unknown model {name!r}; {did_you_mean(name, list(FAMILIES))}")
+        raise UsageError(
+            f"model.name: unknown model {name!r}; {did_you_mean(name, list(FAMILIES))}"
+        )
     module, _, attribute = FAMILIES[name].partition(":")
     return getattr(import_module(module), attribute)

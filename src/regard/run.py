@@ -30,6 +30,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.recipe import check
 from regard.registry import family
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -209,11 +210,11 @@ def read_config(folder: Path) -> tuple[str, int, Any]:
     stored = read_json(path)
     try:
         name, vocab_size, options = stored["family"], stored["vocab_size"], stored["config"]
-        if not (isinstance(vocab_size, int) and 0 < vocab_size < 1 << 24):
+        if type(vocab_size) is not int or not 0 < vocab_size < 1 << 24:
             raise ValueError(f"vocab_size is {vocab_size!r}")
-        return name, vocab_size, family(name).Config(**options)
+        return name, vocab_size, check("config", family(name).Config, options)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: {error!s}") from None
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from None
 
 
 def load_model(folder: Path) -> Any:
@@ -226,43 +227,48 @@ def load_model(folder: Path) -> Any:
     path = folder / WEIGHTS
     if not path.exists():
         raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")
-    if regular(path) < vocab_size:
-        raise UserError(f"{path} is damaged: too small for a vocabulary of {vocab_size:,}")
-    expected = check_tables(folder, cls, vocab_size, config)
+    if regular(path) < vocab_size or tensors_in(path) < getattr(config, "n_layers", 0):
+        raise UserError(f"{path} is damaged: too small for what {CONFIG} says")
+    expected = blank(folder, cls, vocab_size, config)
     tensors = read_tensors(path, expected if cls.sized_by_config else None)
     check_names(path, set(tensors), set(expected))
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise UserError(f"{path}: {key} holds NaN or infinite values")
-        if tensor.dim() != expected[key].dim() or (
-            tensor.is_floating_point() != expected[key].is_floating_point()
-        ):
+        kinds = (tensor.dim(), tensor.is_floating_point())
+        if kinds != (expected[key].dim(), expected[key].is_floating_point()):
             raise UserError(
-                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, which does not fit"
+                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}: it does not fit"
             )
     model = cls(vocab_size, config)
     try:
         model.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
-        raise UserError(
-            f"{path} does not fit {CONFIG}: {str(error).splitlines()[-1].strip()}"
-        ) from None
+        said = str(error).splitlines()[-1].strip()
+        raise UserError(f"{path} does not fit {CONFIG}: {said}") from None
     return model.eval()
 
 
-def check_tables(folder: Path, cls: Any, vocab_size: int, config: Any) -> dict[str, Tensor]:
+def tensors_in(path: Path) -> int:
+    """How many tensors a safetensors file says it holds."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return len(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged: {error}") from None
+
+
+def blank(folder: Path, cls: Any, vocab_size: int, config: Any) -> dict[str, Tensor]:
     """The tensors a model will have, on the meta device; tables too large to be meant are refused."""
     try:
         with torch.device("meta"):
             model = cls(vocab_size, config)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise UserError(f"{folder / CONFIG} is damaged: {error}") from None
     found = weights(model)
-    tables = sum(b.numel() * b.element_size() for n, b in model.named_buffers() if n not in found)
-    if tables > TABLES:
-        raise UserError(
-            f"{folder / CONFIG}: its tables would take {tables >> 20:,} MB; max_len is too large"
-        )
+    size = sum(b.numel() * b.element_size() for n, b in model.named_buffers() if n not in found)
+    if size > TABLES:
+        raise UserError(f"{folder / CONFIG}: max_len would take {size >> 20:,} MB of tables")
     return found
 
 

@@ -185,6 +185,19 @@ def test_the_best_sequence_is_not_lost_to_the_first_that_finish(markov):
     assert found[0].ids == [3, 3, 4, 4, END]
 
 
+def test_a_negative_length_penalty_does_not_stop_at_the_first_end(markov):
+    """The bound of a live beam is then at the shortest length: ln 0.3 < 2 ln 0.7."""
+    model = markov(V, 0)
+    p = torch.full((V,), 1e-9, dtype=torch.float64)
+    model.table[:] = p.scatter(0, torch.tensor([END]), torch.tensor([1.0]).double()).log()
+    first = p.scatter(0, torch.tensor([3, END]), torch.tensor([0.7, 0.3]).double())
+    model.table[0, 1] = first.log()
+    (found,) = generate(
+        model, [[1]], Beam(width=2, length_penalty=-1.0), max_new=9, end=END, banned=BANNED
+    )
+    assert found[0].ids == [3, END]
+
+
 def test_the_search_stops_when_nothing_better_can_come(markov):
     model = markov(V, 0)
     model.table[..., END] = 4.0

@@ -170,12 +170,12 @@ def test_unseen_knows_a_vocabulary_whose_start_is_its_end():
 
 def test_violations_name_the_records_and_do_not_cross_their_borders(monkeypatch):
     relation = Forbidden.from_pairs([(3, 4), (2, 1), (5, 5)], V)
-    records = [[1, 3, 2], [1, 3, 4, 2], [], [1, 2], [5], [5], [1, 5, 5, 3, 4]]
+    records = [[1, 3, 2], [1, 3, 4, 2], [], [1, 2], [5], [5], [1, 5, 5, 3, 4], [5, 5]]
     ids = np.array(flat(records), dtype=np.uint8)
     offsets = np.cumsum([0, *map(len, records)])
     for chunk in (1, 3, 1000):
         monkeypatch.setattr(constraints, "CHUNK", chunk)
-        assert relation.violations(ids, offsets) == [1, 6]
+        assert relation.violations(ids, offsets) == [1, 6, 7]
     assert relation.violations(ids[:0], [0]) == []
 
 

@@ -99,6 +99,17 @@ def test_the_state_is_never_asked_to_hold_more_than_the_context(remembers, monke
     assert max(asked) == 6
 
 
+def test_a_state_is_restarted_no_sooner_than_it_must(markov):
+    model = markov(V, 0)
+    model.table[..., END] = -50.0
+    generate(model, [[1, 4]], Greedy(), max_new=9, end=END, context=6)
+    one, restart = (1, 1), (1, 3)
+    assert model.calls == [(1, 2), one, one, one, one, restart, one, one, one]
+    model.calls.clear()
+    generate(model, [[1, 4]], Greedy(), max_new=5, end=END, context=6)
+    assert model.calls == [(1, 2), one, one, one, one]
+
+
 def test_beams_keep_their_own_past_through_a_restart(remembers):
     """Each beam's log-probabilities must be those of its own windows, by the oracle."""
     context, max_new = 5, 11

@@ -74,10 +74,11 @@ def test_top_p_keeps_the_smallest_set_whose_mass_reaches_p(top_p, expected):
     assert sorted(kept(Sample(top_p=top_p), [0.125, 0.5, 0.125, 0.25])) == expected
 
 
-@pytest.mark.parametrize(("top_p", "expected"), [(0.9, [0, 1]), (0.5, [0]), (0.89, [0, 1])])
-def test_a_mass_that_reaches_p_up_to_rounding_has_reached_it(top_p, expected):
-    """0.5 + 0.4 falls short of 0.9 in binary; one more token would be kept."""
-    assert sorted(kept(Sample(top_p=top_p), [0.5, 0.4, 0.1])) == expected
+@pytest.mark.parametrize("first", [[0.5, 0.4], [0.45, 0.35], [0.65, 0.3], [0.7, 0.15]])
+def test_a_mass_that_reaches_p_up_to_rounding_has_reached_it(first):
+    """In fp32 0.45 + 0.35 falls short of 0.8, and one more token would be kept."""
+    top_p = round(sum(first), 2)
+    assert sorted(kept(Sample(top_p=top_p), [*first, 1 - top_p])) == [0, 1]
 
 
 def test_top_p_acts_on_the_distribution_renormalised_after_top_k():
@@ -94,7 +95,7 @@ def test_temperature_acts_on_the_logits_before_top_p():
     assert list(kept(Sample(top_p=0.6), [0.8, 0.6, 0.0])) == [0, 1]
 
 
-@pytest.mark.parametrize("size", [11, 5000])
+@pytest.mark.parametrize("size", [11, 300, 5000])
 def test_ties_go_to_the_lower_id_in_small_and_large_vocabularies(size):
     noise = torch.Generator().manual_seed(0)
     scores = torch.randint(4, (3, size), generator=noise).float()
@@ -201,7 +202,7 @@ def test_without_a_choice_sampling_is_greedy(any_model, strategy):
 def test_the_uniform_numbers_are_keyed_by_seed_and_sequence():
     numbers = uniforms(5, [0, 1, 2], 4)
     assert torch.equal(uniforms(5, [2, 0], 9)[:4], numbers[:, [2, 0]])
-    assert not torch.equal(uniforms(6, [0, 1, 2], 4), numbers)
+    assert not torch.isin(uniforms(6, [0, 1, 2], 4), numbers).any()  # (6, 0) is not (5, 1)
     many = uniforms(0, list(range(50)), 400)
     assert float(many.min()) >= 0 and float(many.max()) < 1
     assert float(many.mean()) == pytest.approx(0.5, abs=0.01)

@@ -16,7 +16,11 @@ B, H, G, T, S, K = 2, 6, 3, 5, 7, 4
 
 def qkv(t=T, s=S, heads=H, kv_heads=H, seed=0):
     torch.manual_seed(seed)
-    return torch.randn(B, heads, t, K), torch.randn(B, kv_heads, s, K), torch.randn(B, kv_heads, s, K)
+    return (
+        torch.randn(B, heads, t, K),
+        torch.randn(B, kv_heads, s, K),
+        torch.randn(B, kv_heads, s, K),
+    )
 
 
 MASKS = {
@@ -92,7 +96,9 @@ def test_every_score_has_its_shape_and_drives_attention(name):
 def test_scores_are_what_their_names_say():
     q, k, _ = qkv()
     distance = torch.cdist(q, k)
-    torch.testing.assert_close(make_score("negative_distance", H, K)(q, k), -distance, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        make_score("negative_distance", H, K)(q, k), -distance, atol=1e-4, rtol=0
+    )
     inverse = 1 / distance  # inverse-distance weighting
     weights = softmax(make_score("negative_log_distance", H, K)(q, k))
     torch.testing.assert_close(weights, inverse / inverse.sum(-1, keepdim=True), atol=1e-4, rtol=0)
@@ -100,9 +106,14 @@ def test_scores_are_what_their_names_say():
     torch.testing.assert_close(make_score("cosine", H, K)(q, k), cosine * K**0.5, atol=1e-5, rtol=0)
     gaussian = make_score("gaussian", H, K)
     torch.testing.assert_close(gaussian(q, k), -(distance**2) / (2 * K**0.5), atol=1e-4, rtol=0)
-    torch.testing.assert_close(make_score("bilinear", H, K)(q, k), make_score("scaled_dot", H, K)(q, k))
+    torch.testing.assert_close(
+        make_score("bilinear", H, K)(q, k), make_score("scaled_dot", H, K)(q, k)
+    )
     additive = make_score("additive", H, K)
-    one = torch.tanh(q[1, 2, 3] @ additive.query[2] + k[1, 2, 4] @ additive.key[2]) @ additive.value[2]
+    one = (
+        torch.tanh(q[1, 2, 3] @ additive.query[2] + k[1, 2, 4] @ additive.key[2])
+        @ additive.value[2]
+    )
     torch.testing.assert_close(additive(q, k)[1, 2, 3, 4], one[0])
 
 
@@ -116,9 +127,15 @@ def test_a_distance_of_zero_has_a_finite_score_and_gradient():
 
 def test_self_attention_equals_torchs_multi_head_attention_on_the_same_weights():
     torch.manual_seed(1)
-    ours, theirs = SelfAttention(12, 3, bias=True), torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    ours, theirs = (
+        SelfAttention(12, 3, bias=True),
+        torch.nn.MultiheadAttention(12, 3, batch_first=True),
+    )
     theirs.in_proj_weight.data, theirs.in_proj_bias.data = ours.qkv.weight.data, ours.qkv.bias.data
-    theirs.out_proj.weight.data, theirs.out_proj.bias.data = ours.out.weight.data, ours.out.bias.data
+    theirs.out_proj.weight.data, theirs.out_proj.bias.data = (
+        ours.out.weight.data,
+        ours.out.bias.data,
+    )
     x = torch.randn(B, T, 12)
     blocked = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
     expected = theirs(x, x, x, attn_mask=blocked, need_weights=False)[0]
@@ -127,10 +144,16 @@ def test_self_attention_equals_torchs_multi_head_attention_on_the_same_weights()
 
 def test_cross_attention_reads_a_memory_computed_once():
     torch.manual_seed(2)
-    ours, theirs = CrossAttention(12, 3, bias=True), torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    ours, theirs = (
+        CrossAttention(12, 3, bias=True),
+        torch.nn.MultiheadAttention(12, 3, batch_first=True),
+    )
     theirs.in_proj_weight.data = torch.cat([ours.q.weight, ours.kv.weight]).detach()
     theirs.in_proj_bias.data = torch.cat([ours.q.bias, ours.kv.bias]).detach()
-    theirs.out_proj.weight.data, theirs.out_proj.bias.data = ours.out.weight.data, ours.out.bias.data
+    theirs.out_proj.weight.data, theirs.out_proj.bias.data = (
+        ours.out.weight.data,
+        ours.out.bias.data,
+    )
     x, source, lengths = torch.randn(B, T, 12), torch.randn(B, S, 12), torch.tensor([4, 7])
     y = ours(x, ours.memory(source), Padding(lengths))
     absent = torch.arange(S) >= lengths[:, None]

@@ -18,7 +18,9 @@ from regard.layers.recurrent import LSTMStack
 def test_layer_norm_divides_by_the_root_of_variance_plus_epsilon():
     x = torch.randn(3, 7)
     norm = make_norm("layer", 7, 0.5, True)
-    expected = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 0.5).sqrt()
+    expected = (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, unbiased=False, keepdim=True) + 0.5
+    ).sqrt()
     torch.testing.assert_close(norm(x), expected)
     rms = make_norm("rms", 7, 0.5, False)
     torch.testing.assert_close(rms(x), x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt())
@@ -65,8 +67,8 @@ def test_a_block_adds_and_normalises_where_it_says(post_norm):
 
 
 def test_dropout_acts_in_training_only():
-    block = Block(SelfAttention(6, 2), make_feedforward("relu", 6, 9, bias=True), lambda: nn.LayerNorm(6),
-                  post_norm=False, dropout=0.5)  # fmt: skip
+    part = make_feedforward("relu", 6, 9, bias=True)
+    block = Block(SelfAttention(6, 2), part, lambda: nn.LayerNorm(6), post_norm=False, dropout=0.5)
     x = torch.randn(2, 4, 6)
     assert not torch.equal(block.train()(x, Place()), block.eval()(x, Place()))
     assert torch.equal(block(x, Place()), block(x, Place()))

@@ -11,7 +11,9 @@ CPU = torch.device("cpu")
 
 
 def by_hand(allowed, batch, t, s):
-    return torch.tensor([[[[allowed(b, q, k) for k in range(s)] for q in range(t)]] for b in range(batch)])
+    return torch.tensor(
+        [[[[allowed(b, q, k) for k in range(s)] for q in range(t)]] for b in range(batch)]
+    )
 
 
 SEGMENTS = [[1, 1, 2, 2, 0], [3, 3, 3, 1, 1]]

@@ -46,7 +46,10 @@ def test_rotated_scores_depend_on_the_distance_alone():
     q, k = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
 
     def score(i, j):
-        turned = rotate(q, rotary.rotation(range(i, i + 1))), rotate(k, rotary.rotation(range(j, j + 1)))
+        turned = (
+            rotate(q, rotary.rotation(range(i, i + 1))),
+            rotate(k, rotary.rotation(range(j, j + 1))),
+        )
         return float((turned[0] * turned[1]).sum())
 
     assert math.isclose(score(7, 3), score(41, 37), abs_tol=1e-5)
@@ -86,7 +89,9 @@ def test_t5_buckets_equal_those_of_hugging_face():
     from transformers.models.t5.modeling_t5 import T5Attention
 
     back = torch.arange(0, 300)
-    theirs = T5Attention._relative_position_bucket(-back, bidirectional=False, num_buckets=32, max_distance=128)
+    theirs = T5Attention._relative_position_bucket(
+        -back, bidirectional=False, num_buckets=32, max_distance=128
+    )
     assert (T5Bias(1).bucket(back) == theirs).all()
 
 
@@ -97,9 +102,10 @@ def test_alibi_slopes_are_the_papers():
     assert bias.shape == (8, 3, 3) and bias[0, 2, 0] == -1.0 and bias[0, 1, 1] == 0
 
 
-def test_positions_restart_with_every_segment():
-    segments = torch.tensor([[1, 1, 2, 2, 2, 0], [4, 4, 4, 4, 5, 5]])
-    assert positions_in(segments).tolist() == [[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 1]]
+def test_positions_restart_with_every_segment_and_padding_has_none():
+    """Padding longer than max_len once ran off the end of a learned table."""
+    segments = torch.tensor([[1, 1, 2, 0, 0, 0], [4, 4, 4, 4, 5, 5]])
+    assert positions_in(segments).tolist() == [[0, 1, 0, 0, 0, 0], [0, 1, 2, 3, 0, 1]]
 
 
 def test_learned_positions_are_read_by_range_and_by_index_alike():

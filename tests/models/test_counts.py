@@ -34,7 +34,9 @@ def test_probabilities_are_relative_frequencies(pairs):
             elif not table[a, b]:
                 assert score == -math.inf  # zeros stay zeros
             else:
-                assert math.isclose(score, math.log(table[a, b] / totals[a]), rel_tol=1e-5, abs_tol=1e-6)
+                assert math.isclose(
+                    score, math.log(table[a, b] / totals[a]), rel_tol=1e-5, abs_tol=1e-6
+                )
 
 
 def test_the_sparse_way_counts_like_the_dense_one(monkeypatch):
@@ -68,4 +70,6 @@ def test_scoring_works_in_chunks(monkeypatch):
 
 def test_an_empty_bigram_guesses_evenly():
     model = Bigram(5, BigramConfig())
-    assert model.score(torch.tensor([[2]]), torch.tensor([[3]])).item() == pytest.approx(-math.log(5))
+    assert model.score(torch.tensor([[2]]), torch.tensor([[3]])).item() == pytest.approx(
+        -math.log(5)
+    )

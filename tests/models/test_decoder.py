@@ -28,7 +28,8 @@ def test_the_initial_loss_is_near_that_of_guessing():
         model = Decoder(50, preset(3, 64))
         ids = torch.randint(0, 50, (4, 33))
         loss = -model.score(ids[:, :-1], ids[:, 1:]).detach().mean()
-        assert abs(float(loss) - 3.91) < 0.7  # ln 50
+        tied = 1.6 if model.config.tied else 0.3  # a tied model at first expects what it just saw
+        assert abs(float(loss) - 3.91) < tied  # ln 50
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""One body over every family and preset: the interface agrees with itself, and no one sees the future."""
+"""One body over every family and preset: the interface agrees with itself, and no one sees the
+future.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ VARIANTS = {
     "windowed": {"window": 3},
     "grouped": {"n_kv_heads": 2},
     "identity": {"projections": "identity"},
-    **{f"positions {p}": {"positions": p} for p in ("none", "binary", "sinusoidal", "learned", "t5", "alibi")},
+    **{
+        f"positions {p}": {"positions": p}
+        for p in ("none", "binary", "sinusoidal", "learned", "t5", "alibi")
+    },
     **{f"score {s}": {"score": s} for s in ("dot", "additive", "bilinear", "gaussian", "cosine")},
 }
 CASES = [(name, preset, "") for name in FAMILIES for preset in family(name).PRESETS]
@@ -51,7 +56,9 @@ def test_score_is_the_log_softmax_of_the_logits_and_ignores_what_it_should(model
     x, targets = ids(3, 9), ids(3, 9, seed=1)
     targets[0, 4:] = IGNORE
     logs = model.logits(x).log_softmax(-1)
-    expected = logs.gather(-1, targets.clamp_min(0)[..., None])[..., 0].masked_fill(targets == IGNORE, 0)
+    expected = logs.gather(-1, targets.clamp_min(0)[..., None])[..., 0].masked_fill(
+        targets == IGNORE, 0
+    )
     torch.testing.assert_close(model.score(x, targets), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -88,7 +95,9 @@ def test_ragged_prompts_and_reordered_rows_equal_single_ones(model):
 def test_packed_records_score_as_they_do_alone(model):
     if not model.packs:
         with_padding = torch.cat([ids(1, 5), torch.zeros(1, 3, dtype=torch.long)], dim=1)
-        torch.testing.assert_close(model.logits(with_padding)[:, :5], model.logits(ids(1, 5)), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            model.logits(with_padding)[:, :5], model.logits(ids(1, 5)), atol=1e-5, rtol=1e-5
+        )
         return
     a, b = ids(1, 5), ids(1, 8, seed=2)
     row = torch.cat([a, b, torch.zeros(1, 2, dtype=torch.long)], dim=1)

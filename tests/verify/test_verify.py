@@ -237,7 +237,7 @@ def test_verifying_changes_neither_the_folder_nor_the_random_state(trained):
 
 def test_the_details_carry_figures_and_the_document_keeps_its_keys(tmp_path):
     report = verify(lstm(tmp_path / "run"))
-    figure = r"max difference \d\.\de[+-]\d\d over \d+ positions.* \(allowed 1\.\de-05\)"
+    figure = r"max difference \d\.\de[+-]\d\d over \d+ positions.* \(allowed 1\.\de-05 .*\)"
     for name in ("cached = uncached", "batch = single", "padded = unpadded", "scores = logits"):
         assert re.fullmatch(figure, detail(report, name)), detail(report, name)
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))

@@ -59,14 +59,13 @@ def command(
         beams=beams,
         continues=predictor.text or bool(cut),
     )
-    try:
-        written = [page.write(out)]
-        if png is not None:
-            written.append(save(page.components, png))
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or out}: {error.strerror}") from None
-    for path in written:
-        print(path)
+    for path in (out, png):
+        if path is None:
+            continue
+        try:
+            print(page.write(path) if path is out else save(page.components, path))
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def say(words: str) -> None:

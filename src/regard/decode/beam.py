@@ -107,6 +107,7 @@ class Step:
     token: Array  # (B, C)
     parent: Array  # (B, C) the beam it extends, 0 to W - 1
     kept: Array  # (B, W) the candidates that live on, best first
+    live: Array  # (B, W) their log-probability; -inf where there are fewer
     dead: Array  # (B, W) beams that could not be extended
 
 
@@ -135,13 +136,12 @@ class Search:
         for step in range(1, max_new + 1):
             found = self._candidates(logits, total)
             unread.append((*found, logits))
-            score, _, token, parent, kept, _ = found
+            _, _, token, parent, kept, total, _ = found
             if step == max_new or step % batch.every == 0:
                 self._read(unread)
                 unread.clear()
                 if step == max_new or self.done.all():
                     return
-            total = self._live(score, token).gather(1, kept)  # (B, W)
             if width > 1:
                 batch.select((parent.gather(1, kept) + offsets).flatten())
             logits = batch.extend(token.gather(1, kept).flatten())
@@ -159,18 +159,14 @@ class Search:
         score, place = scores.flatten(1).topk(min(count, width * each))  # (B, C)
         log_prob = log_probs.view(self.size, -1).gather(1, place)
         token = tokens.view(self.size, -1).gather(1, place)
-        kept = self._live(score, token).topk(width).indices  # (B, W)
+        live, kept = score.masked_fill(token == self.batch.request.end, -math.inf).topk(width)
         dead = stuck.view(-1, width) & (total > -math.inf)
-        return score, log_prob, token, place // each, kept, dead
-
-    def _live(self, score: Tensor, token: Tensor) -> Tensor:
-        """The scores (B, C) of candidates that do not end; -inf for those that do."""
-        return score.masked_fill(token == self.batch.request.end, -math.inf)
+        return score, log_prob, token, place // each, kept, live, dead
 
     def _read(self, unread: list[tuple[Tensor, ...]]) -> None:
         """Bring the candidates of some steps to the host and go through them."""
         *fields, logits = zip(*unread, strict=True)
-        arrays = [torch.stack(field).cpu().numpy() for field in fields]
+        arrays = [torch.stack(field).numpy(force=True) for field in fields]
         for step, of in zip(zip(*arrays, strict=True), logits, strict=True):
             self._sort_out(Step(*step), of)
 
@@ -187,12 +183,10 @@ class Search:
         for prompt, candidate in zip(*np.nonzero(ends), strict=True):
             rank = self.beam.rank(float(step.score[prompt, candidate]), length)
             insort(self.finished[prompt], (-rank, length - 1, int(candidate)))
-        best = np.take_along_axis(step.score, step.kept[:, :1], 1)[:, 0]  # (B,) of the live beams
-        lives = np.take_along_axis(step.token, step.kept[:, :1], 1)[:, 0] != self.batch.request.end
-        for prompt in np.flatnonzero(~self.done):
+        for prompt in np.flatnonzero(~self.done).tolist():
             self.taken[prompt] = length
-            live = float(best[prompt]) if lives[prompt] else -math.inf
-            self.done[prompt] = live == -math.inf or self._safe(int(prompt), live, length)
+            best = float(step.live[prompt, 0])
+            self.done[prompt] = best == -math.inf or self._safe(prompt, best, length)
 
     def _safe(self, prompt: int, live: float, length: int) -> bool:
         """Are the n best finished ones out of reach for a beam of log-probability `live`?"""
@@ -243,9 +237,8 @@ class Search:
         last = self.steps[-1]
         if self.done[prompt] or len(self.steps) < self.batch.request.max_new:
             return
-        for candidate in last.kept[prompt]:
-            alive = last.token[prompt, candidate] != self.batch.request.end
-            if alive and last.score[prompt, candidate] > -math.inf:
+        for candidate, score in zip(last.kept[prompt], last.live[prompt], strict=True):
+            if score > -math.inf:
                 yield len(self.steps) - 1, int(candidate)
 
     def tree(self, prompt: int) -> Iterator[Node]:
@@ -253,23 +246,25 @@ class Search:
         end, total = self.batch.request.end, 0
         above: dict[int, int] = {}  # the node of each beam
         for at, record in enumerate(self.steps[: self.taken[prompt]]):
+            kept = {
+                int(candidate): beam
+                for beam, candidate in enumerate(record.kept[prompt])
+                if record.live[prompt, beam] > -math.inf
+            }
             numbers: dict[int, int] = {}
-            kept = {int(candidate): beam for beam, candidate in enumerate(record.kept[prompt])}
             for candidate, score in enumerate(record.score[prompt].tolist()):
                 if score == -math.inf:
                     continue
                 token = int(record.token[prompt, candidate])
-                parent = above[int(record.parent[prompt, candidate])] if at else None
-                finished = token == end and candidate < self.beam.width
-                if token != end and candidate in kept:
+                if candidate in kept:
                     numbers[kept[candidate]] = total
                 yield Node(
                     id=total,
-                    parent=parent,
+                    parent=above[int(record.parent[prompt, candidate])] if at else None,
                     token=token,
                     score=score,
-                    kept=token != end and candidate in kept,
-                    finished=finished,
+                    kept=candidate in kept,
+                    finished=token == end and candidate < self.beam.width,
                     step=at + 1,
                 )
                 total += 1

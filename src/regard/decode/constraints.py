@@ -126,12 +126,11 @@ class Forbidden:
     def _held(self, device: torch.device) -> tuple[Tensor, ...]:
         """The dense table, or the sparse rows, on a device; made once for each."""
         if device not in self._on:
-            with torch.inference_mode(False):  # usable in training, even if decoding made it
-                if self.vocab_size <= DENSE:
-                    self._on[device] = (torch.from_numpy(self._table()).to(device),)
-                else:
-                    spare = self.next if len(self.next) else self.next.new_zeros(1)
-                    self._on[device] = (self.start.to(device), spare.to(device))
+            if self.vocab_size <= DENSE:
+                self._on[device] = (torch.from_numpy(self._table()).to(device),)
+            else:
+                spare = self.next if len(self.next) else self.next.new_zeros(1)
+                self._on[device] = (self.start.to(device), spare.to(device))
         return self._on[device]
 
     def _table(self) -> Array:

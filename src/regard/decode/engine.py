@@ -104,13 +104,14 @@ class Batch:
         self.column = max(self.window)  # one past the newest token, in `history`
         limit = request.context
         self.limit = math.inf if limit is None else limit
-        self.capacity = int(min(self.column + request.max_new, self.limit))
+        most = self.column + request.max_new - 1  # the last new token is never fed
+        self.capacity = int(min(most, self.limit))
+        self.restarts = most > self.limit
         # Prompts end at one column, so that the new tokens of all rows share theirs.
         history = torch.full((len(prompts), self.column + request.max_new), request.pad)
         for row, prompt in enumerate(prompts):
             history[row, self.column - len(prompt) : self.column] = torch.as_tensor(prompt)
         self.history = history.to(self.device)  # (B, P + max_new)
-        self.restarts = self.column + request.max_new > self.limit
         self.banned: Tensor | None = None
         if request.banned:
             banned = torch.zeros(model.vocab_size, dtype=torch.bool)

@@ -90,6 +90,7 @@ def measure(
     symbols = np.where(scored, tokenizer.symbols[ids], 0)
     nats = np.where(scored, -values, 0.0)
     impossible = ~np.isfinite(nats)
+    tells = tokenizer.unk != tokenizer.end  # some vocabularies have one token for both
     nats[impossible] = 0.0
     add = Blocks(symbols) if shard.kind == "text" else Records(shard.offsets)
     return Measured(
@@ -98,7 +99,7 @@ def measure(
         bytes=add(np.where(scored, tokenizer.byte_counts[ids], 0)),
         tokens=add(scored),
         impossible=int(np.count_nonzero(impossible)),
-        unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)),
+        unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)) if tells else 0,
         records=shard.records,
     )
 

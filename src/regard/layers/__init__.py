@@ -1,1 +1,3 @@
-"""The parts every model is built from: attention, scores, masks, positions, norms, feed-forward, recurrence, blocks."""
+"""The parts every model is built from: attention, scores, masks, positions, norms, feed-forward,
+recurrence, blocks.
+"""

@@ -1,7 +1,9 @@
-"""Attention: every query takes a weighted mean of the values, the weights a softmax of how well its key fits.
+"""Attention: every query takes a weighted mean of the values, the weights a softmax of how well its
+key fits.
 
-Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762), with any score, mask and bias. The fused kernel is the default
-path; the explicit one is its oracle and the only one that forms the (B, H, T, S) weights.
+Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762), with any score, mask and bias. The fused
+kernel is the default path; the explicit one is its oracle and the only one that forms the (B, H, T,
+S) weights.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.masks import Mask
+from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
 from regard.layers.scores import Score, make_score, scaled_dot
 from regard.layers.state import KeyValue
@@ -31,14 +34,18 @@ def attend(
 ) -> Tensor:
     """q (B, H, T, K) looks at k and v (B, G, S, K), G dividing H; returns (B, H, T, K).
 
-    A query that may look nowhere returns zeros. `bias` broadcasts to (B, H, T, S). Asking `tap` for the weights, or
-    any score but the scaled dot product, takes the explicit path; otherwise the fused kernel runs.
+    A query that may look nowhere returns zeros. `bias` broadcasts to (B, H, T, S). Asking `tap` for
+    the weights, or any score but the scaled dot product, takes the explicit path; otherwise the
+    fused kernel runs.
     """
     if score is scaled_dot and (tap is None or not (tap.wants("weights") or tap.wants("scores"))):
         return fused(q, k, v, mask, bias)
     groups = q.size(1) // k.size(1)
-    if groups > 1:  # grouped key-value heads (Ainslie et al. 2023, arXiv:2305.13245): each serves several queries
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)  # (B, H, S, K)
+    if groups > 1:  # each key-value head serves several queries (Ainslie et al. 2023, 2305.13245)
+        k, v = (
+            k.repeat_interleave(groups, dim=1),
+            v.repeat_interleave(groups, dim=1),
+        )  # (B, H, S, K)
     scores = score(q, k)  # (B, H, T, S)
     if bias is not None:
         scores = scores + bias
@@ -79,7 +86,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | Non
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the T queries of one call stand: what a block needs besides x, computed once for all layers."""
+    """Where the T queries of one call stand: what a block needs besides x, computed once for all
+    layers.
+    """
 
     mask: Mask | None = None
     rotation: Rotation | None = None
@@ -89,7 +98,8 @@ class Place:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with grouped key-value heads; queries, keys and values are one product.
+    """Multi-head self-attention with grouped key-value heads; queries, keys and values are one
+    product.
 
     `projections="identity"` takes the heads straight from x, the decks' parameter-free attention.
     """
@@ -111,17 +121,21 @@ class SelfAttention(nn.Module):
         self.d_head = d_head or d_model // n_heads
         width = n_heads * self.d_head
         if n_heads % self.n_kv_heads:
-            raise ValueError(f"n_heads must be a multiple of n_kv_heads, got {n_heads} and {n_kv_heads}")
+            raise ValueError(
+                f"n_heads must be a multiple of n_kv_heads, got {n_heads} and {n_kv_heads}"
+            )
         self.qkv: nn.Linear | None = None
         self.out: nn.Module = nn.Identity()
         if projections == "learned":
             self.qkv = nn.Linear(d_model, width + 2 * self.n_kv_heads * self.d_head, bias=bias)
             self.out = nn.Linear(width, d_model, bias=bias)
         elif width != d_model or self.n_kv_heads != n_heads:
-            raise ValueError("identity projections need n_heads · d_head = d_model and no grouped heads")
+            raise ValueError(
+                "identity projections need n_heads · d_head = d_model and no grouped heads"
+            )
         # QK-norm (Henry et al. 2020, arXiv:2010.04245), per head, as in Qwen3
-        self.q_norm = nn.RMSNorm(self.d_head, eps=qk_norm_eps) if qk_norm_eps else None
-        self.k_norm = nn.RMSNorm(self.d_head, eps=qk_norm_eps) if qk_norm_eps else None
+        self.q_norm = RMSNorm(self.d_head, qk_norm_eps) if qk_norm_eps else None
+        self.k_norm = RMSNorm(self.d_head, qk_norm_eps) if qk_norm_eps else None
         self.score = make_score(score, n_heads, self.d_head)
 
     @property
@@ -133,24 +147,30 @@ class SelfAttention(nn.Module):
         self, x: Tensor, place: Place, state: KeyValue | None = None, tap: Tap | None = None
     ) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
-        q, k, v = self.heads(x)  # (B, T, H or G, K)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if place.rotation is not None:
-            q, k = rotate(q, place.rotation), rotate(k, place.rotation)
+        q, k, v = self.heads(x, place)  # (B, T, H or G, K)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
         if state is not None:
             k, v = state.write(k, v, place.start, place.end)  # (B, G, S, K)
         y = attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)  # (B, H, T, K)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
 
-    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, H, K), keys and values (B, T, G, K)."""
+    def heads(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, T, H, K), keys and values (B, T, G, K); queries and keys go through norm and
+        rotation as one.
+        """
+        n, g = self.n_heads, self.n_kv_heads
         if self.qkv is None:
-            x = x.unflatten(-1, (self.n_heads, self.d_head))
-            return x, x, x
-        qkv = self.qkv(x).unflatten(-1, (-1, self.d_head))  # (B, T, H + 2G, K)
-        return qkv.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=2)  # type: ignore[no-any-return]
+            v = x.unflatten(-1, (n, self.d_head))
+            qk = torch.cat((v, v), dim=2)  # (B, T, H + G, K)
+        else:
+            qkv = self.qkv(x).unflatten(-1, (n + 2 * g, self.d_head))
+            qk, v = qkv[:, :, : n + g], qkv[:, :, n + g :]
+        if self.q_norm is not None and self.k_norm is not None:
+            gain = torch.cat((self.q_norm.weight.expand(n, -1), self.k_norm.weight.expand(g, -1)))
+            qk = self.q_norm.normalise(qk, gain)
+        if place.rotation is not None:
+            qk = rotate(qk, place.rotation)
+        return qk[:, :, :n], qk[:, :, n:], v
 
     def new_state(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
         """An empty cache for this layer."""

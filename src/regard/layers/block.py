@@ -1,7 +1,8 @@
 """A block: mix positions, then transform each, each part with a residual connection and a norm.
 
-Pre-norm, x + part(norm(x)), trains without warm-up tricks (Xiong et al. 2020, arXiv:2002.04745); post-norm,
-norm(x + part(x)), is the 2017 paper's. Any mixer with `forward(x, place, state, tap)` and `new_state` fits.
+Pre-norm, x + part(norm(x)), trains without warm-up tricks (Xiong et al. 2020, arXiv:2002.04745);
+post-norm, norm(x + part(x)), is the 2017 paper's. Any mixer with `forward(x, place, state, tap)`
+and `new_state` fits.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from regard.errors import UsageError, did_you_mean
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by its tanh approximation, as GPT-2 uses it (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
+    """GELU by its tanh approximation, as in GPT-2 (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
     return F.gelu(x, approximate="tanh")
 
 
@@ -20,14 +20,20 @@ def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-BENDS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": gelu_tanh, "relu2": relu_squared}
+BENDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": gelu_tanh,
+    "relu2": relu_squared,
+}
 FEEDFORWARDS = (*BENDS, "swiglu")
 
 
 class FeedForward(nn.Module):
     """down(bend(up(x)))."""
 
-    def __init__(self, d_model: int, d_ff: int, bend: Callable[[Tensor], Tensor], *, bias: bool) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, bend: Callable[[Tensor], Tensor], *, bias: bool
+    ) -> None:
         super().__init__()
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)

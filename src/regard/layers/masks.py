@@ -1,9 +1,10 @@
 """Masks as descriptions: what may be seen is said once and rendered for whichever kernel runs.
 
-A mask answers one question, `rule(b, h, q, k)`: may query q of row b and head h look at key k? The arguments are index
-tensors that broadcast, so the same rule is FlexAttention's `mask_mod`, a boolean tensor (True = may attend, as in
-PyTorch's fused kernel) and, through `shifted`, one row against a cache. `Causal()` alone renders as the fused kernel's
-`is_causal`, which needs no tensor at all.
+A mask answers one question, `rule(b, h, q, k)`: may query q of row b and head h look at key k? The
+arguments are index tensors that broadcast, so the same rule is FlexAttention's `mask_mod`, a
+boolean tensor (True = may attend, as in PyTorch's fused kernel) and, through `shifted`, one row
+against a cache. `Causal()` alone renders as the fused kernel's `is_causal`, which needs no tensor
+at all.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Mask(ABC):
         return False
 
     def shifted(self, start: int | Tensor) -> Mask:
-        """The same mask for queries that stand `start` positions later (one for all rows, or (B,)), as with a cache."""
+        """The same mask for queries that stand `start` positions later (one for all rows, or (B,)),
+        as with a cache.
+        """
         return Shifted(self, start)
 
     def __and__(self, other: Mask) -> Mask:
@@ -101,7 +104,9 @@ class Padding(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Documents(Mask):
-    """Records packed into one row see only themselves: segments (B, S) numbers them, padding being a segment too."""
+    """Records packed into one row see only themselves: segments (B, S) numbers them, padding being
+    a segment too.
+    """
 
     segments: Tensor
 
@@ -119,7 +124,9 @@ class Both(Mask):
 
     @property
     def may_be_empty(self) -> bool:
-        """Two masks may leave nothing even where each leaves something, unless every query keeps itself."""
+        """Two masks may leave nothing even where each leaves something, unless every query keeps
+        itself.
+        """
         return self.one.may_be_empty or self.other.may_be_empty
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
 """Position schemes: self-attention is blind to order, so order must be put in.
 
-Three doors, one class: a scheme may `add` a code to the embeddings (binary, sinusoidal, learned), `rotate` queries and
-keys (rotary), or give a `bias` to the scores (T5, ALiBi). Each scheme opens the doors it needs; the rest pass through.
+Three doors, one class: a scheme may `add` a code to the embeddings (binary, sinusoidal, learned),
+`rotate` queries and keys (rotary), or give a `bias` to the scores (T5, ALiBi). Each scheme opens
+the doors it needs; the rest pass through.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +21,9 @@ Where = range | Tensor  # consecutive positions shared by all rows, or any posit
 
 def as_tensor(where: Where, device: torch.device) -> Tensor:
     """Positions as an index tensor."""
-    return torch.arange(where.start, where.stop, device=device) if isinstance(where, range) else where
+    return (
+        torch.arange(where.start, where.stop, device=device) if isinstance(where, range) else where
+    )
 
 
 class Positions(nn.Module):
@@ -36,16 +40,21 @@ class Positions(nn.Module):
         return None
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """(H, T, S) or (B, H, T, S) to add to the scores, for query and key positions (..., T) and (..., S)."""
+        """(H, T, S) or (B, H, T, S) to add to the scores, for query and key positions (..., T) and
+        (..., S).
+        """
         return None
 
 
 def positions_in(segments: Tensor) -> Tensor:
-    """(B, T) positions that restart at 0 wherever a new segment begins."""
+    """(B, T) positions that restart at 0 wherever a new segment begins; padding, segment 0, stays
+    at 0.
+    """
     index = torch.arange(segments.size(1), device=segments.device).expand_as(segments)
     begins = torch.ones_like(segments, dtype=torch.bool)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    return index - torch.where(begins, index, 0).cummax(dim=1).values
+    positions = index - torch.where(begins, index, 0).cummax(dim=1).values
+    return positions * (segments > 0)
 
 
 class Binary(Positions):
@@ -56,17 +65,23 @@ class Binary(Positions):
         self.bits = max(1, (max_len - 1).bit_length())
         self.max_len = 1 << self.bits
         if self.bits > d_model:
-            raise UsageError(f"positions = 'binary' needs d_model of at least {self.bits}, got {d_model}")
+            raise UsageError(
+                f"positions = 'binary' needs d_model of at least {self.bits}, got {d_model}"
+            )
 
     def add(self, x: Tensor, where: Where) -> Tensor:
         """See Positions."""
         positions = as_tensor(where, x.device)
-        bits = positions[..., None] >> torch.arange(self.bits, device=positions.device) & 1  # (..., T, bits)
+        bits = (
+            positions[..., None] >> torch.arange(self.bits, device=positions.device) & 1
+        )  # (..., T, bits)
         return x + nn.functional.pad((2 * bits - 1).to(x.dtype), (0, x.size(-1) - self.bits))
 
 
 def sinusoids(positions: Tensor, d_model: int, base: float = 10_000.0) -> Tensor:
-    """(..., T) to (..., T, D): coordinate 2i is sin(p / base^(2i/D)), 2i + 1 its cosine (Vaswani et al. 2017, 3.5)."""
+    """(..., T) to (..., T, D): coordinate 2i is sin(p / base^(2i/D)), 2i + 1 its cosine (Vaswani et
+    al. 2017, 3.5).
+    """
     pairs = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
     angles = positions[..., None].double() / base ** (pairs / d_model)  # (..., T, D/2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :d_model].float()
@@ -96,7 +111,8 @@ class Learned(Positions):
 
 
 class Rotary(Positions):
-    """Turns pairs of coordinates by an angle proportional to the position (Su et al. 2021, arXiv:2104.09864).
+    """Turns pairs of coordinates by an angle proportional to the position (Su et al. 2021,
+    arXiv:2104.09864).
 
     Coordinate i is paired with i + K/2, as Hugging Face's Llama and Qwen do it.
     """
@@ -120,20 +136,24 @@ class Rotary(Positions):
         return torch.cat((angles.cos(),) * 2, dim=-1), torch.cat((-sine, sine), dim=-1)
 
     def rotation(self, where: Where) -> Rotation | None:
-        """See Positions. Consecutive positions within max_len are read from a table; others are computed."""
+        """See Positions. Consecutive positions within max_len are read from a table; others are
+        computed.
+        """
         if isinstance(where, range) and where.stop <= self.cosine.size(0):
             return self.cosine[where.start : where.stop], self.sine[where.start : where.stop]
         return self._tables(as_tensor(where, self.cosine.device))
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turn x (B, T, N, K): x · cos + swap(x) · (∓sin), swap exchanging the halves of the last axis."""
+    """Turn x (B, T, N, K): x · cos + swap(x) · (∓sin), where swap exchanges the halves of K."""
     cosine, sine = rotation
     return torch.addcmul(x * cosine, x.roll(x.size(-1) // 2, dims=-1), sine)
 
 
 class T5Bias(Positions):
-    """A learned bias per head and bucket of distance, buckets widening with distance (Raffel et al. 2020, arXiv:1910.10683)."""
+    """A learned bias per head and bucket of distance, buckets widening with distance (Raffel et al.
+    2020, arXiv:1910.10683).
+    """
 
     def __init__(self, n_heads: int, *, buckets: int = 32, farthest: int = 128) -> None:
         super().__init__()
@@ -141,7 +161,9 @@ class T5Bias(Positions):
         self.embedding = nn.Embedding(buckets, n_heads)
 
     def bucket(self, back: Tensor) -> Tensor:
-        """How far back a key stands to its bucket: half of the buckets exact, the rest logarithmic; ahead counts as 0."""
+        """How far back a key stands to its bucket: half of the buckets exact, the rest logarithmic;
+        ahead counts as 0.
+        """
         exact = self.buckets // 2
         back = back.clamp_min(0)
         scale = (self.buckets - exact) / math.log(self.farthest / exact)
@@ -151,7 +173,8 @@ class T5Bias(Positions):
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """See Positions."""
         back = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
-        return self.embedding(self.bucket(back)).movedim(-1, -3)  # type: ignore[no-any-return]  # (..., H, T, S)
+        bias: Tensor = self.embedding(self.bucket(back))  # (..., T, S, H)
+        return bias.movedim(-1, -3)  # (..., H, T, S)
 
 
 class ALiBi(Positions):
@@ -170,7 +193,9 @@ class ALiBi(Positions):
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """The paper's geometric slopes; for head counts that are no power of two, every other one of the next power's."""
+    """The paper's geometric slopes; for head counts that are no power of two, every other one of
+    the next power's.
+    """
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * (n_heads - power), 2)]
@@ -186,12 +211,13 @@ def make_positions(
     """The scheme of that name."""
     if name not in POSITIONS:
         raise UsageError(f"unknown positions {name!r}; {did_you_mean(name, list(POSITIONS))}")
-    return {
-        "none": lambda: Positions(),
+    makers: dict[str, Callable[[], Positions]] = {
+        "none": Positions,
         "binary": lambda: Binary(d_model, max_len),
-        "sinusoidal": lambda: Sinusoidal(),
+        "sinusoidal": Sinusoidal,
         "learned": lambda: Learned(d_model, max_len),
         "t5": lambda: T5Bias(n_heads),
         "alibi": lambda: ALiBi(n_heads),
         "rotary": lambda: Rotary(d_head, max_len, theta),
-    }[name]()
+    }
+    return makers[name]()

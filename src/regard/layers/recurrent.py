@@ -1,7 +1,7 @@
 """Recurrence: a state carried from symbol to symbol (Hochreiter & Schmidhuber 1997 for the LSTM).
 
-The cells are torch's own, whose kernels are fused; this file adds what decoding needs: ragged prompts and a state that
-beams can reorder.
+The cells are torch's own, whose kernels are fused; this file adds what decoding needs: ragged
+prompts and a state that beams can reorder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class LSTMStack(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D), from a zero state; right padding cannot reach what stands before it."""
+        """(B, T, D) to (B, T, D), from a zero state; right padding cannot reach what stands before
+        it.
+        """
         y: Tensor = self.cells(x)[0]
         return y
 
@@ -33,7 +35,9 @@ class LSTMStack(nn.Module):
         return Recurrence(like.new_zeros(shape), like.new_zeros(shape))
 
     def advance(self, x: Tensor, lengths: Tensor | None, state: Recurrence) -> Tensor:
-        """Carry `state` over the first lengths[b] vectors of each row; return the last output of each, (B, D)."""
+        """Carry `state` over the first lengths[b] vectors of each row; return the last output of
+        each, (B, D).
+        """
         hidden, cell = state.vectors
         if lengths is None:
             y, state.vectors = self.cells(x, (hidden.contiguous(), cell.contiguous()))

@@ -1,9 +1,10 @@
 """Compatibility functions: how well does a key fit a query?
 
-The decks' general f(Q, K), each a small class called with q (B, H, T, K) and k (B, H, S, K) that returns (B, H, T, S);
-softmax over the last axis, the keys, follows in `attend`. Scaled dot is the default and the only one the fused kernel
-computes; the others take the explicit path. Minus log distance turns the softmax into inverse-distance weighting,
-w = (1/d) / sum(1/d); the Gaussian is Nadaraya-Watson smoothing with a normal kernel.
+The decks' general f(Q, K), each a small class called with q (B, H, T, K) and k (B, H, S, K) that
+returns (B, H, T, S); softmax over the last axis, the keys, follows in `attend`. Scaled dot is the
+default and the only one the fused kernel computes; the others take the explicit path. Minus log
+distance turns the softmax into inverse-distance weighting, w = (1/d) / sum(1/d); the Gaussian is
+Nadaraya-Watson smoothing with a normal kernel.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
-    """q·k / sqrt(K), so that the variance does not grow with K (Vaswani et al. 2017, section 3.2.1)."""
-    return q @ k.mT * q.size(-1) ** -0.5  # (B, H, T, S)
+    """q·k / sqrt(K), so that the variance does not grow with K (Vaswani et al. 2017, section
+    3.2.1).
+    """
+    scale: float = q.size(-1) ** -0.5
+    return q @ k.mT * scale  # (B, H, T, S)
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
@@ -63,7 +67,9 @@ class Gaussian(nn.Module):
 
 
 class Cosine(nn.Module):
-    """cos(q, k) times a learned sharpness per head; alone it could never prefer one key by more than e²."""
+    """cos(q, k) times a learned sharpness per head; alone it could never prefer one key by more
+    than e².
+    """
 
     def __init__(self, n_heads: int, d_head: int) -> None:
         super().__init__()
@@ -80,7 +86,9 @@ class Bilinear(nn.Module):
     def __init__(self, n_heads: int, d_head: int) -> None:
         super().__init__()
         # W = I / sqrt(K): scaled dot product at first
-        self.weight = nn.Parameter(torch.eye(d_head).repeat(n_heads, 1, 1) * d_head**-0.5)  # (H, K, K)
+        self.weight = nn.Parameter(
+            torch.eye(d_head).repeat(n_heads, 1, 1) * d_head**-0.5
+        )  # (H, K, K)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """(B, H, T, S)."""
@@ -88,7 +96,9 @@ class Bilinear(nn.Module):
 
 
 class Additive(nn.Module):
-    """v·tanh(W q + U k), one small network per head (Bahdanau et al. 2015, arXiv:1409.0473, section A.1.2)."""
+    """v·tanh(W q + U k), one small network per head (Bahdanau et al. 2015, arXiv:1409.0473, section
+    A.1.2).
+    """
 
     def __init__(self, n_heads: int, d_head: int) -> None:
         super().__init__()

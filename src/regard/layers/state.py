@@ -1,7 +1,8 @@
 """What a model remembers between decoding steps: one entry per layer, behind one interface.
 
-A state belongs to a batch of B rows. Rows may have seen different numbers of tokens (ragged prompts), and beam search
-reorders them with `select`, which every kind of memory implements in place.
+A state belongs to a batch of B rows. Rows may have seen different numbers of tokens (ragged
+prompts), and beam search reorders them with `select`, which every kind of memory implements in
+place.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ class LayerState(Protocol):
 class KeyValue:
     """Keys and values of one attention layer, allocated once: (B, G, S, K) with S the capacity."""
 
-    def __init__(self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor) -> None:
+    def __init__(
+        self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor
+    ) -> None:
         self.k = like.new_zeros(batch, n_kv_heads, capacity, d_head)
         self.v = like.new_zeros(batch, n_kv_heads, capacity, d_head)
 
     def write(self, k: Tensor, v: Tensor, start: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
-        """Store k and v (B, G, T, K) from position `start` (one for all rows, or (B,)) and return what is known up to `end`."""
+        """Store k and v (B, G, T, K) from position `start` (one for all rows, or (B,)) and return
+        what is known up to `end`.
+        """
         length = k.size(2)
         if isinstance(start, int):
             self.k[:, :, start : start + length] = k
@@ -87,8 +92,8 @@ class LastToken:
 class State:
     """The memory of a whole model: one layer state each, and how many tokens every row has seen.
 
-    `length` is an int while all rows agree, so that decoding them needs no tensor arithmetic, and a (B,) tensor once
-    they are ragged; `longest` is always an int.
+    `length` is an int while all rows agree, so that decoding them needs no tensor arithmetic, and a
+    (B,) tensor once they are ragged; `longest` is always an int.
     """
 
     def __init__(self, layers: Sequence[LayerState], batch: int, capacity: int) -> None:
@@ -111,8 +116,8 @@ class State:
         """Refuse to go past the capacity the state was started with."""
         if self.longest + width > self.capacity:
             raise ValueError(
-                f"state holds {self.longest} of {self.capacity} positions, {width} more do not fit; "
-                "start it with a larger capacity"
+                f"state holds {self.longest} of {self.capacity} positions, {width} more do not "
+                "fit; start it with a larger capacity"
             )
 
     def select(self, parents: Tensor) -> None:

@@ -54,10 +54,10 @@ def add_attention(page: Page, reading: Reading, model: Decoder) -> None:
     page.section(
         "Attention",
         "Reading a token, each head looks back at the tokens before it and mixes what it finds "
-        "there; a row shows how it shares its attention out, and sums to 1. Choose a head on the "
-        f"left to see it large, as a map or as arcs.{cut}",
+        "there; a row shows how it shares its attention out, and sums to 1. Choose a small map "
+        f"to see that head large, as a map or as arcs.{cut}",
     )
-    page.add(Attention(weights.numpy(), tokens))
+    page.add(Attention(weights.numpy(), tokens, title="Attention weights"))
     add_reach(page, model, weights, tokens)
 
 

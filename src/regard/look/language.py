@@ -101,7 +101,8 @@ def add_surprise(page: Page, reading: Reading) -> None:
         f"in 1,024.{ending}",
     )
     page.add(Facts(found))
-    page.add(Surprise(reading.names(targets), [("this text", bits.tolist())]))
+    rows = [("this text", bits.tolist())]
+    page.add(Surprise(reading.names(targets), rows, title="Bits of each token"))
 
 
 def add_next(page: Page, reading: Reading) -> None:
@@ -119,7 +120,9 @@ def add_next(page: Page, reading: Reading) -> None:
     if not np.isfinite(logits[possible]).any():
         page.add(Text("Nothing may follow: every next token is forbidden here."))
         return
-    page.add(Distribution(reading.names(possible), logits=logits[possible]))
+    names = reading.names(possible)
+    title = f"After {quoted(reading, reading.ids)}"
+    page.add(Distribution(names, logits=logits[possible], title=title))
 
 
 def add_search(page: Page, reading: Reading, width: int) -> None:
@@ -158,7 +161,8 @@ def beam_tree(reading: Reading, nodes: Sequence[Node], best: Generated | None) -
     at: int | None = None
     for token in best.ids if best else ():
         at = children[at, token]
-    return BeamTree(drawn, best=0 if at is None else at + 1)
+    title = f"Search from {quoted(reading, reading.prompt)}"
+    return BeamTree(drawn, best=0 if at is None else at + 1, title=title)
 
 
 def start_label(reading: Reading) -> str:
@@ -171,13 +175,14 @@ def start_label(reading: Reading) -> str:
 
 
 def add_samples(page: Page, reading: Reading) -> None:
-    """Continuations drawn from the model, with their log-probabilities."""
+    """Continuations drawn from the model, with their log-probabilities; records from the start."""
     prompt = [i for i in reading.prompt if i != reading.tokenizer.start]
-    begun = "" if reading.continues else reading.tokenizer.decode(prompt)
+    known = reading.tokenizer.decode(prompt) if reading.continues else ""
     drawn = []
     for one in reading.samples(SAMPLES, LONGEST):
-        open_end = "" if one.finished or one.dead_end else " …"
-        drawn.append((begun + reading.tokenizer.decode(one.ids) + open_end, one.score))
+        # Decoded in one piece: words know the space between them, bytes the character they share.
+        text = reading.tokenizer.decode([*prompt, *one.ids]).removeprefix(known)
+        drawn.append((text if one.finished or one.dead_end else f"{text} …", one.score))
     page.section(
         "Samples",
         f"{SAMPLES} ways to go on from {quoted(reading, reading.prompt)}, every token drawn at "

@@ -25,10 +25,12 @@ def file_named(text: str) -> Path | None:
 
 def text_of(path: Path, *, running: bool, most: int) -> str:
     """The first record of a file, or the first `most` characters of running text."""
-    source = Source([path], format="text" if running else "auto")
-    if source.format != "text":
+    if not running:
+        source = Source([path])
+        if source.format == "text":  # a model of records reads lines, whatever else they could be
+            source = Source([path], format="lines")
         return next(chunk.texts[0] for chunk in source.records())
-    text = ""
+    source, text = Source([path], format="text"), ""
     for piece in source.text():
         text += piece
         if len(text) >= most:

@@ -1,8 +1,9 @@
 """Counting models: exact tables, no gradients.
 
-`Bigram` is the first-order Markov chain by maximum likelihood, P(b | a) = n(a, b) / n(a): zeros stay zeros, so a
-transition never seen is impossible and says so (an infinite figure), which is the defect that priors repair. Counts are
-kept sparse, so the alphabet may be large; nothing of size V × V is ever built.
+`Bigram` is the first-order Markov chain by maximum likelihood, P(b | a) = n(a, b) / n(a): zeros
+stay zeros, so a transition never seen is impossible and says so (an infinite figure), which is the
+defect that priors repair. Counts are kept sparse, so the alphabet may be large; nothing of size V ×
+V is ever built.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Bigram(CountingModel):
             new, new_counts = np.unique(pairs, return_counts=True)
             merged = np.concatenate([codes, new])
             codes, where = np.unique(merged, return_inverse=True)
-            counts = np.bincount(where, np.concatenate([counts, new_counts]), len(codes)).astype(np.int64)
+            counts = np.bincount(where, np.concatenate([counts, new_counts]), len(codes)).astype(
+                np.int64
+            )
         if table is not None:
             codes = np.flatnonzero(table)
             counts = table[codes]
@@ -81,19 +84,23 @@ class Bigram(CountingModel):
         self.totals = torch.from_numpy(totals)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """The number of pairs is known only from the file: take its size before the usual checks."""
+        """Only the file knows the number of pairs: take its size before the usual checks."""
         for name in ("codes", "counts"):
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def log_rows(self, ids: Tensor) -> Tensor:
-        """log P(· | a) for each of (N,) ids: (N, V) in fp64 precision rounded to fp32; a never followed: uniform."""
+        """log P(· | a) for each of (N,) ids: (N, V) in fp64 precision rounded to fp32; a never
+        followed: uniform.
+        """
         size = self.vocab_size
         begin = torch.searchsorted(self.codes, ids * size)  # (N,)
         many = torch.searchsorted(self.codes, (ids + 1) * size) - begin
         rows = torch.repeat_interleave(torch.arange(len(ids), device=ids.device), many)
-        offset = torch.arange(len(rows), device=ids.device) - torch.repeat_interleave(many.cumsum(0) - many, many)
+        offset = torch.arange(len(rows), device=ids.device) - torch.repeat_interleave(
+            many.cumsum(0) - many, many
+        )
         pairs = begin[rows] + offset
         logs = torch.full((len(ids), size), -torch.inf, device=ids.device)
         totals = self.totals[ids].double()
@@ -104,7 +111,9 @@ class Bigram(CountingModel):
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See LanguageModel. Records never meet in one row's prediction: only the last symbol counts."""
+        """See LanguageModel. Records never meet in one row's prediction: only the last symbol
+        counts.
+        """
         logits = self.log_rows(ids.flatten()).view(*ids.shape, self.vocab_size)
         if tap is not None:
             tap("logits", logits)

@@ -1,9 +1,10 @@
 """The decoder-only Transformer: embed, a stack of causal blocks, project onto the vocabulary.
 
-Vaswani et al. 2017 (arXiv:1706.03762) without the encoder, as in GPT (Radford et al. 2018, 2019). Presets:
-`modern` (RMSNorm, rotary, SwiGLU, QK-norm: Hugging Face's Qwen3), `llama`, `gpt2`, and `vaswani`, the 2017 decoder
-(post-norm, sinusoidal, ReLU). Where we differ: dropout acts on embeddings and on the output of each part, not on
-attention weights, so that the fused kernel stays usable; queries, keys and values are one product.
+Vaswani et al. 2017 (arXiv:1706.03762) without the encoder, as in GPT (Radford et al. 2018, 2019).
+Presets: `modern` (RMSNorm, rotary, SwiGLU, QK-norm: Hugging Face's Qwen3), `llama`, `gpt2`, and
+`vaswani`, the 2017 decoder (post-norm, sinusoidal, ReLU). Where we differ: dropout acts on
+embeddings and on the output of each part, not on attention weights, so that the fused kernel stays
+usable; queries, keys and values are one product.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class DecoderConfig:
             raise ValueError(f"window must be 0 (off) or positive, got {self.window}")
 
 
-def heads(d_model: int) -> dict[str, int]:
+def heads(d_model: int) -> dict[str, Any]:
     """Heads of 64, or of 32 where the model is narrow; GPT-2 124M has 12 of 64."""
     d_head = 64 if d_model % 64 == 0 and d_model >= 256 else 32
     n_heads = max(1, d_model // d_head)
@@ -87,7 +88,8 @@ def heads(d_model: int) -> dict[str, int]:
 
 def modern(n_layers: int, d_model: int) -> DecoderConfig:
     """RMSNorm, rotary, SwiGLU, QK-norm, no biases: loads as Hugging Face's Qwen3ForCausalLM."""
-    # 8/3 of the width keeps SwiGLU's three matrices at the size of the usual two of 4 (Shazeer 2020)
+    # 8/3 of the width keeps SwiGLU's three matrices at the size of the usual two of 4 (Shazeer
+    # 2020)
     d_ff = -(-8 * d_model // 3 // 32) * 32
     return DecoderConfig(n_layers=n_layers, d_model=d_model, d_ff=d_ff, **heads(d_model))
 
@@ -96,12 +98,17 @@ def llama(n_layers: int, d_model: int) -> DecoderConfig:
     """`modern` without QK-norm: LlamaForCausalLM (Touvron et al. 2023, arXiv:2302.13971)."""
     d_ff = -(-8 * d_model // 3 // 32) * 32
     return DecoderConfig(
-        n_layers=n_layers, d_model=d_model, d_ff=d_ff, qk_norm=False, norm_eps=1e-5, **heads(d_model)
+        n_layers=n_layers,
+        d_model=d_model,
+        d_ff=d_ff,
+        qk_norm=False,
+        norm_eps=1e-5,
+        **heads(d_model),
     )
 
 
 def gpt2(n_layers: int, d_model: int) -> DecoderConfig:
-    """Learned positions, LayerNorm, tanh-GELU, biases, tied: GPT2LMHeadModel (Radford et al. 2019)."""
+    """Learned positions, LayerNorm, tanh-GELU, biases, tied: GPT2LMHeadModel (Radford 2019)."""
     return DecoderConfig(
         n_layers=n_layers,
         d_model=d_model,
@@ -169,7 +176,9 @@ class Decoder(NeuralLanguageModel):
         initialise(self)
 
     def _norm(self) -> nn.Module:
-        return make_norm(self.config.norm, self.config.d_model, self.config.norm_eps, self.config.bias)
+        return make_norm(
+            self.config.norm, self.config.d_model, self.config.norm_eps, self.config.bias
+        )
 
     def _block(self) -> Block:
         c = self.config
@@ -277,7 +286,7 @@ def initialise(model: Decoder) -> None:
     | parameter | drawn from |
     |---|---|
     | linear weights | normal, std 1 / sqrt(fan in) |
-    | linear weights that write to the residual stream (attention out, feed-forward down) | as above, divided by sqrt(2 · n_layers) (Radford et al. 2019, section 2.3) |
+    | those that write to the residual stream | divided by sqrt(2 · n_layers) (Radford 2019) |
     | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied |
     | learned positions, T5 biases | normal, std 0.02 |
     | head | normal, std 0.5 / sqrt(d_model) unless tied |

@@ -1,7 +1,7 @@
 """The one interface of everything that predicts the next symbol, and what neural models share.
 
-A count table, a recurrence and a Transformer are all `LanguageModel`s: decoding, scoring, looking and verifying are
-written once, against this class.
+A count table, a recurrence and a Transformer are all `LanguageModel`s: decoding, scoring, looking
+and verifying are written once, against this class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from regard.layers.tap import Tap
 IGNORE = -1  # a target that is not scored: padding, or context seen before
 CHUNK = 1 << 24  # logits held at once while scoring: 64 MB in fp32
 
-# Forbidden transitions (decode.constraints): (N, V) logits and the (N,) ids they follow, to (N, V) logits with -inf.
+# Forbidden transitions (decode.constraints): (N, V) logits and the (N,) ids they follow, to (N, V)
+# logits with -inf.
 Constrain = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -38,10 +39,14 @@ class LanguageModel(nn.Module, ABC):
         self.config = config
 
     @abstractmethod
-    def logits(self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None) -> Tensor:
-        """(B, T) ids to (B, T, V) unnormalised log-probabilities: position t predicts token t + 1 from ids up to t.
+    def logits(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
+        """(B, T) ids to (B, T, V) unnormalised log-probabilities: position t predicts token t + 1
+        from ids up to t.
 
-        `segments` (B, T) numbers the records that share a row, 0 being padding; no record sees another.
+        `segments` (B, T) numbers the records that share a row, 0 being padding; no record sees
+        another.
         """
 
     @abstractmethod
@@ -53,7 +58,8 @@ class LanguageModel(nn.Module, ABC):
         *,
         constrain: Constrain | None = None,
     ) -> Tensor:
-        """(B, T) natural log-probability of targets[t] after ids up to t; 0 where the target is IGNORE.
+        """(B, T) natural log-probability of targets[t] after ids up to t; 0 where the target is
+        IGNORE.
 
         Never builds (B, T, V) whole.
         """
@@ -64,27 +70,32 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
-        """Feed (B, T) more ids into `state`, in place; return the logits (B, V) after the last of each row.
+        """Feed (B, T) more ids into `state`, in place; return the logits (B, V) after the last of
+        each row.
 
-        Row b counts only its first lengths[b] >= 1 ids (right padding is ignored); None means all T.
-        A prompt goes in at once; a decoding step is T = 1.
+        Row b counts only its first lengths[b] >= 1 ids (right padding is ignored); None means all
+        T. A prompt goes in at once; a decoding step is T = 1.
         """
 
 
 class NeuralLanguageModel(LanguageModel):
-    """A language model trained by gradients: ids to hidden vectors to logits through a linear head."""
+    """A language model trained by gradients: ids to hidden vectors, and a linear head to logits."""
 
     head: nn.Linear
 
     @abstractmethod
-    def hidden(self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None) -> Tensor:
+    def hidden(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
         """(B, T) ids to the (B, T, D) vectors that the head projects onto the vocabulary."""
 
     def forward(self, ids: Tensor, segments: Tensor | None = None) -> Tensor:
         """`hidden`, as the trainer calls it: this is what is compiled."""
         return self.hidden(ids, segments)
 
-    def logits(self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None) -> Tensor:
+    def logits(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
         """See LanguageModel."""
         logits: Tensor = self.head(self.hidden(ids, segments, tap=tap))  # (B, T, V)
         if tap is not None:
@@ -103,7 +114,12 @@ class NeuralLanguageModel(LanguageModel):
         hidden = self.hidden(ids, segments).flatten(0, 1)  # (B·T, D)
         rows = max(1, CHUNK // self.vocab_size)
         parts = []
-        chunks = zip(hidden.split(rows), ids.flatten().split(rows), targets.flatten().split(rows), strict=True)
+        chunks = zip(
+            hidden.split(rows),
+            ids.flatten().split(rows),
+            targets.flatten().split(rows),
+            strict=True,
+        )
         for h, previous, target in chunks:
             logits = self.head(h).float()  # (N, V)
             if constrain is not None:

@@ -1,6 +1,8 @@
-"""The LSTM language model: the same embedding, head and trainer as the Transformer, recurrence in between.
+"""The LSTM language model: the same embedding, head and trainer as the Transformer, recurrence in
+between.
 
-Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000; as a language model Sundermeyer et al. 2012.
+Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000; as a language model
+Sundermeyer et al. 2012.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from regard.models.language_model import NeuralLanguageModel
 
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
-    """Shape of an LSTM language model. `max_len` is how far back training looks; decoding has no limit."""
+    """Shape of an LSTM language model. `max_len` is how far back training looks; decoding has no
+    limit.
+    """
 
     n_layers: int = 2
     d_model: int = 128
@@ -99,6 +103,8 @@ def initialise(model: LSTMModel) -> None:
         if "bias" in name:
             nn.init.zeros_(parameter)
         if "bias_ih" in name:
-            nn.init.ones_(parameter[width : 2 * width].detach())  # gates stand in the order i, f, g, o
+            nn.init.ones_(
+                parameter[width : 2 * width].detach()
+            )  # gates stand in the order i, f, g, o
     nn.init.normal_(model.embedding.weight, std=1.0)
     nn.init.normal_(model.head.weight, std=0.5 * width**-0.5)

@@ -7,6 +7,7 @@ dropout where it will be seen many times.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,16 @@ from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 
 SAMPLE = 4_000_000  # characters looked at
+# Up to so many characters: (layers, width, dropout) on a CPU, and on a GPU. A small file is seen many
+# times in minutes, and what would be memorised must be kept small and disturbed.
+SIZES = (
+    (20_000, (2, 64, 0.2), (2, 64, 0.2)),
+    (100_000, (3, 64, 0.2), (3, 64, 0.2)),
+    (400_000, (4, 64, 0.2), (4, 64, 0.2)),
+    (3_000_000, (4, 128, 0.1), (6, 384, 0.2)),
+    (30_000_000, (5, 192, 0.0), (8, 512, 0.1)),
+    (math.inf, (6, 256, 0.0), (12, 768, 0.0)),
+)
 
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -104,19 +115,19 @@ def size_model(model: dict[str, Any], text: bool, total: int, longest: int, kind
     if "d_model" not in fields:
         return f"model: {name}: counts, exactly; nothing to size"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]
+    layers, width, dropout = shape(total, gpu)
     if not given:
-        model["n_layers"], model["d_model"] = shape(total, gpu)
-    if "dropout" not in model and total < 3_000_000:
-        model["dropout"] = 0.1
+        model["n_layers"], model["d_model"] = layers, width
+    model.setdefault("dropout", dropout)
     where = "a GPU" if gpu else f"{os.cpu_count() or 1} CPU cores"
-    sized = f"{model['n_layers']} × {model['d_model']}, sized for {total:,} characters and {where}"
-    context, dropout = model["max_len"], model.get("dropout", 0.0)
+    sized = f"{layers} × {width}, sized for {total:,} characters and {where}"
     sized = "as asked" if given else sized
-    return f"model: {name} {sized}, context {context}, dropout {dropout:g}"
+    return f"model: {name} {sized}, context {model['max_len']}, dropout {model['dropout']:g}"
 
 
-def shape(total: int, gpu: bool) -> tuple[int, int]:
-    """Layers and width for so many characters: a step up for every tenfold, more on a GPU."""
-    ladder = [(2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768)]
-    rung = sum(total >= border for border in (20_000, 100_000, 3_000_000, 30_000_000))
-    return ladder[min(len(ladder) - 1, rung + (3 if gpu else 0))]
+def shape(total: int, gpu: bool) -> tuple[int, int, float]:
+    """Layers, width and dropout for so many characters; a GPU affords more once there is data."""
+    for most, small, large in SIZES:
+        if total < most:
+            return large if gpu else small
+    raise AssertionError("the last border is infinite")

@@ -18,7 +18,9 @@ def next_token(
     label_smoothing: float = 0.0,
     constrain: Constrain | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The loss to descend and the plain negative log-likelihood, both summed over the batch's targets in nats."""
+    """The loss to descend and the plain negative log-likelihood, both summed over the batch's
+    targets in nats.
+    """
     hidden = model(batch.ids, batch.segments).flatten(0, 1)  # (B·T, D)
     targets, previous = batch.targets.flatten(), batch.ids.flatten()
     rows = max(1, CHUNK // model.vocab_size)
@@ -53,7 +55,8 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Smoothed and plain cross-entropy of (N, D) hidden vectors against (N,) targets, summed.
 
-    Label smoothing (Szegedy et al. 2016) spreads its share over the tokens that are allowed at each position.
+    Label smoothing (Szegedy et al. 2016) spreads its share over the tokens that are allowed at each
+    position.
     """
     logits = F.linear(hidden, weight).float()  # (N, V)
     if constrain is not None:

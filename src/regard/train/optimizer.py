@@ -1,8 +1,9 @@
 """Optimizers: Muon for the matrices inside blocks, AdamW for everything else, or AdamW for all.
 
-Muon (Jordan et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal matrix, found by a few
-Newton-Schulz steps, so that every direction is learned at one speed. Ours runs them in fp32 on a CPU and bf16 on CUDA,
-batched over all matrices of one shape; the fused query-key-value and gate-up products are orthogonalised part by part.
+Muon (Jordan et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal
+matrix, found by a few Newton-Schulz steps, so that every direction is learned at one speed. Ours
+runs them in fp32 on a CPU and bf16 on CUDA, batched over all matrices of one shape; the fused
+query-key-value and gate-up products are orthogonalised part by part.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, 
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """(N, R, C) matrices to nearly semi-orthogonal ones with the same singular vectors, all singular values near 1."""
+    """(N, R, C) matrices to nearly semi-orthogonal ones with the same singular vectors, all
+    singular values near 1.
+    """
     a, b, c = NEWTON_SCHULZ
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.size(-2) > x.size(-1)
@@ -38,8 +41,8 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalised, with decoupled weight decay.
 
-    `parts` says into how many rows each a fused matrix is cut; a matrix not in it is one piece. The step of an R × C
-    piece is scaled by sqrt(max(1, R / C)), as in the original.
+    `parts` says into how many rows each a fused matrix is cut; a matrix not in it is one piece. The
+    step of an R × C piece is scaled by sqrt(max(1, R / C)), as in the original.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class Muon(torch.optim.Optimizer):
         lr: float,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
-        parts: dict[nn.Parameter, tuple[int, ...]] | None = None,
+        parts: dict[Tensor, tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.parts = parts or {}
@@ -81,10 +84,12 @@ class Muon(torch.optim.Optimizer):
 
 
 class Optimizer:
-    """One or two optimizers behind one door: a shared learning-rate factor and one flat, named state."""
+    """One or two optimizers behind one door: a shared learning-rate factor and one flat, named
+    state.
+    """
 
     def __init__(self, model: nn.Module, recipe: TrainRecipe) -> None:
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         matrices, parts = block_matrices(model) if recipe.optimizer == "muon" else ([], {})
         chosen = set(matrices)
         rest = [p for p in self.names if p not in chosen]
@@ -138,15 +143,14 @@ class Optimizer:
         for key, value in tensors.items():
             name, _, field = key.rpartition("/")
             parameter = parameters[name]
-            # AdamW keeps its step count on the CPU unless it is fused on a GPU, where it stays with the parameter
             owner[parameter].state[parameter][field] = value.to(parameter.device)
 
 
 def block_matrices(
     model: nn.Module,
-) -> tuple[list[nn.Parameter], dict[nn.Parameter, tuple[int, ...]]]:
+) -> tuple[list[nn.Parameter], dict[Tensor, tuple[int, ...]]]:
     """The weight matrices inside blocks, and how the fused ones fall into parts."""
-    parts: dict[nn.Parameter, tuple[int, ...]] = {}
+    parts: dict[Tensor, tuple[int, ...]] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention) and module.qkv is not None:
             parts[module.qkv.weight] = module.sizes

@@ -14,7 +14,9 @@ from regard.recipe import TrainRecipe
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an error."""
+    """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an
+    error.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -29,7 +31,7 @@ def choose_device(name: str) -> torch.device:
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
             raise UserError(
-                f"train.device: {name} asked for, but this machine has {count} CUDA devices; use cpu"
+                f"train.device: {name} asked for, but this machine has {count} CUDA devices"
             )
     return device
 

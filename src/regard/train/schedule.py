@@ -8,8 +8,9 @@ import math
 def factor(schedule: str, step: int, steps: int, warmup: float) -> float:
     """The factor for step 0 ... steps - 1; `warmup` is a share of the steps.
 
-    `cosine` falls along half a wave to a tenth (Loshchilov & Hutter 2017, arXiv:1608.03983), `linear` straight to zero,
-    and `inverse_sqrt` as 1 / sqrt(step), peaking at the end of the warm-up (Vaswani et al. 2017, section 5.3, "Noam").
+    `cosine` falls along half a wave to a tenth (Loshchilov & Hutter 2017, arXiv:1608.03983),
+    `linear` straight to zero, and `inverse_sqrt` as 1 / sqrt(step), peaking at the end of the
+    warm-up (Vaswani et al. 2017, section 5.3, "Noam").
     """
     rise = max(1, round(warmup * steps))
     if step < rise:

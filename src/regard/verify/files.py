@@ -84,7 +84,7 @@ def tokenizer_round_trip(subject: Subject) -> Finding:
         library.no_padding()
         library.encode_special_tokens = True  # a special written out in a text stays text
     samples, origin = gather(subject.run, tokenizer)
-    tokens = unknown = normalised = compared = 0
+    tokens = unknown = symbols = normalised = compared = 0
     for sample in samples:
         ids = tokenizer.encode(sample.text)
         with blaming(str(path)):
@@ -98,6 +98,7 @@ def tokenizer_round_trip(subject: Subject) -> Finding:
         tokens += len(ids)
         if tokenizer.unk != tokenizer.end and tokenizer.unk in ids:
             unknown += 1
+            symbols += int((ids == tokenizer.unk).sum())
             continue
         back = tokenizer.decode(ids)
         if back != sample.text and not isinstance(tokenizer, OwnTokenizer):
@@ -107,7 +108,7 @@ def tokenizer_round_trip(subject: Subject) -> Finding:
             return False, f"{sample.text[:40]!r} comes back as {back[:40]!r}"
     parts = [f"{len(samples)} texts {origin}, {tokens:,} tokens; the tokenizers library agrees"]
     parts += [f"{compared} agree with the stored ids"] * bool(compared)
-    parts += [f"{unknown} left out for unknown symbols"] * bool(unknown)
+    parts += [f"{unknown} left out for {symbols} unknown symbols"] * bool(unknown)
     parts += [f"{normalised} normalised once"] * bool(normalised)
     return True, "; ".join(parts)
 
@@ -157,15 +158,19 @@ def records(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
 
 
 def stream(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
-    """The beginning of running text, with its ids where a cut surely changes no token before it."""
+    """The beginning of running text, in pieces for themselves and whole with its ids.
+
+    Whole is as far as a cut surely changes no token before it.
+    """
     text = next(sources.train.text())[:CHARACTERS]
     ids = corpus.train.record(0)[1:-1]
     while len(text) > 1 and 2 * len(corpus.tokenizer.encode(text)) > len(ids):
         text = text[: len(text) // 2]  # surely within the part that was trained on
+    for first in range(0, len(text), CHARACTERS // TEXTS):
+        yield Sample(text[first : first + CHARACTERS // TEXTS])
     if corpus.tokenizer.kind not in ("characters", "bytes"):
         borders = [match.start() for match in BOUNDARY.finditer(text)]
         if not borders:
-            yield Sample(text)
             return
         text = text[: borders[-1]]
     yield Sample(text, ids[: len(corpus.tokenizer.encode(text))])
@@ -185,4 +190,5 @@ def made_up(tokenizer: Tokenizer) -> Iterator[Sample]:
     ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), list(tokenizer.names))
     random = np.random.default_rng(0)
     for length in range(1, TEXTS + 1):
-        yield Sample(tokenizer.decode(random.choice(ordinary, length)))
+        chosen = random.choice(ordinary, length).tolist()
+        yield Sample("".join(map(tokenizer.text, chosen)).strip(" "))  # words begin with a space

@@ -55,4 +55,7 @@ class Gap:
     def finding(self, allowed: float, what: str = "") -> Finding:
         """Does the worst stay within what is allowed? With a text that says both."""
         detail = f"max difference {self.worst:.1e} over {self.positions:,} positions"
-        return self.worst <= allowed, f"{detail}{what} (allowed {allowed:.1e})"
+        return (
+            self.worst <= allowed,
+            f"{detail}{what} (allowed {allowed:.1e} at the scale of the logits)",
+        )

@@ -61,15 +61,21 @@ def resume_bit_equality(subject: Subject) -> Finding | None:
     corpus = replace(reopen(subject.run), valid=None)
     with TemporaryDirectory() as folder, torch.enable_grad():
         straight, stopped = Path(folder) / "straight", Path(folder) / "stopped"
-        trainer(recipe, corpus, straight, subject.run).run()
+        finish(trainer(recipe, corpus, straight, subject.run))
         with contextlib.suppress(Killed):
-            trainer(recipe, corpus, stopped, subject.run, Killer(quiet=True)).run()
+            finish(trainer(recipe, corpus, stopped, subject.run, Killer(quiet=True)))
         resumed = trainer(recipe, corpus, stopped, subject.run, other_start=True)
         if not resumed.resume():
             return False, f"no checkpoint was left after step {KEPT}"
         from_step = resumed.progress.step
-        resumed.run()
+        finish(resumed)
         return compare(straight, stopped, from_step)
+
+
+def finish(worker: Trainer) -> None:
+    """Train to the end; Ctrl-C, which training takes as a wish to save and stop, ends verifying."""
+    if worker.run() == "interrupted":
+        raise KeyboardInterrupt
 
 
 def trainer(

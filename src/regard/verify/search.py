@@ -13,7 +13,7 @@ from regard.models.language_model import IGNORE
 from regard.verify.report import Finding
 from regard.verify.subject import Subject
 
-GREEDY = 16  # tokens decoded by one beam and greedily
+GREEDY = 12  # tokens decoded by one beam and greedily
 DEEP = 4  # tokens of the sequences that are all tried
 LARGE = 100_000_000  # parameters from which fewer sequences are tried
 
@@ -48,10 +48,9 @@ def beam_one_is_greedy(subject: Subject) -> Finding:
             if len(greedy.ids) != len(beam.ids):
                 return False, f"prompt {number}: greedy stops at {len(greedy.ids)}, a beam does not"
     parted = f", {ties} parted at a tie" * bool(ties)
-    detail = f"{tokens} tokens after {len(prompts)} prompts are equal{parted}"
-    return worst <= subject.tolerance, (
-        f"{detail}, max difference {worst:.1e} (allowed {subject.tolerance:.1e})"
-    )
+    allowed = f"(allowed {subject.tolerance:.1e} at the scale of the logits)"
+    detail = f"max difference {worst:.1e} over {tokens} equal tokens after {len(prompts)} prompts"
+    return worst <= subject.tolerance, f"{detail}{parted} {allowed}"
 
 
 def beam_is_brute_force(subject: Subject) -> Finding | None:
@@ -83,7 +82,7 @@ def beam_is_brute_force(subject: Subject) -> Finding | None:
     for ids in search(1):
         worst = max(worst, best - expected.get(ids, -math.inf))
     detail = f"max difference {worst:.1e} over {len(expected)} sequences of up to {deep} tokens"
-    return worst <= allowed, f"{detail} (allowed {allowed:.1e})"
+    return worst <= allowed, f"{detail} (allowed {allowed:.1e} at the scale of the logits)"
 
 
 def _exhaustive(

@@ -22,7 +22,7 @@ from regard.run import TOKENIZER, load_model
 from regard.tokens import Tokenizer, load
 from regard.tokens.tokenizer import END, PAD
 
-ROWS, LONGEST = 3, 64  # sequences tried, and their length at most
+ROWS, LONGEST = 3, 32  # sequences tried, and their length at most
 LOGITS = 1 << 24  # numbers that the logits of all rows may take: 64 MB in fp32
 TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along two paths
 

@@ -1,0 +1,258 @@
+"""A user's mistake is one clear line, exit 1 or 2, and nothing half-written."""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from regard.train import checkpoint
+
+SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
+QUICK = [*SMALL, "--set=train.steps=2"]
+
+
+def refused(found, code=1):
+    """The one line of an error."""
+    assert found.code == code and found.out == ""
+    (line,) = [x for x in found.err.splitlines() if x.startswith("error: ")]
+    assert found.err.splitlines()[-1] == line
+    return line
+
+
+BROKEN = {
+    "empty": (b"", "is empty"),
+    "blank": (b"\n\n\n", "nothing to read (3 blank records)"),
+    "binary": (bytes(range(256)) * 40, "binary file"),
+    "utf16": ("names\n".encode("utf-16"), "UTF-16"),
+    "truncated.gz": (gzip.compress(b"anna\nbob\n" * 500)[:-40], "truncated"),
+    "corrupt.gz": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip data is corrupt"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("verb", ["train", "data"])
+def test_a_file_that_cannot_be_read_is_named(cli, tmp_path, name, verb):
+    contents, said = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(contents)
+    out = ["--out", "runs/deep/run"] if verb == "train" else []
+    line = refused(cli(verb, path, *(QUICK if verb == "train" else []), *out))
+    assert said in line and name in line
+    assert [p.name for p in tmp_path.iterdir()] == [name]  # not even runs/
+
+
+def test_a_missing_file_is_named_with_the_one_that_was_meant(cli, words):
+    line = refused(cli("train", words.with_name("wrods.txt"), "--out", "run"))
+    assert "no such file" in line and "did you mean 'words.txt'?" in line
+
+
+def test_bytes_that_are_no_utf8_are_named_by_file_and_line(cli, tmp_path):
+    lines = [b"anna"] * 50
+    lines[41] = b"mar\xeda"
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    found = cli("train", path, *QUICK, "--out", "run")
+    assert found.code == 0
+    assert f"warning: 1 damaged records left out; first: {path}:42: invalid UTF-8" in found.err
+    line = refused(cli("train", path, "--strict", *QUICK, "--out", "strict"))
+    assert f"{path}:42: invalid UTF-8, byte 0xed" in line
+    assert not (tmp_path / "strict").exists()
+
+
+def test_one_record_trains_and_nothing_is_held_out(cli, tmp_path):
+    for word in ("anna", "bob", "q"):  # whatever side their hashes fall on
+        path = tmp_path / f"{word}.txt"
+        path.write_text(word + "\n")
+        found = cli("train", path, *QUICK, "--out", word)
+        assert found.code == 0
+        assert "nothing was measured" in found.out
+        assert cli("generate", word, "--num", 1).code == 0
+        assert "name a file to measure on" in refused(cli("evaluate", word))
+
+
+def test_an_unknown_model_task_kind_or_format_is_a_matter_of_usage(cli, words, tmp_path):
+    assert "did you mean 'transformer'" in refused(cli("train", words, "--model", "tranformer"), 2)
+    assert "choose one of" in refused(cli("train", words, "--model", "xyz"), 2)
+    assert "unknown task 'label'" in refused(cli("train", words, "--task", "label"), 2)
+    assert "tokens.kind" in refused(cli("train", words, "--tokens", "letters"), 2)
+    assert "linse" in refused(cli("data", words, "--format", "linse"), 2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_types_missing_arguments_and_unknown_verbs_are_a_matter_of_usage(cli, words):
+    assert "--minutes" in refused(cli("train", words, "--minutes", "soon"), 2)
+    assert "minutes must be positive" in refused(cli("train", words, "--minutes", "0"), 2)
+    assert "FILE_OR_RECIPE" in refused(cli("train"), 2)
+    assert "--modle" in refused(cli("train", words, "--modle", "lstm"), 2)
+    assert "train" in refused(cli("trian", words), 2)
+    assert "--seed" in refused(cli("generate", words, "--seed", "x"), 2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said_before_anything_is_written(cli, words, tmp_path):
+    line = refused(cli("train", words, "--set", "train.device=cuda", *QUICK, "--out", "run"))
+    assert "this machine has 0 CUDA devices" in line
+    assert "not a device" in refused(
+        cli("train", words, "--set", "train.device=gpu", "--out", "run")
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(cli, words, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file is a file" in refused(cli("train", words, *QUICK, "--out", "file"))
+    assert "cannot create file/run" in refused(cli("train", words, *QUICK, "--out", "file/run"))
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_missing_permission_is_named(cli, words, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert "Permission denied" in refused(cli("train", words, *QUICK, "--out", "locked/run"))
+
+
+def test_a_recipe_that_is_damaged_or_not_alone_is_named(cli, words, tmp_path):
+    (tmp_path / "bad.toml").write_text("[train\nsteps = 3\n")
+    assert "bad.toml is not valid TOML" in refused(cli("train", "bad.toml"))
+    (tmp_path / "wrong.toml").write_text("model = 3\n")
+    assert "model must be a table" in refused(cli("train", "wrong.toml"), 2)
+    (tmp_path / "empty.toml").write_text("")
+    assert "no file" in refused(cli("train", "empty.toml"))
+    assert "no recipe at none.toml" in refused(cli("train", "none.toml"))
+    assert "one recipe.toml or data files" in refused(cli("train", "bad.toml", words), 2)
+    (tmp_path / "folder.toml").mkdir()
+    assert "cannot read folder.toml" in refused(cli("train", "folder.toml"))
+
+
+def test_what_is_no_run_folder_is_said_to_be_none(cli, words, tmp_path):
+    for verb, rest in (("evaluate", []), ("generate", []), ("score", [words])):
+        assert "no run folder at nowhere" in refused(cli(verb, "nowhere", *rest))
+        assert "is a file; a run folder was expected" in refused(cli(verb, words, *rest))
+        assert "has no config.json" in refused(cli(verb, tmp_path, *rest))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("family", ["bigram", "transformer"])
+def test_every_damaged_file_of_a_run_is_named(cli, request, words, tmp_path, family, name):
+    run = tmp_path / "run"
+    shutil.copytree(request.getfixturevalue(family), run)
+    path = run / name
+    whole = path.read_bytes()
+    damages = {
+        "gone": None,
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "torn": whole[:-1] if name == "model.safetensors" else whole[:-3],
+        "noise": bytes((b * 7 + 13) % 256 for b in whole),
+    }
+    if name == "model.safetensors":
+        damages["flipped"] = whole[:-2] + bytes([whole[-2] ^ 4]) + whole[-1:]
+    for damage, contents in damages.items():
+        path.unlink(missing_ok=True)
+        if contents is not None:
+            path.write_bytes(contents)
+        for verb, rest in (("score", [words]), ("generate", ["--num", 1])):
+            assert name in refused(cli(verb, run, *rest)), damage
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)  # would be waited for forever
+    assert name in refused(cli("score", run, words))
+
+
+def test_a_tokenizer_of_another_run_is_refused(cli, words, tmp_path, transformer):
+    run = tmp_path / "run"
+    shutil.copytree(transformer, run)
+    (tmp_path / "other.txt").write_text("xyz\nzzy\n" * 20)
+    assert cli("train", "other.txt", "--model", "bigram", "--out", "other").code == 0
+    shutil.copy(tmp_path / "other" / "tokenizer.json", run)
+    assert "tokenizer.json has 7 tokens, config.json says 9" in refused(cli("score", run, words))
+
+
+def test_damaged_side_files_do_not_keep_a_model_from_being_used(cli, words, tmp_path, transformer):
+    run = tmp_path / "run"
+    shutil.copytree(transformer, run)
+    for name in ("metrics.jsonl", "README.md"):
+        (run / name).write_bytes(b"\xff\x00")
+    shutil.rmtree(run / "data")
+    assert cli("score", run, words).code == 0
+    assert "holds no data of its own" in refused(cli("evaluate", run))
+    (run / "regard.json").write_text("{")
+    assert "regard.json is damaged" in refused(cli("generate", run))
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "test.json", "test.ids.bin", "test.offsets.bin"])
+def test_damaged_data_of_a_run_is_named_by_evaluate_and_rebuilt_by_resume(
+    cli, words, tmp_path, transformer, name
+):
+    run = tmp_path / "run"
+    shutil.copytree(transformer, run)
+    path = run / "data" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    assert name in refused(cli("evaluate", run))
+    before = (transformer / "data" / name).read_bytes()
+    assert cli("train", words, "--out", run, "--resume").code == 0
+    if name != "manifest.json":  # that one holds times
+        assert path.read_bytes() == before
+    assert cli("evaluate", run).code == 0
+
+
+def test_data_that_changed_under_a_checkpoint_is_refused(cli, words, tmp_path):
+    data = tmp_path / "data.txt"
+    shutil.copy(words, data)
+    assert cli("train", data, *QUICK, "--out", "run").code == 0
+    os.utime(data, (1, 1))  # touched only: the bytes are the same
+    assert cli("train", data, "--out", "run", "--resume").code == 0
+    data.write_text(data.read_text() + "abc\n")
+    assert "has changed since its checkpoint" in refused(
+        cli("train", data, "--out", "run", "--resume")
+    )
+
+
+def limited(bytes_: int):
+    """Before a process starts: no file may grow beyond this, as on a full disk."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
+
+    return limit
+
+
+def train_limited(words, tmp_path, most: int):
+    command = [sys.executable, "-m", "regard", "train", str(words), "--out", "run", "--quiet"]
+    return subprocess.run(
+        [*command, *SMALL, "--set=train.steps=400", "--set=train.checkpoint_every=50"],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=limited(most),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_a_disk_that_fills_up_is_one_line_and_leaves_only_whole_files(cli, words, tmp_path):
+    """No file may pass 9,000 bytes: metrics.jsonl does after the first checkpoints."""
+    found = train_limited(words, tmp_path, 9_000)
+    run = tmp_path / "run"
+    assert found.returncode == 1 and len(found.stderr.splitlines()) == 1
+    assert found.stderr.startswith(f"error: cannot write {run.name}/metrics.jsonl: File too large")
+    assert not [p for p in run.rglob("*") if p.suffix in (".tmp", ".part")]
+    lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] > 50
+    last = max(checkpoint.steps(run))
+    assert checkpoint.load(last)[1]["step"] == int(last.name.removeprefix("step-"))
+    again = cli("train", words, "--out", run, "--resume")  # there is space again
+    assert again.code == 0 and "from step" in again.err
+
+
+def test_a_disk_already_full_leaves_no_folder(words, tmp_path):
+    found = train_limited(words, tmp_path, 100)
+    assert found.returncode == 1 and found.stderr.startswith("error: cannot write ")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,70 @@
+"""The loss: chunks change nothing, smoothing spreads over what is allowed, constraints hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.data.batching import Batch
+from regard.decode.constraints import Forbidden
+from regard.models.decoder import Decoder, modern
+from regard.train import objectives
+
+V = 13
+
+
+def batch(seed=0):
+    torch.manual_seed(seed)
+    ids, targets = torch.randint(0, V, (3, 7)), torch.randint(0, V, (3, 7))
+    targets[1, 3:] = -1
+    return Batch(ids, targets, None, np.arange(3), 17, 17)
+
+
+def gradients(model, *args, **kwargs):
+    model.zero_grad()
+    loss, nats = objectives.next_token(model, *args, **kwargs)
+    loss.backward()
+    return loss.detach(), nats, [p.grad.clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_equals_torchs_cross_entropy_whole_and_in_chunks(smoothing, monkeypatch):
+    model, x = Decoder(V, modern(1, 32)), batch()
+    logits = model.logits(x.ids).detach().flatten(0, 1)
+    expected = F.cross_entropy(
+        logits, x.targets.flatten(), ignore_index=-1, reduction="sum", label_smoothing=smoothing
+    )
+    loss, nats, whole = gradients(model, x, label_smoothing=smoothing)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(nats, -model.score(x.ids, x.targets).sum().detach())
+    monkeypatch.setattr(objectives, "CHUNK", 4 * V)
+    chunked_loss, chunked_nats, chunked = gradients(model, x, label_smoothing=smoothing)
+    torch.testing.assert_close(chunked_loss, loss)
+    torch.testing.assert_close(chunked_nats, nats)
+    for a, b in zip(whole, chunked, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_forbidden_transitions_leave_the_loss_and_get_no_gradient():
+    model, x = Decoder(V, modern(1, 32)), batch()
+    x.targets[x.targets == 4] = 5
+    forbidden = Forbidden.from_pairs([(a, 4) for a in range(V)], V)
+    loss, _, _ = gradients(model, x, constrain=forbidden)
+    logits = model.logits(x.ids).detach().flatten(0, 1)
+    kept = torch.cat([logits[:, :4], logits[:, 5:]], dim=1)
+    targets = x.targets.flatten()
+    shifted = torch.where(targets > 4, targets - 1, targets)
+    torch.testing.assert_close(
+        loss, F.cross_entropy(kept, shifted, ignore_index=-1, reduction="sum")
+    )
+    assert (model.head.weight.grad[4] == 0).all()
+
+
+def test_smoothing_spreads_only_over_what_is_allowed():
+    model, x = Decoder(V, modern(1, 32)), batch()
+    x.targets[x.targets == 4] = 5
+    forbidden = Forbidden.from_pairs([(a, 4) for a in range(V)], V)
+    loss, _, grads = gradients(model, x, constrain=forbidden, label_smoothing=0.2)
+    assert torch.isfinite(loss) and all(torch.isfinite(g).all() for g in grads)
