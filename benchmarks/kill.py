@@ -1,10 +1,10 @@
-"""Kill training with `kill -9` at random moments, also inside saves; resume; compare with an undisturbed run.
+"""`kill -9` at random moments, also inside saves; resume; compare with an undisturbed run.
 
     python benchmarks/kill.py --kills 20
 
-Each trial trains a small model in a process of its own, kills it once or more, resumes it to the end, and
-passes if weights, optimizer and metrics (timings aside) equal those of a run that nobody killed. Prints a
-table and, last, one line of JSON; exits 1 unless every trial passes.
+Each trial trains a small model in a process of its own, kills it once or more, resumes it to the
+end, and passes if weights, optimizer and metrics (timings aside) equal those of a run that nobody
+killed. Prints a table and, last, one line of JSON; exits 1 unless every trial passes.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ def outcome(run: Path) -> dict[str, object]:
 
 
 def trial(words: Path, run: Path, model: str, inside: bool, delay: float) -> dict[str, object]:
-    """Kill until it hits (inside a save: until a half-written checkpoint is left), then let it end."""
-    for attempts in range(1, 30):
+    """Kill until it hits (inside a save: until half a checkpoint is left), then let it end."""
+    attempts, killed, half = 0, False, False
+    while attempts < 30 and not (killed and (half or not inside)):
+        attempts += 1
         process = start(words, run, model)
         if inside:
             until(process, run / "checkpoints", ".tmp")
@@ -74,8 +76,6 @@ def trial(words: Path, run: Path, model: str, inside: bool, delay: float) -> dic
             time.sleep(delay)
         killed = kill(process)
         half = any((run / "checkpoints").glob(".*.tmp"))
-        if killed and (half or not inside):
-            break
         if not killed:  # it was too quick: begin again, and kill earlier
             subprocess.run(["rm", "-rf", str(run)], check=True)
             delay /= 2

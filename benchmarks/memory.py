@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py [--text FILE] [--gigabytes 2] [--steps 5]
 
-Anonymous memory (RssAnon) and the whole resident set are sampled from /proc every 0.2 s; mapped files
-count in the second only, since the system takes them back when it needs room. The bars: 1 GB resident
-for the small text, 2 GB anonymous for the large file. Prints a table and, last, one line of JSON.
+Anonymous memory (RssAnon) and the whole resident set are sampled from /proc every 0.2 s; mapped
+files count in the second only, since the system takes them back when it needs room. The bars: 1 GB
+resident for the small text, 2 GB anonymous for the large file. Prints a table and a line of JSON.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ def main() -> int:
         kind, bar = BARS[name]
         kept = row[kind] < bar * GB
         passed &= kept
+        sizes = f"{row['rss'] / GB:>7.2f} GB{row['anonymous'] / GB:>8.2f} GB"
         print(
-            f"{name:<8}{row['rss'] / GB:>7.2f} GB{row['anonymous'] / GB:>8.2f} GB{row['seconds']:>9}"
+            f"{name:<8}{sizes}{row['seconds']:>9}"
             f"  {kind} < {bar:g} GB: {'kept' if kept else 'BROKEN'}"
         )
     print(json.dumps({"peaks": found, "passed": passed}))

@@ -58,6 +58,7 @@ def folder(tmp_path_factory):
     (place / "others.txt").write_text("\n".join(others) + "\n")
     rows = [f'"{name}",{len(name)}' for name in names]
     (place / "people.csv").write_text("\n".join(["name,age", *rows]) + "\n")
+    (place / "some.txt").write_text("aaron\nabrams\n")
     (place / "rules.txt").write_text("# no name begins with x\n<S> x\n")
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")

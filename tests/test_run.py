@@ -62,7 +62,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match="cannot write .*x.json: No such file"):
+    with pytest.raises(UserError, match=r"cannot write .*x\.json: No such file"):
         run.write_json(tmp_path / "none" / "x.json", 1)
 
 
@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_the_weights_is_found(folder):
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     for place in range(header, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(UserError, match="checksum differs|NaN"):
+        with pytest.raises(UserError, match=r"checksum differs|NaN"):
             run.load_model(folder)
 
 

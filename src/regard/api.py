@@ -51,7 +51,7 @@ def plan(
     assignments: Sequence[str] = (),
     **tables: Mapping[str, Any],
 ) -> tuple[Recipe, list[str]]:
-    """A complete recipe from a TOML file or data files, and two lines that say what was chosen and why.
+    """A complete recipe from a TOML file or data files, and two lines that say what and why.
 
     `tables` (data=, tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
     """
@@ -112,7 +112,7 @@ def load(run: str | Path) -> Predictor:
 
 
 class Predictor:
-    """A trained model and its tokenizer, ready to generate, score and explain; what `load` returns."""
+    """What `load` returns: a trained model and its tokenizer, to generate, score and explain."""
 
     def __init__(
         self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
@@ -128,7 +128,7 @@ class Predictor:
         return isinstance(data, dict) and data.get("format") == "text"
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """`<S>` and the ids of a prompt; running text is entered in its middle, so without `<S>`."""
+        """`<S>` and the ids of a prompt; running text is entered in its middle: no `<S>`."""
         ids = [int(i) for i in self.tokenizer.encode(prompt)]
         return ids if self.text and ids else [self.tokenizer.start, *ids]
 
@@ -142,7 +142,7 @@ class Predictor:
         on_token: Callable[[int, int], None] | None = None,
         batch_size: int = 64,
     ) -> list[list[Generated]]:
-        """Continue each prompt; samples by default. `<pad>`, `<S>` and `<unk>` are never produced."""
+        """Continue each prompt; samples by default. Never makes `<pad>`, `<S>` or `<unk>`."""
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
@@ -163,7 +163,7 @@ class Predictor:
         )
 
     def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
-        """For each text its tokens (without `<S>`, with `<E>`) and their natural log-probabilities."""
+        """Each text's tokens (without `<S>`, with `<E>`) and their natural log-probabilities."""
         found = score(self.model, self.tokenizer, texts, constrain=self.forbidden)
         return [(record.tokens, record.log_probs) for record in found]
 
@@ -173,7 +173,7 @@ class Predictor:
 
     @torch.inference_mode()
     def activations(self, text: str, patterns: Iterable[str]) -> dict[str, torch.Tensor]:
-        """The named activations (`*.attention.weights`, `logits`) while the model reads `<S> text`."""
+        """The named activations (`*.attention.weights`, `logits`) while the model reads a text."""
         tap = Tap(patterns)
         self.model.logits(torch.tensor([self.prompt_ids(text)]), tap=tap)
         return tap.found
@@ -232,5 +232,5 @@ def continuations(
 
 
 def held_out(run: str | Path, predictor: Predictor) -> tuple[str, Shard]:
-    """The part of a run's data to report on, test where there is one, else validation, and its name."""
+    """The part of a run's data to report on and its name: test, or else valid."""
     return material.held_out(Path(run), predictor.tokenizer)

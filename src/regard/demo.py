@@ -21,12 +21,8 @@ from regard.errors import UserError
 from regard.evaluate.report import Figure, difference
 from regard.train.progress import Reporter
 
-# What each model is told; the rest is chosen as for any file. Recurrences gain little from depth.
-MODELS: dict[str, dict[str, int]] = {
-    "bigram": {},
-    "lstm": {"n_layers": 2, "d_model": 128},
-    "transformer": {},
-}
+# Each model and what it is told; the rest is chosen as for any file. Depth helps an LSTM little.
+MODELS = {"bigram": {}, "lstm": {"n_layers": 2, "d_model": 128}, "transformer": {}}
 SAMPLES = 10
 
 
@@ -44,12 +40,10 @@ def demo(
     recipe keys ("train.steps=20") that hold for every model.
     """
     folder, reporter = free_folder(Path(out)), reporter or Reporter()
-    results = []
+    results: list[Trained] = []
     for name, told in MODELS.items():
-        model = {"name": name, **told}
-        recipe, lines = plan(
-            [names], assignments=assignments, model=model, train={"minutes": minutes}
-        )
+        model, budget = {"name": name, **told}, {"minutes": minutes}
+        recipe, lines = plan([names], assignments=assignments, model=model, train=budget)
         for line in lines[bool(results) :]:  # what the data are is said once
             reporter.say(line)
         result = train(recipe, folder / name, reporter=reporter, began=time.monotonic())

@@ -8,8 +8,8 @@
       checkpoints/    what resuming needs
       data/           the tokenised data; may be deleted, it is rebuilt from the sources
 
-Files are written under a temporary name, flushed to disk and renamed, so that a reader sees the old file or the new
-one and never half of either.
+Files are written under a temporary name, flushed to disk and renamed, so that a reader sees the old
+file or the new one and never half of either.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; on success it is flushed and renamed to `path`, on failure removed.
+    """A temporary path to write to; on success flushed and renamed to `path`, else removed.
 
     A full disk or a missing permission becomes a UserError that names the file.
     """
@@ -78,7 +78,7 @@ def sweep(folder: Path) -> None:
 
 
 def regular(path: Path) -> int:
-    """The size of a regular file; a device or a pipe, which could be read for ever, is a UserError."""
+    """The size of a regular file; a device or a pipe, which may never end, is a UserError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path} is not a regular file")
@@ -115,7 +115,7 @@ def read_json(path: Path, *, most: int = 64 << 20) -> Any:
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors as safetensors, atomically, with their digest. The bytes depend on the tensors alone.
+    """Write tensors as safetensors, atomically, with their digest; bytes depend on them alone.
 
     Metadata of the caller's replaces the digest, for readers that want their own.
     """
@@ -140,7 +140,7 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 
 def read_tensors(path: Path, expected: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Read safetensors; with `expected`, names, shapes and kinds must match before any data is read.
+    """Read safetensors; with `expected`, names, shapes and kinds must match before data is read.
 
     Where the file carries a digest, its tensors must have it.
     """
@@ -259,7 +259,7 @@ def tensors_in(path: Path) -> int:
 
 
 def blank(folder: Path, cls: Any, vocab_size: int, config: Any) -> dict[str, Tensor]:
-    """The tensors a model will have, on the meta device; tables too large to be meant are refused."""
+    """The tensors a model will have, on the meta device; tables beyond measure are refused."""
     try:
         with torch.device("meta"):
             model = cls(vocab_size, config)
@@ -287,7 +287,7 @@ def open_run(path: str | Path) -> Path:
 
 
 class Metrics:
-    """metrics.jsonl: appended event by event, cut back to where a checkpoint stood when a run is resumed."""
+    """metrics.jsonl: appended event by event, cut back to where a checkpoint stood on resuming."""
 
     def __init__(self, folder: Path, *, keep: int = 0) -> None:
         self.path = folder / METRICS

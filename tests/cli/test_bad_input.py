@@ -60,7 +60,7 @@ def test_bytes_that_are_no_utf8_are_named_by_file_and_line(cli, tmp_path):
     path.write_bytes(b"\n".join(lines) + b"\n")
     found = cli("train", path, *QUICK, "--out", "run")
     assert found.code == 0
-    assert f"warning: 1 damaged records left out; first: {path}:42: invalid UTF-8" in found.err
+    assert f"warning: damaged records left out: 1; first: {path}:42: invalid UTF-8" in found.err
     line = refused(cli("train", path, "--strict", *QUICK, "--out", "strict"))
     assert f"{path}:42: invalid UTF-8, byte 0xed" in line
     assert not (tmp_path / "strict").exists()
@@ -181,7 +181,7 @@ def test_damaged_side_files_do_not_keep_a_model_from_being_used(cli, words, tmp_
         (run / name).write_bytes(b"\xff\x00")
     shutil.rmtree(run / "data")
     assert cli("score", run, words).code == 0
-    assert "holds no data of its own" in refused(cli("evaluate", run))
+    assert "holds no data (imported, or data/ deleted)" in refused(cli("evaluate", run))
     (run / "regard.json").write_text("{")
     assert "regard.json is damaged" in refused(cli("generate", run))
 

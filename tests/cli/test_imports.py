@@ -1,4 +1,4 @@
-"""Importing the package: quiet, without optional packages, every module with the required ones alone."""
+"""Importing the package: quiet, and every module with the required packages alone."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The verbs that read a run: what they print, and that they agree with an independent computation."""
+"""The verbs that read a run: what they print, against an independent computation."""
 
 import io
 import json
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def bigram_by_hand(words):
     pairs, totals = Counter(), Counter()
     for word in words:
         symbols = ["<S>", *word, "<E>"]
-        pairs.update(zip(symbols, symbols[1:], strict=False))
+        pairs.update(pairwise(symbols))
         totals.update(symbols[:-1])
     return {pair: math.log(n / totals[pair[0]]) for pair, n in pairs.items()}
 
@@ -203,7 +204,7 @@ def test_transitions_unseen_in_training_stay_forbidden_in_every_verb(cli, words,
     found = cli("generate", "run", "--num", 60, "--json").document["sequences"]
     for sequence in found:
         tokens = ["<S>", *sequence["tokens"]]
-        assert set(zip(tokens, tokens[1:], strict=False)) <= seen
+        assert set(pairwise(tokens)) <= seen
     (tmp_path / "odd.txt").write_text("aec\n")  # a is never followed by e
     (record,) = cli("score", "run", "odd.txt", "--json").document["records"]
     assert record["log_probs"][1] is None and record["total"] is None

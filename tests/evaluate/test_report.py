@@ -1,4 +1,4 @@
-"""Bits per raw symbol whatever the tokenizer, checked against arithmetic on the texts themselves."""
+"""Bits per raw symbol whatever the tokenizer, against arithmetic on the texts themselves."""
 
 import math
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ def test_no_flipped_bit_changes_what_is_loaded(tmp_path, name):
 def test_if_every_checkpoint_is_damaged_the_run_does_not_start_over_by_itself(tmp_path):
     saved(tmp_path, 4)
     (tmp_path / "checkpoints" / "step-000004" / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="every checkpoint .* is damaged"):
+    with pytest.raises(UserError, match=r"every checkpoint .* is damaged"):
         checkpoint.newest(tmp_path, lambda text: None)
     assert checkpoint.newest(tmp_path / "new", print) is None
 
@@ -124,7 +124,7 @@ def test_a_failure_at_any_write_leaves_the_checkpoints_before_and_nothing_else(
 
     for name in ("write_tensors", "write_json", "checksum"):
         monkeypatch.setattr(checkpoint, name, failing(getattr(checkpoint, name)))
-    with pytest.raises(UserError, match="cannot write .*step-000008: No space left on device"):
+    with pytest.raises(UserError, match=r"cannot write .*step-000008: No space left on device"):
         checkpoint.save(tmp_path, 8, tensors(8), {"step": 8})
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-000004"]
 

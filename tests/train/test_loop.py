@@ -1,4 +1,4 @@
-"""The training loop: the loss is what it says, nothing moves after a NaN, stops cost nothing but time."""
+"""The training loop: the loss is what it says, nothing moves after a NaN, stops cost only time."""
 
 import json
 import math
@@ -104,7 +104,7 @@ def test_an_infinite_gradient_is_named(words, tmp_path):
     trainer = trainer_of(words, tmp_path / "run")
     parameter = dict(trainer.model.named_parameters())["embedding.weight"]
     parameter.register_hook(lambda gradient: gradient + math.inf)
-    with pytest.raises(UserError, match="step 0: the gradient of embedding.weight is not finite"):
+    with pytest.raises(UserError, match=r"step 0: the gradient of embedding.weight is not finite"):
         trainer.take_step(0)
 
 
@@ -149,7 +149,7 @@ def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, mon
 
 @pytest.mark.parametrize("moment", ["step", "validation"])
 def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(words, tmp_path, monkeypatch, moment):
-    """Also where the signal falls into a validation: it is cut short, and made up for on resuming."""
+    """Also where the signal falls into a validation, which is cut short and made up for."""
     recipe, _ = plan(
         [words], assignments=[*SMALL, "train.eval_every=3", "train.checkpoint_every=100"]
     )
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_does_not_fit_the_recipe_is_refused(words, tmp_path):
     train(recipe, tmp_path / "run")
     path = tmp_path / "run" / "recipe.toml"
     path.write_text(path.read_text().replace("d_ff = 32", "d_ff = 64"))
-    with pytest.raises(UserError, match="does not fit its recipe.toml"):
+    with pytest.raises(UserError, match=r"does not fit its recipe\.toml"):
         train(recipe, tmp_path / "run", resume=True)
 
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, also inside a save: the resumed run ends bit for bit like an undisturbed one."""
+"""kill -9 at random moments, also inside a save: the resumed run ends like an undisturbed one."""
 
 import json
 import multiprocessing

@@ -17,7 +17,7 @@ import typer
 
 from regard.errors import UserError
 
-# What the parser raises. Newer typers bring their own click, so it is found through what they export.
+# What the parser raises. Newer typers bring their own click: it is found through what they export.
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # verb -> module; the order is that of --help

@@ -9,30 +9,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.api import Predictor
     from regard.decode import Strategy
+
+Run = Annotated[Path, typer.Argument(help="A run folder.")]
+Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
+Num = Annotated[int, typer.Option(min=1, help="Sequences for each prompt.")]
+Name = Annotated[str, typer.Option(help="greedy, sample or beam.")]
+MaxNew = Annotated[int, typer.Option(min=1, help="Most tokens to add.")]
+Temperature = Annotated[float, typer.Option(help="Divides the logits; 0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="Keep only the K likeliest; 0 keeps all.")]
+TopP = Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.")]
+Beams = Annotated[int, typer.Option(help="Width of the beam.")]
+Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
+Forbid = Annotated[str, typer.Option(help="A file of forbidden transitions.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same samples.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Print tokens as they come (one sequence).")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="What to continue; several make a batch.")
-    ] = None,
-    num: Annotated[int, typer.Option(min=1, help="Sequences for each prompt.")] = 10,
-    strategy: Annotated[str, typer.Option(help="greedy, sample or beam.")] = "sample",
-    max_new: Annotated[int, typer.Option(min=1, help="Most tokens to add.")] = 200,
-    temperature: Annotated[float, typer.Option(help="Divides the logits; 0 is greedy.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Keep only the K likeliest; 0 keeps all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.")] = 1.0,
-    beams: Annotated[int, typer.Option(help="Width of the beam.")] = 5,
-    length_penalty: Annotated[
-        float, typer.Option(help="Beam scores are divided by length to this power.")
-    ] = 0.0,
-    forbid: Annotated[str, typer.Option(help="A file of forbidden transitions.")] = "",
-    seed: Annotated[int, typer.Option(help="Same seed, same samples.")] = 0,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Print tokens as they come (one sequence).")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    run: Run,
+    prompt: Prompt = None,
+    num: Num = 10,
+    strategy: Name = "sample",
+    max_new: MaxNew = 200,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    beams: Beams = 5,
+    length_penalty: Penalty = 0.0,
+    forbid: Forbid = "",
+    seed: Seed = 0,
+    stream: Stream = False,
+    json: Json = False,
 ) -> None:
     """New sequences from a trained model.
 
@@ -55,23 +65,13 @@ def command(
         length_penalty=length_penalty,
         n_best=num,
     )
-    predictor = load(run)
-    prompts = list(prompt or [""])
-    if stream and (json or len(prompts) > 1):
+    if stream and (json or len(prompt or []) > 1 or strategy == "beam"):
         raise UsageError(
-            "--stream prints one sequence as it comes: give one --prompt and no --json"
+            "--stream is for one sequence as it comes: no --json, beam or 2nd --prompt"
         )
-    if prompts == [""] and predictor.text:
-        prompts = ["\n"]
-        print("no --prompt: running text is entered after a line break", file=sys.stderr)
-    for text in prompts:
-        unknown = int((predictor.tokenizer.encode(text) == predictor.tokenizer.unk).sum())
-        if unknown:
-            print(
-                f"warning: {unknown} symbols of {text!r} are unknown to the model", file=sys.stderr
-            )
+    predictor = load(run)
+    prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
-    copies = num if strategy == "sample" and not stream else 1
 
     def show(row: int, token: int) -> None:
         if token != predictor.tokenizer.end:
@@ -79,27 +79,32 @@ def command(
 
     if stream:
         print(prompts[0], end="")
+    copies = num if strategy == "sample" and not stream else 1
+    told = show if stream else None
     found = continuations(
-        predictor,
-        prompts,
-        chosen,
-        copies=copies,
-        max_new=max_new,
-        forbidden=rules,
-        on_token=show if stream else None,
+        predictor, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
     )
-    if stream:
-        print()
-        return
+    for item in found:
+        if item.dead_end:
+            print(f"warning: {item.text!r} ended where all is forbidden", file=sys.stderr)
     if json:
         print_json({"sequences": [item.to_json() for item in found]})
         return
     for item in found:
-        if item.dead_end:
-            print(
-                f"warning: {item.text!r} ended where every next token is forbidden", file=sys.stderr
-            )
-        print(item.text if predictor.text else plain(item.text))
+        print("" if stream else item.text if predictor.text else plain(item.text))
+
+
+def entered(predictor: Predictor, prompts: list[str]) -> list[str]:
+    """The prompts, running text being entered after a line break; says what is unknown in them."""
+    if prompts == [""] and predictor.text:
+        print("no --prompt: running text is entered after a line break", file=sys.stderr)
+        return ["\n"]
+    tokenizer = predictor.tokenizer
+    for text in prompts:
+        unknown = int((tokenizer.encode(text) == tokenizer.unk).sum())
+        if unknown:
+            print(f"warning: {unknown} symbols of {text!r} are unknown here", file=sys.stderr)
+    return prompts
 
 
 def strategy_of(

@@ -32,7 +32,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_row(*(Text(cell) for cell in row))
     console = Console(highlight=False)
     width = max(console.width, 80) if console.is_terminal else 10_000  # a pipe is never too narrow
-    Console(highlight=False, width=width).print(table)
+    console = Console(highlight=False, width=width)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:

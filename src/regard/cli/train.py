@@ -6,38 +6,51 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from regard.api import Trained
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Data files or folders, or one recipe.toml.", metavar="FILE_OR_RECIPE"),
+]
+Task = Annotated[str, typer.Option(help="What to learn; `next` is the language model.")]
+Model = Annotated[str, typer.Option(help="transformer, lstm or bigram.")]
+Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
+Column = Annotated[str, typer.Option(help="The column of a table to read.")]
+Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
+Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME-MODEL.")]
+Minutes = Annotated[float | None, typer.Option(help="Time to spend, all in all.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Any recipe key: --set train.lr=3e-4.")
+]
+Forbid = Annotated[str, typer.Option(help="File of forbidden transitions, or `unseen`.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at damaged or overlong records.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
 
 def command(
-    files: Annotated[
-        list[Path],
-        typer.Argument(help="Data files or folders, or one recipe.toml.", metavar="FILE_OR_RECIPE"),
-    ],
-    task: Annotated[str, typer.Option(help="What to learn; `next` is the language model.")] = "",
-    model: Annotated[str, typer.Option(help="transformer, lstm or bigram.")] = "",
-    tokens: Annotated[str, typer.Option(help="characters, bytes, words or bpe.")] = "",
-    input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
-    valid: Annotated[
-        list[Path] | None, typer.Option(help="Validation file; otherwise held out.")
-    ] = None,
-    test: Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME-MODEL.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Time to spend, all in all.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Any recipe key: --set train.lr=3e-4.")
-    ] = None,
-    forbid: Annotated[str, typer.Option(help="File of forbidden transitions, or `unseen`.")] = "",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at damaged or overlong records.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    files: Files,
+    task: Task = "",
+    model: Model = "",
+    tokens: Tokens = "",
+    input: Column = "",
+    valid: Valid = None,
+    test: Test = None,
+    out: Out = None,
+    minutes: Minutes = None,
+    set_: Set = None,
+    forbid: Forbid = "",
+    strict: Strict = False,
+    resume: Resume = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model on your own files.
 
@@ -48,30 +61,23 @@ def command(
     """
     began = time.monotonic()
     from regard.api import plan, train
-    from regard.cli.output import print_json
     from regard.recipe import build, read
     from regard.run import RECIPE
     from regard.train.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
-    tables: dict[str, dict[str, object]] = {
-        "data": {
-            "input": input or None,
-            "valid": [str(p.resolve()) for p in valid or []],
-            "test": [str(p.resolve()) for p in test or []],
-            "strict": strict or None,
-        },
+    overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"input": input or None, "strict": strict or None}
+        | {name: full(paths) for name, paths in (("valid", valid), ("test", test))},
         "tokens": {"kind": tokens or None},
         "model": {"name": model or None},
         "train": {"minutes": minutes, "forbid": resolved(forbid)},
     }
-    overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
     if resume and out is not None and (out / RECIPE).exists():
         recipe, folder = build(read(out / RECIPE)), out
         if overrides or any(v for keys in tables.values() for v in keys.values()):
-            reporter.warn(
-                f"{out / RECIPE} decides: the other options do not change a run that goes on"
-            )
+            reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
     else:
         recipe, lines = plan(files, assignments=overrides, **tables)
         for line in lines:
@@ -83,19 +89,20 @@ def command(
     except KeyboardInterrupt:  # while data is read, or the finished model measured
         print(f"stopped. Go on with:\n  {again}", file=sys.stderr)
         raise typer.Exit(130) from None
+    report(result, again, json, time.monotonic() - began)
+
+
+def report(result: Trained, again: str, json: bool, seconds: float) -> None:
+    """What came out, and what to do next; how to go on where it was interrupted."""
+    from regard.cli.output import print_figures, print_json
+
     if json:
         print_json(result.to_json())
     if result.outcome == "interrupted":
         print(f"stopped at step {result.steps:,}, saved. Go on with:\n  {again}", file=sys.stderr)
         raise typer.Exit(128 + result.signal)
-    if not json:
-        summarise(result, folder, time.monotonic() - began)
-
-
-def summarise(result, folder: Path, seconds: float) -> None:  # type: ignore[no-untyped-def]
-    """What came out, and what to do next."""
-    from regard.cli.output import print_figures
-
+    if json:
+        return
     print_figures(result.figures)
     for side, share in result.measured.items():
         if share < 1:
@@ -103,16 +110,19 @@ def summarise(result, folder: Path, seconds: float) -> None:  # type: ignore[no-
     if not result.figures:
         print("nothing was held out, so nothing was measured")
     ended = ", stopped early: validation no longer improved" if result.outcome == "early" else ""
-    print(
-        f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all{ended}"
-        f" → {folder}"
-    )
-    run = shlex.quote(str(folder))
+    steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
+    print(f"{steps}{ended} → {result.run}")
+    run = shlex.quote(str(result.run))
     print(f"next: regard generate {run}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
 
 
+def full(paths: list[Path] | None) -> list[str]:
+    """Paths that stay right when the recipe is read from elsewhere."""
+    return [str(path.resolve()) for path in paths or []]
+
+
 def resolved(forbid: str) -> str | None:
-    """The file of forbidden transitions by its full path, as the recipe is read from elsewhere."""
+    """The file of forbidden transitions by its full path."""
     return str(Path(forbid).resolve()) if forbid not in ("", "unseen") else forbid or None
 
 

@@ -6,6 +6,7 @@ What comes out is memory-mapped, so the data may be larger than memory; what goe
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +26,14 @@ FOLDER, MANIFEST = "data", "manifest.json"
 SIDES = ("train", "valid", "test")
 LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
 SLOW = 200 << 20  # bytes from which reading is announced
+QUIET = 15.0  # seconds of reading between two signs of life
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenizer and the shards it made; a side with no records is None. `facts` goes into regard.json."""
+    """A tokenizer and the shards it made; an empty side is None. `facts` are for regard.json."""
 
     tokenizer: Tokenizer
     train: Shard
@@ -98,7 +100,7 @@ class Sources:
                     yield Piece(side, (), ends=True)
             return
         for chunk in self.train.records():
-            sides = assign(chunk.texts, *self.fractions)
+            sides = assign(chunk.texts, self.fractions[0], self.fractions[1])
             for side in np.unique(sides).tolist():
                 chosen = np.flatnonzero(sides == side).tolist()
                 yield Piece(side, [chunk.texts[i] for i in chosen])
@@ -107,7 +109,7 @@ class Sources:
                 yield Piece(side, chunk.texts)
 
     def _cut(self) -> Iterator[Piece]:
-        """Running text, its end held out: every stretch of a document on one side is a document there."""
+        """Running text, its end held out: a stretch of a document on one side is one there."""
         total = sum(len(text) for text in self.train.text())
         borders = (*cut_points(total, *self.fractions), total)
         at, side = 0, 0
@@ -130,7 +132,7 @@ class Sources:
                 yield Piece(side, (), ends=True)
 
     def leave_something(self, say: Say) -> None:
-        """With so few records that all of them fall to the held-out sides, all of them train instead."""
+        """Where so few records are that all would be held out, all of them train instead."""
         if any(self.fractions) and not any(p.side == 0 and p.texts for p in self.pieces()):
             self.fractions = [0.0, 0.0]
             say("too little data to hold any out: all of it trains, nothing measures")
@@ -154,7 +156,7 @@ class Sources:
 def prepare(
     data: DataRecipe, tokens: TokensRecipe, run: Path, say: Say, *, fixed: bool = False
 ) -> Corpus:
-    """Tokenise once into RUN/data; what is already there for the same files and settings is used again.
+    """Tokenise once into RUN/data; what is there for the same files and settings is used again.
 
     `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes.
     """
@@ -195,7 +197,7 @@ def prepare(
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
     sources.leave_something(say)
     tokenizer = KINDS[tokens.kind].train(_training_texts(sources, tokens.kind), tokens.size)
-    counts = _encode(sources, tokenizer, folder)
+    counts = _encode(sources, tokenizer, folder, say)
     with replacing(run / TOKENIZER) as temporary:
         tokenizer.save(temporary)
     facts = {
@@ -261,13 +263,17 @@ def _training_texts(sources: Sources, kind: str) -> Iterator[str]:
                 return
 
 
-def _encode(sources: Sources, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Write the three shards; count what each side holds and how much of it the tokenizer does not know."""
+def _encode(sources: Sources, tokenizer: Tokenizer, folder: Path, say: Say) -> dict[str, Any]:
+    """Write the three shards; count what each side holds and what of it is unknown."""
     writers = [ShardWriter(folder / name, tokenizer) for name in SIDES]
-    unknown = [0, 0, 0]
+    unknown, done, told = [0, 0, 0], 0, time.monotonic()
     try:
         for piece in sources.pieces():
             writer = writers[piece.side]
+            done += sum(map(len, piece.texts))
+            if time.monotonic() - told > QUIET:
+                told = time.monotonic()
+                say(f"tokenised {done:,} characters of about {sources.train.size:,}")
             if piece.begins:
                 writer.begin_text()
             if piece.texts:

@@ -17,10 +17,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from regard.decode.replay import Replay, pays
 from regard.errors import UserError
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
+RECORD_AT = 4  # steps after which a small model's step is recorded
 CHECK_EVERY = 8  # steps that an accelerator runs ahead of the host
 
 
@@ -118,6 +120,7 @@ class Batch:
             banned[list(request.banned)] = True
             self.banned = banned.to(self.device)  # (V,)
         self.state: State
+        self.replay: Replay | None = None
 
     def begin(self) -> Tensor:
         """Read the prompts; return the logits (B, V) of the first new token."""
@@ -129,11 +132,18 @@ class Batch:
             self.history[:, self.column] = ids
         self.column += 1
         self.grown += 1
-        if max(self.window) + self.grown > self.limit:
-            logits = self._start()
-        else:
-            logits = self.model.extend(ids[:, None], None, self.state)  # (B, V)
-        return self._permitted(logits, ids)
+        over = max(self.window) + self.grown > self.limit
+        return self._permitted(self._start() if over else self._step(ids), ids)
+
+    def _step(self, ids: Tensor) -> Tensor:
+        """One more token in every row; replayed once it has gone on for a few steps."""
+        if self.replay is None and self.grown == RECORD_AT:
+            left = min(self.history.size(1), self.state.capacity) - self.column
+            if pays(self.model, self.state, left):
+                self.replay = Replay(self.model, self.state)
+        if self.replay is not None:
+            return self.replay(ids)
+        return self.model.extend(ids[:, None], None, self.state)  # (B, V)
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` equal rows, side by side."""
@@ -161,7 +171,7 @@ class Batch:
         # Past a row's end stands its last token, which `extend` ignores as padding.
         ids = self.history.gather(1, places.clamp(max=self.column - 1))  # (B, T)
         even = min(self.window) == longest
-        self.state = self.model.start(len(self.window), self.capacity)
+        self.state, self.replay = self.model.start(len(self.window), self.capacity), None
         return self.model.extend(ids, None if even else lengths, self.state)
 
     def _permitted(self, logits: Tensor, previous: Tensor) -> Tensor:

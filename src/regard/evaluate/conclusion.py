@@ -1,4 +1,4 @@
-"""The end of a training run: measure the best model on what was held out, write regard.json and README.md."""
+"""The end of training: measure the best model on what was held out, write regard.json, README."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.train.validation import beginning
 
 @dataclass(frozen=True)
 class Trained:
-    """What training left behind: the run folder, how it ended, and the figures of each held-out side."""
+    """What training left behind: the run folder, how it ended, figures of each held-out side."""
 
     run: Path
     outcome: str  # done, early or interrupted
@@ -104,14 +104,15 @@ def model_card(recipe: Recipe, result: Trained) -> str:
         [
             f"# {recipe.model.name}, trained with regard",
             "",
-            f"{result.parameters:,} parameters, {recipe.tokens.kind} tokens, {result.steps:,} steps, "
-            f"{result.seconds:,.0f} seconds of training. Intervals are 95%.",
+            f"{result.parameters:,} parameters, {recipe.tokens.kind} tokens, "
+            f"{result.steps:,} steps, {result.seconds:,.0f} seconds of training. "
+            "Intervals are 95%.",
             "",
             *table,
             "",
             "`recipe.toml` says how it was made; `regard generate .`, `regard evaluate .`,",
-            "`regard look . TEXT` and `regard verify .` use it. `data/` and `checkpoints/` are only needed",
-            "to resume training.",
+            "`regard look . TEXT` and `regard verify .` use it. `data/` and `checkpoints/` are",
+            "only needed to resume training.",
             "",
         ]
     )

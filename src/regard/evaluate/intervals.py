@@ -1,7 +1,7 @@
 """Intervals by the bootstrap: resample the units, recompute the ratio of sums (Efron 1979).
 
-Units are records, or blocks of 1,000 symbols of running text, so that symbols which depend on one another stay
-together. Two models on the same units are compared in pairs.
+Units are records, or blocks of 1,000 symbols of running text, so that symbols which depend on one
+another stay together. Two models on the same units are compared in pairs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def resampled_ratios(numerators: Floats, denominators: Floats, seed: int = 0) -> Floats:
-    """(RESAMPLES, ...) ratios sum(numerators) / sum(denominators) over resampled units; numerators (U, ...)."""
+    """(RESAMPLES, ...) ratios of the sums of numerators (U, ...) and denominators (U,)."""
     numerators, denominators = join(numerators), join(denominators)
     units = len(denominators)
     random = np.random.default_rng(seed)

@@ -45,13 +45,13 @@ def shard_from(files: Sequence[Path], tokenizer: Tokenizer, *, format: str, colu
 
 
 def held_out(run: Path, tokenizer: Tokenizer) -> tuple[str, Shard]:
-    """The part of a run's data to report on, test where there is one, else validation, for any tokenizer.
+    """The part of a run's data to report on and its name: test, or else valid.
 
     Another tokenizer than the run's own reads the same texts afresh.
     """
     if not (run / "data" / "manifest.json").exists():
         raise UserError(
-            f"{run} holds no data of its own (imported, or data/ deleted): name a file to measure on"
+            f"{run} holds no data (imported, or data/ deleted): name a file to measure on"
         )
     corpus = reopen(run)
     side = "test" if corpus.test is not None else "valid"

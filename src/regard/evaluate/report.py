@@ -1,7 +1,8 @@
-"""What a language model costs on a shard: bits per raw symbol, whatever the tokenizer, with 95% intervals.
+"""What a language model costs: bits per raw symbol, whatever the tokenizer, with 95% intervals.
 
-The unit is the raw symbol plus one `<E>` per record; `<S>` is never predicted. Running text is one stream in which
-every symbol is scored once. A symbol the model holds impossible makes the figure infinite, and is counted.
+The unit is the raw symbol plus one `<E>` per record; `<S>` is never predicted. Running text is one
+stream in which every symbol is scored once. A symbol the model holds impossible makes the figure
+infinite, and is counted.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def measure(
     """Score a shard and sum by unit."""
     if shard.vocab_size != model.vocab_size:
         raise UserError(
-            f"the model has {model.vocab_size} tokens, the data {shard.vocab_size}: another tokenizer"
+            f"the model has {model.vocab_size} tokens, the data {shard.vocab_size}: "
+            "made by another tokenizer"
         )
     if not 0 <= stride <= model.config.max_len:
         raise UserError(
@@ -160,7 +162,7 @@ def _figure(m: Measured, denominators: NDArray[np.float64]) -> Figure:
 
 
 def difference(ours: Measured, theirs: Measured) -> Figure:
-    """Nats per symbol, ours minus theirs, in pairs over the same units; infinite if one of them is."""
+    """Nats per symbol, ours minus theirs, in pairs over the same units; infinite if one is."""
     if len(ours.nats) != len(theirs.nats) or not np.array_equal(ours.symbols, theirs.symbols):
         raise UserError(
             "the two runs do not score the same symbols, so they cannot be compared in pairs"

@@ -60,7 +60,7 @@ def score(
 
 
 def texts_of(file: Path, *, format: str, column: str) -> Iterator[list[str]]:
-    """The records of a file, some at a time, or the lines of standard input (`-`), one at a time."""
+    """The records of a file, some at a time, or the lines of standard input (`-`), singly."""
     if str(file) == "-":
         yield from ([line] for line in lines_of(sys.stdin.buffer))
         return
@@ -75,7 +75,7 @@ def texts_of(file: Path, *, format: str, column: str) -> Iterator[list[str]]:
 
 
 def lines_of(stream: BinaryIO) -> Iterator[str]:
-    """The lines of a stream as they come, without their ends; bytes that are no text are an error."""
+    """The lines of a stream as they come, without their ends; what is no text is an error."""
     lines: Iterable[bytes] = iter(stream.readline, b"")
     for number, line in enumerate(lines, start=1):
         try:

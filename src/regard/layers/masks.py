@@ -45,6 +45,10 @@ class Mask(ABC):
         """Is this exactly the fused kernel's `is_causal`, whose triangle starts at the top left?"""
         return False
 
+    def rendered(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Mask:
+        """The same mask with its tensor made once, for all layers that share it."""
+        return Rendered(self.tensor(batch, n_queries, n_keys, device), self.may_be_empty)
+
     def shifted(self, start: int | Tensor) -> Mask:
         """The same mask for queries that stand `start` positions later (one for all rows, or (B,)),
         as with a cache.
@@ -155,3 +159,24 @@ class Shifted(Mask):
         """Only when nothing is shifted."""
         start = self.start
         return isinstance(start, int) and start == 0 and self.mask.is_causal(n_queries, n_keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Rendered(Mask):
+    """A mask that is already a tensor (B, 1, T, S)."""
+
+    allowed: Tensor
+    empty: bool
+
+    @property
+    def may_be_empty(self) -> bool:
+        """As the mask it came from."""
+        return self.empty
+
+    def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """See Mask."""
+        return self.allowed[b, 0, q, k]
+
+    def tensor(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+        """The tensor as it is."""
+        return self.allowed

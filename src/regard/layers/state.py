@@ -93,7 +93,8 @@ class State:
     """The memory of a whole model: one layer state each, and how many tokens every row has seen.
 
     `length` is an int while all rows agree, so that decoding them needs no tensor arithmetic, and a
-    (B,) tensor once they are ragged; `longest` is always an int.
+    (B,) tensor once they are ragged; `longest` is always an int. A `fixed` state keeps its length
+    in one tensor and shows its whole capacity, masked, so that every step has the same shapes.
     """
 
     def __init__(self, layers: Sequence[LayerState], batch: int, capacity: int) -> None:
@@ -102,10 +103,25 @@ class State:
         self.capacity = capacity
         self.length: int | Tensor = 0
         self.longest = 0
+        self.fixed = False
+
+    def fix(self) -> None:
+        """From now on every step works on the same memory in the same shapes."""
+        if isinstance(self.length, int):
+            self.length = torch.full((self.batch,), self.length)
+        self.fixed = True
+
+    def end(self, width: int) -> int:
+        """How many positions a call that adds `width` looks at."""
+        return self.capacity if self.fixed else self.longest + width
 
     def advance(self, lengths: Tensor | None, width: int) -> None:
         """Count `lengths[b]` more tokens in row b, or `width` more in every row."""
-        if lengths is None:
+        if self.fixed:
+            assert isinstance(self.length, Tensor) and lengths is None
+            self.length.add_(width)
+            self.longest += width
+        elif lengths is None:
             self.length = self.length + width
             self.longest += width
         else:
@@ -125,7 +141,7 @@ class State:
         for layer in self.layers:
             layer.select(parents)
         if isinstance(self.length, Tensor):
-            self.length = self.length[parents]
+            self.length.copy_(self.length[parents])
 
     def expand(self, width: int) -> None:
         """Row b becomes the rows b·width to b·width + width - 1, in every layer."""

@@ -155,6 +155,7 @@ class Decoder(NeuralLanguageModel):
         "vaswani": vaswani,
     }
     packs = True
+    steps_alike = True
 
     def __init__(self, vocab_size: int, config: DecoderConfig) -> None:
         super().__init__(vocab_size, config)
@@ -261,7 +262,7 @@ class Decoder(NeuralLanguageModel):
         """See LanguageModel."""
         width = ids.size(1)
         state.check(width)
-        start, end = state.length, state.longest + width
+        start, end = state.length, state.end(width)
         where: Where
         if isinstance(start, int):
             where = range(start, end)
@@ -269,7 +270,7 @@ class Decoder(NeuralLanguageModel):
             mask = None if alone else self.mask().shifted(start)
         else:
             where = start[:, None] + torch.arange(width, device=ids.device)  # (B, T)
-            mask = self.mask().shifted(start)
+            mask = self.mask().shifted(start).rendered(len(ids), width, end, ids.device)
         place = self.place(where, range(end), mask, start=start, end=end, device=ids.device)
         x = self.run(ids, where, place, state, None)
         state.advance(lengths, width)

@@ -1,8 +1,8 @@
 """Checkpoints: what resuming needs, written so that a kill at any moment costs nothing but time.
 
-A checkpoint is a folder written under a temporary name, every file flushed, then renamed; its manifest
-holds a checksum of every file and of itself. Loading takes the newest one that is whole; damaged ones
-are named and passed over.
+A checkpoint is a folder written under a temporary name, every file flushed, then renamed; its
+manifest holds a checksum of every file and of itself. Loading takes the newest one that is whole;
+damaged ones are named and passed over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def save(
     *,
     keep: int = 2,
 ) -> Path:
-    """Write checkpoints/step-NNNNNN: a safetensors file per group, and `state`; all but `keep` older go."""
+    """Write checkpoints/step-NNNNNN, a file per group and `state`; only the newest `keep` stay."""
     parent = run / FOLDER
     final = parent / f"step-{step:06d}"
     temporary = parent / f".{final.name}.{os.getpid()}.tmp"
@@ -95,7 +95,7 @@ def steps(run: Path) -> list[Path]:
 
 
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors by group and the state of one checkpoint; UserError if any byte is not what was written."""
+    """Tensors by group and the state of one checkpoint; UserError if any of it is damaged."""
     manifest = read_json(path / MANIFEST)
     try:
         written = manifest.pop("seal")

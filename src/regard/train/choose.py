@@ -21,8 +21,8 @@ from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 
 SAMPLE = 4_000_000  # characters looked at
-# Up to so many characters: (layers, width, dropout) on a CPU, and on a GPU. A small file is seen many
-# times in minutes, and what would be memorised must be kept small and disturbed.
+# Up to so many characters: (layers, width, dropout) on a CPU, and on a GPU. A small file is seen
+# many times in minutes, and what would be memorised must be kept small and disturbed.
 SIZES = (
     (20_000, (2, 64, 0.2), (2, 64, 0.2)),
     (100_000, (3, 64, 0.2), (3, 64, 0.2)),
@@ -56,8 +56,8 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     model.setdefault("name", "transformer")
     longest = max(lengths, default=1) + 1
     first = (
-        f"data: {source.format} ({source.why}), about {total:,} characters of {len(characters)} kinds"
-        f" → task next, {tokens['kind']} ({why})"
+        f"data: {source.format} ({source.why}), about {total:,} characters of "
+        f"{len(characters)} kinds → task next, {tokens['kind']} ({why})"
     )
     second = size_model(model, source.format == "text", total, longest, tokens["kind"])
     if "d_model" in family(model["name"]).Config.__dataclass_fields__:
@@ -75,7 +75,7 @@ def budget(train: Mapping[str, Any]) -> str:
 
 
 def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
-    """Lengths of the first records (or stretches of text) and how often each character occurs in them."""
+    """Lengths of the first records (or stretches of text), and how often each character occurs."""
     lengths: list[int] = []
     counts: dict[str, int] = {}
     taken = 0
@@ -95,7 +95,7 @@ def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
 
 
 def estimate(sources: Sources, seen: int, characters: Mapping[str, int]) -> int:
-    """About how many characters there are: exact for what was read whole, else from bytes on disk."""
+    """About how many characters: exact for what was read whole, else from bytes on disk."""
     if seen < SAMPLE:
         return seen
     size = sum(len(c.encode("utf-8", "replace")) * n for c, n in characters.items())

@@ -1,7 +1,8 @@
 """The training loop: the same steps, in the same order, however often it is stopped and resumed.
 
-Nothing about the position in the data or the random numbers is stored: a step's batch is a pure function of its number,
-and every step seeds torch from (seed, step). What is stored are weights, optimizer and a few running sums.
+Nothing about the position in the data or the random numbers is stored: a step's batch is a pure
+function of its number, and every step seeds torch from (seed, step). What is stored are weights,
+optimizer and a few running sums.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ VALIDATION_SHARE = (
     0.15  # tokens validated per token trained: about 5% of the time, as there is no backward pass
 )
 LOGGED = 200  # training lines in metrics.jsonl, about
-FINAL_TOKENS = 1 << 17  # of each held-out side are always measured at the end ...
+FINAL_TOKENS = 1 << 16  # of each held-out side are always measured at the end ...
 FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
 SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
 
@@ -148,7 +149,7 @@ class Trainer:
                     label_smoothing=self.recipe.label_smoothing,
                     constrain=self.constrain,
                 )
-            (loss / symbols).backward()  # type: ignore[no-untyped-call]
+            (loss / symbols).backward()
             total += nats
         return float(total), symbols
 
@@ -170,7 +171,8 @@ class Trainer:
         shown = ", ".join(f"{r:,}" for r in records[:5]) + (" …" if len(records) > 5 else "")
         text = self.corpus.tokenizer.decode(self.loader.step(step)[0].ids[0, :60].numpy())
         return UserError(
-            f"step {step}: {self.first_not_finite()} is not finite (loss {nats}); the update was not made. "
+            f"step {step}: {self.first_not_finite()} is not finite (loss {nats}); "
+            "the update was not made. "
             f"Training records in this step: {shown}; the first read is {text!r}. "
             "Try a lower train.lr, or look at these records"
         )
@@ -210,7 +212,7 @@ class Trainer:
             self.progress = Progress(**state)
         except (KeyError, TypeError, RuntimeError, UserError):
             raise UserError(
-                f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was that changed?"
+                f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was it changed?"
             ) from None
         return True
 
@@ -221,7 +223,7 @@ class Trainer:
         checkpoint.save(self.run_folder, self.progress.step, groups, asdict(self.progress))
 
     def run(self) -> str:
-        """Train to the end; returns "done", "early" or "interrupted", the last with a checkpoint written."""
+        """Train to the end; "done", "early", or "interrupted" with a checkpoint written."""
         metrics = Metrics(self.run_folder, keep=self.progress.metrics)
         self.model.train()
         self.reporter.start(self.steps, self.progress.step)
@@ -263,8 +265,14 @@ class Trainer:
         p = self.progress
         if p.step % self.log_every == 0 or p.step == self.steps:
             mean = p.nats / p.symbols
-            metrics.log("train", step=p.step, nats_per_symbol=mean, symbols=p.seen, seconds=p.seconds,
-                        symbols_per_second=rate)  # fmt: skip
+            metrics.log(
+                "train",
+                step=p.step,
+                nats_per_symbol=mean,
+                symbols=p.seen,
+                seconds=p.seconds,
+                symbols_per_second=rate,
+            )
             p.nats, p.symbols = 0.0, 0
 
     def evaluate(self, metrics: Metrics, interrupt: Interrupt) -> bool:
@@ -276,8 +284,8 @@ class Trainer:
             return False
         if value is not None and math.isnan(value):
             raise UserError(
-                f"step {p.step}: validation gives no number ({self.first_not_finite()} is not finite); "
-                "training stopped. Try a lower train.lr"
+                f"step {p.step}: validation gives no number "
+                f"({self.first_not_finite()} is not finite); training stopped. Try a lower train.lr"
             )
         # forbidden transitions can make it infinite: then the last model is as good as any
         finite = value if value is not None and math.isfinite(value) else None
@@ -310,9 +318,9 @@ def final_tokens(recipe: TrainRecipe, steps: int) -> int:
 
 
 def calibrate(trainer: Trainer, seconds: float) -> int:
-    """How many steps fit into `seconds` with all that is measured and saved, from a few that are thrown away.
+    """How many steps fit into `seconds` with all that is measured and saved.
 
-    The caller throws the trainer away too: it has learned something.
+    A few steps are taken to see; the caller throws the trainer away, as it has learned something.
     """
     trainer.steps = 1_000_000
     trainer.model.train()

@@ -1,4 +1,4 @@
-"""What a training run says while it runs: a live bar on a terminal, plain lines elsewhere, always on stderr."""
+"""What a run says while it runs: a live bar on a terminal, plain lines elsewhere, on stderr."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training session: from a recipe and a folder to a fitted model, from nothing or from a checkpoint.
+"""A training session: from a recipe and a folder to a fitted model, afresh or from a checkpoint.
 
-Whatever is refused before the first step leaves no folder behind; whatever is stopped later leaves one
-that can be resumed.
+Whatever is refused before the first step leaves no folder behind; whatever is stopped later leaves
+one that can be resumed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from regard.train.progress import Reporter
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a session leaves for measuring: the recipe as it was carried out, the data, how it ended."""
+    """What a session leaves for measuring: the recipe as carried out, the data, how it ended."""
 
     recipe: Recipe
     corpus: Corpus
@@ -58,7 +58,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Session:
-    """Where a model is trained and who is told; `began` is when the clock of train.minutes started."""
+    """Where a model is trained and who is told; `began` is when train.minutes began to count."""
 
     run: Path
     resume: bool
@@ -66,7 +66,7 @@ class Session:
     began: float
 
     def fit(self, recipe: Recipe) -> Fitted:
-        """Fit the recipe's model in the run folder; a folder that is resumed keeps its own recipe."""
+        """Fit the recipe's model in the run folder; one that is resumed keeps its own recipe."""
         choose_device(recipe.train.device)  # a missing GPU is told before anything is written
         with self.folder() as new:
             if new:
@@ -86,7 +86,7 @@ class Session:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[bool]:
-        """The run folder, made or taken over, for one process alone; True if training starts from nothing.
+        """The run folder, made or taken over, for one process; True if training starts afresh.
 
         If what happens inside is refused before training starts, a folder made here goes again.
         """
@@ -125,20 +125,18 @@ class Session:
         corpus = prepare(recipe.data, recipe.tokens, self.run, self.reporter.say, fixed=fixed)
         told, warn = corpus.facts, self.reporter.warn
         if told["skipped"]:
-            warn(f"{told['skipped']:,} damaged records left out; first: {told['problems'][0]}")
+            warn(f"damaged records left out: {told['skipped']:,}; first: {told['problems'][0]}")
         for side, leak in told["leaks"].items():
             if leak["records"]:
                 example = leak["examples"][0]
                 warn(f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}")
         for side, held in told["sides"].items():
             if held["unknown"]:
-                warn(
-                    f"{held['unknown']:,} symbols of {side} are not in the vocabulary and count as <unk>"
-                )
+                warn(f"{held['unknown']:,} symbols of {side} are unknown: they count as <unk>")
         return corpus
 
     def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> Forbidden | None:
-        """The forbidden transitions of a recipe, saved in the run; training data must not break them."""
+        """The forbidden transitions of a recipe, saved in the run; the data must not break them."""
         asked, tokenizer, shard = recipe.train.forbid, corpus.tokenizer, corpus.train
         path = self.run / FORBIDDEN
         if not asked:
@@ -183,28 +181,25 @@ class Session:
         if loader.windowed and recipe.data.strict and not loader.running:
             raise UserError(
                 f"{loader.windowed:,} records are longer than model.max_len = "
-                f"{recipe.model.config.max_len} and data.strict is set; raise max_len, or drop strict "
-                "to have them cut"
+                f"{recipe.model.config.max_len} and data.strict is set; raise max_len, or drop "
+                "strict to have them cut"
             )
         write_config(self.run, recipe.model.name, trainer.model)
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
-        cut = (
-            f", {loader.windowed:,} long records cut"
-            if loader.windowed and not loader.running
-            else ""
-        )
+        epochs = trainer.steps / loader.steps_per_epoch
+        cut = "" if loader.running or not loader.windowed else f", {loader.windowed:,} records cut"
+        resumed_at = f", from step {trainer.progress.step:,}" if resumed else ""
         self.reporter.say(
             f"training {size:,} parameters for {trainer.steps:,} steps of about "
-            f"{recipe.train.batch_tokens:,} tokens ({trainer.steps / loader.steps_per_epoch:.1f} epochs, "
-            f"padding {loader.padding:.1%}{cut}) on {trainer.device}"
-            + (f", from step {trainer.progress.step:,}" if resumed else "")
+            f"{recipe.train.batch_tokens:,} tokens ({epochs:.1f} epochs, padding "
+            f"{loader.padding:.1%}{cut}) on {trainer.device}{resumed_at}"
         )
 
 
 @contextlib.contextmanager
 def alone(run: Path) -> Iterator[None]:
-    """Nobody else trains in this folder meanwhile; the system lets go of it when the process dies."""
+    """Nobody else trains in this folder meanwhile; the system lets go when the process dies."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -244,7 +239,7 @@ def count(recipe: Recipe, corpus: Corpus, run: Path) -> dict[str, Any]:
 
 
 def pairs(shard: Shard, size: int = 1 << 22) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All (previous, next) ids of a shard, a chunk at a time, none across the border of two records."""
+    """All (previous, next) ids of a shard, a chunk at a time, none across two records."""
     borders = np.asarray(shard.offsets[1:-1])
     for first in range(0, shard.tokens - 1, size):
         ids = np.asarray(shard.ids[first : first + size + 1])

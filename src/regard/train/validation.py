@@ -33,8 +33,9 @@ def log_probs(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The natural log-probability of every token of `shard.ids`, and which of them were scored.
 
-    `<S>` is never scored. Running text and long records go through windows of the model's max_len that advance by
-    `stride` (0: half of it). Between batches `stop` is asked, and a true answer raises Stopped.
+    `<S>` is never scored. Running text and long records go through windows of the model's max_len
+    that advance by `stride` (0: half of it). Between batches `stop` is asked, and a true answer
+    raises Stopped.
     """
     max_len = model.config.max_len
     values, scored = np.zeros(shard.tokens), np.zeros(shard.tokens, dtype=bool)
@@ -66,7 +67,7 @@ def log_probs(
 
 
 def beginning(shard: Shard, tokens: int) -> Shard:
-    """About the first `tokens` tokens of a shard: whole records, at least one, or running text cut there."""
+    """About the first `tokens` of a shard: whole records, at least one, or text cut there."""
     if tokens >= shard.tokens:
         return shard
     if shard.kind == "text":
@@ -91,6 +92,6 @@ def beginning(shard: Shard, tokens: int) -> Shard:
 def nats_per_symbol(
     values: NDArray[np.float64], scored: NDArray[np.bool_], shard: Shard, tokenizer: Tokenizer
 ) -> float:
-    """Total negative log-likelihood over raw symbols, `<E>` counting as one; infinite if anything was impossible."""
+    """Total negative log-likelihood over raw symbols, `<E>` being one; infinite if impossible."""
     symbols = int(tokenizer.symbols[np.asarray(shard.ids)[scored]].sum())
     return float(-values[scored].sum() / max(1, symbols))

@@ -1,0 +1,87 @@
+"""A replayed step is the step it was recorded from, for every kind of decoder."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from regard.decode import Beam, Greedy, Sample, engine, generate
+from regard.decode.replay import STEPS, Replay, pays
+from regard.models.decoder import Decoder
+from regard.models.recurrent import LSTMConfig, LSTMModel
+
+V = 29
+VARIANTS = {
+    **{preset: {"preset": preset} for preset in Decoder.PRESETS},
+    "grouped": {"n_kv_heads": 2},
+    "window": {"window": 5},
+    **{p: {"positions": p} for p in ("none", "binary", "learned", "t5", "alibi")},
+    **{s: {"score": s} for s in ("additive", "gaussian")},
+    "relu2": {"feedforward": "relu2"},
+}
+
+
+def make(variant: str) -> Decoder:
+    options = dict(VARIANTS[variant])
+    torch.manual_seed(3)
+    config = Decoder.PRESETS[options.pop("preset", "modern")](2, 32)
+    heads = {"n_heads": 4, "n_kv_heads": 4, "d_head": 8}
+    return Decoder(V, dataclasses.replace(config, max_len=80, **{**heads, **options})).eval()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_replayed_steps_give_the_logits_of_extend(variant, rows):
+    model = make(variant)
+    prompt = torch.randint(0, V, (rows, 4), generator=torch.Generator().manual_seed(1))
+    lengths = torch.tensor([2, 4, 3])[:rows]
+    with torch.inference_mode():
+        one, other = model.start(rows, 40), model.start(rows, 40)
+        for state in (one, other):
+            model.extend(prompt, None if rows == 1 else lengths, state)
+        replay = Replay(model, one)
+        for step in range(30):
+            ids = torch.randint(0, V, (rows,), generator=torch.Generator().manual_seed(step))
+            ones = None if rows == 1 else torch.ones(rows, dtype=torch.long)
+            expected = model.extend(ids[:, None], ones, other)
+            torch.testing.assert_close(replay(ids), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Sample(seed=4), Beam(width=3)])
+@pytest.mark.parametrize("context", [None, 24])
+def test_every_strategy_decodes_the_same_with_and_without_replay(strategy, context, monkeypatch):
+    model = make("modern")
+    prompts = [[1, 5], [1, 7, 8, 9], [1]]
+
+    def decoded():
+        return generate(model, prompts, strategy, max_new=50, end=2, banned=[2], context=context)
+
+    used = []
+    monkeypatch.setattr(engine, "Replay", lambda *args: used.append(1) or Replay(*args))
+    replayed = decoded()
+    assert used or context == 24  # a short context leaves too few steps to record
+    monkeypatch.setattr(engine, "pays", lambda *args: False)
+    for ours, plain in zip(replayed, decoded(), strict=True):
+        assert [one.ids for one in ours] == [one.ids for one in plain]
+
+
+def test_recording_is_left_alone_where_it_cannot_or_need_not_work():
+    lstm = LSTMModel(V, LSTMConfig(d_model=8))
+    assert not pays(lstm, lstm.start(1, 99), 99)  # its state moves from step to step
+    model = make("modern")
+    assert pays(model, model.start(1, 99), STEPS)
+    assert not pays(model, model.start(1, 99), STEPS - 1)
+    assert not pays(model.double(), model.start(1, 99), STEPS)
+
+
+def test_a_replay_refuses_to_pass_the_capacity():
+    model = make("gpt2")
+    with torch.inference_mode():
+        state = model.start(1, 3)
+        model.extend(torch.zeros(1, 2, dtype=torch.long), None, state)
+        replay = Replay(model, state)
+        replay(torch.tensor([1]))
+        with pytest.raises(ValueError, match="capacity"):
+            replay(torch.tensor([1]))
