@@ -1,6 +1,4 @@
-"""regard: train, measure, explain and export sequence models on your own data, from counting to attention.
-
-import regard
+"""regard: train, measure, explain and export sequence models on your own data.
 
 recipe, why = regard.plan(["names.txt"])
 result = regard.train(recipe, "runs/names")
@@ -19,6 +17,8 @@ __all__ = ["Predictor", "Trained", "load", "plan", "train"]
 
 def __getattr__(name: str) -> Any:
     """The public names, imported the first time one is used: `import regard` alone is instant."""
+    if name == "train":  # the package, which is callable
+        return import_module("regard.train")
     if name in __all__:
         return getattr(import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

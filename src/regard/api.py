@@ -26,7 +26,7 @@ from regard.layers.tap import Tap
 from regard.models.language_model import LanguageModel
 from regard.recipe import Recipe, build, override, read
 from regard.run import CONFIG, FACTS, FORBIDDEN, TOKENIZER, load_model, open_run, read_json
-from regard.tokens import Tokenizer
+from regard.tokens import Pretrained, Tokenizer
 from regard.tokens import load as load_tokenizer
 from regard.train.choose import choose
 from regard.train.progress import Reporter
@@ -71,10 +71,24 @@ def plan(
     for section, keys in tables.items():
         given = {k: v for k, v in keys.items() if v not in (None, (), [])}
         values[section] = {**values.get(section, {}), **given}
-    values = override(values, assignments)
+    values = absolute(override(values, assignments))
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
+
+
+def absolute(values: dict[str, Any]) -> dict[str, Any]:
+    """The tables with every path made absolute, so that a run can be resumed from anywhere."""
+    data, train = values.get("data", {}), values.get("train", {})
+    for key in ("train", "valid", "test"):
+        paths = data.get(key, [])
+        paths = [paths] if isinstance(paths, str) else paths
+        if isinstance(paths, list | tuple):
+            data[key] = [str(Path(str(p)).resolve()) for p in paths]
+    forbid = train.get("forbid", "")
+    if isinstance(forbid, str) and forbid not in ("", "unseen"):
+        train["forbid"] = str(Path(forbid).resolve())
+    return values
 
 
 def train(
@@ -99,7 +113,8 @@ def load(run: str | Path) -> Predictor:
     folder = open_run(run)
     model = load_model(folder)
     tokenizer = load_tokenizer(folder / TOKENIZER)
-    if tokenizer.vocab_size != model.vocab_size:
+    rounded_up = isinstance(tokenizer, Pretrained) and tokenizer.vocab_size < model.vocab_size
+    if tokenizer.vocab_size != model.vocab_size and not rounded_up:  # published models round up
         raise UserError(
             f"{folder}: {TOKENIZER} has {tokenizer.vocab_size} tokens, "
             f"{CONFIG} says {model.vocab_size}"
@@ -146,7 +161,6 @@ class Predictor:
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
-        banned = {tokenizer.pad, tokenizer.start, tokenizer.unk} - {tokenizer.end}
         limited = getattr(self.model.config, "positions", None) is not None
         return generate(
             self.model,
@@ -155,7 +169,7 @@ class Predictor:
             max_new=max_new,
             end=tokenizer.end,
             pad=tokenizer.pad,
-            banned=sorted(banned),
+            banned=tokenizer.never_produced(self.model.vocab_size),
             constraint=constraint,
             context=self.model.config.max_len if limited else None,
             on_token=on_token,

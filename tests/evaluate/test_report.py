@@ -130,9 +130,9 @@ def test_two_runs_on_other_symbols_are_not_compared():
 
 def test_a_shard_of_another_vocabulary_and_a_wrong_stride_are_refused():
     model, tokenizer = uniform("characters")
-    other = KINDS["characters"].train(["xyz"])
+    large = KINDS["bytes"].train(WORDS)
     with pytest.raises(UserError, match="another tokenizer"):
-        measure(model, shard_of(["xyz"], other), other)
+        measure(model, shard_of(WORDS, large), large)
     with pytest.raises(UserError, match="max_len 7, got 8"):
         measure(model, shard_of(WORDS, tokenizer), tokenizer, stride=8)
 

@@ -31,7 +31,7 @@ class Recorder(TorchDispatchMode):
     """Notes every operation, with the tensors it really read and wrote."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.noted: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
     @classmethod

@@ -101,7 +101,7 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention with grouped key-value heads; queries, keys and values are one
     product.
 
-    `projections="identity"` takes the heads straight from x, the decks' parameter-free attention.
+    `projections="identity"` takes the heads straight from x: attention without parameters.
     """
 
     def __init__(

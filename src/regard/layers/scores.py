@@ -1,6 +1,6 @@
 """Compatibility functions: how well does a key fit a query?
 
-The decks' general f(Q, K), each a small class called with q (B, H, T, K) and k (B, H, S, K) that
+The general f(Q, K), each a function or small class of q (B, H, T, K) and k (B, H, S, K) that
 returns (B, H, T, S); softmax over the last axis, the keys, follows in `attend`. Scaled dot is the
 default and the only one the fused kernel computes; the others take the explicit path. Minus log
 distance turns the softmax into inverse-distance weighting, w = (1/d) / sum(1/d); the Gaussian is

@@ -44,7 +44,7 @@ def language_page(
     `banned` tokens are never produced; left out, they are the specials other than the end token.
     """
     if banned is None:
-        banned = sorted({tokenizer.pad, tokenizer.start, tokenizer.unk} - {tokenizer.end})
+        banned = tokenizer.never_produced(model.vocab_size)
     reading = Reading(model, tokenizer, ids, continues, constrain, banned)
     page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
     if facts:

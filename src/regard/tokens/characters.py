@@ -1,4 +1,4 @@
-"""One token per character (Unicode code point): the tokens of the lectures' first language models.
+"""One token per character (Unicode code point): the tokens of the smallest language models.
 
 Encoding is a table lookup over UTF-32, so it runs at the speed of memory rather than of Python.
 """

@@ -94,6 +94,13 @@ class Tokenizer(ABC):
         (id,) = self._checked([id])
         return self.names.get(id) or self.raw[id].decode("utf-8", "backslashreplace")
 
+    def never_produced(self, vocab_size: int) -> list[int]:
+        """What a model of `vocab_size` outputs must not say: `<pad>`, `<S>`, `<unk>`, and rows that
+        stand for no token, which published models have where they round their vocabulary up.
+        """
+        markers = {self.pad, self.start, self.unk} - {self.end}
+        return sorted(markers | set(range(self.vocab_size, vocab_size)))
+
     def _checked(self, ids: Sequence[int] | Ids) -> list[int]:
         array = np.asarray(ids)
         if array.size == 0:

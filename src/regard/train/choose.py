@@ -116,6 +116,8 @@ def size_model(model: dict[str, Any], text: bool, total: int, longest: int, kind
         return f"model: {name}: counts, exactly; nothing to size"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]
     layers, width, dropout = shape(total, gpu)
+    if name == "lstm":  # recurrences gain from width rather than depth
+        layers, width = min(layers, 2), 2 * width
     if not given:
         model["n_layers"], model["d_model"] = layers, width
     model.setdefault("dropout", dropout)

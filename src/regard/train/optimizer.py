@@ -89,7 +89,9 @@ class Optimizer:
     """
 
     def __init__(self, model: nn.Module, recipe: TrainRecipe) -> None:
-        self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+        self.names: dict[Tensor, str] = {
+            parameter: name for name, parameter in model.named_parameters()
+        }
         matrices, parts = block_matrices(model) if recipe.optimizer == "muon" else ([], {})
         chosen = set(matrices)
         rest = [p for p in self.names if p not in chosen]
