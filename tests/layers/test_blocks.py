@@ -11,7 +11,7 @@ from regard.errors import UsageError
 from regard.layers.attention import Place, SelfAttention
 from regard.layers.block import Block
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
-from regard.layers.norms import make_norm
+from regard.layers.norms import RMSNorm, make_norm
 from regard.layers.recurrent import LSTMStack
 
 
@@ -88,3 +88,26 @@ def test_the_recurrence_carries_its_state_over_ragged_prompts():
         torch.testing.assert_close(more[row], out[0, -1], atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(state.vectors[0][:, row], hidden[:, 0], atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(state.vectors[1][:, row], cell[:, 0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gains", ["one vector", "one for each head"])
+def test_rms_norm_and_its_gradient_are_torchs(gains):
+    torch.manual_seed(4)
+    norm = RMSNorm(7, 1e-3).double()
+    x = (torch.randn(3, 5, 4, 7).double() * 3).requires_grad_()
+    gain = torch.randn(7 if gains == "one vector" else (4, 7)).double().requires_grad_()
+    upstream = torch.randn_like(x)
+
+    def gradients(y):
+        return torch.autograd.grad(y, (x, gain), upstream)
+
+    ours = norm.normalise(x, gain)
+    theirs = F.rms_norm(x, (7,), eps=1e-3) * gain
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(gradients(ours), gradients(theirs), strict=True):
+        torch.testing.assert_close(a, b)
+    with torch.no_grad():
+        torch.testing.assert_close(norm.normalise(x, gain), theirs)
+    zero = torch.zeros(2, 7, dtype=torch.double, requires_grad=True)
+    norm(zero).sum().backward()
+    assert torch.isfinite(zero.grad).all()

@@ -65,12 +65,12 @@ def bucket(lengths: Ints) -> list[Layout]:
     """
     order = np.argsort(-lengths, kind="stable")
     tops, counts = np.unique(lengths, return_counts=True)  # ascending
-    budget = int(lengths.sum()) * BUCKETED / (1 - BUCKETED)
+    real, padding = int(lengths.sum()), 0
     while tops.size > 1:
         costs = counts[:-1] * np.diff(tops)  # of padding each group up to the next
         cheapest = int(costs.argmin())
-        budget -= int(costs[cheapest])
-        if budget <= 0:
+        padding += int(costs[cheapest])
+        if padding >= BUCKETED * (real + padding):
             break
         counts[cheapest + 1] += counts[cheapest]
         tops, counts = np.delete(tops, cheapest), np.delete(counts, cheapest)
@@ -117,16 +117,17 @@ def padding_share(layouts: Sequence[Layout], real: int) -> float:
 def choose_row(samples: Sequence[Ints], *, longest: int, limit: int) -> int:
     """The shortest row length that packs these samples of lengths with padding below PACKED.
 
-    Candidates are the longest sequence, rounded up, and its doublings, up to `limit`; if none will
-    do, the one with the least padding.
+    Candidates are the longest sequence, rounded up, times 1, 1.5, 2, 3, 4, 6 … up to `limit`; if
+    none will do, the one with the least padding. Long rows cost attention, so shorter ones win.
     """
     real = sum(int(lengths.sum()) for lengths in samples)
-    row = min(limit, -(-longest // 8) * 8)
+    least = min(limit, -(-longest // 8) * 8)
     found: list[tuple[float, int]] = []
-    while row <= limit:
+    for row in (width << k for k in range(limit.bit_length()) for width in (least, least * 3 // 2)):
+        if row > limit and found:
+            break
         padding = padding_share([pack(lengths, row) for lengths in samples], real)
         if padding < PACKED:
             return row
         found.append((padding, row))
-        row *= 2
     return min(found)[1]

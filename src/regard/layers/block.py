@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.layers.attention import Place
+from regard.layers.dropout import dropout
 from regard.layers.state import LayerState
 from regard.layers.tap import Tap
 
@@ -51,4 +51,4 @@ class Block(nn.Module):
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout on a part's output, before it joins the residual stream."""
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+        return dropout(x, self.dropout, self.training)

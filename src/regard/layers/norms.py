@@ -8,6 +8,8 @@ sum (post), is the block's business.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -41,8 +43,38 @@ class RMSNorm(nn.RMSNorm):
         """The same with another gain, one that broadcasts to x: several heads at once, say."""
         if x.is_cuda:
             return F.rms_norm(x, self.normalized_shape, eps=self.eps) * gain
+        if torch.is_grad_enabled():
+            return _Normalise.apply(x, gain, self)  # type: ignore[no-any-return, no-untyped-call]
+        return self.parts(x, gain)[0]
+
+    def parts(self, x: Tensor, gain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The result, x / length and length, where length is sqrt(|x|² + D · eps)."""
         length = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
-        return torch.addcmul(self.zero, x / length, gain, value=self.scale)
+        unit = x / length
+        return torch.addcmul(self.zero, unit, gain, value=self.scale), unit, length
+
+
+class _Normalise(torch.autograd.Function):
+    """RMSNorm with the gradient worked out by hand, in half the passes that autograd would make.
+
+    With u = x / length and g = dy · gain: dx = sqrt(D) / length · (g - u (g·u)).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, norm: RMSNorm) -> Tensor:
+        y, unit, length = norm.parts(x, gain)
+        ctx.save_for_backward(unit, length, gain)
+        ctx.scale = norm.scale
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        unit, length, gain = ctx.saved_tensors
+        dy = gradients[0]
+        g = dy * gain
+        along = (g * unit).sum(dim=-1, keepdim=True)  # g·u
+        dx = torch.addcmul(g, unit, along, value=-1).mul_(ctx.scale / length)
+        return dx, (dy * unit).sum_to_size(gain.shape).mul_(ctx.scale), None
 
 
 def make_norm(name: str, d_model: int, eps: float, bias: bool) -> nn.Module:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.layers.attention import Place, SelfAttention
 from regard.layers.block import Block
+from regard.layers.dropout import dropout
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
 from regard.layers.masks import Causal, Documents, Mask, Window
 from regard.layers.norms import NORMS, make_norm
@@ -202,7 +202,9 @@ class Decoder(NeuralLanguageModel):
         """See NeuralLanguageModel."""
         length = ids.size(1)
         where: Where = range(length) if segments is None else positions_in(segments)
-        mask = self.mask() if segments is None else self.mask() & Documents(segments)
+        mask = self.mask()
+        if segments is not None:
+            mask = (mask & Documents(segments)).rendered(len(ids), length, length, ids.device)
         place = self.place(where, where, mask, start=0, end=length, device=ids.device)
         return self.run(ids, where, place, None, tap)
 
@@ -240,8 +242,7 @@ class Decoder(NeuralLanguageModel):
         if self.config.scale_embedding:
             x = x * self.config.d_model**0.5
         x = self.positions.add(x, where)
-        if self.config.dropout:
-            x = F.dropout(x, self.config.dropout, self.training)
+        x = dropout(x, self.config.dropout, self.training)
         if tap is not None:
             tap("embedding", x)
         for i, block in enumerate(self.blocks):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from regard.layers.dropout import dropout
 from regard.layers.recurrent import LSTMStack
 from regard.layers.state import Recurrence, State
 from regard.layers.tap import Tap
@@ -71,7 +71,7 @@ class LSTMModel(NeuralLanguageModel):
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout between the parts, while training."""
-        return F.dropout(x, self.config.dropout, self.training) if self.config.dropout else x
+        return dropout(x, self.config.dropout, self.training)
 
     def start(self, batch: int, capacity: int) -> State:
         """See LanguageModel. The state's size does not depend on the capacity."""
