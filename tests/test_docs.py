@@ -213,4 +213,4 @@ def test_every_verb_has_a_place_in_the_guide():
 def test_the_readme_shows_python_that_parses():
     for page in PAGES:
         for block in blocks(page, "python"):
-            ast.parse(block)
+            assert ast.parse(block).body

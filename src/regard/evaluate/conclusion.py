@@ -53,7 +53,7 @@ def conclude(run: Path, fitted: Fitted) -> Trained:
     found: dict[str, dict[str, Figure]] = {}
     shares: dict[str, float] = {}
     if fitted.outcome != "interrupted":
-        model = load_model(run)
+        model = load_model(run).to(facts["device"])
         for side in ("valid", "test"):
             shard = corpus.side(side)
             if shard is not None:

@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014): each value is zeroed with probability p, the rest grow by 1 / (1 - p).
+"""Dropout (Srivastava et al. 2014): with probability p a value is 0, else it grows by 1 / (1 - p).
 
 On a CPU torch draws one random number per value, on one thread, which is a sixth of a small model's
 step. Here one 64-bit draw serves four values, 16 bits each; p is met to within 1 / 131,072.

@@ -41,9 +41,7 @@ from regard.train.validation import (
 )
 
 EVALUATIONS = 20  # validations in a run, unless the recipe says how often
-VALIDATION_SHARE = (
-    0.15  # tokens validated per token trained: about 5% of the time, as there is no backward pass
-)
+VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the time
 LOGGED = 200  # training lines in metrics.jsonl, about
 FINAL_TOKENS = 1 << 16  # of each held-out side are always measured at the end ...
 FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
@@ -139,7 +137,7 @@ class Trainer:
         """Accumulate the gradient of one step; its total nats and symbols."""
         torch.manual_seed(seed_of(self.recipe.seed, step))
         batches = self.loader.step(step)
-        symbols = sum(batch.symbols for batch in batches)
+        symbols = max(1, sum(batch.symbols for batch in batches))
         total = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.precision, self.device):

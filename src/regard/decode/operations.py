@@ -1,0 +1,329 @@
+"""PyTorch's operations as NumPy calls on the same memory: what a replayed decoding step is made of.
+
+A maker gets the result and the arguments of an operation that was recorded, and returns a call that
+computes the result again, in place, from what the arguments hold by then; or None where NumPy would
+not do it faster. Makers reshape only where that gives a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.layers.state import State
+
+aten = torch.ops.aten
+Call = Callable[[], object]
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, tuple | list):
+        return [t for item in value for t in tensors(item)]
+    return []
+
+
+def array(value: Any) -> Any:
+    """A tensor's memory as an array; numbers as they are."""
+    return value.detach().numpy() if isinstance(value, Tensor) else value
+
+
+def by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Call:
+    """Call the operation again and put the result where it was the first time."""
+    if func._schema.is_mutable:
+        return lambda: func(*args, **kwargs)
+    if isinstance(out, Tensor):
+        return lambda: out.copy_(func(*args, **kwargs))
+
+    def several() -> None:
+        for old, new in zip(out, func(*args, **kwargs), strict=True):
+            old.copy_(new)
+
+    return several
+
+
+def flat(out: Tensor, *inputs: Any) -> list[Any]:
+    """Arrays of the result and its inputs, as vectors and single numbers where the shapes allow.
+
+    NumPy is three times as fast on equal shapes as where it must broadcast.
+    """
+    whole, n = [out, *inputs], out.numel()
+    sizes = [t.numel() if isinstance(t, Tensor) else 1 for t in whole]
+    dense = all(t.is_contiguous() for t in tensors(whole))
+    if not dense or any(size not in (1, n) for size in sizes):
+        return [array(t) for t in whole]
+    shapes = [(n,) if size == n else () for size in sizes]
+    return [
+        array(t).reshape(shape) if isinstance(t, Tensor) else t
+        for t, shape in zip(whole, shapes, strict=True)
+    ]
+
+
+def elementwise(function: Callable[..., Any]) -> Callable[..., Call | None]:
+    """A maker for an operation that NumPy has too."""
+
+    def maker(state: State, out: Tensor, *args: Any, **kwargs: Any) -> Call | None:
+        if kwargs:
+            return None
+        result, *inputs = flat(out, *args)
+        if len(inputs) == 1:
+            (one,) = inputs
+            return lambda: function(one, out=result)
+        one, two = inputs
+        return lambda: function(one, two, out=result)
+
+    return maker
+
+
+def linear(
+    state: State, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Call | None:
+    """x W' + b, as a matrix-vector product where there is one row."""
+    if not x.is_contiguous():
+        return None
+    w, b = array(weight), None if bias is None else array(bias)
+    rows = out.numel() // weight.size(0)
+    if rows == 1:
+        vector, result = array(x.view(-1)), array(out.view(-1))
+        if b is None:
+            return lambda: np.dot(w, vector, out=result)
+        return lambda: np.add(np.dot(w, vector, out=result), b, out=result)
+    matrix, result, turned = array(x.view(rows, -1)), array(out.view(rows, -1)), w.T
+    if b is None:
+        return lambda: np.matmul(matrix, turned, out=result)
+    return lambda: np.add(np.matmul(matrix, turned, out=result), b, out=result)
+
+
+def embedding(state: State, out: Tensor, weight: Tensor, ids: Tensor, *rest: Any) -> Call:
+    """Rows of a table."""
+    table, index, result = array(weight), array(ids), array(out)
+    return lambda: np.take(table, index, 0, result, "clip")
+
+
+def addcmul(
+    state: State, out: Tensor, base: Tensor, a: Tensor, b: Tensor, *, value: float = 1
+) -> Call:
+    """base + value · a · b; the scale of a norm's gain, which is fixed, goes into the gain."""
+    if base.shape == (1,) and float(base) == 0:  # a norm: see layers.norms
+        gain = torch.from_numpy(np.broadcast_to(array(b), out.shape) * np.float32(value))
+        result, y, z = flat(out, a, gain)
+        return lambda: np.multiply(y, z, out=result)
+    result, x, y, z = flat(out, base, a, b)
+
+    def call() -> None:
+        np.multiply(y, z, out=result)
+        if value != 1:
+            np.multiply(result, value, out=result)
+        np.add(result, x, out=result)
+
+    return call
+
+
+def vector_norm(
+    state: State, out: Tensor, x: Tensor, order: float = 2, dim: Any = None, keep: bool = False
+) -> Call | None:
+    """Euclidean lengths along the last axis."""
+    if order != 2 or dim not in ([-1], [x.dim() - 1]):
+        return None
+    values, result = array(x), array(out)
+    if out.numel() == 1:
+        vector, one = values.reshape(-1), result.reshape(-1)
+
+        def single() -> None:
+            one[0] = vector.dot(vector) ** 0.5
+
+        return single
+    squares = np.empty_like(values)
+
+    def call() -> None:
+        np.multiply(values, values, out=squares)
+        np.add.reduce(squares, -1, out=result, keepdims=keep)
+        np.sqrt(result, out=result)
+
+    return call
+
+
+def silu(state: State, out: Tensor, x: Tensor) -> Call:
+    """x / (1 + exp(-x))."""
+    values, result = array(x), array(out)
+
+    def call() -> None:
+        np.negative(values, out=result)
+        np.exp(result, out=result)
+        np.add(result, 1, out=result)
+        np.divide(values, result, out=result)
+
+    return call
+
+
+def gelu(state: State, out: Tensor, x: Tensor, *, approximate: str = "none") -> Call | None:
+    """x/2 · (1 + tanh(sqrt(2/pi) · (x + 0.044715 x³)))."""
+    if approximate != "tanh":
+        return None
+    values, result = array(x), array(out)
+
+    def call() -> None:
+        np.multiply(values, values, out=result)
+        np.multiply(result, 0.044715, out=result)
+        np.add(result, 1, out=result)
+        np.multiply(result, values, out=result)
+        np.multiply(result, 0.7978845608028654, out=result)
+        np.tanh(result, out=result)
+        np.add(result, 1, out=result)
+        np.multiply(result, values, out=result)
+        np.multiply(result, 0.5, out=result)
+
+    return call
+
+
+def layer_norm(
+    state: State,
+    out: Tensor,
+    x: Tensor,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Call | None:
+    """(x - mean) / sqrt(variance + eps) · gain + bias over the last axis."""
+    if len(shape) != 1 or weight is None:
+        return None
+    values, result, gain = array(x), array(out), array(weight)
+    shift = None if bias is None else array(bias)
+    size, squares = values.shape[-1], np.empty_like(values)
+
+    def call() -> None:
+        np.subtract(values, np.add.reduce(values, -1, keepdims=True) / size, out=result)
+        np.multiply(result, result, out=squares)
+        variance = np.add.reduce(squares, -1, keepdims=True) / size
+        np.divide(result, np.sqrt(variance + np.float32(eps)), out=result)
+        np.multiply(result, gain, out=result)
+        if shift is not None:
+            np.add(result, shift, out=result)
+
+    return call
+
+
+def cat(state: State, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> Call:
+    """Arrays end to end."""
+    arrays, result = [array(p) for p in parts], array(out)
+    return lambda: np.concatenate(arrays, dim, result)
+
+
+def roll(state: State, out: Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> Call | None:
+    """Turn the last axis."""
+    if list(dims) != [-1]:
+        return None
+    cut = x.size(-1) - shifts[0]
+    head, tail = array(x[..., cut:]), array(x[..., :cut])
+    front, back = array(out[..., : shifts[0]]), array(out[..., shifts[0] :])
+
+    def call() -> None:
+        front[...] = head
+        back[...] = tail
+
+    return call
+
+
+def copy(state: State, out: Tensor, x: Tensor, *_: Any, **__: Any) -> Call:
+    """The same values in memory of their own."""
+    values, result = array(x), array(out)
+    return lambda: np.copyto(result, values, "unsafe")
+
+
+def store(
+    state: State, out: Tensor, target: Tensor, indices: Any, values: Tensor, *_: Any
+) -> Call | None:
+    """target[row, :, place of that row] = values: a key or value joins its cache."""
+    if len(indices) != 3 or indices[1] is not None or indices[2].shape != (target.size(0), 1):
+        return None
+    cache, places = array(target), array(indices[2].view(-1))
+    new = array(values.view(target.size(0), target.size(1), target.size(3)))
+
+    def call() -> None:
+        for row, place in enumerate(places.tolist()):
+            cache[row, :, place] = new[row]
+
+    return call
+
+
+def attention(
+    state: State,
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    *rest: Any,
+    enable_gqa: bool = False,
+    **_: Any,
+) -> Call | None:
+    """One query per row over the keys stored so far; see layers.attention for what is computed."""
+    (batch, heads, queries, width), groups = q.shape, k.size(1)
+    if queries != 1 or attn_mask is None or attn_mask.dtype != torch.bool or attn_mask.size(1) != 1:
+        return None
+    each, rows = heads // groups, batch * groups
+    source = array(q.transpose(1, 2))  # (B, 1, H, K), a view, whatever its strides
+    query = np.empty((rows, each, width), source.dtype)
+    scaled = query.reshape(source.shape)
+    keys = array(k.view(rows, -1, width)).transpose(0, 2, 1)  # (B·G, K, S)
+    values = array(v.view(rows, -1, width))  # (B·G, S, K)
+    allowed = array(attn_mask.expand(batch, 1, 1, -1))[:, 0]  # (B, 1, S)
+    result = array(out.transpose(1, 2).view(rows, each, width))
+    scale = np.float32(width**-0.5)
+    room = np.empty(rows * each * k.size(2), result.dtype)
+
+    def call() -> None:
+        used = state.longest + 1
+        dense = room[: rows * each * used]  # without gaps, which NumPy rewards
+        scores = dense.reshape(rows, each, used)
+        np.multiply(source, scale, out=scaled)
+        np.matmul(query, keys[:, :, :used], out=scores)
+        seen = allowed[:, :, :used]
+        if not np.logical_and.reduce(seen, None):
+            np.copyto(scores.reshape(batch, heads, used), -np.inf, where=~seen)
+        np.subtract(scores, np.maximum.reduce(scores, -1, keepdims=True), out=scores)
+        np.exp(dense, out=dense)
+        total = np.add.reduce(scores, -1, keepdims=True)
+        np.matmul(scores, values[:, :used], out=result)
+        np.divide(result, total, out=result)
+
+    return call
+
+
+MAKERS: dict[Any, Callable[..., Call | None]] = {
+    aten.add.Tensor: elementwise(np.add),
+    aten.add_.Tensor: elementwise(np.add),
+    aten.sub.Tensor: elementwise(np.subtract),
+    aten.mul.Tensor: elementwise(np.multiply),
+    aten.div.Tensor: elementwise(np.divide),
+    aten.hypot.default: elementwise(np.hypot),
+    aten.neg.default: elementwise(np.negative),
+    aten.sin.default: elementwise(np.sin),
+    aten.cos.default: elementwise(np.cos),
+    aten.square.default: elementwise(np.square),
+    aten.ge.Tensor: elementwise(np.greater_equal),
+    aten.linear.default: linear,
+    aten.embedding.default: embedding,
+    aten.addcmul.default: addcmul,
+    aten.linalg_vector_norm.default: vector_norm,
+    aten.silu.default: silu,
+    aten.gelu.default: gelu,
+    aten.layer_norm.default: layer_norm,
+    aten.cat.default: cat,
+    aten.roll.default: roll,
+    aten.clone.default: copy,
+    aten._to_copy.default: copy,
+    aten.to.dtype: copy,
+    aten.index_put_.default: store,
+    aten.scaled_dot_product_attention.default: attention,
+}
