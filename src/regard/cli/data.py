@@ -23,7 +23,9 @@ def command(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """What is in a file: records, alphabet, entropy, lengths, duplicates, leaks, what to train.
+    """What is in a file, and what to train on it.
+
+    Records, alphabet, entropy, lengths, duplicates, and leaks between the parts of a split.
 
     Example: regard data train.txt --test test.txt
     """

@@ -14,7 +14,9 @@ def command(
     ] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="Time for each model that trains.")] = 1.0,
 ) -> None:
-    """Bundled names, from counting to attention: train, measure in one table, sample, look inside.
+    """Three models on bundled names, in one table.
+
+    From counting to attention: train, measure, sample, look inside.
 
     Example: regard demo --minutes 0.5
     """

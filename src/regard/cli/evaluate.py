@@ -26,7 +26,9 @@ def command(
     format: Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Bits per symbol with 95% intervals, on the held-out part or on your own files.
+    """Bits per symbol, with 95% intervals.
+
+    On the part held out when the run was trained, or on your own files.
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
     """

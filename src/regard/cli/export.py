@@ -14,7 +14,7 @@ def command(
     to: Annotated[str, typer.Option(help="hf: a Hugging Face folder.")] = "hf",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write a trained model as a folder that other tools load as it is.
+    """Write a model as a Hugging Face folder.
 
     Example: regard export runs/names-transformer --to hf names-hf
     """

@@ -13,7 +13,9 @@ def command(
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Read a Hugging Face folder into a run folder, which every verb then takes.
+    """Read a Hugging Face folder into a run folder.
+
+    Every verb then takes it.
 
     Example: regard import names-hf --out runs/names-again
     """

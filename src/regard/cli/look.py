@@ -24,7 +24,9 @@ def command(
     png: Annotated[Path | None, typer.Option(help="Also a picture (.png or .svg).")] = None,
     beams: Annotated[int, typer.Option(min=1, max=32, help="Width of the beam tree.")] = 4,
 ) -> None:
-    """What happens inside, as one self-contained HTML page: attention, surprise, choices, beams.
+    """What happens inside, as one HTML page.
+
+    Attention, surprise, choices and beams of the model reading TEXT; the page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
     """

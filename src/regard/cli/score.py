@@ -19,7 +19,9 @@ def command(
         bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")
     ] = False,
 ) -> None:
-    """The log-probability of each record: line in, line out, order kept, streaming.
+    """The log-probability of each record.
+
+    Line in, line out, order kept, streaming.
 
     Example: regard score runs/names-transformer names.txt | sort -n | head
 

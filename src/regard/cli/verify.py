@@ -12,7 +12,7 @@ def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Prove exactness, check by check, on this very run.
+    """Prove exactness on this very run, check by check.
 
     Example: regard verify runs/names-transformer
     """
