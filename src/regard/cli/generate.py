@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,9 +74,10 @@ def command(
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
 
+    whole = getincrementaldecoder("utf-8")("replace")  # a character may come in several tokens
+
     def show(row: int, token: int) -> None:
-        if token != predictor.tokenizer.end:
-            print(predictor.tokenizer.decode([token]), end="", flush=True)
+        print(whole.decode(predictor.tokenizer.raw[token]), end="", flush=True)
 
     if stream:
         print(prompts[0], end="")

@@ -108,6 +108,14 @@ def embedding(state: State, out: Tensor, weight: Tensor, ids: Tensor, *rest: Any
     return lambda: np.take(table, index, 0, result, "clip")
 
 
+def index(state: State, out: Tensor, x: Tensor, indices: Any) -> Call | None:
+    """x[indices] along the first axis."""
+    if len(indices) != 1 or indices[0].dtype != torch.int64:
+        return None
+    values, places, result = array(x), array(indices[0]), array(out)
+    return lambda: np.take(values, places, 0, result, "clip")
+
+
 def addcmul(
     state: State, out: Tensor, base: Tensor, a: Tensor, b: Tensor, *, value: float = 1
 ) -> Call:
@@ -314,6 +322,7 @@ MAKERS: dict[Any, Callable[..., Call | None]] = {
     aten.ge.Tensor: elementwise(np.greater_equal),
     aten.linear.default: linear,
     aten.embedding.default: embedding,
+    aten.index.Tensor: index,
     aten.addcmul.default: addcmul,
     aten.linalg_vector_norm.default: vector_norm,
     aten.silu.default: silu,
