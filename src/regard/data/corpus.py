@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from regard.tokens import KINDS, Tokenizer, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SIDES = ("train", "valid", "test")
+LONGEST_WORD = 1 << 20  # characters without a space that are still held together
 LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
 SLOW = 200 << 20  # bytes from which reading is announced
 QUIET = 15.0  # seconds of reading between two signs of life
@@ -263,12 +264,38 @@ def _training_texts(sources: Sources, kind: str) -> Iterator[str]:
                 return
 
 
+def _at_spaces(pieces: Iterable[Piece], dropped: int) -> Iterator[Piece]:
+    """Running text cut between a word and a space instead of anywhere: no word becomes two.
+
+    `dropped` characters of that space are left out, where encoding puts one before every text.
+    """
+    held = ""
+    for piece in pieces:
+        if piece.texts:
+            text = held + "".join(piece.texts)
+            at = text.rfind(" ")
+            while at > 0 and text[at - 1].isspace():  # a run of white space stays whole
+                at = text.rfind(" ", 0, at)
+            if at <= 0 or len(text) - at > LONGEST_WORD:
+                yield Piece(piece.side, [text])
+                held = ""
+            else:
+                yield Piece(piece.side, [text[:at]])
+                held = text[at + dropped :]
+            continue
+        if piece.ends and held:
+            yield Piece(piece.side, [held])
+            held = ""
+        yield piece
+
+
 def _encode(sources: Sources, tokenizer: Tokenizer, folder: Path, say: Say) -> dict[str, Any]:
     """Write the three shards; count what each side holds and what of it is unknown."""
     writers = [ShardWriter(folder / name, tokenizer) for name in SIDES]
     unknown, done, told = [0, 0, 0], 0, time.monotonic()
     try:
-        for piece in sources.pieces():
+        stream = sources.pieces()
+        for piece in _at_spaces(stream, len(tokenizer.prefix)) if sources.text else stream:
             writer = writers[piece.side]
             done += sum(map(len, piece.texts))
             if time.monotonic() - told > QUIET:

@@ -32,6 +32,7 @@ class Tokenizer(ABC):
     """Text to ids of a fixed vocabulary and back: `decode(encode(text)) == text` unless unknown."""
 
     kind: ClassVar[str]  # the name in recipes: tokens.kind
+    prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding takes away
 
     def __init__(
         self,

@@ -60,6 +60,8 @@ class Words(OwnTokenizer):
         },
     )
 
+    prefix = " "
+
     def __init__(self, pieces: Sequence[str]) -> None:
         """`pieces` (whitespace, then a word) get the ids after the specials, in this order."""
         super().__init__([b"", b"", b"", b" <unk>", *(piece.encode() for piece in pieces)])
