@@ -85,3 +85,16 @@ def test_a_replay_refuses_to_pass_the_capacity():
         replay(torch.tensor([1]))
         with pytest.raises(ValueError, match="capacity"):
             replay(torch.tensor([1]))
+
+
+def test_large_activations_saturate_without_a_warning():
+    model = make("modern")
+    with torch.inference_mode():
+        for block in model.blocks:
+            block.feedforward.gate_up.weight.mul_(1000)
+        one, other = model.start(1, 9), model.start(1, 9)
+        for state in (one, other):
+            model.extend(torch.tensor([[1, 5]]), None, state)
+        ids = torch.tensor([7])
+        ours, plain = Replay(model, one)(ids), model.extend(ids[:, None], None, other)
+        torch.testing.assert_close(ours, plain, atol=1e-3, rtol=1e-4)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -87,8 +88,9 @@ class Replay:
         """Append one token (B,) to each row; the logits (B, V), valid until the next call."""
         self.state.check(1)
         self.ids.copy_(ids[:, None])
-        for call in self.calls:
-            call()
+        with np.errstate(over="ignore"):  # exp of a large number is infinite, and 1 / that is 0
+            for call in self.calls:
+                call()
         self.state.longest += 1
         return self.logits
 
