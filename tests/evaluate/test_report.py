@@ -9,7 +9,16 @@ import torch
 
 from regard.errors import UserError
 from regard.evaluate.material import held_out, shard_of
-from regard.evaluate.report import BLOCK, Blocks, Figure, difference, figures, measure, verdict
+from regard.evaluate.report import (
+    BLOCK,
+    Blocks,
+    Figure,
+    bytes_of,
+    difference,
+    figures,
+    measure,
+    verdict,
+)
 from regard.evaluate.scoring import score
 from regard.models.language_model import IGNORE, LanguageModel
 from regard.tokens import KINDS
@@ -126,6 +135,16 @@ def test_two_runs_on_other_symbols_are_not_compared():
     b = measure(model, shard_of(WORDS[:-1], tokenizer), tokenizer)
     with pytest.raises(UserError, match="do not score the same symbols"):
         difference(a, b)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["records", "text"])
+def test_the_bytes_counted_are_those_of_the_raw_text(kind, form):
+    """A space that word tokens put before every text was once counted as part of it."""
+    texts = ["one two", "", "é three  four"]
+    tokenizer = KINDS[kind].train(texts)
+    counts = bytes_of(shard_of(texts, tokenizer, kind=form), tokenizer)
+    assert counts.sum() == len("".join(texts).encode())
 
 
 def test_a_shard_of_another_vocabulary_and_a_wrong_stride_are_refused():

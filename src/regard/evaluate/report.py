@@ -98,12 +98,22 @@ def measure(
     return Measured(
         nats=add(nats),
         symbols=add(symbols),
-        bytes=add(np.where(scored, tokenizer.byte_counts[ids], 0)),
+        bytes=add(np.where(scored, bytes_of(shard, tokenizer), 0)),
         tokens=add(scored),
         impossible=int(np.count_nonzero(impossible)),
         unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)) if tells else 0,
         records=shard.records,
     )
+
+
+def bytes_of(shard: Shard, tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The bytes of raw text behind every token, without what encoding put before each text."""
+    ids = np.asarray(shard.ids)
+    counts: NDArray[np.int64] = tokenizer.byte_counts[ids]
+    firsts = np.asarray(shard.offsets[:-1]) + 1
+    firsts = firsts[ids[firsts] != tokenizer.end]
+    counts[firsts] -= len(tokenizer.prefix.encode())
+    return counts
 
 
 class Records:
