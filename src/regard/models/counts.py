@@ -8,6 +8,7 @@ V is ever built.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -37,9 +38,9 @@ class CountingModel(LanguageModel):
 
     sized_by_config = False
 
+    @abstractmethod
     def count(self, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Fit to (previous, next) id arrays, streamed; replaces what was counted before."""
-        raise NotImplementedError
 
 
 class Bigram(CountingModel):
