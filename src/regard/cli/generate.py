@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,15 +75,10 @@ def command(
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
 
-    whole = getincrementaldecoder("utf-8")("replace")  # a character may come in several tokens
-
-    def show(row: int, token: int) -> None:
-        print(whole.decode(predictor.tokenizer.raw[token]), end="", flush=True)
-
     if stream:
         print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
-    told = show if stream else None
+    told = teller(predictor) if stream else None
     found = continuations(
         predictor, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
     )
@@ -94,6 +90,16 @@ def command(
         return
     for item in found:
         print("" if stream else item.text if predictor.text else plain(item.text))
+
+
+def teller(predictor: Predictor) -> Callable[[int, int], None]:
+    """Prints tokens as they come; a character may come in several."""
+    whole = getincrementaldecoder("utf-8")("replace")
+
+    def tell(row: int, token: int) -> None:
+        print(whole.decode(predictor.tokenizer.raw[token]), end="", flush=True)
+
+    return tell
 
 
 def entered(predictor: Predictor, prompts: list[str]) -> list[str]:

@@ -60,7 +60,8 @@ def save(
             DRAWERS[type(component)](panel, component)
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         try:
-            figure.savefig(part, dpi=dpi, metadata=metadata.get(path.suffix.lower()))
+            kept = metadata.get(path.suffix.lower())
+            figure.savefig(part, dpi=dpi, metadata=kept, bbox_inches="tight")  # titles stay whole
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
