@@ -22,9 +22,9 @@ def batch(seed=0):
     return Batch(ids, targets, None, np.arange(3), 17, 17)
 
 
-def gradients(model, *args, **kwargs):
+def gradients(model, x, **kwargs):
     model.zero_grad()
-    loss, nats = objectives.next_token(model, *args, **kwargs)
+    loss, nats = objectives.NextToken(model, **kwargs)(x.ids, x.targets)
     loss.backward()
     return loss.detach(), nats, [p.grad.clone() for p in model.parameters()]
 
@@ -39,7 +39,7 @@ def test_the_loss_equals_torchs_cross_entropy_whole_and_in_chunks(smoothing, mon
     loss, nats, whole = gradients(model, x, label_smoothing=smoothing)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(nats, -model.score(x.ids, x.targets).sum().detach())
-    monkeypatch.setattr(objectives, "CHUNK", 4 * V)
+    monkeypatch.setitem(objectives.CHUNK, "cpu", 4 * V)
     chunked_loss, chunked_nats, chunked = gradients(model, x, label_smoothing=smoothing)
     torch.testing.assert_close(chunked_loss, loss)
     torch.testing.assert_close(chunked_nats, nats)
@@ -68,3 +68,23 @@ def test_smoothing_spreads_only_over_what_is_allowed():
     forbidden = Forbidden.from_pairs([(a, 4) for a in range(V)], V)
     loss, _, grads = gradients(model, x, constrain=forbidden, label_smoothing=0.2)
     assert torch.isfinite(loss) and all(torch.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_the_gradient_made_by_hand_is_the_gradient(smoothing, constrained, monkeypatch):
+    monkeypatch.setitem(objectives.CHUNK, "cpu", 4 * V)
+    torch.manual_seed(0)
+    hidden = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(V, 5, dtype=torch.float64, requires_grad=True)
+    targets, previous = torch.tensor([3, -1, 0, 12, 7, -1]), torch.tensor([1, 2, 3, 1, 2, 3])
+    pairs = [(a, b) for a in (1, 2) for b in (5, 6)]
+    rule = Forbidden.from_pairs(pairs, V) if constrained else None
+
+    def loss(hidden, weight):
+        return objectives.ProjectedCrossEntropy.apply(
+            hidden, weight, targets, previous, smoothing, rule
+        )[0]
+
+    assert loss(hidden, weight).dtype == torch.float64
+    assert torch.autograd.gradcheck(loss, (hidden, weight))

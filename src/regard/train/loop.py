@@ -26,7 +26,7 @@ from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
-from regard.train.objectives import next_token
+from regard.train.objectives import NextToken
 from regard.train.optimizer import Optimizer
 from regard.train.precision import autocast, choose_device, choose_precision
 from regard.train.progress import Reporter, Status
@@ -91,6 +91,9 @@ class Trainer:
         if self.precision == "fp64":
             self.model.double()
         self.constrain = forbidden
+        self.objective = NextToken(
+            self.model, label_smoothing=train.label_smoothing, constrain=forbidden
+        )
         self.optimizer = Optimizer(self.model, train)
         self.loader = Loader(
             corpus.train,
@@ -141,12 +144,8 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.precision, self.device):
-                loss, nats = next_token(
-                    self.model,
-                    self.move(batch),
-                    label_smoothing=self.recipe.label_smoothing,
-                    constrain=self.constrain,
-                )
+                moved = self.move(batch)
+                loss, nats = self.objective(moved.ids, moved.targets, moved.segments)
             (loss / symbols).backward()
             total += nats
         return float(total), symbols
