@@ -29,6 +29,7 @@ from regard.run import CONFIG, FACTS, FORBIDDEN, TOKENIZER, load_model, open_run
 from regard.tokens import Pretrained, Tokenizer
 from regard.tokens import load as load_tokenizer
 from regard.train.choose import choose
+from regard.train.distributed import World, joined
 from regard.train.progress import Reporter
 from regard.train.session import Session
 
@@ -98,14 +99,21 @@ def train(
     resume: bool = False,
     reporter: Reporter | None = None,
     began: float | None = None,
+    world: World | None = None,
 ) -> Trained:
     """Train as the recipe says into the run folder `out`; with `resume`, go on where it stopped.
 
-    `began` (time.monotonic) is when the clock of train.minutes started; now, if not given.
+    `began` (time.monotonic) is when the clock of train.minutes started; now, if not given. `world`
+    is the processes that train together, as `joined` gives them; those that torchrun started, if
+    not given. The first alone measures the end: the figures of the others are empty.
     """
     began = time.monotonic() if began is None else began
-    session = Session(Path(out), resume, reporter or Reporter(quiet=True), began)
-    return conclude(Path(out), session.fit(recipe))
+    if world is None:
+        with joined() as world:
+            return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)
+    told = world.reporter(reporter or Reporter(quiet=True))
+    fitted = Session(Path(out), resume, told, began, world).fit(recipe)
+    return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
 
 
 def load(run: str | Path) -> Predictor:

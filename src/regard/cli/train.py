@@ -12,6 +12,8 @@ import typer
 
 if TYPE_CHECKING:
     from regard.api import Trained
+    from regard.recipe import Recipe
+    from regard.train.progress import Reporter
 
 Files = Annotated[
     list[Path],
@@ -58,14 +60,15 @@ def command(
 
     Needs no recipe: it looks at the data, chooses tokens, size and budget, and says what and why.
     Ctrl-C saves; --resume goes on, bit for bit where it stopped, with the run's own recipe.toml.
+    In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
-    from regard.api import plan, train
-    from regard.recipe import build, read
-    from regard.run import RECIPE
+    from regard.api import train
+    from regard.recipe import build
+    from regard.recipe import tables as tables_of
+    from regard.train.distributed import Told, joined
     from regard.train.progress import Reporter
 
-    reporter = Reporter(quiet=quiet)
     overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
     tables: dict[str, dict[str, Any]] = {
         "data": {"input": input or None, "strict": strict or None}
@@ -74,22 +77,60 @@ def command(
         "model": {"name": model or None},
         "train": {"minutes": minutes, "forbid": resolved(forbid)},
     }
+    try:
+        with joined() as world:
+            reporter = world.reporter(Reporter(quiet=quiet))
+
+            def chosen() -> tuple[dict[str, Any], str]:
+                recipe, folder = choice(files, out, resume, overrides, tables, reporter)
+                return tables_of(recipe), str(folder)
+
+            values, folder = world.decide(chosen)
+            recipe, again = build(values), how_to_go_on(files, folder, many=world.size > 1)
+            try:
+                result = train(
+                    recipe, folder, resume=resume, reporter=reporter, began=began, world=world
+                )
+            except KeyboardInterrupt:  # while data is read, or the finished model measured
+                if world.first:
+                    print(f"stopped. {again}", file=sys.stderr)
+                raise typer.Exit(130) from None
+    except Told as told:  # what the first process has told the user
+        raise typer.Exit(told.exit_code) from None
+    if world.first:
+        report(result, again, json, time.monotonic() - began)
+    elif result.outcome == "interrupted":
+        raise typer.Exit(128 + result.signal)
+
+
+def choice(
+    files: list[Path],
+    out: Path | None,
+    resume: bool,
+    overrides: list[str],
+    tables: dict[str, dict[str, Any]],
+    reporter: Reporter,
+) -> tuple[Recipe, Path]:
+    """What to train and where: the run's own recipe if it goes on, else what is asked for."""
+    from regard.api import plan
+    from regard.recipe import build, read
+    from regard.run import RECIPE
+
     if resume and out is not None and (out / RECIPE).exists():
-        recipe, folder = build(read(out / RECIPE)), out
         if overrides or any(v for keys in tables.values() for v in keys.values()):
             reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
-    else:
-        recipe, lines = plan(files, assignments=overrides, **tables)
-        for line in lines:
-            reporter.say(line)
-        folder = out or default_folder(files[0], recipe.model.name, resume)
-    again = shlex.join(["regard", "train", *map(str, files), "--out", str(folder), "--resume"])
-    try:
-        result = train(recipe, folder, resume=resume, reporter=reporter, began=began)
-    except KeyboardInterrupt:  # while data is read, or the finished model measured
-        print(f"stopped. Go on with:\n  {again}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    report(result, again, json, time.monotonic() - began)
+        return build(read(out / RECIPE)), out
+    recipe, lines = plan(files, assignments=overrides, **tables)
+    for line in lines:
+        reporter.say(line)
+    return recipe, out or default_folder(files[0], recipe.model.name, resume)
+
+
+def how_to_go_on(files: list[Path], folder: str, *, many: bool) -> str:
+    """The command that resumes a run."""
+    command = shlex.join(["regard", "train", *map(str, files), "--out", folder, "--resume"])
+    same = " the same command and --resume, or in one process with" if many else ""
+    return f"Go on with{same}:\n  {command}"
 
 
 def report(result: Trained, again: str, json: bool, seconds: float) -> None:
@@ -99,7 +140,7 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     if json:
         print_json(result.to_json())
     if result.outcome == "interrupted":
-        print(f"stopped at step {result.steps:,}, saved. Go on with:\n  {again}", file=sys.stderr)
+        print(f"stopped at step {result.steps:,}, saved. {again}", file=sys.stderr)
         raise typer.Exit(128 + result.signal)
     if json:
         return

@@ -47,12 +47,16 @@ class Trained:
         }
 
 
-def conclude(run: Path, fitted: Fitted) -> Trained:
-    """Measure (a large side in part) and write; an interrupted run is only reported."""
+def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
+    """Measure (a large side in part) and write; an interrupted run is only reported.
+
+    So is any run by a process that is not the one that `measures`.
+    """
+    measures = measures and fitted.outcome != "interrupted"
     facts, recipe, corpus = fitted.facts, fitted.recipe, fitted.corpus
     found: dict[str, dict[str, Figure]] = {}
     shares: dict[str, float] = {}
-    if fitted.outcome != "interrupted":
+    if measures:
         model = load_model(run).to(facts["device"])
         for side in ("valid", "test"):
             shard = corpus.side(side)
@@ -72,7 +76,7 @@ def conclude(run: Path, fitted: Fitted) -> Trained:
         figures=found,
         measured=shares,
     )
-    if fitted.outcome != "interrupted":
+    if measures:
         write_json(run / FACTS, facts_of(fitted, result))
         write_text(run / "README.md", model_card(recipe, result))
     return result

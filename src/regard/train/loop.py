@@ -1,8 +1,8 @@
 """The training loop: the same steps, in the same order, however often it is stopped and resumed.
 
 Nothing about the position in the data or the random numbers is stored: a step's batch is a pure
-function of its number, and every step seeds torch from (seed, step). What is stored are weights,
-optimizer and a few running sums.
+function of its number, and every step seeds torch from (seed, step, rank). What is stored are
+weights, optimizer and a few running sums. Nothing of it depends on how many processes train.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
@@ -26,6 +25,7 @@ from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
+from regard.train.distributed import ALONE, Unwritten, World, empty, keeping
 from regard.train.objectives import NextToken
 from regard.train.optimizer import Optimizer
 from regard.train.precision import autocast, choose_device, choose_precision
@@ -82,18 +82,21 @@ class Trainer:
         reporter: Reporter,
         *,
         forbidden: Forbidden | None = None,
+        world: World = ALONE,
     ) -> None:
         train = recipe.train
         self.recipe, self.run_folder, self.corpus, self.reporter = train, run, corpus, reporter
-        self.device = choose_device(train.device)
+        self.world = world
+        self.device = choose_device(train.device, world)
         self.precision = choose_precision(train, self.device)
         self.model = model.to(self.device)
         if self.precision == "fp64":
             self.model.double()
         self.constrain = forbidden
-        self.objective = NextToken(
+        objective = NextToken(
             self.model, label_smoothing=train.label_smoothing, constrain=forbidden
         )
+        self.objective = world.spread(objective, self.device)
         self.optimizer = Optimizer(self.model, train)
         self.loader = Loader(
             corpus.train,
@@ -117,7 +120,7 @@ class Trainer:
         try:
             self.model.compile()
             with torch.no_grad(), autocast(self.precision, self.device):
-                batch = self.move(self.loader.step(0)[0])
+                batch = self.move(self.batches(0)[0])
                 self.model(batch.ids, batch.segments)
         except Exception as error:  # whatever the compiler cannot do, eager can
             self.model._compiled_call_impl = None
@@ -136,39 +139,50 @@ class Trainer:
         )
         return Batch(ids, targets, segments, batch.items, batch.tokens, batch.symbols)
 
-    def gradient(self, step: int) -> tuple[float, int]:
-        """Accumulate the gradient of one step; its total nats and symbols."""
-        torch.manual_seed(seed_of(self.recipe.seed, step))
-        batches = self.loader.step(step)
-        symbols = max(1, sum(batch.symbols for batch in batches))
-        total = torch.zeros((), device=self.device)
-        for batch in batches:
-            with autocast(self.precision, self.device):
-                moved = self.move(batch)
-                loss, nats = self.objective(moved.ids, moved.targets, moved.segments)
-            (loss / symbols).backward()
-            total += nats
-        return float(total), symbols
+    def batches(self, step: int) -> list[Batch]:
+        """This process's part of a step; one that asks nothing where there is none for it."""
+        found = self.loader.step(step, self.world.rank, self.world.size)
+        return found or [empty(self.corpus.tokenizer.start)]
+
+    def gradient(self, step: int) -> tuple[Tensor, int]:
+        """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""
+        world = self.world
+        rank = () if world.first else (world.rank,)
+        torch.manual_seed(seed_of(self.recipe.seed, step, *rank))
+        batches = self.batches(step)
+        symbols = max(1, world.total(sum(batch.symbols for batch in batches)))
+        total = torch.zeros(world.size, device=self.device)
+        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
+            with keeping(self.objective, left > 0):
+                with autocast(self.precision, self.device):
+                    moved = self.move(batch)
+                    loss, nats = self.objective(moved.ids, moved.targets, moved.segments)
+                (loss / symbols * world.size).backward()  # the mean over processes is taken
+            total[world.rank] += nats
+        return world.sum(total), symbols
 
     def take_step(self, step: int) -> tuple[float, int]:
-        """One update; refuses to make it if anything is not finite."""
+        """One update, the same in all processes; none makes it if anything is not finite."""
         nats, symbols = self.gradient(step)
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not (math.isfinite(nats) and bool(torch.isfinite(norm))):
+        if not bool(torch.isfinite(nats).all() & torch.isfinite(norm)):
             raise self.not_finite(step, nats)
         if self.recipe.clip:
             nn.utils.clip_grads_with_norm_(parameters, self.recipe.clip, norm)
         self.optimizer.step(factor(self.recipe.schedule, step, self.steps, self.recipe.warmup))
-        return nats, symbols
+        return float(nats.double().sum()), symbols
 
-    def not_finite(self, step: int, nats: float) -> UserError:
-        """Say what is NaN or infinite first: step, tensor and the records of the batch."""
-        records = self.loader.records_of(step)
+    def not_finite(self, step: int, nats: Tensor) -> UserError:
+        """Say what is NaN or infinite first: step, tensor and the records read where it arose."""
+        size = self.world.size
+        ranks = (~torch.isfinite(nats)).nonzero().flatten().tolist() or range(size)
+        records = sorted({r for rank in ranks for r in self.loader.records_of(step, rank, size)})
         shown = ", ".join(f"{r:,}" for r in records[:5]) + (" …" if len(records) > 5 else "")
-        text = self.corpus.tokenizer.decode(self.loader.step(step)[0].ids[0, :60].numpy())
+        first = self.loader.step(step, ranks[0], size)[0]
+        text = self.corpus.tokenizer.decode(first.ids[0, :60].numpy())
         return UserError(
-            f"step {step}: {self.first_not_finite()} is not finite (loss {nats}); "
+            f"step {step}: {self.first_not_finite()} is not finite (loss {float(nats.sum())}); "
             "the update was not made. "
             f"Training records in this step: {shown}; the first read is {text!r}. "
             "Try a lower train.lr, or look at these records"
@@ -185,19 +199,34 @@ class Trainer:
         return next(wrong, "the loss")
 
     def validate(self, stop: Callable[[], object] = bool) -> float | None:
-        """Nats per symbol on (the beginning of) the validation set, the same part every time."""
+        """Nats per symbol on (the beginning of) the validation set, the same part every time.
+
+        The processes share the work; the figure does not depend on how many they are.
+        """
         if self.corpus.valid is None:
             return None
         most = validation_tokens(self.recipe, self.steps)
         shard, tokenizer = beginning(self.corpus.valid, most), self.corpus.tokenizer
         stride = self.model.config.max_len  # cold windows: the cheapest, and the same every time
         values, scored = log_probs(
-            self.model, shard, tokenizer, stride=stride, constrain=self.constrain, stop=stop
+            self.model,
+            shard,
+            tokenizer,
+            stride=stride,
+            constrain=self.constrain,
+            stop=stop,
+            world=self.world,
         )
         return nats_per_symbol(values, scored, shard, tokenizer)
 
     def resume(self) -> bool:
-        """Take the newest whole checkpoint; False if there is none."""
+        """Take the newest whole checkpoint, the same in all processes; False if there is none."""
+        found = self.world.together(self._restore)
+        if len(set(self.world.exchange(self.progress.step))) > 1:
+            raise UserError(f"not every process finds the same checkpoint in {self.run_folder}")
+        return found
+
+    def _restore(self) -> bool:
         found = checkpoint.newest(self.run_folder, self.reporter.warn)
         if found is None:
             return False
@@ -214,26 +243,30 @@ class Trainer:
         return True
 
     def save(self, metrics: Metrics) -> None:
-        """Write a checkpoint of this moment."""
-        self.progress.metrics = metrics.offset()
-        groups = {"model": weights(self.model), "optimizer": self.optimizer.tensors()}
-        checkpoint.save(self.run_folder, self.progress.step, groups, asdict(self.progress))
+        """Write a checkpoint of this moment; it says nothing of how many processes there are."""
+
+        def write() -> None:
+            self.progress.metrics = metrics.offset()
+            groups = {"model": weights(self.model), "optimizer": self.optimizer.tensors()}
+            checkpoint.save(self.run_folder, self.progress.step, groups, asdict(self.progress))
+
+        self.world.lead(write)
 
     def run(self) -> str:
         """Train to the end; "done", "early", or "interrupted" with a checkpoint written."""
-        metrics = Metrics(self.run_folder, keep=self.progress.metrics)
+        keep = self.progress.metrics
+        metrics = Metrics(self.run_folder, keep=keep) if self.world.first else Unwritten()
         self.model.train()
         self.reporter.start(self.steps, self.progress.step)
         try:
-            with Interrupt() as interrupt:
-                outcome = self._run(metrics, interrupt)
-                self.signal = interrupt.asked if outcome == "interrupted" else 0
+            with Interrupt(repeated=self.world.size > 1) as interrupt:
+                # the one place where the processes agree to stop, each after the same step
+                return self._run(metrics, lambda: self.world.agree(interrupt.asked))
         finally:
             self.reporter.stop()
             metrics.close()
-        return outcome
 
-    def _run(self, metrics: Metrics, interrupt: Interrupt) -> str:
+    def _run(self, metrics: Metrics, asked: Callable[[], int]) -> str:
         p, began, first = self.progress, time.monotonic(), self.progress.step
         spent, seen = p.seconds, p.seen
         patience = self.recipe.patience
@@ -249,11 +282,13 @@ class Trainer:
                 self.log(metrics, rate)
                 p.due = p.step % self.eval_every == 0 or p.step == self.steps
             if p.due:
-                p.due = not self.evaluate(metrics, interrupt)
+                p.due = not self.evaluate(metrics, asked)
             last = not p.due and (p.step == self.steps or (patience and p.stale >= patience))
-            if last or interrupt.asked or p.step % self.checkpoint_every == 0:
+            number = asked()
+            if last or number or p.step % self.checkpoint_every == 0:
                 self.save(metrics)
-            if interrupt.asked and not last:
+            if number and not last:
+                self.signal = number
                 return "interrupted"
         return "done" if p.step == self.steps else "early"
 
@@ -272,11 +307,11 @@ class Trainer:
             )
             p.nats, p.symbols = 0.0, 0
 
-    def evaluate(self, metrics: Metrics, interrupt: Interrupt) -> bool:
+    def evaluate(self, metrics: Metrics, asked: Callable[[], int]) -> bool:
         """Validate, keep the best model, log; False if a signal cut it short."""
         p = self.progress
         try:
-            value = self.validate(lambda: interrupt.asked)
+            value = self.validate(asked)
         except Stopped:
             return False
         if value is not None and math.isnan(value):
@@ -290,7 +325,7 @@ class Trainer:
         p.stale = 0 if better else p.stale + 1
         if better:
             p.best, p.best_step = finite, p.step
-            write_tensors(self.run_folder / WEIGHTS, weights(self.model))
+            self.world.lead(lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model)))
         if value is not None:
             metrics.log("valid", step=p.step, nats_per_symbol=value, best=better, seconds=p.seconds)
         return True
@@ -318,13 +353,17 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
     """How many steps fit into `seconds` with all that is measured and saved.
 
     A few steps are taken to see; the caller throws the trainer away, as it has learned something.
+    All processes take them; the clock of the first one counts.
     """
+    world = trainer.world
     trainer.steps = 1_000_000
     trainer.model.train()
     trainer.take_step(0)  # the first is slow: memory is taken, kernels are chosen
     times: list[float] = []
     began = time.monotonic()
-    while len(times) < 3 or (time.monotonic() - began < 0.03 * seconds and len(times) < 50):
+    while world.share(
+        len(times) < 3 or (time.monotonic() - began < 0.03 * seconds and len(times) < 50)
+    ):
         start = time.monotonic()
         trainer.take_step(len(times) + 1)
         times.append(time.monotonic() - start)
@@ -341,28 +380,11 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
             evaluations * min(part, trainer.corpus.valid.tokens) if trainer.corpus.valid else 0
         )
         final = sum(min(final_tokens(trainer.recipe, steps), shard.tokens) for shard in shards)
-        return steps * per_step + (validated + 2 * final) * per_token + SAVING * evaluations
+        scored = validated / world.size + 2 * final  # the first process measures the end alone
+        return steps * per_step + scored * per_token + SAVING * evaluations
 
     low, high = 1, 1 << 40  # cost(low) may be too much, cost(high) is
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= seconds - CLOSING else (low, middle)
-    return low
-
-
-def facts(trainer: Trainer) -> dict[str, Any]:
-    """What a run was, for regard.json."""
-    p = trainer.progress
-    return {
-        "parameters": sum(x.numel() for x in trainer.model.parameters()),
-        "steps": p.step,
-        "best_step": p.best_step,
-        "train_seconds": round(p.seconds, 3),
-        "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
-        "epochs": round(p.step / trainer.loader.steps_per_epoch, 3),
-        "padding": round(trainer.loader.padding, 4),
-        "windowed_records": trainer.loader.windowed,
-        "device": str(trainer.device),
-        "precision": trainer.precision,
-        "threads": torch.get_num_threads(),
-    }
+    return world.share(low)

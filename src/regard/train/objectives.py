@@ -78,13 +78,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         for h, t, p in zip(
             hidden.split(rows), targets.split(rows), previous.split(rows), strict=True
         ):
-            logits = F.linear(h, w).to(total)  # (n, V)
-            if constrain is not None:
-                logits = constrain(logits, p)
-            part, plain, gradient = cross_entropy(logits, t, label_smoothing)
+            part, plain, d = cross_entropy(F.linear(h, w), t, p, label_smoothing, constrain)
             loss, nats = loss + part, nats + plain
             if learns:
-                d = gradient.to(h.dtype)
                 dh.append(d @ w)
                 dw += d.mT @ h
         if learns:
@@ -99,25 +95,36 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def cross_entropy(
-    logits: Tensor, targets: Tensor, label_smoothing: float
+    logits: Tensor,
+    targets: Tensor,
+    previous: Tensor,
+    label_smoothing: float,
+    constrain: Constrain | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Smoothed and plain cross-entropy of logits (N, V) against targets (N,), summed, and the
     gradient (N, V) of the first.
 
     Label smoothing (Szegedy et al. 2016) spreads its share over the tokens that are allowed at each
-    position, those whose logit is not -inf.
+    position, those whose logit is not -inf. Compiled, all of this is one pass over the logits.
     """
+    dtype = logits.dtype
+    logits = logits.to(torch.promote_types(dtype, torch.float32))
+    if constrain is not None:
+        logits = constrain(logits, previous)
     scored = (targets != IGNORE)[:, None]  # (N, 1)
     at = targets.clamp_min(0)[:, None]  # (N, 1)
     logs = logits.log_softmax(-1)
-    nats = -logs.gather(1, at).where(scored, 0).sum()
-    gradient = logs.exp()
-    loss, told = nats, 1 - label_smoothing
+    right = logs.gather(1, at)  # (N, 1)
+    loss = nats = -right.where(scored, 0).sum()
+    told = 1 - label_smoothing
+    wrong = right.exp() - told
     if label_smoothing:
         allowed = logs > -torch.inf
         share = label_smoothing / allowed.sum(-1, keepdim=True)  # (N, 1)
-        even = -(share * logs.masked_fill(~allowed, 0).sum(-1, keepdim=True)).where(scored, 0)
+        even = -(share * logs.where(allowed, 0).sum(-1, keepdim=True)).where(scored, 0)
         loss = told * nats + even.sum()
-        gradient = gradient - share * allowed
-    gradient = gradient.scatter_add(1, at, gradient.new_full((), -told).expand_as(at))
-    return loss, nats.clone(), gradient.where(scored, 0)
+        gradient, wrong = logs.exp() - share * allowed, wrong - share
+    else:
+        gradient = logs.exp_()
+    gradient = gradient.where(scored, 0).to(dtype)
+    return loss, nats.clone(), gradient.scatter_(1, at, wrong.where(scored, 0).to(dtype))

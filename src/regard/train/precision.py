@@ -11,14 +11,15 @@ import torch
 
 from regard.errors import UserError
 from regard.recipe import TrainRecipe
+from regard.train.distributed import ALONE, World
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, world: World = ALONE) -> torch.device:
     """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an
-    error.
+    error. Where many processes train, each has the GPU of its number.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -29,11 +30,29 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"train.device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
     if device.type == "cuda":
         count = torch.cuda.device_count()
+        if world.size > 1 and device.index is not None:
+            raise UserError(
+                f"train.device: {name} is one GPU, but {world.size} processes train; use cuda or "
+                "auto, and each takes its own"
+            )
+        if world.size > 1:
+            device = torch.device("cuda", world.local)
         if (device.index or 0) >= count:
             raise UserError(
-                f"train.device: {name} asked for, but this machine has {count} CUDA devices"
+                f"train.device: {device} asked for, but this machine has {count} CUDA devices"
             )
     return device
+
+
+def idle(device: torch.device, world: World = ALONE) -> str:
+    """How to use the GPUs that nobody has asked not to use; nothing if none is left over."""
+    count = torch.cuda.device_count()
+    if device.type != "cuda" or device.index is not None or count < 2 or world.size > 1:
+        return ""
+    return (
+        f"one of this machine's {count} GPUs is used; for all of them: "
+        f"torchrun --nproc-per-node {count} -m regard train, and the same arguments"
+    )
 
 
 def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
@@ -63,7 +82,9 @@ def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
             if recipe.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
                 torch.use_deterministic_algorithms(True)
-        yield
+        # the GPU that is chosen is the one used by default: nothing is put on another's
+        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+            yield
     finally:
         torch.use_deterministic_algorithms(before)
         torch.set_float32_matmul_precision(tf32)

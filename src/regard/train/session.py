@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.corpus import Corpus, prepare
+from regard.data.corpus import Corpus, prepare, reopen
 from regard.data.shards import Shard
 from regard.decode import Forbidden
 from regard.errors import UserError
@@ -39,8 +39,9 @@ from regard.run import (
     write_text,
 )
 from regard.train import checkpoint
-from regard.train.loop import Trainer, calibrate, facts, seed_of
-from regard.train.precision import choose_device, settings
+from regard.train.distributed import ALONE, World
+from regard.train.loop import Trainer, calibrate, seed_of
+from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 
 
@@ -58,26 +59,34 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Session:
-    """Where a model is trained and who is told; `began` is when train.minutes began to count."""
+    """Where a model is trained and who is told; `began` is when train.minutes began to count.
+
+    Of a world of processes all take part, and the first alone writes.
+    """
 
     run: Path
     resume: bool
     reporter: Reporter
     began: float
+    world: World = ALONE
 
     def fit(self, recipe: Recipe) -> Fitted:
         """Fit the recipe's model in the run folder; one that is resumed keeps its own recipe."""
-        choose_device(recipe.train.device)  # a missing GPU is told before anything is written
-        with self.folder() as new:
-            if new:
-                write_text(self.run / RECIPE, to_toml(recipe))
-            else:
-                recipe = build(read(self.run / RECIPE))
-            corpus = self.corpus(recipe)
-            forbidden = self.forbidden(recipe, corpus, new)
+        world = self.world
+        # a missing GPU is told before anything is written
+        world.together(lambda: choose_device(recipe.train.device, world))
+        with contextlib.ExitStack() as stack:
+            new = world.decide(lambda: stack.enter_context(self.folder()))
+            recipe = world.hand_on(lambda: self.carried(recipe, new), self.stored)
+            corpus = world.hand_on(lambda: self.corpus(recipe), lambda: reopen(self.run))
+            forbidden = world.hand_on(
+                lambda: self.forbidden(recipe, corpus, new),
+                lambda: self.forbidden(recipe, corpus, False),
+            )
             if issubclass(family(recipe.model.name), CountingModel):
-                return Fitted(recipe, corpus, forbidden, "done", 0, count(recipe, corpus, self.run))
-            with settings(recipe.train, choose_device(recipe.train.device)):
+                known = world.decide(lambda: count(recipe, corpus, self.run))
+                return Fitted(recipe, corpus, forbidden, "done", 0, known)
+            with settings(recipe.train, choose_device(recipe.train.device, world)):
                 recipe = self.settled(recipe, corpus, forbidden)
                 trainer = self.trainer(recipe, corpus, forbidden)
                 self.enter(trainer, recipe, new)
@@ -118,6 +127,17 @@ class Session:
             if ours and not (run / METRICS).exists():
                 shutil.rmtree(made[-1] if made else run, ignore_errors=True)
             raise
+
+    def stored(self) -> Recipe:
+        """The run's own recipe."""
+        return build(read(self.run / RECIPE))
+
+    def carried(self, recipe: Recipe, new: bool) -> Recipe:
+        """The recipe to carry out: a new run stores the one that is asked for."""
+        if not new:
+            return self.stored()
+        write_text(self.run / RECIPE, to_toml(recipe))
+        return recipe
 
     def corpus(self, recipe: Recipe) -> Corpus:
         """The tokenised data, from RUN/data where it is whole; says what was left out."""
@@ -163,7 +183,9 @@ class Session:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
         model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
-        return Trainer(model, corpus, recipe, self.run, self.reporter, forbidden=forbidden)
+        return Trainer(
+            model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
+        )
 
     def settled(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Recipe:
         """The recipe with the number of steps that fit into its minutes, which is stored."""
@@ -172,7 +194,7 @@ class Session:
         left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
         steps = calibrate(self.trainer(recipe, corpus, forbidden), left)
         recipe = recipe.replace(train={"steps": steps})
-        write_text(self.run / RECIPE, to_toml(recipe))
+        self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         return recipe
 
     def enter(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
@@ -184,17 +206,20 @@ class Session:
                 f"{recipe.model.config.max_len} and data.strict is set; raise max_len, or drop "
                 "strict to have them cut"
             )
-        write_config(self.run, recipe.model.name, trainer.model)
+        self.world.lead(lambda: write_config(self.run, recipe.model.name, trainer.model))
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
         epochs = trainer.steps / loader.steps_per_epoch
         cut = "" if loader.running or not loader.windowed else f", {loader.windowed:,} records cut"
         resumed_at = f", from step {trainer.progress.step:,}" if resumed else ""
+        many = f" in {self.world.size} processes" if self.world.size > 1 else ""
         self.reporter.say(
             f"training {size:,} parameters for {trainer.steps:,} steps of about "
             f"{recipe.train.batch_tokens:,} tokens ({epochs:.1f} epochs, padding "
-            f"{loader.padding:.1%}{cut}) on {trainer.device}{resumed_at}"
+            f"{loader.padding:.1%}{cut}) on {trainer.device}{many}{resumed_at}"
         )
+        if hint := idle(trainer.device, self.world):
+            self.reporter.say(hint)
 
 
 @contextlib.contextmanager
@@ -213,6 +238,25 @@ def alone(run: Path) -> Iterator[None]:
         raise UserError(f"another process is training in {run}") from None
     finally:
         os.close(handle)
+
+
+def facts(trainer: Trainer) -> dict[str, Any]:
+    """What a run was, for regard.json."""
+    p = trainer.progress
+    return {
+        "parameters": sum(x.numel() for x in trainer.model.parameters()),
+        "steps": p.step,
+        "best_step": p.best_step,
+        "train_seconds": round(p.seconds, 3),
+        "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
+        "epochs": round(p.step / trainer.loader.steps_per_epoch, 3),
+        "padding": round(trainer.loader.padding, 4),
+        "windowed_records": trainer.loader.windowed,
+        "device": str(trainer.device),
+        "processes": trainer.world.size,
+        "precision": trainer.precision,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def count(recipe: Recipe, corpus: Corpus, run: Path) -> dict[str, Any]:

@@ -9,10 +9,15 @@ from typing import Any, Self
 
 
 class Interrupt:
-    """While open, the first SIGINT or SIGTERM sets `asked`; a second one acts as it always does."""
+    """While open, the first SIGINT or SIGTERM sets `asked`; a second one acts as it always does.
 
-    def __init__(self) -> None:
+    Not so where one may come twice, as a launcher passes on what all have had: then it changes
+    nothing.
+    """
+
+    def __init__(self, *, repeated: bool = False) -> None:
         self.asked = 0  # the signal's number
+        self.repeated = repeated
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -23,7 +28,8 @@ class Interrupt:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = number
-        self._restore()
+        if not self.repeated:
+            self._restore()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

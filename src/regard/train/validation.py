@@ -13,6 +13,7 @@ from regard.data.batching import windows
 from regard.data.shards import Shard
 from regard.models.language_model import Constrain, LanguageModel
 from regard.tokens import Tokenizer
+from regard.train.distributed import ALONE, World
 
 BATCH_TOKENS = 8192  # positions scored at once
 
@@ -30,12 +31,13 @@ def log_probs(
     stride: int = 0,
     constrain: Constrain | None = None,
     stop: Callable[[], object] = bool,
+    world: World = ALONE,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The natural log-probability of every token of `shard.ids`, and which of them were scored.
 
     `<S>` is never scored. Running text and long records go through windows of the model's max_len
     that advance by `stride` (0: half of it). Between batches `stop` is asked, and a true answer
-    raises Stopped.
+    raises Stopped. The processes of a world take batches in turn; each gets all the values.
     """
     max_len = model.config.max_len
     values, scored = np.zeros(shard.tokens), np.zeros(shard.tokens, dtype=bool)
@@ -50,19 +52,22 @@ def log_probs(
         batch_tokens=max(BATCH_TOKENS, max_len),
         packs=model.packs,
     )
-    for batch in stream:
-        if stop():
+    for i, batch in enumerate(stream):
+        if i % world.size == 0 and stop():
             model.train(was_training)
             raise Stopped
+        wanted = batch.positions >= 0
+        at = batch.positions[wanted].numpy()
+        scored[at] = True
+        if i % world.size != world.rank:
+            continue
         segments = None if batch.segments is None else batch.segments.to(device)
         scores = model.score(
             batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain
         )
-        wanted = batch.positions >= 0
-        at = batch.positions[wanted].numpy()
         values[at] = scores.cpu()[wanted].double().numpy()
-        scored[at] = True
     model.train(was_training)
+    world.sum(torch.from_numpy(values))  # in place; all but one add nothing to a value
     return values, scored
 
 
