@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.decode import Beam, Greedy, Sample, engine, generate
+from regard.decode import Beam, Greedy, Sample, generate, workspace
 from regard.decode.replay import STEPS, Replay, pays
 from regard.models.decoder import Decoder
 from regard.models.recurrent import LSTMConfig, LSTMModel
@@ -59,12 +59,32 @@ def test_every_strategy_decodes_the_same_with_and_without_replay(strategy, conte
         return generate(model, prompts, strategy, max_new=50, end=2, banned=[2], context=context)
 
     used = []
-    monkeypatch.setattr(engine, "Replay", lambda *args: used.append(1) or Replay(*args))
+    monkeypatch.setattr(workspace, "Replay", lambda *args: used.append(1) or Replay(*args))
     replayed = decoded()
     assert used or context == 24  # a short context leaves too few steps to record
-    monkeypatch.setattr(engine, "pays", lambda *args: False)
+    monkeypatch.setattr(workspace, "pays", lambda *args: False)
     for ours, plain in zip(replayed, decoded(), strict=True):
         assert [one.ids for one in ours] == [one.ids for one in plain]
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(width=3)])
+def test_batches_of_one_shape_share_one_recording(strategy, monkeypatch):
+    model, used = make("modern"), []
+    monkeypatch.setattr(workspace, "Replay", lambda *args: used.append(1) or Replay(*args))
+    prompts = [[1, 5, 4], [1, 7, 8], [1, 6, 6], [1, 2, 3]]
+
+    def decoded(batch_size):
+        return generate(
+            model, prompts, strategy, max_new=50, end=2, banned=[2], batch_size=batch_size
+        )
+
+    apart = [generate(model, [p], strategy, max_new=50, end=2, banned=[2])[0] for p in prompts]
+    used.clear()
+    together = decoded(strategy.rows)
+    assert len(used) == 1
+    assert [[one.ids for one in found] for found in together] == [
+        [one.ids for one in found] for found in apart
+    ]
 
 
 def test_recording_is_left_alone_where_it_cannot_or_need_not_work():

@@ -17,12 +17,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.decode.replay import Replay, pays
+from regard.decode.workspace import Step, Workspace
 from regard.errors import UserError
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
-RECORD_AT = 4  # steps after which a small model's step is recorded
 CHECK_EVERY = 8  # steps that an accelerator runs ahead of the host
 
 
@@ -94,11 +93,12 @@ class Batch:
         prompts: Sequence[Sequence[int]],
         numbers: Sequence[int],
         request: Request,
+        workspace: Workspace,
     ) -> None:
-        self.model = model
+        self.model, self.workspace = model, workspace
         self.request = request
         self.numbers = list(numbers)
-        self.device = device_of(model)
+        self.device = workspace.device
         looks_always = self.device.type == "cpu" or request.on_token is not None
         self.every = 1 if looks_always else CHECK_EVERY  # steps between two looks of the host
         self.window = [len(prompt) for prompt in prompts]  # tokens of each row seen at the start,
@@ -120,7 +120,7 @@ class Batch:
             banned[list(request.banned)] = True
             self.banned = banned.to(self.device)  # (V,)
         self.state: State
-        self.replay: Replay | None = None
+        self.step: Step | None = None
 
     def begin(self) -> Tensor:
         """Read the prompts; return the logits (B, V) of the first new token."""
@@ -136,13 +136,12 @@ class Batch:
         return self._permitted(self._start() if over else self._step(ids), ids)
 
     def _step(self, ids: Tensor) -> Tensor:
-        """One more token in every row; replayed once it has gone on for a few steps."""
-        if self.replay is None and self.grown == RECORD_AT:
+        """One more token in every row, by a recorded step where that pays."""
+        if self.step is None:
             left = min(self.history.size(1), self.state.capacity) - self.column
-            if pays(self.model, self.state, left):
-                self.replay = Replay(self.model, self.state)
-        if self.replay is not None:
-            return self.replay(ids)
+            self.step = self.workspace.recorded(self.grown, left)
+        if self.step is not None:
+            return self.step(ids)
         return self.model.extend(ids[:, None], None, self.state)  # (B, V)
 
     def expand(self, width: int) -> None:
@@ -171,7 +170,7 @@ class Batch:
         # Past a row's end stands its last token, which `extend` ignores as padding.
         ids = self.history.gather(1, places.clamp(max=self.column - 1))  # (B, T)
         even = min(self.window) == longest
-        self.state, self.replay = self.model.start(len(self.window), self.capacity), None
+        self.state, self.step = self.workspace.start(len(self.window), self.capacity), None
         return self.model.extend(ids, None if even else lengths, self.state)
 
     def _permitted(self, logits: Tensor, previous: Tensor) -> Tensor:
@@ -272,13 +271,6 @@ def check_dead_end(logits: Tensor) -> None:
         )
 
 
-def device_of(model: LanguageModel) -> torch.device:
-    """Where the model's tensors are; a model without any is on the CPU."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        return tensor.device
-    return torch.device("cpu")
-
-
 @contextmanager
 def evaluating(model: LanguageModel) -> Iterator[None]:
     """Dropout off and no gradients inside; a model in training is put back into it."""
@@ -346,9 +338,12 @@ def generate(
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # less padding
     count = max(1, batch_size // strategy.rows)
     with evaluating(model):
+        workspace = Workspace(model)
         for first in range(0, len(order), count):
             numbers = order[first : first + count]
-            batch = Batch(model, [prompts[number] for number in numbers], numbers, request)
+            batch = Batch(
+                model, [prompts[number] for number in numbers], numbers, request, workspace
+            )
             for number, found in zip(numbers, strategy.decode(batch), strict=True):
                 results[number] = found
     return results

@@ -93,7 +93,7 @@ class Place:
     mask: Mask | None = None
     rotation: Rotation | None = None
     bias: Tensor | None = None
-    start: int | Tensor = 0  # the cache position of the first query, one for all rows or (B,)
+    places: int | Tensor = 0  # where in the cache: the first query's place, or all of them (B, T)
     end: int = 0  # keys known after this call
 
 
@@ -150,7 +150,7 @@ class SelfAttention(nn.Module):
         q, k, v = self.heads(x, place)  # (B, T, H or G, K)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
         if state is not None:
-            k, v = state.write(k, v, place.start, place.end)  # (B, G, S, K)
+            k, v = state.write(k, v, place.places, place.end)  # (B, G, S, K)
         y = attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)  # (B, H, T, K)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
 

@@ -42,7 +42,9 @@ class RMSNorm(nn.RMSNorm):
     def normalise(self, x: Tensor, gain: Tensor) -> Tensor:
         """The same with another gain, one that broadcasts to x: several heads at once, say."""
         if x.is_cuda:
-            return F.rms_norm(x, self.normalized_shape, eps=self.eps) * gain
+            if gain is self.weight:
+                return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
+            return F.rms_norm(x, self.normalized_shape, eps=self.eps) * gain.to(x.dtype)
         if torch.is_grad_enabled():
             return _Normalise.apply(x, gain, self)  # type: ignore[no-any-return, no-untyped-call]
         return self.parts(x, gain)[0]

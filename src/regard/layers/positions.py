@@ -147,7 +147,8 @@ class Rotary(Positions):
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """Turn x (B, T, N, K): x · cos + swap(x) · (∓sin), where swap exchanges the halves of K."""
     cosine, sine = rotation
-    return torch.addcmul(x * cosine, x.roll(x.size(-1) // 2, dims=-1), sine)
+    turned = torch.addcmul(x * cosine, x.roll(x.size(-1) // 2, dims=-1), sine)
+    return turned.to(x.dtype)  # the angles may be finer than x
 
 
 class T5Bias(Positions):

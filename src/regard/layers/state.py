@@ -23,6 +23,9 @@ class LayerState(Protocol):
     def expand(self, width: int) -> None:
         """Row b becomes the rows b·width to b·width + width - 1: B rows become B·width."""
 
+    def reset(self) -> None:
+        """Empty again, with as many rows as at first, in the same memory."""
+
 
 class KeyValue:
     """Keys and values of one attention layer, allocated once: (B, G, S, K) with S the capacity."""
@@ -32,18 +35,17 @@ class KeyValue:
     ) -> None:
         self.k = like.new_zeros(batch, n_kv_heads, capacity, d_head)
         self.v = like.new_zeros(batch, n_kv_heads, capacity, d_head)
+        self.narrow, self.wide = (self.k, self.v), (self.k, self.v)  # before and after `expand`
 
-    def write(self, k: Tensor, v: Tensor, start: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
-        """Store k and v (B, G, T, K) from position `start` (one for all rows, or (B,)) and return
-        what is known up to `end`.
+    def write(self, k: Tensor, v: Tensor, places: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """Store k and v (B, G, T, K) at `places`, the first for all rows or all of them (B, T), and
+        return what is known up to `end`.
         """
-        length = k.size(2)
-        if isinstance(start, int):
-            self.k[:, :, start : start + length] = k
-            self.v[:, :, start : start + length] = v
+        if isinstance(places, int):
+            self.k[:, :, places : places + k.size(2)] = k
+            self.v[:, :, places : places + k.size(2)] = v
         else:
             rows = torch.arange(k.size(0), device=k.device)[:, None]  # (B, 1)
-            places = start[:, None] + torch.arange(length, device=k.device)  # (B, T)
             self.k[rows, :, places] = k.transpose(1, 2)  # (B, T, G, K)
             self.v[rows, :, places] = v.transpose(1, 2)
         return self.k[:, :, :end], self.v[:, :, :end]
@@ -55,15 +57,21 @@ class KeyValue:
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows: a prompt read once serves all its beams."""
-        self.k = self.k.repeat_interleave(width, 0)  # (B·W, G, S, K)
-        self.v = self.v.repeat_interleave(width, 0)
+        k, v = (x.repeat_interleave(width, 0) for x in (self.k, self.v))  # (B·W, G, S, K)
+        if self.wide[0].shape == k.shape:  # the memory of last time
+            k, v = self.wide[0].copy_(k), self.wide[1].copy_(v)
+        self.k, self.v = self.wide = k, v
+
+    def reset(self) -> None:
+        """What was written stays, but nobody looks there before it is written over."""
+        self.k, self.v = self.narrow
 
 
 class Recurrence:
     """The vectors a recurrent stack carries from step to step, each (layers, B, D)."""
 
     def __init__(self, *vectors: Tensor) -> None:
-        self.vectors = vectors
+        self.vectors = self.first = vectors
 
     def select(self, parents: Tensor) -> None:
         """Row b becomes a copy of row parents[b]."""
@@ -73,12 +81,16 @@ class Recurrence:
         """Row b becomes `width` rows."""
         self.vectors = tuple(vector.repeat_interleave(width, 1) for vector in self.vectors)
 
+    def reset(self) -> None:
+        """The vectors it began with."""
+        self.vectors = self.first
+
 
 class LastToken:
     """All a first-order Markov chain needs: the token it has just seen, (B,)."""
 
     def __init__(self, ids: Tensor) -> None:
-        self.ids = ids
+        self.ids = self.first = ids
 
     def select(self, parents: Tensor) -> None:
         """Row b becomes a copy of row parents[b]."""
@@ -87,6 +99,10 @@ class LastToken:
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows."""
         self.ids = self.ids.repeat_interleave(width, 0)
+
+    def reset(self) -> None:
+        """The token it began with."""
+        self.ids = self.first
 
 
 class State:
@@ -99,17 +115,34 @@ class State:
 
     def __init__(self, layers: Sequence[LayerState], batch: int, capacity: int) -> None:
         self.layers = list(layers)
-        self.batch = batch
+        self.batch = self.rows = batch  # now, and before any `expand`
         self.capacity = capacity
         self.length: int | Tensor = 0
         self.longest = 0
         self.fixed = False
+        self.counter: Tensor | None = None  # the length of a fixed state, (B,)
 
-    def fix(self) -> None:
-        """From now on every step works on the same memory in the same shapes."""
-        if isinstance(self.length, int):
-            self.length = torch.full((self.batch,), self.length)
-        self.fixed = True
+    def fix(self, device: torch.device | None = None) -> None:
+        """From now on every step has the same shapes and memory, which `reset` does not change."""
+        length = self.length
+        if isinstance(length, int):
+            length = torch.full((self.batch,), length, device=device)
+        if self.counter is None or len(self.counter) != self.batch:
+            self.counter = length.clone()
+        else:
+            self.counter.copy_(length)
+        self.length, self.fixed = self.counter, True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and capacity it was started with."""
+        return self.rows, self.capacity
+
+    def reset(self) -> None:
+        """Empty again, with the rows it was started with, in the same memory."""
+        for layer in self.layers:
+            layer.reset()
+        self.batch, self.length, self.longest, self.fixed = self.rows, 0, 0, False
 
     def end(self, width: int) -> int:
         """How many positions a call that adds `width` looks at."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decode import Beam, Generated, Node, Sample, Strategy, Trace, generate
-from regard.decode.engine import device_of, evaluating
+from regard.decode.engine import evaluating
+from regard.decode.workspace import device_of
 from regard.layers.tap import Tap
 from regard.models.language_model import Constrain, LanguageModel, NeuralLanguageModel
 from regard.tokens import Tokenizer

@@ -205,7 +205,7 @@ class Decoder(NeuralLanguageModel):
         mask = self.mask()
         if segments is not None:
             mask = (mask & Documents(segments)).rendered(len(ids), length, length, ids.device)
-        place = self.place(where, where, mask, start=0, end=length, device=ids.device)
+        place = self.place(where, where, mask, end=length, device=ids.device)
         return self.run(ids, where, place, None, tap)
 
     def mask(self) -> Mask:
@@ -218,7 +218,6 @@ class Decoder(NeuralLanguageModel):
         keys: Where,
         mask: Mask | None,
         *,
-        start: int | Tensor,
         end: int,
         device: torch.device,
     ) -> Place:
@@ -232,7 +231,8 @@ class Decoder(NeuralLanguageModel):
         bias = None
         if self.config.positions in ("t5", "alibi"):
             bias = self.positions.bias(as_tensor(queries, device), as_tensor(keys, device))
-        return Place(mask, self.positions.rotation(queries), bias, start, end)
+        places = queries.start if isinstance(queries, range) else queries
+        return Place(mask, self.positions.rotation(queries), bias, places, end)
 
     def run(
         self, ids: Tensor, where: Where, place: Place, state: State | None, tap: Tap | None
@@ -242,6 +242,8 @@ class Decoder(NeuralLanguageModel):
         if self.config.scale_embedding:
             x = x * self.config.d_model**0.5
         x = self.positions.add(x, where)
+        if torch.is_autocast_enabled(x.device.type):  # the residual stream too, not products alone
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         x = dropout(x, self.config.dropout, self.training)
         if tap is not None:
             tap("embedding", x)
@@ -272,7 +274,7 @@ class Decoder(NeuralLanguageModel):
         else:
             where = start[:, None] + torch.arange(width, device=ids.device)  # (B, T)
             mask = self.mask().shifted(start).rendered(len(ids), width, end, ids.device)
-        place = self.place(where, range(end), mask, start=start, end=end, device=ids.device)
+        place = self.place(where, range(end), mask, end=end, device=ids.device)
         x = self.run(ids, where, place, state, None)
         state.advance(lengths, width)
         if lengths is None:

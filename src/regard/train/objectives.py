@@ -1,7 +1,7 @@
 """Objectives: what a batch is asked. `NextToken` asks every position for the token that follows.
 
-An objective is the module that is trained: the model and its loss in one, so that compiling it, or
-spreading it over processes, takes hold of both.
+An objective is the module that is trained: the model and its loss in one, so that spreading it over
+processes takes hold of both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.models.language_model import IGNORE, Constrain, NeuralLanguageModel
+
+try:
+    from regard.train.kernels import cross_entropy_
+except ImportError:  # no Triton here: a CPU, or another system
+    cross_entropy_ = None  # type: ignore[assignment, unused-ignore]
 
 CHUNK = {"cpu": 1 << 24, "cuda": 1 << 29}  # logits held at once: 64 MB in fp32, 1 GB in bf16
 
@@ -71,14 +76,17 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             hidden = hidden.to(torch.get_autocast_dtype(device))
         w = weight.to(hidden.dtype)
         rows = max(1, CHUNK[device] // len(weight))
-        total = torch.promote_types(hidden.dtype, torch.float32)
-        loss = nats = hidden.new_zeros((), dtype=total)
+        loss = nats = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         learns = any(ctx.needs_input_grad)
         dh, dw = [], torch.zeros_like(weight) if learns else weight
         for h, t, p in zip(
             hidden.split(rows), targets.split(rows), previous.split(rows), strict=True
         ):
-            part, plain, d = cross_entropy(F.linear(h, w), t, p, label_smoothing, constrain)
+            logits = F.linear(h, w)  # (n, V)
+            if logits.is_cuda and cross_entropy_ is not None and constrain is None:
+                part, plain, d = cross_entropy_(logits, t, label_smoothing)
+            else:
+                part, plain, d = cross_entropy(logits, t, p, label_smoothing, constrain)
             loss, nats = loss + part, nats + plain
             if learns:
                 dh.append(d @ w)
@@ -105,7 +113,7 @@ def cross_entropy(
     gradient (N, V) of the first.
 
     Label smoothing (Szegedy et al. 2016) spreads its share over the tokens that are allowed at each
-    position, those whose logit is not -inf. Compiled, all of this is one pass over the logits.
+    position, those whose logit is not -inf.
     """
     dtype = logits.dtype
     logits = logits.to(torch.promote_types(dtype, torch.float32))

@@ -1,0 +1,204 @@
+"""A decoding step's operations as small Triton kernels, where PyTorch's own cost too much.
+
+At one token per row nearly all of a step is reading weights and caches once. `linear` is a matrix
+times one vector; `attention` is one query against a cache, skipping the blocks that its mask rules
+out. Each function gets the arguments of the operation it
+stands in for, and returns None where that operation should run itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+@triton.jit
+def _linear(x, w, bias, y, n_out, d, has_bias: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    rows = tl.program_id(0) * R + tl.arange(0, R)  # of w
+    inside = rows < n_out
+    total = tl.zeros((R, C), tl.float32)
+    for first in range(0, d, C):
+        columns = first + tl.arange(0, C)
+        here = columns < d
+        place = rows[:, None].to(tl.int64) * d + columns[None, :]
+        part = tl.load(w + place, mask=inside[:, None] & here[None, :], other=0.0)
+        vector = tl.load(x + columns, mask=here, other=0.0)
+        total += part.to(tl.float32) * vector.to(tl.float32)[None, :]
+    result = tl.sum(total, 1)
+    if has_bias:
+        result += tl.load(bias + rows, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + rows, result.to(y.dtype.element_ty), mask=inside)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """x (..., D) times weight (O, D), for one row, or for an awkward O."""
+    n_out, d = weight.shape
+    if not (x.is_contiguous() and weight.is_contiguous()):
+        return None
+    if x.numel() > d:
+        if n_out % 8 == 0 or bias is not None or x.dim() != 2:
+            return None
+        # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes: turn it
+        return (weight @ x.mT).mT
+    y = x.new_empty(*x.shape[:-1], n_out)
+    columns = min(4096, triton.next_power_of_2(d))
+    per = max(1, 2048 // columns) if n_out < 16_384 else 4  # enough programs to fill the device
+    given = weight if bias is None else bias
+    _linear[(triton.cdiv(n_out, per),)](
+        x, weight, given, y, n_out, d, bias is not None, per, columns, num_warps=4
+    )
+    return y
+
+
+@triton.jit
+def _layer_norm(x, gain, bias, y, d, eps, has_bias: tl.constexpr, C: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, C)
+    here = columns < d
+    value = tl.load(x + row * d + columns, mask=here, other=0.0).to(tl.float32)
+    centred = tl.where(here, value - tl.sum(value, 0) / d, 0.0)
+    scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / d + eps)
+    result = centred * scale * tl.load(gain + columns, mask=here, other=0.0).to(tl.float32)
+    if has_bias:
+        result += tl.load(bias + columns, mask=here, other=0.0).to(tl.float32)
+    tl.store(y + row * d + columns, result.to(y.dtype.element_ty), mask=here)
+
+
+def layer_norm(
+    x: Tensor,
+    shape: list[int],
+    gain: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Tensor | None:
+    """LayerNorm over the last axis of x, one row to a program."""
+    if gain is None or len(shape) != 1 or not x.is_contiguous():
+        return None
+    y = torch.empty_like(x)
+    size = triton.next_power_of_2(shape[0])
+    other = gain if bias is None else bias
+    _layer_norm[(x.numel() // shape[0],)](
+        x, gain, other, y, shape[0], eps, bias is not None, size, num_warps=4
+    )
+    return y
+
+
+@triton.jit
+def _store(memory, places, new, sb, sg, ss, nb, ng, K: tl.constexpr):
+    b, g = tl.program_id(0), tl.program_id(1)
+    k = tl.arange(0, K)
+    at = tl.load(places + b)
+    tl.store(memory + b * sb + g * sg + at * ss + k, tl.load(new + b * nb + g * ng + k))
+
+
+def store(memory: Tensor, indices: list[Tensor | None], new: Tensor, *_: Any) -> Tensor | None:
+    """memory[rows, :, places] = new: one position of a cache (B, G, S, K) in every row."""
+    if len(indices) != 3 or indices[1] is not None or memory.dim() != 4:
+        return None
+    places = indices[2]
+    b, g, k = memory.size(0), memory.size(1), memory.size(3)
+    if places is None or places.shape != (b, 1) or k & (k - 1) or new.stride(-1) != 1:
+        return None
+    new = new.expand(b, 1, g, k)  # leading axes of one are left out
+    strides = (*memory.stride()[:3], new.stride(0), new.stride(2))
+    _store[(b, g)](memory, places.contiguous(), new, *strides, k, num_warps=1)
+    return memory
+
+
+@triton.jit
+def _attend(
+    q,
+    k,
+    v,
+    mask,
+    y,
+    scale,
+    n_keys,
+    sqb,
+    sqh,
+    skb,
+    skg,
+    sks,
+    svb,
+    svg,
+    svs,
+    smb,
+    syb,
+    H: tl.constexpr,
+    G: tl.constexpr,
+    K: tl.constexpr,
+    S: tl.constexpr,
+):
+    b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    g = h // (H // G)
+    d = tl.arange(0, K)
+    query = tl.load(q + b * sqb + h * sqh + d).to(tl.float32) * scale
+    top = tl.full((), float("-inf"), tl.float32)
+    weight = tl.full((), 0.0, tl.float32)
+    total = tl.zeros((K,), tl.float32)
+    for first in range(0, n_keys, S):
+        s = first + tl.arange(0, S)
+        seen = tl.load(mask + b * smb + s, mask=s < n_keys, other=0) != 0
+        if tl.max(seen.to(tl.int32), 0) > 0:
+            keys = tl.load(
+                k + b * skb + g * skg + s[:, None] * sks + d[None, :], mask=seen[:, None], other=0.0
+            )
+            values = tl.load(
+                v + b * svb + g * svg + s[:, None] * svs + d[None, :], mask=seen[:, None], other=0.0
+            )
+            scores = tl.sum(keys.to(tl.float32) * query[None, :], 1)
+            scores = tl.where(seen, scores, float("-inf"))
+            higher = tl.maximum(top, tl.max(scores, 0))
+            parts = tl.exp(scores - higher)
+            fade = tl.exp(top - higher)
+            total = total * fade + tl.sum(values.to(tl.float32) * parts[:, None], 0)
+            weight = weight * fade + tl.sum(parts, 0)
+            top = higher
+    result = total / tl.where(weight > 0, weight, 1.0)
+    tl.store(y + b * syb + h * K + d, result.to(y.dtype.element_ty))
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """One query (B, H, 1, K) against keys and values (B, G, S, K) under a boolean mask."""
+    b, h, t, d = q.shape
+    if t != 1 or attn_mask is None or attn_mask.dtype != torch.bool or d & (d - 1) or d < 16:
+        return None
+    if attn_mask.shape[1:3] != (1, 1) or {x.stride(-1) for x in (q, k, v, attn_mask)} != {1}:
+        return None
+    n_keys, per_row = k.size(2), attn_mask.stride(0) if attn_mask.size(0) > 1 else 0
+    y = q.new_empty(b, t, h, d)
+    strides = (*q.stride()[:2], *k.stride()[:3], *v.stride()[:3], per_row, h * d)
+    scale = 1 / math.sqrt(d) if scale is None else scale
+    many = b * h > 512
+    sizes = (h, k.size(1), d, 64 if many else 256)
+    _attend[(b, h)](
+        q, k, v, attn_mask, y, scale, n_keys, *strides, *sizes, num_warps=4 if many else 8
+    )
+    return y.transpose(1, 2)
+
+
+KERNELS: dict[Any, Callable[..., Tensor | None]] = {
+    aten.linear.default: linear,
+    aten.layer_norm.default: layer_norm,
+    aten.index_put_.default: store,
+    aten.scaled_dot_product_attention.default: attention,
+}

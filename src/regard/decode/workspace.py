@@ -1,0 +1,72 @@
+"""The memory that batches are decoded in, one after another, and the recorded step beside it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.decode.graphs import Graph
+from regard.decode.replay import Replay, pays
+from regard.layers.state import State
+from regard.models.language_model import LanguageModel
+
+RECORD_AT = 4  # steps after which a small model's step is recorded on a CPU
+STEPS = 16  # steps that must remain for capturing a CUDA graph, some 50 ms, to pay
+BLOCK = 128  # capacities on a GPU are multiples of this: few different shapes
+
+
+class Step(Protocol):
+    """One decoding step, recorded: appends a token (B,) to each row and returns logits (B, V)."""
+
+    ids: Tensor  # (B, 1)
+
+    def __call__(self, ids: Tensor) -> Tensor: ...
+
+
+def device_of(model: LanguageModel) -> torch.device:
+    """Where the model's tensors are; a model without any is on the CPU."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+class Workspace:
+    """The memory that one batch after another is decoded in.
+
+    A state whose step was recorded serves again for the next batch of the same shape, so that a
+    thousand batches cost one recording.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model, self.device = model, device_of(model)
+        self.state: State | None = None
+        self.step: Step | None = None
+
+    def start(self, rows: int, capacity: int) -> State:
+        """An empty state for `rows` of at most `capacity` tokens."""
+        if self.device.type == "cuda":  # few different shapes, and aligned ones
+            capacity = -(-capacity // BLOCK) * BLOCK
+        state = self.state
+        if self.step is not None and state is not None and state.shape == (rows, capacity):
+            state.reset()
+            return state
+        self.state, self.step = self.model.start(rows, capacity), None
+        return self.state
+
+    def recorded(self, grown: int, left: int) -> Step | None:
+        """The step of the state as it now stands, if it is worth recording: `grown` were taken and
+        `left` are to come.
+        """
+        state = self.state
+        assert state is not None
+        if self.step is not None and len(self.step.ids) == state.batch:
+            state.fix(self.device)
+            return self.step
+        if self.device.type == "cuda":
+            if self.model.steps_alike and left >= STEPS:
+                self.step = Graph(self.model, state, self.device)
+        elif grown == RECORD_AT and pays(self.model, state, left):
+            self.step = Replay(self.model, state)
+        return self.step

@@ -1,0 +1,74 @@
+"""Cross-entropy and its gradient in one Triton kernel: the logits are read from memory once and
+their gradient is written over them.
+
+The same in plain PyTorch is `objectives.cross_entropy`, which takes three passes and is the oracle.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from regard.models.language_model import IGNORE
+
+BLOCK = 4096  # columns at a time
+
+
+@triton.jit
+def _cross_entropy(logits, targets, loss, nats, size, smoothing, ignore, C: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row)
+    x = logits + row * size
+    if target == ignore:
+        for first in range(0, size, C):
+            columns = first + tl.arange(0, C)
+            zeros = tl.zeros((C,), logits.dtype.element_ty)
+            tl.store(x + columns, zeros, mask=columns < size)
+        tl.store(loss + row, 0.0)
+        tl.store(nats + row, 0.0)
+    else:
+        tops = tl.full((C,), float("-inf"), tl.float32)
+        sums = tl.zeros((C,), tl.float32)
+        plain = tl.zeros((C,), tl.float32)
+        for first in range(0, size, C):
+            columns = first + tl.arange(0, C)
+            inside = columns < size
+            value = tl.load(x + columns, mask=inside, other=float("-inf")).to(tl.float32)
+            higher = tl.maximum(tops, value)
+            # no value yet: both are -inf, and their difference would be NaN
+            fade = tl.where(higher == float("-inf"), 0.0, tl.exp(tops - higher))
+            part = tl.where(inside, tl.exp(value - higher), 0.0)
+            sums = sums * fade + part
+            tops = higher
+            plain += tl.where(inside, value, 0.0)
+        top = tl.max(tops, 0)
+        total = tl.sum(sums * tl.exp(tops - top), 0)
+        lse = top + tl.log(total)
+        cost = lse - tl.load(x + target).to(tl.float32)
+        even = lse - tl.sum(plain, 0) / size
+        tl.store(nats + row, cost)
+        tl.store(loss + row, (1 - smoothing) * cost + smoothing * even)
+        share = smoothing / size
+        tl.debug_barrier()  # the target's logit has been read: now the row may be written over
+        for first in range(0, size, C):
+            columns = first + tl.arange(0, C)
+            inside = columns < size
+            value = tl.load(x + columns, mask=inside, other=float("-inf")).to(tl.float32)
+            gradient = tl.exp(value - lse) - share
+            gradient = tl.where(columns == target, gradient - (1 - smoothing), gradient)
+            tl.store(x + columns, gradient.to(logits.dtype.element_ty), mask=inside)
+
+
+def cross_entropy_(
+    logits: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Smoothed and plain cross-entropy, summed, and the gradient, in the memory of the logits."""
+    rows, size = logits.shape
+    loss, nats = torch.empty((2, rows), device=logits.device, dtype=torch.float32)
+    block = min(BLOCK, triton.next_power_of_2(size))
+    _cross_entropy[(rows,)](
+        logits, targets, loss, nats, size, label_smoothing, IGNORE, block, num_warps=8
+    )
+    return loss.sum(), nats.sum(), logits
