@@ -74,7 +74,9 @@ def test_a_saved_optimizer_goes_on_bit_for_bit(kind):
     def step(model, optimizer, number):
         ids = torch.randint(0, 11, (2, 7), generator=torch.Generator().manual_seed(number))
         (-model.score(ids[:, :-1], ids[:, 1:]).mean()).backward()
-        optimizer.step(0.5)
+        optimizer.set_rates(0.5)
+        optimizer.step()
+        optimizer.clear(keep=False)
 
     straight, one = setup()
     for number in range(4):

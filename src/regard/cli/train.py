@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.api import Trained
-    from regard.recipe import Recipe
+    from regard.train.distributed import World
     from regard.train.progress import Reporter
 
 Files = Annotated[
@@ -63,9 +63,6 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
-    from regard.api import train
-    from regard.recipe import build
-    from regard.recipe import tables as tables_of
     from regard.train.distributed import Told, joined
     from regard.train.progress import Reporter
 
@@ -80,21 +77,11 @@ def command(
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet))
-
-            def chosen() -> tuple[dict[str, Any], str]:
-                recipe, folder = choice(files, out, resume, overrides, tables, reporter)
-                return tables_of(recipe), str(folder)
-
-            values, folder = world.decide(chosen)
-            recipe, again = build(values), how_to_go_on(files, folder, many=world.size > 1)
-            try:
-                result = train(
-                    recipe, folder, resume=resume, reporter=reporter, began=began, world=world
-                )
-            except KeyboardInterrupt:  # while data is read, or the finished model measured
-                if world.first:
-                    print(f"stopped. {again}", file=sys.stderr)
-                raise typer.Exit(130) from None
+            values, folder = world.decide(
+                lambda: choice(files, out, resume, overrides, tables, reporter)
+            )
+            again = how_to_go_on(files, folder, many=world.size > 1)
+            result = carried_out(values, folder, resume, reporter, began, world, again)
     except Told as told:  # what the first process has told the user
         raise typer.Exit(told.exit_code) from None
     if world.first:
@@ -110,20 +97,45 @@ def choice(
     overrides: list[str],
     tables: dict[str, dict[str, Any]],
     reporter: Reporter,
-) -> tuple[Recipe, Path]:
-    """What to train and where: the run's own recipe if it goes on, else what is asked for."""
+) -> tuple[dict[str, Any], str]:
+    """The recipe's tables and the run folder: the run's own if it goes on, else as asked for."""
     from regard.api import plan
     from regard.recipe import build, read
+    from regard.recipe import tables as tables_of
     from regard.run import RECIPE
 
     if resume and out is not None and (out / RECIPE).exists():
         if overrides or any(v for keys in tables.values() for v in keys.values()):
             reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
-        return build(read(out / RECIPE)), out
+        return tables_of(build(read(out / RECIPE))), str(out)
     recipe, lines = plan(files, assignments=overrides, **tables)
     for line in lines:
         reporter.say(line)
-    return recipe, out or default_folder(files[0], recipe.model.name, resume)
+    folder = out or default_folder(files[0], recipe.model.name, resume)
+    return tables_of(recipe), str(folder)
+
+
+def carried_out(
+    values: dict[str, Any],
+    folder: str,
+    resume: bool,
+    reporter: Reporter,
+    began: float,
+    world: World,
+    again: str,
+) -> Trained:
+    """Train; one who stops it where there is nothing to save is told how to go on all the same."""
+    from regard.api import train
+    from regard.recipe import build
+
+    try:
+        return train(
+            build(values), folder, resume=resume, reporter=reporter, began=began, world=world
+        )
+    except KeyboardInterrupt:  # while data is read, or the finished model measured
+        if world.first:
+            print(f"stopped. {again}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def how_to_go_on(files: list[Path], folder: str, *, many: bool) -> str:

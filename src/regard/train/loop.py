@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
@@ -25,13 +25,11 @@ from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
-from regard.train.distributed import ALONE, Unwritten, World, empty, keeping
-from regard.train.objectives import NextToken
-from regard.train.optimizer import Optimizer
-from regard.train.precision import autocast, choose_device, choose_precision
+from regard.train.distributed import ALONE, Unwritten, World, empty
 from regard.train.progress import Reporter, Status
 from regard.train.schedule import factor
 from regard.train.signals import Interrupt
+from regard.train.step import Stepper
 from regard.train.validation import (
     BATCH_TOKENS,
     Stopped,
@@ -45,6 +43,7 @@ VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the t
 LOGGED = 200  # training lines in metrics.jsonl, about
 FINAL_TOKENS = 1 << 16  # of each held-out side are always measured at the end ...
 FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
+WARMING = 3  # steps taken before any is timed
 SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
 
 
@@ -86,18 +85,10 @@ class Trainer:
     ) -> None:
         train = recipe.train
         self.recipe, self.run_folder, self.corpus, self.reporter = train, run, corpus, reporter
-        self.world = world
-        self.device = choose_device(train.device, world)
-        self.precision = choose_precision(train, self.device)
-        self.model = model.to(self.device)
-        if self.precision == "fp64":
-            self.model.double()
-        self.constrain = forbidden
-        objective = NextToken(
-            self.model, label_smoothing=train.label_smoothing, constrain=forbidden
-        )
-        self.objective = world.spread(objective, self.device)
-        self.optimizer = Optimizer(self.model, train)
+        self.world, self.constrain = world, forbidden
+        self.stepper = Stepper(model, train, forbidden=forbidden, world=world)
+        self.device, self.model = self.stepper.device, self.stepper.model
+        self.optimizer = self.stepper.optimizer
         self.loader = Loader(
             corpus.train,
             corpus.tokenizer,
@@ -109,68 +100,46 @@ class Trainer:
         )
         self.progress = Progress()
         self.signal = 0  # that interrupted the run
-        self.steps = train.steps
-        self.eval_every = train.eval_every or max(1, self.steps // EVALUATIONS)
-        self.checkpoint_every = train.checkpoint_every or self.eval_every
-        self.log_every = max(1, self.steps // LOGGED)
-        if train.compile == "on" or (train.compile == "auto" and self.device.type == "cuda"):
-            self._compile()
+        self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
+        self.plan(train.steps)
+        if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
+            reporter.warn(f"torch.compile failed ({failed}); going on without it")
 
-    def _compile(self) -> None:
-        try:
-            self.model.compile()
-            with torch.no_grad(), autocast(self.precision, self.device):
-                batch = self.move(self.batches(0)[0])
-                self.model(batch.ids, batch.segments)
-        except Exception as error:  # whatever the compiler cannot do, eager can
-            self.model._compiled_call_impl = None
-            reason = (
-                str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            )
-            self.reporter.warn(f"torch.compile failed ({reason}); going on without it")
-
-    def move(self, batch: Batch) -> Batch:
-        """The batch on the training device."""
-        if self.device.type == "cpu":
-            return batch
-        ids, targets = (x.to(self.device, non_blocking=True) for x in (batch.ids, batch.targets))
-        segments = (
-            None if batch.segments is None else batch.segments.to(self.device, non_blocking=True)
-        )
-        return Batch(ids, targets, segments, batch.items, batch.tokens, batch.symbols)
+    def plan(self, steps: int) -> None:
+        """Train for so many steps, and validate, save and log at the intervals that gives."""
+        self.steps = steps
+        self.eval_every = self.recipe.eval_every or max(1, steps // EVALUATIONS)
+        self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
+        self.log_every = max(1, steps // LOGGED)
 
     def batches(self, step: int) -> list[Batch]:
         """This process's part of a step; one that asks nothing where there is none for it."""
+        if self.ahead[0] == step:
+            return self.ahead[1]
+        tokenizer = self.corpus.tokenizer
         found = self.loader.step(step, self.world.rank, self.world.size)
-        return found or [empty(self.corpus.tokenizer.start)]
+        return self.stepper.prepared(found or [empty(tokenizer.start)], tokenizer.pad)
 
     def gradient(self, step: int) -> tuple[Tensor, int]:
         """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""
-        world = self.world
-        rank = () if world.first else (world.rank,)
+        rank = () if self.world.first else (self.world.rank,)
         torch.manual_seed(seed_of(self.recipe.seed, step, *rank))
         batches = self.batches(step)
-        symbols = max(1, world.total(sum(batch.symbols for batch in batches)))
-        total = torch.zeros(world.size, device=self.device)
-        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
-            with keeping(self.objective, left > 0):
-                with autocast(self.precision, self.device):
-                    moved = self.move(batch)
-                    loss, nats = self.objective(moved.ids, moved.targets, moved.segments)
-                (loss / symbols * world.size).backward()  # the mean over processes is taken
-            total[world.rank] += nats
-        return world.sum(total), symbols
+        symbols = max(1, self.world.total(sum(batch.symbols for batch in batches)))
+        return self.stepper.gradient(batches, symbols), symbols
 
     def take_step(self, step: int) -> tuple[float, int]:
         """One update, the same in all processes; none makes it if anything is not finite."""
         nats, symbols = self.gradient(step)
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not bool(torch.isfinite(nats).all() & torch.isfinite(norm)):
+        norm = self.stepper.norm()
+        told = self.stepper.tell(nats, norm)
+        if self.device.type == "cuda":  # while it computes
+            self.ahead = step + 1, self.batches(step + 1)
+        nats, length = told()
+        if not bool(torch.isfinite(nats).all() & torch.isfinite(length)):
             raise self.not_finite(step, nats)
-        if self.recipe.clip:
-            nn.utils.clip_grads_with_norm_(parameters, self.recipe.clip, norm)
-        self.optimizer.step(factor(self.recipe.schedule, step, self.steps, self.recipe.warmup))
+        rate = factor(self.recipe.schedule, step, self.steps, self.recipe.warmup)
+        self.stepper.step(norm, rate)
         return float(nats.double().sum()), symbols
 
     def not_finite(self, step: int, nats: Tensor) -> UserError:
@@ -352,20 +321,22 @@ def final_tokens(recipe: TrainRecipe, steps: int) -> int:
 def calibrate(trainer: Trainer, seconds: float) -> int:
     """How many steps fit into `seconds` with all that is measured and saved.
 
-    A few steps are taken to see; the caller throws the trainer away, as it has learned something.
-    All processes take them; the clock of the first one counts.
+    A few steps are taken to see, and undone: afterwards the trainer is what it was. All processes
+    take them; the clock of the first one counts.
     """
     world = trainer.world
-    trainer.steps = 1_000_000
+    before = {name: value.clone() for name, value in weights(trainer.model).items()}
+    trainer.plan(1_000_000)
     trainer.model.train()
-    trainer.take_step(0)  # the first is slow: memory is taken, kernels are chosen
+    for step in range(WARMING):  # slow: memory is taken, kernels are chosen, work is captured
+        trainer.take_step(step)
     times: list[float] = []
     began = time.monotonic()
     while world.share(
         len(times) < 3 or (time.monotonic() - began < 0.03 * seconds and len(times) < 50)
     ):
         start = time.monotonic()
-        trainer.take_step(len(times) + 1)
+        trainer.take_step(len(times) + WARMING)
         times.append(time.monotonic() - start)
     per_step = sorted(times)[len(times) // 2]
     shards = [shard for shard in (trainer.corpus.valid, trainer.corpus.test) if shard is not None]
@@ -387,4 +358,6 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= seconds - CLOSING else (low, middle)
+    trainer.model.load_state_dict(before, strict=False)
+    trainer.optimizer.forget()
     return world.share(low)

@@ -77,10 +77,8 @@ class Muon(torch.optim.Optimizer):
                     pieces[part.shape].append((target, part))
             for shape, pairs in pieces.items():
                 updates = orthogonalise(torch.stack([part for _, part in pairs]))
-                scale = max(1.0, shape[0] / shape[1]) ** 0.5
-                torch._foreach_add_(
-                    [target for target, _ in pairs], list(updates.unbind()), alpha=-lr * scale
-                )
+                updates.mul_(-lr * max(1.0, shape[0] / shape[1]) ** 0.5)
+                torch._foreach_add_([target for target, _ in pairs], list(updates.unbind()))
 
 
 class Optimizer:
@@ -105,8 +103,10 @@ class Optimizer:
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
+        # On a GPU steps and rates are tensors there, so that an update can be captured as a graph.
+        there = all(p.is_cuda for p in self.names)
         self.parts: list[torch.optim.Optimizer] = [
-            AdamW(groups, lr=adam_lr, betas=betas, fused=True)
+            AdamW(groups, lr=adam_lr, betas=betas, fused=True, capturable=there)
         ]
         if matrices:
             muon = Muon(
@@ -120,14 +120,32 @@ class Optimizer:
         for part in self.parts:
             for group in part.param_groups:
                 group["peak"] = group["lr"]
+                if there:
+                    group["lr"] = torch.tensor(group["lr"], device=rest[0].device)
 
-    def step(self, factor: float) -> None:
-        """Update with every learning rate at `factor` of its peak, then clear the gradients."""
+    def set_rates(self, factor: float) -> None:
+        """Every learning rate at `factor` of its peak."""
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = group["peak"] * factor
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(group["peak"] * factor)
+                else:
+                    group["lr"] = group["peak"] * factor
+
+    def step(self) -> None:
+        """Update at the rates that were set."""
+        for part in self.parts:
             part.step()
-            part.zero_grad(set_to_none=True)
+
+    def clear(self, *, keep: bool) -> None:
+        """Drop the gradients, or make them zero in their memory."""
+        for part in self.parts:
+            part.zero_grad(set_to_none=not keep)
+
+    def forget(self) -> None:
+        """Back to before the first step, in the same memory."""
+        for value in self.tensors().values():
+            value.zero_()
 
     def tensors(self) -> dict[str, Tensor]:
         """All state as named tensors: `blocks.0.mixer.out.weight/momentum`."""

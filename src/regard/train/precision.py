@@ -67,7 +67,7 @@ def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """The context forward passes run in."""
     if precision == "bf16":
-        return torch.autocast(device.type, torch.bfloat16)
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
     return contextlib.nullcontext()
 
 

@@ -87,8 +87,8 @@ class Session:
                 known = world.decide(lambda: count(recipe, corpus, self.run))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
-                recipe = self.settled(recipe, corpus, forbidden)
                 trainer = self.trainer(recipe, corpus, forbidden)
+                recipe = self.settled(recipe, trainer)
                 self.enter(trainer, recipe, new)
                 outcome = trainer.run()
             return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts(trainer))
@@ -187,12 +187,13 @@ class Session:
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
         )
 
-    def settled(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Recipe:
+    def settled(self, recipe: Recipe, trainer: Trainer) -> Recipe:
         """The recipe with the number of steps that fit into its minutes, which is stored."""
         if recipe.train.steps:
             return recipe
         left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
-        steps = calibrate(self.trainer(recipe, corpus, forbidden), left)
+        steps = calibrate(trainer, left)
+        trainer.plan(steps)
         recipe = recipe.replace(train={"steps": steps})
         self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         return recipe
@@ -216,7 +217,7 @@ class Session:
         self.reporter.say(
             f"training {size:,} parameters for {trainer.steps:,} steps of about "
             f"{recipe.train.batch_tokens:,} tokens ({epochs:.1f} epochs, padding "
-            f"{loader.padding:.1%}{cut}) on {trainer.device}{many}{resumed_at}"
+            f"{loader.padding:.1%}{cut}) on {trainer.stepper.how()}{many}{resumed_at}"
         )
         if hint := idle(trainer.device, self.world):
             self.reporter.say(hint)
@@ -254,7 +255,8 @@ def facts(trainer: Trainer) -> dict[str, Any]:
         "windowed_records": trainer.loader.windowed,
         "device": str(trainer.device),
         "processes": trainer.world.size,
-        "precision": trainer.precision,
+        "precision": trainer.stepper.precision,
+        "compile_seconds": round(trainer.stepper.compile_seconds, 1),
         "threads": torch.get_num_threads(),
     }
 

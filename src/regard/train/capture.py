@@ -1,0 +1,80 @@
+"""Keeping a GPU busy: work captured as CUDA graphs, batches in few shapes and in pinned memory.
+
+A small model's step is a thousand kernels of some microseconds, and launching them one by one takes
+longer than running them. Captured once, they are launched as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.batching import IGNORE, Batch
+
+SHAPES = 8  # graphs kept; a function that meets more shapes runs the others as they are
+ROWS = 16  # rows are rounded up to multiples of a sixteenth of the first batch's
+
+Shape = tuple[tuple[int, ...] | None, ...]
+
+
+class Captured:
+    """A function of tensors on a GPU that works in place and returns a tensor, captured once for
+    each shape of its arguments.
+
+    It runs as it is at a shape's first sight, which settles whatever it allocates, and is captured
+    at the second. The result is valid until the next call.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], device: torch.device) -> None:
+        self.function, self.device = function, device
+        self.seen: Counter[Shape] = Counter()
+        self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]] = {}
+
+    def __call__(self, *arguments: Tensor | None) -> Tensor:
+        """The function's result; arguments may be on the CPU, best in pinned memory."""
+        shape = tuple(None if a is None else tuple(a.shape) for a in arguments)
+        self.seen[shape] += 1
+        if shape not in self.graphs:
+            held = [None if a is None else a.to(self.device, non_blocking=True) for a in arguments]
+            if self.seen[shape] == 1 or len(self.graphs) == SHAPES:
+                return self.function(*held)
+            self.graphs[shape] = self._capture(held)
+        graph, held, result = self.graphs[shape]
+        for to, given in zip(held, arguments, strict=True):
+            if to is not None and given is not None:
+                to.copy_(given, non_blocking=True)
+        graph.replay()
+        return result
+
+    def _capture(
+        self, held: list[Tensor | None]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            result = self.function(*held)
+        return graph, held, result
+
+
+def rounded(batch: Batch, multiple: int, pad: int) -> Batch:
+    """The batch with empty rows added up to a multiple, so that few shapes occur."""
+    more = -batch.ids.size(0) % multiple
+    if not more:
+        return batch
+    ids = F.pad(batch.ids, (0, 0, 0, more), value=pad)
+    targets = F.pad(batch.targets, (0, 0, 0, more), value=IGNORE)
+    segments = None if batch.segments is None else F.pad(batch.segments, (0, 0, 0, more))
+    return replace(batch, ids=ids, targets=targets, segments=segments)
+
+
+def pinned(batch: Batch) -> Batch:
+    """The batch in memory from which a GPU copies while others work."""
+    segments = None if batch.segments is None else batch.segments.pin_memory()
+    return replace(
+        batch, ids=batch.ids.pin_memory(), targets=batch.targets.pin_memory(), segments=segments
+    )

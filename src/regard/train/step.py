@@ -1,0 +1,159 @@
+"""One step of training: the gradient of some batches, and the update of the weights it leads to.
+
+On a GPU both are captured as CUDA graphs, and the host looks at nothing but two numbers a step: the
+loss and the norm of the gradient, which decide whether the update is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batching import Batch
+from regard.decode.constraints import Forbidden
+from regard.models.language_model import NeuralLanguageModel
+from regard.recipe import TrainRecipe
+from regard.train.capture import ROWS, Captured, pinned, rounded
+from regard.train.distributed import World, keeping
+from regard.train.objectives import NextToken
+from regard.train.optimizer import Optimizer
+from regard.train.precision import autocast, choose_device, choose_precision
+
+PAYS = 4e15  # floating-point operations from which compiling, half a minute, is repaid
+LONG = 2.0  # minutes, likewise
+
+
+class Stepper:
+    """Moves the weights of a model, in one process or in a world of them."""
+
+    def __init__(
+        self,
+        model: NeuralLanguageModel,
+        recipe: TrainRecipe,
+        *,
+        forbidden: Forbidden | None,
+        world: World,
+    ) -> None:
+        self.recipe, self.world = recipe, world
+        self.device = choose_device(recipe.device, world)
+        self.precision = choose_precision(recipe, self.device)
+        self.model = model.to(self.device)
+        if self.precision == "fp64":
+            self.model.double()
+        objective = NextToken(
+            self.model, label_smoothing=recipe.label_smoothing, constrain=forbidden
+        )
+        self.objective = world.spread(objective, self.device)
+        self.optimizer = Optimizer(self.model, recipe)
+        self.compile_seconds = 0.0
+        self.compiled = False
+        # Sequences that are not packed come in too many shapes, and many processes wait for others.
+        self.captures = self.device.type == "cuda" and world.size == 1 and model.packs
+        self.accumulate: Callable[..., Tensor] = self._accumulate
+        self.update: Callable[..., Tensor] = self._update
+        if self.captures:
+            self.accumulate = Captured(self._accumulate, self.device)
+            self.update = Captured(self._update, self.device)
+
+    def how(self) -> str:
+        """How it computes, in words."""
+        said = [str(self.device), self.precision]
+        if self.compiled:
+            said.append(f"compiled in {self.compile_seconds:.0f} s")
+        if self.captures:
+            said.append("steps captured as CUDA graphs")
+        return ", ".join(said)
+
+    def compile_for(self, batch: Batch, steps: int) -> str:
+        """Compile the model where the recipe asks for it, or where so many steps repay it; why that
+        failed, if it did.
+        """
+        size = sum(p.numel() for p in self.model.parameters())
+        work = 6.0 * size * self.recipe.batch_tokens * steps
+        long = work >= PAYS or (not steps and self.recipe.minutes >= LONG)
+        auto = self.device.type == "cuda" and self.model.packs and long
+        if self.recipe.compile == "off" or (self.recipe.compile == "auto" and not auto):
+            return ""
+        began = time.monotonic()
+        try:
+            self.model.compile()
+            self.gradient([batch], 1)
+        except Exception as error:  # whatever the compiler cannot do, eager can
+            self.model._compiled_call_impl = None
+            lines = str(error).strip().splitlines()
+            return lines[0] if lines else type(error).__name__
+        finally:
+            self.optimizer.clear(keep=self.captures)
+        self.compiled, self.compile_seconds = True, time.monotonic() - began
+        return ""
+
+    def prepared(self, batches: list[Batch], pad: int) -> list[Batch]:
+        """The batches as the device likes them: in few shapes, in pinned memory."""
+        if self.device.type == "cpu":
+            return batches
+        if self.captures:
+            multiple = max(1, batches[0].ids.size(0) // ROWS)
+            batches = [rounded(batch, multiple, pad) for batch in batches]
+        return [pinned(batch) for batch in batches]
+
+    def gradient(self, batches: list[Batch], symbols: int) -> Tensor:
+        """Add the gradient of the batches' loss over `symbols`; the nats of each process."""
+        world = self.world
+        total = torch.zeros(world.size, device=self.device, dtype=torch.float64)
+        scale = torch.tensor(world.size / symbols, dtype=torch.float64)  # a mean is taken of all
+        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
+            with keeping(self.objective, left > 0):
+                nats = self.accumulate(batch.ids, batch.targets, batch.segments, scale)
+            total[world.rank] += nats
+        return world.sum(total)
+
+    def _accumulate(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor
+    ) -> Tensor:
+        ids, targets = (x.to(self.device, non_blocking=True) for x in (ids, targets))
+        segments = None if segments is None else segments.to(self.device, non_blocking=True)
+        with autocast(self.precision, self.device):
+            loss, nats = self.objective(ids, targets, segments)
+        (loss * scale).backward()
+        return nats  # type: ignore[no-any-return]
+
+    def norm(self) -> Tensor:
+        """The length of the whole gradient."""
+        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that have a gradient."""
+        return [p for p in self.model.parameters() if p.grad is not None]
+
+    def step(self, norm: Tensor, rate: float) -> None:
+        """Update the weights at `rate` of the learning rates, and forget the gradient."""
+        self.optimizer.set_rates(rate)
+        self.update(norm)
+        if not self.captures:
+            self.optimizer.clear(keep=False)
+
+    def _update(self, norm: Tensor) -> Tensor:
+        if self.recipe.clip:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.recipe.clip, norm)
+        self.optimizer.step()
+        if self.captures:
+            self.optimizer.clear(keep=True)
+        return norm
+
+    def tell(self, nats: Tensor, norm: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Both on the host, once asked for; until then the host is free while the device works."""
+        if self.device.type == "cpu":
+            return lambda: (nats, norm)
+        both = torch.cat((nats, norm[None])).to("cpu", non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+
+        def wait() -> tuple[Tensor, Tensor]:
+            event.synchronize()
+            return both[:-1], both[-1]
+
+        return wait
