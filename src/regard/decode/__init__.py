@@ -5,6 +5,7 @@ from regard.decode.constraints import Forbidden
 from regard.decode.engine import Generated, Strategy, generate
 from regard.decode.greedy import Greedy
 from regard.decode.sampling import Sample
+from regard.decode.workspace import Workspace
 
 __all__ = [
     "Beam",
@@ -15,5 +16,6 @@ __all__ = [
     "Sample",
     "Strategy",
     "Trace",
+    "Workspace",
     "generate",
 ]

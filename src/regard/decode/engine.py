@@ -298,6 +298,7 @@ def generate(
     context: int | None = None,
     on_token: Callable[[int, int], None] | None = None,
     batch_size: int = 64,
+    workspace: Workspace | None = None,
 ) -> list[list[Generated]]:
     """Continue each prompt by at most `max_new` tokens or up to `end`: a list per prompt.
 
@@ -312,7 +313,8 @@ def generate(
     keep all of theirs.
 
     `on_token(number of the prompt, id)` is called as each token is known, at the price of waiting
-    for every one; beams cannot be streamed.
+    for every one; beams cannot be streamed. A caller that decodes again and again keeps one
+    `workspace` for it, and a recorded step serves all batches of one shape.
     """
     request = Request(
         max_new=max_new,
@@ -338,7 +340,7 @@ def generate(
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # less padding
     count = max(1, batch_size // strategy.rows)
     with evaluating(model):
-        workspace = Workspace(model)
+        workspace = workspace or Workspace(model)
         for first in range(0, len(order), count):
             numbers = order[first : first + count]
             batch = Batch(

@@ -8,7 +8,8 @@ a Transformer is.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,18 +19,40 @@ from regard.decode.operations import tensors
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
 
+try:
+    from regard.decode.kernels import kernels
+except ImportError:  # no Triton here: PyTorch's own kernels
+    kernels = dict
+
+
+class Waiting(Protocol):
+    """A product that has not been computed yet; its memory is there."""
+
+    result: Tensor
+
+    def joined(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """The operation after it, computed together with it, if that can be."""
+
+    def flush(self) -> None:
+        """Compute it."""
+
+
+Noted = list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]]  # operation, arguments, result
+
 
 class Rehearsal(TorchDispatchMode):
-    """Runs a step with fast kernels and notes every result; a second run takes what is constant
+    """Runs a step with fast kernels and notes every result; a second run takes what is `constant`
     from the first.
+
+    A product waits for the operation after it, with which it may be one kernel.
     """
 
-    def __init__(self, kernels: dict[Any, Any], first: Rehearsal | None = None) -> None:
+    def __init__(self, constant: dict[int, Any] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.kernels = kernels
-        self.noted: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
-        self.constant = [] if first is None else first.noted
-        self.same: list[bool] = []
+        self.kernels: dict[Any, Callable[..., Any]] = kernels()
+        self.constant = constant or {}
+        self.noted: Noted = []
+        self.waiting: Waiting | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -43,31 +66,52 @@ class Rehearsal(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        at = len(self.noted)
-        if self.constant and self.same[at]:
-            out = self.constant[at][3]
-        else:
-            kernel = self.kernels.get(func)
-            out = kernel(*args, **(kwargs or {})) if kernel is not None else None
-            out = func(*args, **(kwargs or {})) if out is None else out
+        out = self.constant.get(len(self.noted))
+        if out is None:
+            out = self.run(func, args, kwargs or {})
         self.noted.append((func, args, kwargs or {}, out))
         return out
 
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation by the fastest kernel there is."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            joined = waiting.joined(func, args, kwargs)
+            if joined is not None:
+                return joined
+            waiting.flush()
+        kernel = self.kernels.get(func)
+        out = kernel(*args, **kwargs) if kernel is not None else None
+        if out is None:
+            return func(*args, **kwargs)
+        if isinstance(out, Tensor):
+            return out
+        self.waiting = out
+        return out.result
 
-def constant(
-    noted: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]], ids: Tensor
-) -> list[bool]:
-    """Which operations read nothing that changes between steps, given that `ids` does."""
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if self.waiting is not None:
+            self.waiting.flush()
+
+
+def constant(noted: Noted, ids: Tensor) -> dict[int, Any]:
+    """The results that read nothing that changes between steps, given that `ids` does, by place.
+
+    Views are not among them: they cost nothing.
+    """
     changing = {ids.untyped_storage().data_ptr()}
     for func, args, _, _ in noted:  # caches and lengths: written in place
         if func._schema.is_mutable:
             changing.add(args[0].untyped_storage().data_ptr())
-    same = []
-    for _, args, kwargs, out in noted:
+    same = {}
+    for place, (_, args, kwargs, out) in enumerate(noted):
         read = {t.untyped_storage().data_ptr() for t in tensors((args, kwargs))}
-        same.append(not read & changing)
-        if not same[-1]:
-            changing |= {t.untyped_storage().data_ptr() for t in tensors(out)}
+        written = {t.untyped_storage().data_ptr() for t in tensors(out)}
+        if read & changing:
+            changing |= written
+        elif not written <= read:
+            same[place] = out
     return same
 
 
@@ -79,26 +123,23 @@ class Graph:
         state.fix(device)
         assert isinstance(state.length, Tensor)
         self.ids = torch.zeros(state.batch, 1, dtype=torch.int64, device=device)
-        try:
-            from regard.decode.kernels import KERNELS
-        except ImportError:  # no Triton for this platform: PyTorch's own kernels
-            KERNELS = {}
         before = state.length.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), Rehearsal(KERNELS) as first:
+        with torch.cuda.stream(aside), Rehearsal() as first:
             model.extend(self.ids, None, state)
         torch.cuda.current_stream().wait_stream(aside)
         state.longest -= 1
-        second = Rehearsal(KERNELS, first)
-        second.same = constant(first.noted, self.ids)
+        self.constant = constant(first.noted, self.ids)  # kept: the graph reads them
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"), second:
+        with (
+            torch.cuda.graph(self.graph, capture_error_mode="thread_local"),
+            Rehearsal(self.constant),
+        ):
             self.logits = model.extend(self.ids, None, state)  # (B, V)
         # Those were rehearsals: what they wrote is written over by the first step.
         state.longest -= 1
         state.length.copy_(before)
-        self.kept = [out for same, (*_, out) in zip(second.same, second.noted, strict=True) if same]
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Append one token (B,) to each row; the logits (B, V)."""

@@ -18,10 +18,24 @@ import triton.language as tl
 from torch import Tensor
 
 aten = torch.ops.aten
+LONGEST = 1 << 14  # keys up to which a program reads its whole mask at once
 
 
 @triton.jit
-def _linear(x, w, bias, y, n_out, d, has_bias: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+def _linear(
+    x,
+    w,
+    bias,
+    more,
+    y,
+    n_out,
+    d,
+    BIAS: tl.constexpr,
+    GELU: tl.constexpr,
+    ADD: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
     rows = tl.program_id(0) * R + tl.arange(0, R)  # of w
     inside = rows < n_out
     total = tl.zeros((R, C), tl.float32)
@@ -33,29 +47,72 @@ def _linear(x, w, bias, y, n_out, d, has_bias: tl.constexpr, R: tl.constexpr, C:
         vector = tl.load(x + columns, mask=here, other=0.0)
         total += part.to(tl.float32) * vector.to(tl.float32)[None, :]
     result = tl.sum(total, 1)
-    if has_bias:
+    if BIAS:
         result += tl.load(bias + rows, mask=inside, other=0.0).to(tl.float32)
+    if GELU:  # by tanh: z · sigmoid(2u), u = sqrt(2 / pi) · (z + 0.044715 z³)
+        u = 0.7978845608028654 * (result + 0.044715 * result * result * result)
+        result = result / (1 + tl.exp(-2 * u))
+    if ADD:
+        result += tl.load(more + rows, mask=inside, other=0.0).to(tl.float32)
     tl.store(y + rows, result.to(y.dtype.element_ty), mask=inside)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """x (..., D) times weight (O, D), for one row, or for an awkward O."""
+class Product:
+    """x (..., D) times a matrix (O, D), waiting to see whether GELU or a sum comes next."""
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        self.x, self.weight, self.bias = x, weight, bias
+        self.result = x.new_empty(*x.shape[:-1], len(weight))
+        self.one = x.numel() == x.size(-1)  # a single row
+
+    def joined(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """See Waiting."""
+        if func is aten.gelu.default and args[0] is self.result:
+            return self.run(gelu=True) if kwargs.get("approximate") == "tanh" else None
+        if func is aten.add.Tensor and not kwargs and args[1] is self.result and self.one:
+            more = args[0]
+            alike = isinstance(more, Tensor) and more.shape == self.result.shape
+            if alike and more.is_contiguous() and more.dtype == self.result.dtype:
+                return self.run(more=more)
+        return None
+
+    def flush(self) -> None:
+        """See Waiting."""
+        self.run()
+
+    def run(self, *, gelu: bool = False, more: Tensor | None = None) -> Tensor:
+        """Compute into the result's memory."""
+        n_out, d = self.weight.shape
+        if not self.one:
+            assert self.bias is not None
+            rows = (self.bias, self.x.view(-1, d), self.weight.mT)
+            out = self.result.view(-1, n_out)
+            if gelu:
+                aten._addmm_activation.out(*rows, use_gelu=True, out=out)
+            else:
+                torch.addmm(*rows, out=out)
+            return self.result
+        columns = min(4096, triton.next_power_of_2(d))
+        per = max(1, 2048 // columns) if n_out < 16_384 else 4  # enough programs for the device
+        given = [self.weight if t is None else t for t in (self.bias, more)]
+        flags = (self.bias is not None, gelu, more is not None)
+        _linear[(triton.cdiv(n_out, per),)](
+            self.x, self.weight, *given, self.result, n_out, d, *flags, per, columns, num_warps=4
+        )
+        return self.result
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product | Tensor | None:
+    """x (..., D) times weight (O, D)."""
     n_out, d = weight.shape
     if not (x.is_contiguous() and weight.is_contiguous()):
         return None
-    if x.numel() > d:
-        if n_out % 8 == 0 or bias is not None or x.dim() != 2:
-            return None
-        # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes: turn it
-        return (weight @ x.mT).mT
-    y = x.new_empty(*x.shape[:-1], n_out)
-    columns = min(4096, triton.next_power_of_2(d))
-    per = max(1, 2048 // columns) if n_out < 16_384 else 4  # enough programs to fill the device
-    given = weight if bias is None else bias
-    _linear[(triton.cdiv(n_out, per),)](
-        x, weight, given, y, n_out, d, bias is not None, per, columns, num_warps=4
-    )
-    return y
+    if x.numel() == d or bias is not None:
+        return Product(x, weight, bias)
+    if n_out % 8 == 0 or x.dim() != 2:
+        return None
+    # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes: turn it
+    return (weight @ x.mT).mT
 
 
 @triton.jit
@@ -115,14 +172,26 @@ def store(memory: Tensor, indices: list[Tensor | None], new: Tensor, *_: Any) ->
 
 
 @triton.jit
+def _bounds(mask, found, n_keys, per_row, N: tl.constexpr):
+    b = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, N)
+    seen = tl.load(mask + b * per_row + places, mask=places < n_keys, other=0) != 0
+    begin = tl.min(tl.where(seen, places, N), 0)
+    end = tl.max(tl.where(seen, places + 1, 0), 0)
+    tl.store(found + 3 * b, begin)
+    tl.store(found + 3 * b + 1, end)
+    tl.store(found + 3 * b + 2, (tl.sum(seen.to(tl.int32), 0) == end - begin).to(tl.int32))
+
+
+@triton.jit
 def _attend(
     q,
     k,
     v,
     mask,
+    bounds,
     y,
     scale,
-    n_keys,
     sqb,
     sqh,
     skb,
@@ -132,73 +201,95 @@ def _attend(
     svg,
     svs,
     smb,
-    syb,
     H: tl.constexpr,
     G: tl.constexpr,
     K: tl.constexpr,
     S: tl.constexpr,
 ):
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    begin, end = tl.load(bounds + 3 * b), tl.load(bounds + 3 * b + 1)
+    whole = tl.load(bounds + 3 * b + 2) != 0  # nothing in between is ruled out
     g = h // (H // G)
     d = tl.arange(0, K)
     query = tl.load(q + b * sqb + h * sqh + d).to(tl.float32) * scale
     top = tl.full((), float("-inf"), tl.float32)
     weight = tl.full((), 0.0, tl.float32)
     total = tl.zeros((K,), tl.float32)
-    for first in range(0, n_keys, S):
+    for first in range(begin, end, S):
         s = first + tl.arange(0, S)
-        seen = tl.load(mask + b * smb + s, mask=s < n_keys, other=0) != 0
-        if tl.max(seen.to(tl.int32), 0) > 0:
-            keys = tl.load(
-                k + b * skb + g * skg + s[:, None] * sks + d[None, :], mask=seen[:, None], other=0.0
-            )
-            values = tl.load(
-                v + b * svb + g * svg + s[:, None] * svs + d[None, :], mask=seen[:, None], other=0.0
-            )
-            scores = tl.sum(keys.to(tl.float32) * query[None, :], 1)
-            scores = tl.where(seen, scores, float("-inf"))
-            higher = tl.maximum(top, tl.max(scores, 0))
-            parts = tl.exp(scores - higher)
-            fade = tl.exp(top - higher)
-            total = total * fade + tl.sum(values.to(tl.float32) * parts[:, None], 0)
-            weight = weight * fade + tl.sum(parts, 0)
-            top = higher
+        may = s < end
+        if not whole:
+            may = tl.load(mask + b * smb + s, mask=may, other=0) != 0
+        place, here = s[:, None], may[:, None]
+        keys = tl.load(k + b * skb + g * skg + place * sks + d[None, :], mask=here, other=0.0)
+        values = tl.load(v + b * svb + g * svg + place * svs + d[None, :], mask=here, other=0.0)
+        scores = tl.sum(keys.to(tl.float32) * query[None, :], 1)
+        scores = tl.where(may, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 0))
+        # where nothing was seen yet, both are -inf, and their difference would be NaN
+        safe = tl.where(higher == float("-inf"), 0.0, higher)
+        parts = tl.exp(scores - safe)
+        fade = tl.exp(top - safe)
+        total = total * fade + tl.sum(values.to(tl.float32) * parts[:, None], 0)
+        weight = weight * fade + tl.sum(parts, 0)
+        top = higher
     result = total / tl.where(weight > 0, weight, 1.0)
-    tl.store(y + b * syb + h * K + d, result.to(y.dtype.element_ty))
+    tl.store(y + (b * H + h) * K + d, result.to(y.dtype.element_ty))
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor | None:
-    """One query (B, H, 1, K) against keys and values (B, G, S, K) under a boolean mask."""
-    b, h, t, d = q.shape
-    if t != 1 or attn_mask is None or attn_mask.dtype != torch.bool or d & (d - 1) or d < 16:
-        return None
-    if attn_mask.shape[1:3] != (1, 1) or {x.stride(-1) for x in (q, k, v, attn_mask)} != {1}:
-        return None
-    n_keys, per_row = k.size(2), attn_mask.stride(0) if attn_mask.size(0) > 1 else 0
-    y = q.new_empty(b, t, h, d)
-    strides = (*q.stride()[:2], *k.stride()[:3], *v.stride()[:3], per_row, h * d)
-    scale = 1 / math.sqrt(d) if scale is None else scale
-    many = b * h > 512
-    sizes = (h, k.size(1), d, 64 if many else 256)
-    _attend[(b, h)](
-        q, k, v, attn_mask, y, scale, n_keys, *strides, *sizes, num_warps=4 if many else 8
-    )
-    return y.transpose(1, 2)
+class Attention:
+    """One query (B, H, 1, K) against keys and values (B, G, S, K) under a boolean mask.
+
+    Where a mask begins and ends is found once, for all layers that share it.
+    """
+
+    def __init__(self) -> None:
+        self.bounds: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor | None:
+        """See F.scaled_dot_product_attention; a row that may look nowhere gives zeros."""
+        b, h, t, d = q.shape
+        if t != 1 or attn_mask is None or attn_mask.dtype != torch.bool or d & (d - 1) or d < 16:
+            return None
+        if attn_mask.shape[1:3] != (1, 1) or {x.stride(-1) for x in (q, k, v, attn_mask)} != {1}:
+            return None
+        n_keys, per_row = k.size(2), attn_mask.stride(0) if attn_mask.size(0) > 1 else 0
+        if n_keys > LONGEST:
+            return None
+        if attn_mask.data_ptr() not in self.bounds:  # the mask is kept, so its memory is its own
+            found = torch.empty(b, 3, dtype=torch.int32, device=q.device)
+            self.bounds[attn_mask.data_ptr()] = attn_mask, found
+            size = triton.next_power_of_2(n_keys)
+            _bounds[(b,)](attn_mask, found, n_keys, per_row, size, num_warps=4)
+        y = q.new_empty(b, t, h, d)
+        strides = (*q.stride()[:2], *k.stride()[:3], *v.stride()[:3], per_row)
+        scale = 1 / math.sqrt(d) if scale is None else scale
+        many = b * h > 512
+        block = 64 if many else 256
+        bounds = self.bounds[attn_mask.data_ptr()][1]
+        _attend[(b, h)](
+            q, k, v, attn_mask, bounds, y, scale, *strides, h, k.size(1), d, block,
+            num_warps=4 if many else 8,
+        )  # fmt: skip
+        return y.transpose(1, 2)
 
 
-KERNELS: dict[Any, Callable[..., Tensor | None]] = {
-    aten.linear.default: linear,
-    aten.layer_norm.default: layer_norm,
-    aten.index_put_.default: store,
-    aten.scaled_dot_product_attention.default: attention,
-}
+def kernels() -> dict[Any, Callable[..., Product | Tensor | None]]:
+    """What stands in for which operation, for one run of a step."""
+    return {
+        aten.linear.default: linear,
+        aten.layer_norm.default: layer_norm,
+        aten.index_put_.default: store,
+        aten.scaled_dot_product_attention.default: Attention(),
+    }

@@ -141,7 +141,8 @@ class Rotary(Positions):
         """
         if isinstance(where, range) and where.stop <= self.cosine.size(0):
             return self.cosine[where.start : where.stop], self.sine[where.start : where.stop]
-        return self._tables(as_tensor(where, self.cosine.device))
+        cosine, sine = self._tables(as_tensor(where, self.cosine.device))
+        return cosine.to(self.cosine.dtype), sine.to(self.cosine.dtype)  # bf16 if the model is
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:

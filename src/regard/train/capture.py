@@ -19,12 +19,13 @@ from regard.data.batching import IGNORE, Batch
 SHAPES = 8  # graphs kept; a function that meets more shapes runs the others as they are
 ROWS = 16  # rows are rounded up to multiples of a sixteenth of the first batch's
 
+Argument = Tensor | float | None
 Shape = tuple[tuple[int, ...] | None, ...]
 
 
 class Captured:
     """A function of tensors on a GPU that works in place and returns a tensor, captured once for
-    each shape of its arguments.
+    each shape of its arguments. A number among them reaches it as a tensor.
 
     It runs as it is at a shape's first sight, which settles whatever it allocates, and is captured
     at the second. The result is valid until the next call.
@@ -35,21 +36,28 @@ class Captured:
         self.seen: Counter[Shape] = Counter()
         self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]] = {}
 
-    def __call__(self, *arguments: Tensor | None) -> Tensor:
-        """The function's result; arguments may be on the CPU, best in pinned memory."""
-        shape = tuple(None if a is None else tuple(a.shape) for a in arguments)
+    def __call__(self, *arguments: Argument) -> Tensor:
+        """The function's result; tensors may be on the CPU, best in pinned memory."""
+        shape = tuple(tuple(a.shape) if isinstance(a, Tensor) else None for a in arguments)
         self.seen[shape] += 1
         if shape not in self.graphs:
-            held = [None if a is None else a.to(self.device, non_blocking=True) for a in arguments]
+            held = [self._held(a) for a in arguments]
             if self.seen[shape] == 1 or len(self.graphs) == SHAPES:
                 return self.function(*held)
             self.graphs[shape] = self._capture(held)
         graph, held, result = self.graphs[shape]
         for to, given in zip(held, arguments, strict=True):
-            if to is not None and given is not None:
-                to.copy_(given, non_blocking=True)
+            if isinstance(given, Tensor):
+                to.copy_(given, non_blocking=True)  # type: ignore[union-attr]
+            elif given is not None:
+                to.fill_(given)  # type: ignore[union-attr]  # no copy, which could wait
         graph.replay()
         return result
+
+    def _held(self, argument: Argument) -> Tensor | None:
+        if isinstance(argument, float):
+            return torch.full((), argument, device=self.device)
+        return None if argument is None else argument.to(self.device, non_blocking=True)
 
     def _capture(
         self, held: list[Tensor | None]

@@ -17,7 +17,9 @@ BLOCK = 4096  # columns at a time
 
 
 @triton.jit
-def _cross_entropy(logits, targets, loss, nats, size, smoothing, ignore, C: tl.constexpr):
+def _cross_entropy(
+    logits, targets, loss, nats, size, smoothing, ignore, SMOOTH: tl.constexpr, C: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
     x = logits + row * size
@@ -29,23 +31,19 @@ def _cross_entropy(logits, targets, loss, nats, size, smoothing, ignore, C: tl.c
         tl.store(loss + row, 0.0)
         tl.store(nats + row, 0.0)
     else:
-        tops = tl.full((C,), float("-inf"), tl.float32)
+        top = tl.full((), float("-inf"), tl.float32)
         sums = tl.zeros((C,), tl.float32)
         plain = tl.zeros((C,), tl.float32)
         for first in range(0, size, C):
             columns = first + tl.arange(0, C)
             inside = columns < size
             value = tl.load(x + columns, mask=inside, other=float("-inf")).to(tl.float32)
-            higher = tl.maximum(tops, value)
-            # no value yet: both are -inf, and their difference would be NaN
-            fade = tl.where(higher == float("-inf"), 0.0, tl.exp(tops - higher))
-            part = tl.where(inside, tl.exp(value - higher), 0.0)
-            sums = sums * fade + part
-            tops = higher
-            plain += tl.where(inside, value, 0.0)
-        top = tl.max(tops, 0)
-        total = tl.sum(sums * tl.exp(tops - top), 0)
-        lse = top + tl.log(total)
+            higher = tl.maximum(top, tl.max(value, 0))
+            sums = sums * tl.exp(top - higher) + tl.exp(value - higher)
+            top = higher
+            if SMOOTH:
+                plain += tl.where(inside, value, 0.0)
+        lse = top + tl.log(tl.sum(sums, 0))
         cost = lse - tl.load(x + target).to(tl.float32)
         even = lse - tl.sum(plain, 0) / size
         tl.store(nats + row, cost)
@@ -69,6 +67,15 @@ def cross_entropy_(
     loss, nats = torch.empty((2, rows), device=logits.device, dtype=torch.float32)
     block = min(BLOCK, triton.next_power_of_2(size))
     _cross_entropy[(rows,)](
-        logits, targets, loss, nats, size, label_smoothing, IGNORE, block, num_warps=8
+        logits,
+        targets,
+        loss,
+        nats,
+        size,
+        label_smoothing,
+        IGNORE,
+        label_smoothing > 0,
+        block,
+        num_warps=8,
     )
     return loss.sum(), nats.sum(), logits

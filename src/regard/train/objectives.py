@@ -83,7 +83,8 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             hidden.split(rows), targets.split(rows), previous.split(rows), strict=True
         ):
             logits = F.linear(h, w)  # (n, V)
-            if logits.is_cuda and cross_entropy_ is not None and constrain is None:
+            plain_gpu = logits.is_cuda and constrain is None and logits.dtype != torch.float64
+            if plain_gpu and cross_entropy_ is not None:
                 part, plain, d = cross_entropy_(logits, t, label_smoothing)
             else:
                 part, plain, d = cross_entropy(logits, t, p, label_smoothing, constrain)

@@ -103,7 +103,7 @@ class Stepper:
         """Add the gradient of the batches' loss over `symbols`; the nats of each process."""
         world = self.world
         total = torch.zeros(world.size, device=self.device, dtype=torch.float64)
-        scale = torch.tensor(world.size / symbols, dtype=torch.float64)  # a mean is taken of all
+        scale = world.size / symbols  # a mean is taken over processes
         for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
             with keeping(self.objective, left > 0):
                 nats = self.accumulate(batch.ids, batch.targets, batch.segments, scale)
@@ -111,7 +111,7 @@ class Stepper:
         return world.sum(total)
 
     def _accumulate(
-        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor | float
     ) -> Tensor:
         ids, targets = (x.to(self.device, non_blocking=True) for x in (ids, targets))
         segments = None if segments is None else segments.to(self.device, non_blocking=True)
