@@ -3,7 +3,7 @@
 A strategy (`Greedy`, `Sample`, `Beam`) says which token comes next; everything else is here, once:
 padding, banned tokens and forbidden transitions, the context limit, streaming and when to stop.
 Tokens stay on the device; the host looks at them every step on a CPU, where looking is free, and
-every few steps elsewhere, so that an accelerator never waits for it.
+every few steps elsewhere, at those of some steps ago, so that an accelerator never waits for it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Batch:
         self.numbers = list(numbers)
         self.device = workspace.device
         looks_always = self.device.type == "cpu" or request.on_token is not None
-        self.every = 1 if looks_always else CHECK_EVERY  # steps between two looks of the host
+        self.every = 1 if looks_always else CHECK_EVERY  # steps between two looks of the host,
+        self.behind = 0 if looks_always else 1  # who then reads all but the newest of them
         self.window = [len(prompt) for prompt in prompts]  # tokens of each row seen at the start,
         self.grown = 0  # and by every row since
         self.column = max(self.window)  # one past the newest token, in `history`
@@ -116,9 +117,7 @@ class Batch:
         self.history = history.to(self.device)  # (B, P + max_new)
         self.banned: Tensor | None = None
         if request.banned:
-            banned = torch.zeros(model.vocab_size, dtype=torch.bool)
-            banned[list(request.banned)] = True
-            self.banned = banned.to(self.device)  # (V,)
+            self.banned = torch.tensor(request.banned, device=self.device)
         self.state: State
         self.step: Step | None = None
 
@@ -178,10 +177,37 @@ class Batch:
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         if self.banned is not None:
-            logits = logits.masked_fill(self.banned, -math.inf)
+            logits = logits.index_fill(1, self.banned, -math.inf)
         if self.request.constraint is not None:
             logits = self.request.constraint(logits, previous)
         return logits
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What was picked in some steps, on its way to the host."""
+
+    ids: Tensor  # (steps, B)
+    scores: Tensor  # (steps, B)
+    logits: tuple[Tensor, ...]  # (B, V) each, where they are
+    arrived: torch.cuda.Event | None
+
+
+def send(picked: list[tuple[Tensor, Tensor, Tensor]]) -> Said:
+    """Ids (B,), scores (B,) and the logits (B, V) they were picked from, a triple per step, sent to
+    the host, which need not wait for them yet.
+    """
+    ids, scores, logits = zip(*picked, strict=True)
+    if len(picked) == 1:  # no copy
+        one, other = ids[0][None], scores[0][None]
+    else:
+        one, other = torch.stack(ids), torch.stack(scores)
+    if not one.is_cuda:
+        return Said(one, other, logits, None)
+    one, other = one.to("cpu", non_blocking=True), other.to("cpu", non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    return Said(one, other, logits, arrived)
 
 
 class Transcript:
@@ -195,14 +221,11 @@ class Transcript:
         self.live = list(rows)
         self.dead: set[int] = set()
 
-    def take(self, said: list[tuple[Tensor, Tensor, Tensor]]) -> None:
-        """Note the ids (B,) and scores (B,) picked from logits (B, V), a triple per step."""
-        ids, scores, logits = zip(*said, strict=True)
-        if len(said) == 1:  # no copy
-            self._step(ids[0].tolist(), scores[0].tolist(), logits[0])
-            return
-        steps = zip(torch.stack(ids).tolist(), torch.stack(scores).tolist(), logits, strict=True)
-        for step in steps:
+    def take(self, said: Said) -> None:
+        """Note what was picked."""
+        if said.arrived is not None:
+            said.arrived.synchronize()
+        for step in zip(said.ids.tolist(), said.scores.tolist(), said.logits, strict=True):
             self._step(*step)
 
     def _step(self, ids: list[int], scores: list[float], logits: Tensor) -> None:
@@ -247,15 +270,18 @@ def follow(batch: Batch, pick: Pick, *, log_probs: bool = True) -> list[list[Gen
     scores that are not finite, and ends there.
     """
     transcript = Transcript(batch)
-    unread: list[tuple[Tensor, Tensor, Tensor]] = []
+    picked: list[tuple[Tensor, Tensor, Tensor]] = []
+    unread: list[Said] = []
     logits = batch.begin()  # (B, V)
     for step in range(1, batch.request.max_new + 1):
         ids, chosen = pick(logits.log_softmax(-1) if log_probs else logits, step - 1)
-        unread.append((ids, chosen, logits))
+        picked.append((ids, chosen, logits))
         last = step == batch.request.max_new
         if last or step % batch.every == 0:
-            transcript.take(unread)
-            unread.clear()
+            unread.append(send(picked))
+            picked.clear()
+            while len(unread) > (0 if last else batch.behind):
+                transcript.take(unread.pop(0))
             if last or not transcript.live:
                 break
         logits = batch.extend(ids)

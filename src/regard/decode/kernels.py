@@ -111,22 +111,53 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product | T
         return Product(x, weight, bias)
     if n_out % 8 == 0 or x.dim() != 2:
         return None
-    # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes: turn it
-    return (weight @ x.mT).mT
+    # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes
+    y = x.new_empty(len(x), -(-n_out // 8) * 8)[:, :n_out]
+    return torch.mm(x, weight.mT, out=y)
 
 
 @triton.jit
-def _layer_norm(x, gain, bias, y, d, eps, has_bias: tl.constexpr, C: tl.constexpr):
+def _layer_norm(
+    x, more, gain, bias, total, y, d, eps, ADD: tl.constexpr, BIAS: tl.constexpr, C: tl.constexpr
+):
     row = tl.program_id(0)
     columns = tl.arange(0, C)
     here = columns < d
-    value = tl.load(x + row * d + columns, mask=here, other=0.0).to(tl.float32)
+    value = tl.load(x + row * d + columns, mask=here, other=0.0)
+    if ADD:
+        value += tl.load(more + row * d + columns, mask=here, other=0.0)
+        tl.store(total + row * d + columns, value, mask=here)
+    value = value.to(tl.float32)
     centred = tl.where(here, value - tl.sum(value, 0) / d, 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / d + eps)
     result = centred * scale * tl.load(gain + columns, mask=here, other=0.0).to(tl.float32)
-    if has_bias:
+    if BIAS:
         result += tl.load(bias + columns, mask=here, other=0.0).to(tl.float32)
     tl.store(y + row * d + columns, result.to(y.dtype.element_ty), mask=here)
+
+
+class Sum:
+    """x + y, waiting to see whether it is normalised next."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y, self.result = x, y, torch.empty_like(x)
+
+    def joined(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """See Waiting."""
+        if func is aten.layer_norm.default and args[0] is self.result:
+            return layer_norm(*args, **kwargs, parts=self)
+        return None
+
+    def flush(self) -> None:
+        """See Waiting."""
+        torch.add(self.x, self.y, out=self.result)
+
+
+def add(x: Tensor, y: Any) -> Sum | None:
+    """x + y, of equal shapes."""
+    if not isinstance(y, Tensor) or x.shape != y.shape or x.dtype != y.dtype or x.dim() != 3:
+        return None
+    return Sum(x, y) if x.is_contiguous() and y.is_contiguous() else None
 
 
 def layer_norm(
@@ -136,39 +167,74 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     cudnn: bool = True,
+    *,
+    parts: Sum | None = None,
 ) -> Tensor | None:
-    """LayerNorm over the last axis of x, one row to a program."""
+    """LayerNorm over the last axis of x, one row to a program; x may still be a sum of `parts`."""
     if gain is None or len(shape) != 1 or not x.is_contiguous():
         return None
     y = torch.empty_like(x)
-    size = triton.next_power_of_2(shape[0])
-    other = gain if bias is None else bias
-    _layer_norm[(x.numel() // shape[0],)](
-        x, gain, other, y, shape[0], eps, bias is not None, size, num_warps=4
-    )
+    one, more = (x, x) if parts is None else (parts.x, parts.y)
+    flags = (parts is not None, bias is not None, triton.next_power_of_2(shape[0]))
+    given = (one, more, gain, gain if bias is None else bias, x, y)
+    _layer_norm[(x.numel() // shape[0],)](*given, shape[0], eps, *flags, num_warps=4)
     return y
 
 
 @triton.jit
-def _store(memory, places, new, sb, sg, ss, nb, ng, K: tl.constexpr):
+def _store(
+    memory, new, memory2, new2, places, sb, sg, ss, nb, ng, TWO: tl.constexpr, K: tl.constexpr
+):
     b, g = tl.program_id(0), tl.program_id(1)
     k = tl.arange(0, K)
-    at = tl.load(places + b)
-    tl.store(memory + b * sb + g * sg + at * ss + k, tl.load(new + b * nb + g * ng + k))
+    to, at = b * sb + g * sg + tl.load(places + b) * ss + k, b * nb + g * ng + k
+    tl.store(memory + to, tl.load(new + at))
+    if TWO:
+        tl.store(memory2 + to, tl.load(new2 + at))
 
 
-def store(memory: Tensor, indices: list[Tensor | None], new: Tensor, *_: Any) -> Tensor | None:
-    """memory[rows, :, places] = new: one position of a cache (B, G, S, K) in every row."""
+class Store:
+    """memory[rows, :, places] = new: one position of a cache (B, G, S, K) in every row, waiting to
+    see whether values follow the keys.
+    """
+
+    def __init__(self, memory: Tensor, places: Tensor, new: Tensor) -> None:
+        self.result, self.places, self.new = memory, places, new
+
+    def joined(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """See Waiting."""
+        other = store(*args) if func is aten.index_put_.default else None
+        if other is None or other.places.data_ptr() != self.places.data_ptr():
+            return None
+        alike = other.result.stride() == self.result.stride()
+        if not alike or other.new.stride() != self.new.stride():
+            return None
+        self.run(other)
+        return other.result
+
+    def flush(self) -> None:
+        """See Waiting."""
+        self.run(self)
+
+    def run(self, other: Store) -> None:
+        """Store both."""
+        b, g, _, k = self.result.shape
+        strides = (*self.result.stride()[:3], self.new.stride(0), self.new.stride(2))
+        both = (self.result, self.new, other.result, other.new)
+        _store[(b, g)](*both, self.places, *strides, other is not self, k, num_warps=1)
+
+
+def store(memory: Tensor, indices: list[Tensor | None], new: Tensor, *_: Any) -> Store | None:
+    """See Store."""
     if len(indices) != 3 or indices[1] is not None or memory.dim() != 4:
         return None
     places = indices[2]
     b, g, k = memory.size(0), memory.size(1), memory.size(3)
     if places is None or places.shape != (b, 1) or k & (k - 1) or new.stride(-1) != 1:
         return None
-    new = new.expand(b, 1, g, k)  # leading axes of one are left out
-    strides = (*memory.stride()[:3], new.stride(0), new.stride(2))
-    _store[(b, g)](memory, places.contiguous(), new, *strides, k, num_warps=1)
-    return memory
+    if not places.is_contiguous() or new.numel() != b * g * k:
+        return None
+    return Store(memory, places, new.expand(b, 1, g, k))  # leading axes of one are left out
 
 
 @triton.jit
@@ -178,9 +244,8 @@ def _bounds(mask, found, n_keys, per_row, N: tl.constexpr):
     seen = tl.load(mask + b * per_row + places, mask=places < n_keys, other=0) != 0
     begin = tl.min(tl.where(seen, places, N), 0)
     end = tl.max(tl.where(seen, places + 1, 0), 0)
-    tl.store(found + 3 * b, begin)
-    tl.store(found + 3 * b + 1, end)
-    tl.store(found + 3 * b + 2, (tl.sum(seen.to(tl.int32), 0) == end - begin).to(tl.int32))
+    tl.store(found + 2 * b, begin)
+    tl.store(found + 2 * b + 1, end)
 
 
 @triton.jit
@@ -207,8 +272,7 @@ def _attend(
     S: tl.constexpr,
 ):
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    begin, end = tl.load(bounds + 3 * b), tl.load(bounds + 3 * b + 1)
-    whole = tl.load(bounds + 3 * b + 2) != 0  # nothing in between is ruled out
+    begin, end = tl.load(bounds + 2 * b), tl.load(bounds + 2 * b + 1)
     g = h // (H // G)
     d = tl.arange(0, K)
     query = tl.load(q + b * sqb + h * sqh + d).to(tl.float32) * scale
@@ -217,10 +281,8 @@ def _attend(
     total = tl.zeros((K,), tl.float32)
     for first in range(begin, end, S):
         s = first + tl.arange(0, S)
-        may = s < end
-        if not whole:
-            may = tl.load(mask + b * smb + s, mask=may, other=0) != 0
-        place, here = s[:, None], may[:, None]
+        may = tl.load(mask + b * smb + s, mask=s < end, other=0) != 0
+        place, here = s[:, None], (s < end)[:, None]  # keys need not wait for the mask
         keys = tl.load(k + b * skb + g * skg + place * sks + d[None, :], mask=here, other=0.0)
         values = tl.load(v + b * svb + g * svg + place * svs + d[None, :], mask=here, other=0.0)
         scores = tl.sum(keys.to(tl.float32) * query[None, :], 1)
@@ -240,7 +302,8 @@ def _attend(
 class Attention:
     """One query (B, H, 1, K) against keys and values (B, G, S, K) under a boolean mask.
 
-    Where a mask begins and ends is found once, for all layers that share it.
+    Where a mask begins and ends is found once, for all layers that share it; what it rules out in
+    between is read, and weighs nothing.
     """
 
     def __init__(self) -> None:
@@ -268,7 +331,7 @@ class Attention:
         if n_keys > LONGEST:
             return None
         if attn_mask.data_ptr() not in self.bounds:  # the mask is kept, so its memory is its own
-            found = torch.empty(b, 3, dtype=torch.int32, device=q.device)
+            found = torch.empty(b, 2, dtype=torch.int32, device=q.device)
             self.bounds[attn_mask.data_ptr()] = attn_mask, found
             size = triton.next_power_of_2(n_keys)
             _bounds[(b,)](attn_mask, found, n_keys, per_row, size, num_warps=4)
@@ -285,10 +348,11 @@ class Attention:
         return y.transpose(1, 2)
 
 
-def kernels() -> dict[Any, Callable[..., Product | Tensor | None]]:
+def kernels() -> dict[Any, Callable[..., Any]]:
     """What stands in for which operation, for one run of a step."""
     return {
         aten.linear.default: linear,
+        aten.add.Tensor: add,
         aten.layer_norm.default: layer_norm,
         aten.index_put_.default: store,
         aten.scaled_dot_product_attention.default: Attention(),
