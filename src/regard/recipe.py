@@ -95,7 +95,7 @@ class TrainRecipe:
     forbid: str = ""  # a file of forbidden transitions, or "unseen"
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto"  # auto: bf16 on a GPU that has it
-    compile: Literal["auto", "on", "off"] = "auto"  # auto: on a GPU
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: on a GPU, where it is repaid
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
 
     def __post_init__(self) -> None:
