@@ -36,6 +36,7 @@ class DataRecipe:
     format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl"] = "auto"
     valid_fraction: float = 0.05  # of the records by hash, or of running text before its end
     test_fraction: float = 0.05
+    train_fraction: float = 1.0  # of the rest that is used; the vocabulary is that of all of it
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
     def __post_init__(self) -> None:
@@ -43,6 +44,10 @@ class DataRecipe:
             raise ValueError("valid_fraction and test_fraction must not be negative")
         if self.valid_fraction + self.test_fraction > 0.9:
             raise ValueError("valid_fraction + test_fraction must leave a tenth to train on")
+        if not 0 < self.train_fraction <= 1:
+            raise ValueError(
+                f"train_fraction must be above 0, at most 1, got {self.train_fraction}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

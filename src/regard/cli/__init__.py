@@ -26,6 +26,7 @@ VERBS = {
     "data": "data",
     "train": "train",
     "evaluate": "evaluate",
+    "compare": "compare",
     "generate": "generate",
     "score": "score",
     "look": "look",

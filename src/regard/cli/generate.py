@@ -26,6 +26,7 @@ Beams = Annotated[int, typer.Option(help="Width of the beam.")]
 Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
 Forbid = Annotated[str, typer.Option(help="A file of forbidden transitions.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same samples.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Weights in int8: faster on a CPU, rounded.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print tokens as they come (one sequence).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -43,6 +44,7 @@ def command(
     length_penalty: Penalty = 0.0,
     forbid: Forbid = "",
     seed: Seed = 0,
+    int8: Int8 = False,
     stream: Stream = False,
     json: Json = False,
 ) -> None:
@@ -71,7 +73,7 @@ def command(
         raise UsageError(
             "--stream is for one sequence as it comes: no --json, beam or 2nd --prompt"
         )
-    predictor = load(run)
+    predictor = load(run, int8=int8)
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
 

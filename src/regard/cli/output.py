@@ -56,6 +56,26 @@ def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
             )
 
 
+def print_strip(tokens: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """A text under the eyes of several models: each symbol's bits as a digit, coloured if shown."""
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(name) for name, _ in rows)
+    console.print(Text(" " * (width + 2) + "".join(_one(token) for token in tokens)))
+    for name, bits in rows:
+        line = Text(f"{name:<{width}}  ")
+        for value in bits:
+            digit = " " if math.isnan(value) else "+" if value >= 10 else str(int(value))
+            shade = 0 if math.isnan(value) else min(1.0, value / 10)
+            line.append(digit, style=f"on rgb({int(30 + 200 * shade)},40,60)")
+        console.print(line)
+
+
+def _one(token: str) -> str:
+    """A token as one column."""
+    token = plain(token)
+    return "·" if token in (" ", "") else "$" if token == "<E>" else token[0]
+
+
 def plain(text: str) -> str:
     """A sequence on one line: control characters made visible."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")

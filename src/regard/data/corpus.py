@@ -24,6 +24,8 @@ from regard.tokens import KINDS, Tokenizer, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SIDES = ("train", "valid", "test")
+SPARED = 3  # the side of training data beyond data.train_fraction: it gives words, nothing else
+SPARING = 1  # the seed of the hash that spares it: fractions of one set lie in one another
 LONGEST_WORD = 1 << 20  # characters without a space that are still held together
 LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
 SLOW = 200 << 20  # bytes from which reading is announced
@@ -102,6 +104,9 @@ class Sources:
             return
         for chunk in self.train.records():
             sides = assign(chunk.texts, self.fractions[0], self.fractions[1])
+            if self.recipe.train_fraction < 1:
+                share = 1 - self.recipe.train_fraction
+                sides[(sides == 0) & (assign(chunk.texts, 0.0, share, SPARING) > 0)] = SPARED
             for side in np.unique(sides).tolist():
                 chosen = np.flatnonzero(sides == side).tolist()
                 yield Piece(side, [chunk.texts[i] for i in chosen])
@@ -112,21 +117,24 @@ class Sources:
     def _cut(self) -> Iterator[Piece]:
         """Running text, its end held out: a stretch of a document on one side is one there."""
         total = sum(len(text) for text in self.train.text())
-        borders = (*cut_points(total, *self.fractions), total)
-        at, side = 0, 0
+        first, second = cut_points(total, *self.fractions)
+        used = round(first * self.recipe.train_fraction)
+        stretches = [(used, 0), (first, SPARED), (second, 1), (total, 2)]
+        at, number = 0, 0
         for document in self.train.documents():
             opened = False
             for text in document.text():
                 while text:
-                    while side < 2 and at >= borders[side]:
+                    while number < 3 and at >= stretches[number][0]:
                         if opened:
-                            yield Piece(side, (), ends=True)
+                            yield Piece(stretches[number][1], (), ends=True)
                             opened = False
-                        side += 1
+                        number += 1
+                    border, side = stretches[number]
                     if not opened:
                         yield Piece(side, (), begins=True)
                         opened = True
-                    part = text[: borders[side] - at]
+                    part = text[: border - at]
                     yield Piece(side, [part])
                     at, text = at + len(part), text[len(part) :]
             if opened:
@@ -257,7 +265,7 @@ def _training_texts(sources: Sources, kind: str) -> Iterator[str]:
     """What the vocabulary may be learned from: the training side only."""
     taken = 0
     for piece in sources.pieces():
-        if piece.side == 0:
+        if piece.side in (0, SPARED):
             yield from piece.texts
             taken += sum(map(len, piece.texts))
             if kind == "bpe" and taken > LEARN_FROM:
@@ -296,6 +304,8 @@ def _encode(sources: Sources, tokenizer: Tokenizer, folder: Path, say: Say) -> d
     try:
         stream = sources.pieces()
         for piece in _at_spaces(stream, len(tokenizer.prefix)) if sources.text else stream:
+            if piece.side == SPARED:
+                continue
             writer = writers[piece.side]
             done += sum(map(len, piece.texts))
             if time.monotonic() - told > QUIET:

@@ -1,0 +1,89 @@
+"""regard compare"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.api import Compared
+
+Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
+Models = Annotated[str, typer.Option(help="Which rows, as in bigram,lstm,transformer.")]
+Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
+Scaling = Annotated[bool, typer.Option("--scaling", help="Also on fractions of the data.")]
+Out = Annotated[Path | None, typer.Option(help="Folder; default runs/NAME-compare.")]
+Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
+Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
+Column = Annotated[str, typer.Option(help="The column of a table to read.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Recipe key for all rows.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+def command(
+    files: Files,
+    models: Models = "",
+    minutes: Minutes = 10.0,
+    seeds: Seeds = 1,
+    scaling: Scaling = False,
+    out: Out = None,
+    valid: Valid = None,
+    test: Test = None,
+    input: Column = "",
+    set_: Set = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Every model on your data, in one honest table.
+
+    Example: regard compare names.txt --minutes 5 --models bigram,lstm,transformer
+
+    The same split, the same symbols, each row in its own process; neural rows of equal size share
+    the time. The same command goes on where it was stopped.
+    """
+    from regard.api import compare
+    from regard.cli.output import print_json, print_strip, print_table
+    from regard.train.progress import Reporter
+
+    data = {"input": input or None, "valid": text(valid), "test": text(test)}
+    try:
+        found = compare(
+            files,
+            models=[name.strip() for name in models.split(",") if name.strip()],
+            minutes=minutes,
+            seeds=seeds,
+            scaling=scaling,
+            out=out,
+            assignments=set_ or [],
+            data=data,
+            reporter=Reporter(quiet=quiet or json),
+        )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if json:
+        print_json(found.comparison.to_json())
+        return
+    columns, rows = found.comparison.cells()
+    print_table(columns, rows, title=title(found))
+    print(f"\n{found.comparison.verdict}")
+    if found.strip is not None:
+        print("\nbits of each symbol of a held-out text (0 to 9, + is more):")
+        print_strip(*found.strip)
+    print(f"\n{found.folder}/compare.html, compare.md, compare.json")
+
+
+def title(found: Compared) -> str:
+    """What was measured on."""
+    table = found.comparison
+    return f"{table.symbols:,} symbols of {table.records:,} {table.side} records, 95% intervals"
+
+
+def text(paths: list[Path] | None) -> list[str] | None:
+    """Paths as a recipe has them."""
+    return [str(path.resolve()) for path in paths] if paths else None

@@ -1,0 +1,116 @@
+"""The page behind `regard compare`: the table, how each model learned, and one text under all eyes.
+
+Sections are functions that add themselves to a page, so that the demonstration's report is made of
+the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from regard.evaluate.comparison import Comparison
+from regard.run import METRICS
+
+from .page import Bars, Lines, Page, Sequences, Surprise, Table, Text
+
+Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
+
+
+def comparison_page(
+    comparison: Comparison,
+    *,
+    title: str,
+    strip: Strip | None = None,
+    samples: Mapping[str, Sequence[str]] | None = None,
+) -> Page:
+    """The page of a comparison, with a text's surprise and what the models say by themselves."""
+    best = comparison.rows[0]
+    page = Page(title, f"{len(comparison.rows)} models · best {best.model} · {best.nats} nats")
+    add_table(page, comparison)
+    add_learning(page, comparison)
+    if strip is not None:
+        add_strip(page, strip)
+    if samples:
+        add_samples(page, samples)
+    return page
+
+
+def add_table(page: Page, comparison: Comparison) -> None:
+    """The verdict, the table and its figures as bars."""
+    measured = f"{comparison.symbols:,} symbols of {comparison.records:,} held-out records"
+    page.section(
+        "The table",
+        f"Every model learned from the same part of the data and is measured on the same {measured}"
+        f" ({comparison.side}). Intervals are 95%, by the bootstrap. A rank is one more than the "
+        "number of models that are surely better, compared in pairs.",
+    )
+    page.add(Text(comparison.verdict))
+    columns, lines = comparison.cells()
+    won = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
+    page.add(Table(columns, lines, highlight=won))
+    shown = [row for row in comparison.rows if math.isfinite(row.nats.value)]
+    bits = [row.figures["bits_per_symbol"] for row in shown]
+    page.add(
+        Bars(
+            [row.model for row in shown],
+            [b.value for b in bits],
+            [b.low for b in bits],
+            [b.high for b in bits],
+            title="Bits per symbol: less is better",
+            unit="bits",
+            highlight=[i for i, row in enumerate(shown) if row.rank == 1],
+        )
+    )
+
+
+def add_learning(page: Page, comparison: Comparison) -> None:
+    """Validation while training, and the figure against the size of the training data."""
+    series = []
+    for row in comparison.rows:
+        seconds, nats = learning(row.runs[0])
+        if len(seconds) > 1:
+            series.append((row.model, seconds, nats))
+    if not series and not comparison.curves:
+        return
+    page.section("Learning", "Nats per symbol on the validation part while each model trained.")
+    if series:
+        label = "nats per symbol"
+        page.add(Lines(series, x_label="seconds", y_label=label, title="While training"))
+    if comparison.curves:
+        curves = [
+            (model, [float(n) for n, _ in points], [nats for _, nats in points])
+            for model, points in comparison.curves.items()
+        ]
+        label = "training symbols"
+        page.add(Lines(curves, x_label=label, log_x=True, title="With more data", y_label="nats"))
+
+
+def learning(run: Path) -> tuple[list[float], list[float]]:
+    """Seconds and validation nats per symbol that a run logged."""
+    seconds, nats = [], []
+    for line in (run / METRICS).read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == "valid":
+            seconds.append(float(event["seconds"]))
+            nats.append(float(event["nats_per_symbol"]))
+    return seconds, nats
+
+
+def add_strip(page: Page, strip: Strip) -> None:
+    """One held-out text, symbol by symbol, under the eyes of every model."""
+    page.section(
+        "Surprise",
+        "One held-out text: the stronger the colour, the less the model expected the symbol. Where "
+        "the rows part, one model knows what another does not.",
+    )
+    page.add(Surprise(strip[0], strip[1], title="Bits of each symbol, by model"))
+
+
+def add_samples(page: Page, samples: Mapping[str, Sequence[str]]) -> None:
+    """What each model says by itself."""
+    page.section("Samples", "Drawn from each model's own distribution, with one seed.")
+    for name, texts in samples.items():
+        page.add(Sequences([(text, None) for text in texts], title=name))
