@@ -15,7 +15,8 @@ from regard.models.language_model import Constrain, LanguageModel
 from regard.tokens import Tokenizer
 from regard.train.distributed import ALONE, World
 
-BATCH_TOKENS = 8192  # positions scored at once
+BATCH_TOKENS = 8192  # positions scored at once,
+MANY_TOKENS = 65536  # and on a GPU, which small batches would leave idle
 
 
 class Stopped(Exception):
@@ -49,7 +50,7 @@ def log_probs(
         tokenizer,
         max_len=max_len,
         stride=stride or max(1, max_len // 2),
-        batch_tokens=max(BATCH_TOKENS, max_len),
+        batch_tokens=max(MANY_TOKENS if device.type == "cuda" else BATCH_TOKENS, max_len),
         packs=model.packs,
     )
     for i, batch in enumerate(stream):
