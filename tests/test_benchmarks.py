@@ -1,0 +1,122 @@
+"""Benchmarks of training and growth: they run, say what they promise, and fit what is there."""
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def scaling():
+    spec = importlib.util.spec_from_file_location("benchmark_scaling", BENCHMARKS / "scaling.py")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # which the script would set for good
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+
+
+def run(name, *words, folder):
+    """What `python benchmarks/NAME --quick` prints and writes."""
+    path = folder / "found.json"
+    command = [sys.executable, BENCHMARKS / name, "--quick", "--json", path, *words]
+    # one thread: two would wait for each other while other tests run
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=folder, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(path.read_text())
+
+
+def test_training_beside_hugging_face(tmp_path):
+    pytest.importorskip("transformers")
+    printed, found = run("cpu_train.py", "--data", tmp_path, folder=tmp_path)
+    assert {"threads", "torch", "rounds", "rows"} <= set(found)
+    assert [row["name"] for row in found["rows"]] == ["tiny", "small"]
+    for row in found["rows"]:
+        rates = row["tokens_per_second"]
+        assert set(rates) == {"ours", "Hugging Face", "ours, muon"}
+        assert min(rates.values()) > 0
+        assert row["loss_difference"] <= 1e-4
+        for name, (low, high) in row["ratio_middle_half"].items():
+            assert 0 < low <= row["ratio"][name] <= high
+        assert row["case"]["peer"] in printed
+
+
+def test_growth_is_measured(tmp_path):
+    printed, found = run("scaling.py", "--device", "cpu", folder=tmp_path)
+    assert {"device", "threads", "torch", "repeats", "holds", "rows"} <= set(found)
+    names = [row["name"] for row in found["rows"]]
+    assert names == ["training", "decoding, 1 row", "decoding, 2 rows", "memory"]
+    for row in found["rows"]:
+        assert len(row["sizes"]) == len(row["costs"]) >= 4
+        assert row["exponent"]["low"] <= row["exponent"]["value"] <= row["exponent"]["high"]
+        assert {"bar", "holds", "surely", "last_doubling", "exponent_of_growth"} <= set(row)
+        assert row["name"] in printed
+    # memory is counted, not timed: even this small it is exact, and linear
+    assert found["rows"][-1]["exponent_of_growth"]["value"] == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("planted", [0.5, 1.0, 1.7])
+def test_the_fit_recovers_a_planted_exponent(scaling, planted):
+    sizes = [64, 128, 256, 512, 1024]
+    fit = scaling.exponent(sizes, [3e-4 * n**planted for n in sizes])
+    assert fit.value == pytest.approx(planted, abs=1e-9)
+    assert fit.high - fit.low == pytest.approx(0, abs=1e-6)
+
+
+def test_the_interval_covers_a_planted_exponent_as_often_as_it_says(scaling):
+    source, sizes, planted, trials = random.Random(0), [2**i for i in range(6)], 1.2, 1000
+    covered = 0
+    for _ in range(trials):
+        costs = [n**planted * 2.718281828 ** source.gauss(0, 0.1) for n in sizes]
+        fit = scaling.exponent(sizes, costs)
+        covered += fit.low <= planted <= fit.high
+    assert 0.93 <= covered / trials <= 0.97  # 0.95, give or take three standard errors
+
+
+@pytest.mark.parametrize("planted", [0.9, 1.0, 2.0])
+def test_growth_is_fitted_whatever_the_constant(scaling, planted):
+    sizes = [64, 128, 256, 512, 1024]
+    costs = [1e6 + 5 * n**planted for n in sizes]
+    assert scaling.growth(sizes, costs).value == pytest.approx(planted, abs=1e-6)
+    assert scaling.exponent(sizes, costs).value < planted  # which the constant hides
+    assert scaling.growth(sizes, [1.0, 2.0, 2.0, 4.0, 8.0]) is None
+
+
+def test_a_broken_bar_is_told_from_a_kept_one(scaling):
+    sizes = (100, 200, 400, 800)
+    kept = scaling.Row("x", "seconds", sizes, tuple(float(n) for n in sizes), 1.1)
+    broken = scaling.Row("x", "seconds", sizes, tuple(float(n) ** 1.5 for n in sizes), 1.1)
+    assert (kept.holds, kept.surely, broken.holds) == (True, True, False)
+    assert "BROKEN" in scaling.told(broken)
+    assert "BROKEN" not in scaling.told(kept)
+
+
+def test_what_cannot_be_fitted_is_refused(scaling):
+    with pytest.raises(ValueError, match="three pairs or more, got 2"):
+        scaling.exponent([1, 2], [1, 2])
+    with pytest.raises(ValueError, match="must be positive"):
+        scaling.exponent([1, 2, 4], [1, 0, 4])
+    with pytest.raises(ValueError, match="twice the one before"):
+        scaling.growth([1, 2, 3], [1, 2, 3])
+
+
+def test_peak_bytes_counts_what_is_held_at_once(scaling):
+    import torch
+
+    def action():
+        a = torch.empty(1000, dtype=torch.uint8)
+        del a
+        return torch.empty(3000, dtype=torch.uint8), torch.empty(2000, dtype=torch.uint8)
+
+    assert scaling.peak_bytes(action, "cpu") == 5000
