@@ -75,6 +75,8 @@ def run_line(line: str) -> str:
     verb, *arguments = shlex.split(command)[1:]
     if verb == "train" and "--resume" not in arguments:
         arguments += SMALL_OPTIONS
+    if verb == "compare":
+        arguments += [*SMALL_OPTIONS, "--models", "bigram,transformer"]
     if not cli.app.registered_commands:
         cli._fill()
     with contextlib.ExitStack() as stack:
@@ -109,7 +111,8 @@ def test_every_command_of_a_page_runs(page, folder, tmp_path, monkeypatch):
         shutil.rmtree(place / "runs")
     import regard.demo
 
-    tiny = partial(regard.demo.demo, names=place / "names.txt", assignments=SMALL)
+    few = {"names": place / "names.txt", "models": ["bigram", "transformer"]}
+    tiny = partial(regard.demo.demo, assignments=SMALL, **few)
     monkeypatch.setattr("regard.demo.demo", tiny)
     for line in commands(page):
         if line.startswith("regard "):

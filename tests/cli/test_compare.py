@@ -35,7 +35,7 @@ def test_a_comparison_trains_measures_writes_and_is_completed(words, tmp_path, c
     page = (out / "compare.html").read_text()
     assert "Surprise" in page and "<script src" not in page
     trained = []
-    monkeypatch.setattr(rungs, "train", lambda one: trained.append(one.model))
+    monkeypatch.setattr(rungs, "train", lambda one, told: trained.append(one.model))
     assert run([*asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] and not trained  # all of it was done
 

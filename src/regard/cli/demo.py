@@ -12,13 +12,13 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Where the run folders go; numbered when taken.")
     ] = Path("runs/demo"),
-    minutes: Annotated[float, typer.Option(help="Time for each model that trains.")] = 1.0,
+    minutes: Annotated[float, typer.Option(help="Time for all models that train.")] = 2.0,
 ) -> None:
-    """Three models on bundled names, in one table.
+    """The whole ladder on bundled names, in one table and one report.
 
     From counting to attention: train, measure, sample, look inside.
 
-    Example: regard demo --minutes 0.5
+    Example: regard demo --minutes 1
     """
     from regard.demo import demo
 

@@ -28,6 +28,7 @@ from regard.run import FACTS, RECIPE, TOKENIZER, load_model, read_json, write_js
 from regard.tokens import load as load_tokenizer
 
 FRACTIONS = (0.125, 0.25, 0.5)  # of the training part, besides all of it
+TICK = 0.1  # seconds between two looks at a run that trains
 MEMORY = "memory.json"  # what the process of a row took at its peak
 LOG = "train.log"
 
@@ -68,18 +69,20 @@ def share_minutes(rungs: Sequence[Rung], minutes: float) -> float:
     return minutes / max(1, len(left))
 
 
-def climb(rungs: Sequence[Rung], minutes: float, told: Callable[[Rung, str], None]) -> None:
-    """Train all that is not done, in order; `told(rung, state)` hears of each what it does."""
-    began, data = time.monotonic(), {r.fraction: r.run for r in reversed(rungs) if r.done}
+def climb(
+    rungs: Sequence[Rung], minutes: float, shared: Path, told: Callable[[Rung, str], None]
+) -> None:
+    """Train all that is not done, in order; `told(rung, state)` hears of each what it does.
+
+    The `shared` folder holds the tokenised data.
+    """
+    began, data = time.monotonic(), {1.0: shared}
     for at, one in enumerate(rungs):
-        if one.done:
-            told(one, "done")
-            continue
-        left = minutes - (time.monotonic() - began) / 60
-        share = max(0.05, share_minutes(rungs[at:], left))
-        prepare(one, share, data.get(one.fraction))
-        told(one, "training")
-        train(one)
+        if not one.done:
+            left = minutes - (time.monotonic() - began) / 60
+            share = max(0.05, share_minutes(rungs[at:], left))
+            prepare(one, share, data.get(one.fraction))
+            train(one, told)
         data.setdefault(one.fraction, one.run)
         told(one, "done")
 
@@ -106,14 +109,18 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def train(one: Rung) -> None:
+def train(one: Rung, told: Callable[[Rung, str], None]) -> None:
     """`regard train` in a process of its own; what it took at its peak is noted."""
     words = [sys.executable, "-m", "regard", "train", str(one.run / RECIPE)]
     words += ["--out", str(one.run), "--resume", "--json", "--quiet"]
     with open(one.run / LOG, "ab") as log:
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
+        ended = 0
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            while not ended:
+                told(one, "training")
+                time.sleep(TICK)
+                ended, status, usage = os.wait4(process.pid, os.WNOHANG)
         except KeyboardInterrupt:  # it was told too, and saves
             process.wait()
             raise
@@ -126,9 +133,9 @@ def train(one: Rung) -> None:
     write_json(one.run / MEMORY, {"peak_memory_bytes": usage.ru_maxrss * scale})
 
 
-def measured(one: Rung, side: Path) -> tuple[Measured, str, dict[str, Any]]:
-    """What a finished run costs on what `side`, the first run, held out; and its facts."""
-    name, shard = held_out(side, tokenizer := load_tokenizer(one.run / TOKENIZER))
+def measured(one: Rung, shared: Path) -> tuple[Measured, str, dict[str, Any]]:
+    """What a finished run costs on what was held out of the shared data; and its facts."""
+    name, shard = held_out(shared, tokenizer := load_tokenizer(one.run / TOKENIZER))
     facts = read_json(one.run / FACTS)
     model = load_model(one.run)
     if facts.get("device", "cpu").startswith("cuda"):
@@ -136,14 +143,13 @@ def measured(one: Rung, side: Path) -> tuple[Measured, str, dict[str, Any]]:
     return measure(model, shard, tokenizer), name, facts
 
 
-def compared(rungs: Sequence[Rung]) -> Comparison:
+def compared(rungs: Sequence[Rung], shared: Path) -> Comparison:
     """The table of finished rungs."""
     rows, curves, name = [], {}, ""
     whole: Measured | None = None
-    first = rungs[0].run
     for model in dict.fromkeys(r.model for r in rungs):
         seeds = [r for r in rungs if r.model == model and r.fraction == 1]
-        found = [measured(r, first) for r in seeds]
+        found = [measured(r, shared) for r in seeds]
         whole, name = found[0][0], found[0][1]
         costs = [m for m, _, _ in found]
         facts = [f for _, _, f in found]
@@ -160,7 +166,7 @@ def compared(rungs: Sequence[Rung]) -> Comparison:
                 runs=tuple(r.run for r in seeds),
             )
         )
-        curve = points([r for r in rungs if r.model == model and r.seed == 0], first)
+        curve = points([r for r in rungs if r.model == model and r.seed == 0], shared)
         if len(curve) > 1:
             curves[model] = curve
     assert whole is not None
@@ -169,11 +175,11 @@ def compared(rungs: Sequence[Rung]) -> Comparison:
     return Comparison(name, symbols, whole.records, table, verdict(table, curves), curves)
 
 
-def points(rungs: Sequence[Rung], first: Path) -> list[tuple[int, float]]:
+def points(rungs: Sequence[Rung], shared: Path) -> list[tuple[int, float]]:
     """Symbols trained on and nats per symbol, of runs on growing fractions."""
     found = []
     for one in sorted(rungs, key=lambda r: r.fraction):
-        cost, _, facts = measured(one, first)
+        cost, _, facts = measured(one, shared)
         found.append((int(facts["data"]["sides"]["train"]["symbols"]), per_symbol(cost)))
     return found
 

@@ -1,0 +1,76 @@
+"""What a comparison says while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+from rich.table import Table
+
+from regard.evaluate.rungs import Rung
+from regard.run import METRICS
+from regard.train.progress import Reporter, clock
+
+
+class Board:
+    """The runs of a comparison and how far each has come; silent where the reporter is."""
+
+    def __init__(self, reporter: Reporter, rungs: Sequence[Rung]) -> None:
+        self.reporter, self.began = reporter, time.monotonic()
+        self.states = {one.run.name: "" for one in rungs}
+        self.figures: dict[str, str] = {}
+        shows = reporter.console.is_terminal and not reporter.quiet
+        self.live = Live(console=reporter.console, transient=True) if shows else None
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, one: Rung, state: str) -> None:
+        """A run is in this state now; called again and again while it trains."""
+        name = one.run.name
+        changed, self.states[name] = self.states[name] != state, state
+        figure = latest(one)
+        if figure is not None:
+            self.figures[name] = f"{figure:.4f}"
+        if self.live is not None:
+            self.live.update(self.table())
+        elif changed:
+            found = f", validation {self.figures[name]}" if name in self.figures else ""
+            passed = clock(time.monotonic() - self.began)
+            self.reporter.say(f"{passed} {name}: {state}{found}")
+
+    def table(self) -> Table:
+        """All runs as they stand."""
+        title = f"{clock(time.monotonic() - self.began)}  nats per symbol on the validation part"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for column in ("model", "", "validation"):
+            table.add_column(column)
+        for name, state in self.states.items():
+            table.add_row(name, state, self.figures.get(name, ""))
+        return table
+
+
+def latest(one: Rung) -> float | None:
+    """The best validation figure that a run has logged so far."""
+    try:
+        lines = (one.run / METRICS).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    events = [json.loads(line) for line in lines if line.endswith("}")]
+    found = [e["nats_per_symbol"] for e in events if e["event"] == "valid"]
+    return min((x for x in found if isinstance(x, float)), default=None)
