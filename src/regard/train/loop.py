@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
 from regard.decode.constraints import Forbidden
 from regard.errors import UserError
-from regard.models.language_model import NeuralLanguageModel
+from regard.models.language_model import LanguageModel, NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
@@ -69,41 +71,44 @@ class Progress:
     metrics: int = 0  # bytes of metrics.jsonl
 
 
-class Trainer:
-    """Fits a neural language model to a corpus, in a run folder."""
+class Memory(Protocol):
+    """What a way of training remembers besides the weights."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, for a checkpoint."""
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what `tensors` gave."""
+
+
+class Loop(ABC):
+    """Trains a language model in a run folder: steps, validations, checkpoints, until told to stop.
+
+    What a step is and what it remembers, is for the subclass to say.
+    """
+
+    optimizer: Memory
 
     def __init__(
         self,
-        model: NeuralLanguageModel,
+        model: LanguageModel,
         corpus: Corpus,
-        recipe: Recipe,
+        recipe: TrainRecipe,
         run: Path,
         reporter: Reporter,
         *,
-        forbidden: Forbidden | None = None,
-        world: World = ALONE,
+        forbidden: Forbidden | None,
+        world: World,
     ) -> None:
-        train = recipe.train
-        self.recipe, self.run_folder, self.corpus, self.reporter = train, run, corpus, reporter
-        self.world, self.constrain = world, forbidden
-        self.stepper = Stepper(model, train, forbidden=forbidden, world=world)
-        self.device, self.model = self.stepper.device, self.stepper.model
-        self.optimizer = self.stepper.optimizer
-        self.loader = Loader(
-            corpus.train,
-            corpus.tokenizer,
-            max_len=model.config.max_len,
-            batch_tokens=train.batch_tokens,
-            seed=train.seed,
-            packs=model.packs,
-            micro_tokens=max(train.micro_tokens, model.config.max_len),
-        )
-        self.progress = Progress()
+        self.model, self.corpus, self.recipe, self.world = model, corpus, recipe, world
+        self.run_folder, self.reporter, self.constrain = run, reporter, forbidden
+        self.repeated = world.size > 1  # may a signal come twice?
         self.signal = 0  # that interrupted the run
-        self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
-        self.plan(train.steps)
-        if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
-            reporter.warn(f"torch.compile failed ({failed}); going on without it")
+        self.progress = Progress()
+
+    @abstractmethod
+    def take_step(self, step: int) -> tuple[float, int]:
+        """One update of the weights; the nats before it and the symbols they are for."""
 
     def plan(self, steps: int) -> None:
         """Train for so many steps, and validate, save and log at the intervals that gives."""
@@ -112,59 +117,12 @@ class Trainer:
         self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
         self.log_every = max(1, steps // LOGGED)
 
-    def batches(self, step: int) -> list[Batch]:
-        """This process's part of a step; one that asks nothing where there is none for it."""
-        if self.ahead[0] == step:
-            return self.ahead[1]
-        tokenizer = self.corpus.tokenizer
-        found = self.loader.step(step, self.world.rank, self.world.size)
-        return self.stepper.prepared(found or [empty(tokenizer.start)], tokenizer.pad)
-
-    def gradient(self, step: int) -> tuple[Tensor, int]:
-        """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""
-        rank = () if self.world.first else (self.world.rank,)
-        torch.manual_seed(seed_of(self.recipe.seed, step, *rank))
-        batches = self.batches(step)
-        symbols = max(1, self.world.total(sum(batch.symbols for batch in batches)))
-        return self.stepper.gradient(batches, symbols), symbols
-
-    def take_step(self, step: int) -> tuple[float, int]:
-        """One update, the same in all processes; none makes it if anything is not finite."""
-        nats, symbols = self.gradient(step)
-        norm = self.stepper.norm()
-        told = self.stepper.tell(nats, norm)
-        if self.device.type == "cuda":  # while it computes
-            self.ahead = step + 1, self.batches(step + 1)
-        nats, length = told()
-        if not bool(torch.isfinite(nats).all() & torch.isfinite(length)):
-            raise self.not_finite(step, nats)
-        rate = factor(self.recipe.schedule, step, self.steps, self.recipe.warmup)
-        self.stepper.step(norm, rate)
-        return float(nats.double().sum()), symbols
-
-    def not_finite(self, step: int, nats: Tensor) -> UserError:
-        """Say what is NaN or infinite first: step, tensor and the records read where it arose."""
-        size = self.world.size
-        ranks = (~torch.isfinite(nats)).nonzero().flatten().tolist() or range(size)
-        records = sorted({r for rank in ranks for r in self.loader.records_of(step, rank, size)})
-        shown = ", ".join(f"{r:,}" for r in records[:5]) + (" …" if len(records) > 5 else "")
-        first = self.loader.step(step, ranks[0], size)[0]
-        text = self.corpus.tokenizer.decode(first.ids[0, :60].numpy())
-        return UserError(
-            f"step {step}: {self.first_not_finite()} is not finite (loss {float(nats.sum())}); "
-            "the update was not made. "
-            f"Training records in this step: {shown}; the first read is {text!r}. "
-            "Try a lower train.lr, or look at these records"
-        )
-
     def first_not_finite(self) -> str:
         """The first parameter, else gradient, that holds NaN or infinity; else the loss."""
         named = list(self.model.named_parameters())
-        candidates = [(name, p.detach()) for name, p in named]
-        candidates += [
-            (f"the gradient of {name}", p.grad) for name, p in named if p.grad is not None
-        ]
-        wrong = (name for name, x in candidates if not bool(torch.isfinite(x).all()))
+        held = [(name, p.detach()) for name, p in named]
+        held += [(f"the gradient of {name}", p.grad) for name, p in named if p.grad is not None]
+        wrong = (name for name, x in held if not bool(torch.isfinite(x).all()))
         return next(wrong, "the loss")
 
     def validate(self, stop: Callable[[], object] = bool) -> float | None:
@@ -228,7 +186,7 @@ class Trainer:
         self.model.train()
         self.reporter.start(self.steps, self.progress.step)
         try:
-            with Interrupt(repeated=self.world.size > 1) as interrupt:
+            with Interrupt(repeated=self.repeated) as interrupt:
                 # the one place where the processes agree to stop, each after the same step
                 return self._run(metrics, lambda: self.world.agree(interrupt.asked))
         finally:
@@ -307,6 +265,84 @@ class Trainer:
         self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best))
 
 
+class Trainer(Loop):
+    """Fits a neural language model to a corpus, in a run folder."""
+
+    def __init__(
+        self,
+        model: NeuralLanguageModel,
+        corpus: Corpus,
+        recipe: Recipe,
+        run: Path,
+        reporter: Reporter,
+        *,
+        forbidden: Forbidden | None = None,
+        world: World = ALONE,
+    ) -> None:
+        train = recipe.train
+        super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
+        self.stepper = Stepper(model, train, forbidden=forbidden, world=world)
+        self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
+        self.loader = Loader(
+            corpus.train,
+            corpus.tokenizer,
+            max_len=model.config.max_len,
+            batch_tokens=train.batch_tokens,
+            seed=train.seed,
+            packs=model.packs,
+            micro_tokens=max(train.micro_tokens, model.config.max_len),
+        )
+        self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
+        self.plan(train.steps)
+        if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
+            reporter.warn(f"torch.compile failed ({failed}); going on without it")
+
+    def batches(self, step: int) -> list[Batch]:
+        """This process's part of a step; one that asks nothing where there is none for it."""
+        if self.ahead[0] == step:
+            return self.ahead[1]
+        tokenizer = self.corpus.tokenizer
+        found = self.loader.step(step, self.world.rank, self.world.size)
+        return self.stepper.prepared(found or [empty(tokenizer.start)], tokenizer.pad)
+
+    def gradient(self, step: int) -> tuple[Tensor, int]:
+        """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""
+        rank = () if self.world.first else (self.world.rank,)
+        torch.manual_seed(seed_of(self.recipe.seed, step, *rank))
+        batches = self.batches(step)
+        symbols = max(1, self.world.total(sum(batch.symbols for batch in batches)))
+        return self.stepper.gradient(batches, symbols), symbols
+
+    def take_step(self, step: int) -> tuple[float, int]:
+        """One update, the same in all processes; none makes it if anything is not finite."""
+        nats, symbols = self.gradient(step)
+        norm = self.stepper.norm()
+        told = self.stepper.tell(nats, norm)
+        if self.device.type == "cuda":  # while it computes
+            self.ahead = step + 1, self.batches(step + 1)
+        nats, length = told()
+        if not bool(torch.isfinite(nats).all() & torch.isfinite(length)):
+            raise self.not_finite(step, nats)
+        rate = factor(self.recipe.schedule, step, self.steps, self.recipe.warmup)
+        self.stepper.step(norm, rate)
+        return float(nats.double().sum()), symbols
+
+    def not_finite(self, step: int, nats: Tensor) -> UserError:
+        """Say what is NaN or infinite first: step, tensor and the records read where it arose."""
+        size = self.world.size
+        ranks = (~torch.isfinite(nats)).nonzero().flatten().tolist() or range(size)
+        records = sorted({r for rank in ranks for r in self.loader.records_of(step, rank, size)})
+        shown = ", ".join(f"{r:,}" for r in records[:5]) + (" …" if len(records) > 5 else "")
+        first = self.loader.step(step, ranks[0], size)[0]
+        text = self.corpus.tokenizer.decode(first.ids[0, :60].numpy())
+        return UserError(
+            f"step {step}: {self.first_not_finite()} is not finite (loss {float(nats.sum())}); "
+            "the update was not made. "
+            f"Training records in this step: {shown}; the first read is {text!r}. "
+            "Try a lower train.lr, or look at these records"
+        )
+
+
 def validation_tokens(recipe: TrainRecipe, steps: int) -> int:
     """How much of the validation set one validation reads at most."""
     every = recipe.eval_every or max(1, steps // EVALUATIONS)
@@ -359,5 +395,5 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= seconds - CLOSING else (low, middle)
     trainer.model.load_state_dict(before, strict=False)
-    trainer.optimizer.forget()
+    trainer.stepper.optimizer.forget()
     return world.share(low)

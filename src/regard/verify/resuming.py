@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, reopen
 from regard.data.shards import Shard
 from regard.decode import Forbidden
 from regard.models.counts import CountingModel
+from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, build, read
 from regard.registry import family
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
-from regard.train.loop import Trainer, seed_of
+from regard.train.iterate import Iteration
+from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
+from regard.train.validation import beginning
 from regard.verify.report import Finding
 from regard.verify.subject import Subject, has_data
 
@@ -72,7 +73,7 @@ def resume_bit_equality(subject: Subject) -> Finding | None:
         return compare(straight, stopped, from_step)
 
 
-def finish(worker: Trainer) -> None:
+def finish(worker: Loop) -> None:
     """Train to the end; Ctrl-C, which training takes as a wish to save and stop, ends verifying."""
     if worker.run() == "interrupted":
         raise KeyboardInterrupt
@@ -86,7 +87,7 @@ def trainer(
     reporter: Reporter | None = None,
     *,
     other_start: bool = False,
-) -> Trainer:
+) -> Loop:
     """The run's own training, short and small, on the CPU.
 
     `other_start` begins with other weights: whatever a checkpoint fails to bring back then shows.
@@ -102,10 +103,11 @@ def trainer(
     model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
-    recipe = recipe.replace(train=small)
-    return Trainer(
-        model, corpus, recipe, folder, reporter or Reporter(quiet=True), forbidden=forbidden
-    )
+    recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
+    if isinstance(model, IteratedModel):  # a step of it is a pass over all there is
+        part = replace(corpus, train=beginning(corpus.train, STEPS * BATCH_TOKENS))
+        return Iteration(model, part, recipe, folder, reporter, forbidden=forbidden)
+    return Trainer(model, corpus, recipe, folder, reporter, forbidden=forbidden)
 
 
 def compare(straight: Path, stopped: Path, from_step: int) -> Finding:
@@ -138,28 +140,18 @@ def logged(folder: Path) -> list[dict[str, object]]:
 
 
 def recount(model: CountingModel, shard: Shard) -> Finding:
-    """Count again, in chunks of two sizes: one table, and the run's own if all could be counted."""
-    tokens = min(shard.tokens, COUNTED)
+    """Fit again, twice: one table, and the run's own if all of its data could be counted."""
+    part = beginning(shard, COUNTED)
     tables = []
-    for size in (1 << 20, 1 << 16 | 1):
+    for _ in range(2):
         fresh = type(model)(model.vocab_size, model.config)
-        fresh.count(pairs(shard, tokens, size))
+        fresh.fit(part, None, lambda said: None)
         tables.append(weights(fresh))
-    if whole := tokens == shard.tokens:
+    if whole := part.tokens == shard.tokens:
         tables.append(weights(model))
     for table in tables[1:]:
         for name, tensor in tables[0].items():
             if name not in table or not torch.equal(tensor, table[name]):
-                return False, f"{name} differs when {tokens:,} tokens are counted again"
+                return False, f"{name} differs when {part.tokens:,} tokens are counted again"
     own = ", and so does the run's own" if whole else ""
-    return True, f"counting {tokens:,} tokens twice gives the same table{own}"
-
-
-def pairs(shard: Shard, tokens: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All (previous, next) ids within records in a shard's first `tokens`, a chunk at a time."""
-    offsets = np.asarray(shard.offsets)
-    for first in range(0, tokens - 1, size):
-        ids = np.asarray(shard.ids[first : min(first + size + 1, tokens)])
-        places = np.arange(first + 1, first + len(ids))  # of the next ids
-        inside = offsets[np.searchsorted(offsets, places)] != places  # none begins a record
-        yield ids[:-1][inside], ids[1:][inside]
+    return True, f"counting {part.tokens:,} tokens twice gives the same table{own}"
