@@ -12,7 +12,7 @@ from regard.layers.attention import Place, SelfAttention
 from regard.layers.block import Block
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
 from regard.layers.norms import RMSNorm, make_norm
-from regard.layers.recurrent import LSTMStack
+from regard.layers.recurrent import RecurrentStack
 
 
 def test_layer_norm_divides_by_the_root_of_variance_plus_epsilon():
@@ -76,7 +76,7 @@ def test_dropout_acts_in_training_only():
 
 def test_the_recurrence_carries_its_state_over_ragged_prompts():
     torch.manual_seed(2)
-    stack = LSTMStack(5, 2, 0.0).eval()
+    stack = RecurrentStack(nn.LSTM, 5, 2, 0.0).eval()
     x, lengths = torch.randn(3, 6, 5), torch.tensor([2, 6, 4])
     state = stack.new_state(3, x)
     last = stack.advance(x, lengths, state)

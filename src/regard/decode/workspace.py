@@ -64,6 +64,7 @@ class Workspace:
         if self.step is not None and len(self.step.ids) == state.batch:
             state.fix(self.device)
             return self.step
+        self.step = None  # if there is one, it was recorded with other rows: greedily, not in beams
         if self.device.type == "cuda":
             if self.model.steps_alike and left >= STEPS:
                 self.step = Graph(self.model, state, self.device)

@@ -32,10 +32,16 @@ class FeedForward(nn.Module):
     """down(bend(up(x)))."""
 
     def __init__(
-        self, d_model: int, d_ff: int, bend: Callable[[Tensor], Tensor], *, bias: bool
+        self,
+        d_model: int,
+        d_ff: int,
+        bend: Callable[[Tensor], Tensor],
+        *,
+        bias: bool,
+        d_in: int | None = None,
     ) -> None:
         super().__init__()
-        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.up = nn.Linear(d_in or d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.bend = bend
 
@@ -47,9 +53,9 @@ class FeedForward(nn.Module):
 class SwiGLU(nn.Module):
     """down(silu(gate(x)) · up(x)), gate and up as one product (Shazeer 2020, arXiv:2002.05202)."""
 
-    def __init__(self, d_model: int, d_ff: int, *, bias: bool) -> None:
+    def __init__(self, d_model: int, d_ff: int, *, bias: bool, d_in: int | None = None) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(d_model, 2 * d_ff, bias=bias)
+        self.gate_up = nn.Linear(d_in or d_model, 2 * d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,10 +64,12 @@ class SwiGLU(nn.Module):
         return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
 
-def make_feedforward(name: str, d_model: int, d_ff: int, *, bias: bool) -> nn.Module:
-    """The network of that name."""
+def make_feedforward(
+    name: str, d_model: int, d_ff: int, *, bias: bool, d_in: int | None = None
+) -> nn.Module:
+    """The network of that name; what it reads is d_in wide, or as wide as what it gives."""
     if name == "swiglu":
-        return SwiGLU(d_model, d_ff, bias=bias)
+        return SwiGLU(d_model, d_ff, bias=bias, d_in=d_in)
     if name in BENDS:
-        return FeedForward(d_model, d_ff, BENDS[name], bias=bias)
+        return FeedForward(d_model, d_ff, BENDS[name], bias=bias, d_in=d_in)
     raise UsageError(f"unknown feedforward {name!r}; {did_you_mean(name, list(FEEDFORWARDS))}")

@@ -1,24 +1,27 @@
-"""Recurrence: a state carried from symbol to symbol (Hochreiter & Schmidhuber 1997 for the LSTM).
+"""Recurrence: a state carried from symbol to symbol.
 
-The cells are torch's own, whose kernels are fused; this file adds what decoding needs: ragged
-prompts and a state that beams can reorder.
+The plain network (Elman 1990), the GRU (Cho et al. 2014, arXiv:1406.1078) and the LSTM (Hochreiter
+& Schmidhuber 1997). The cells are torch's own, whose kernels are fused; this file adds what
+decoding needs: ragged prompts and a state that beams can reorder.
 """
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.layers.state import Recurrence
+from regard.layers.state import Recurrence, last_of
 
 
-class LSTMStack(nn.Module):
-    """A stack of LSTM layers over (B, T, D)."""
+class RecurrentStack(nn.Module):
+    """A stack of recurrent layers over (B, T, D), of torch's `nn.RNN`, `nn.GRU` or `nn.LSTM`."""
 
-    def __init__(self, d_model: int, n_layers: int, dropout: float) -> None:
+    def __init__(self, cell: type[nn.RNNBase], d_model: int, n_layers: int, dropout: float) -> None:
         super().__init__()
-        self.cells = nn.LSTM(
+        build: Any = cell  # the base class asks for a mode, which its subclasses know
+        self.cells: nn.RNNBase = build(
             d_model, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
         )
 
@@ -30,19 +33,22 @@ class LSTMStack(nn.Module):
         return y
 
     def new_state(self, batch: int, like: Tensor) -> Recurrence:
-        """The zero state: hidden and cell vectors, (layers, B, D) each."""
+        """The zero state: hidden vectors, of an LSTM cell vectors too, (layers, B, D) each."""
         shape = (self.cells.num_layers, batch, self.cells.hidden_size)
-        return Recurrence(like.new_zeros(shape), like.new_zeros(shape))
+        many = 2 if isinstance(self.cells, nn.LSTM) else 1
+        return Recurrence(*(like.new_zeros(shape) for _ in range(many)))
 
     def advance(self, x: Tensor, lengths: Tensor | None, state: Recurrence) -> Tensor:
         """Carry `state` over the first lengths[b] vectors of each row; return the last output of
         each, (B, D).
         """
-        hidden, cell = state.vectors
+        before = tuple(vector.contiguous() for vector in state.vectors)
+        given = before if isinstance(self.cells, nn.LSTM) else before[0]
         if lengths is None:
-            y, state.vectors = self.cells(x, (hidden.contiguous(), cell.contiguous()))
-            return y[:, -1]  # type: ignore[no-any-return]
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        y, state.vectors = self.cells(packed, (hidden.contiguous(), cell.contiguous()))
-        padded = pad_packed_sequence(y, batch_first=True)[0]  # (B, T, D)
-        return padded[torch.arange(x.size(0), device=x.device), lengths - 1]
+            y, after = self.cells(x, given)
+        else:
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            y, after = self.cells(packed, given)
+            y = pad_packed_sequence(y, batch_first=True)[0]  # (B, T, D)
+        state.vectors = after if isinstance(after, tuple) else (after,)
+        return last_of(y, lengths)

@@ -86,11 +86,74 @@ class Recurrence:
         self.vectors = self.first
 
 
-class LastToken:
-    """All a first-order Markov chain needs: the token it has just seen, (B,)."""
+class Ring:
+    """The last R vectors that a layer has read, (B, R, D): position p's stands in place p mod R.
+
+    Before the first position stand zeros. One vector is read or written without moving the others.
+    """
+
+    def __init__(self, batch: int, size: int, width: int, like: Tensor) -> None:
+        self.past = self.narrow = self.wide = like.new_zeros(batch, size, width)
+
+    def read(self, position: int | Tensor) -> Tensor:
+        """The vectors (B, D) of one position, the same in all rows or (B,) different ones."""
+        place = position % self.past.size(1)
+        if isinstance(place, int):
+            return self.past[:, place]
+        return self.past[torch.arange(len(place), device=place.device), place]
+
+    def write(self, position: int | Tensor, x: Tensor) -> None:
+        """Store the vectors (B, D) of one position, over those of R positions before."""
+        place = position % self.past.size(1)
+        if isinstance(place, int):
+            self.past[:, place] = x
+        else:
+            self.past[torch.arange(len(place), device=place.device), place] = x
+
+    def last(self, end: int | Tensor) -> Tensor:
+        """(B, R, D): the vectors of the R positions before `end`, in order."""
+        return self.past.gather(1, self._places(end))
+
+    def refill(self, end: int | Tensor, x: Tensor) -> None:
+        """What `last(end)` is to be from now on."""
+        self.past.scatter_(1, self._places(end), x)
+
+    def _places(self, end: int | Tensor) -> Tensor:
+        """(B, R, D): where the R positions before `end` stand."""
+        size = self.past.size(1)
+        first = end if isinstance(end, int) else end[:, None]  # end - R, modulo R
+        places = (first + torch.arange(size, device=self.past.device)) % size  # (R,) or (B, R)
+        return places[..., None].expand_as(self.past)
+
+    def select(self, parents: Tensor) -> None:
+        """Row b becomes a copy of row parents[b], in place."""
+        self.past.copy_(self.past[parents])
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` rows, in the memory of last time where there is one."""
+        past = self.past.repeat_interleave(width, 0)  # (B·W, R, D)
+        self.past = self.wide = self.wide.copy_(past) if self.wide.shape == past.shape else past
+
+    def reset(self) -> None:
+        """Zeros, in the memory it began with."""
+        self.past = self.narrow.zero_()
+
+
+class ContextWindow:
+    """All a Markov chain needs: the last tokens it has seen, (B, N), those missing below 0."""
 
     def __init__(self, ids: Tensor) -> None:
         self.ids = self.first = ids
+
+    def push(self, ids: Tensor, lengths: Tensor | None) -> None:
+        """Row b has seen the first lengths[b] of (B, T) more ids, or all of them."""
+        width = self.ids.size(1)
+        both = torch.cat([self.ids, ids], dim=1)  # (B, N + T)
+        if lengths is None:
+            self.ids = both[:, both.size(1) - width :]
+        else:
+            places = torch.arange(width, device=ids.device)
+            self.ids = both.gather(1, lengths[:, None] + places)
 
     def select(self, parents: Tensor) -> None:
         """Row b becomes a copy of row parents[b]."""
@@ -101,7 +164,7 @@ class LastToken:
         self.ids = self.ids.repeat_interleave(width, 0)
 
     def reset(self) -> None:
-        """The token it began with."""
+        """Nothing seen yet."""
         self.ids = self.first
 
 
@@ -183,3 +246,10 @@ class State:
         self.batch *= width
         if isinstance(self.length, Tensor):
             self.length = self.length.repeat_interleave(width)
+
+
+def last_of(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """From (B, T, D) each row's vector at its last position, (B, D); None: all rows have T."""
+    if lengths is None:
+        return x[:, -1]
+    return x[torch.arange(len(x), device=x.device), lengths - 1]

@@ -1,8 +1,10 @@
-"""The LSTM language model: the same embedding, head and trainer as the Transformer, recurrence in
+"""Recurrent language models: the same embedding, head and trainer as the Transformer, recurrence in
 between.
 
-Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000; as a language model
-Sundermeyer et al. 2012.
+`rnn` is the plain network (Elman 1990; as a language model Mikolov et al. 2010), `gru` has gates
+(Cho et al. 2014, arXiv:1406.1078), `lstm` gates and a cell (Hochreiter & Schmidhuber 1997, with the
+forget gate of Gers et al. 2000; as a language model Sundermeyer et al. 2012). They differ in the
+cell alone.
 """
 
 from __future__ import annotations
@@ -14,16 +16,16 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from regard.layers.dropout import dropout
-from regard.layers.recurrent import LSTMStack
+from regard.layers.recurrent import RecurrentStack
 from regard.layers.state import Recurrence, State
 from regard.layers.tap import Tap
 from regard.models.language_model import NeuralLanguageModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class LSTMConfig:
-    """Shape of an LSTM language model. `max_len` is how far back training looks; decoding has no
-    limit.
+class RecurrentConfig:
+    """Shape of a recurrent language model. `max_len` is how far back training looks; decoding has
+    no limit.
     """
 
     n_layers: int = 2
@@ -39,21 +41,25 @@ class LSTMConfig:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
 
-def standard(n_layers: int, d_model: int) -> LSTMConfig:
+LSTMConfig = RecurrentConfig  # all three have the same
+
+
+def standard(n_layers: int, d_model: int) -> RecurrentConfig:
     """A stack at most three deep: recurrences gain from width rather than depth."""
-    return LSTMConfig(n_layers=min(n_layers, 3), d_model=d_model)
+    return RecurrentConfig(n_layers=min(n_layers, 3), d_model=d_model)
 
 
-class LSTMModel(NeuralLanguageModel):
-    """An LSTM language model."""
+class RecurrentModel(NeuralLanguageModel):
+    """A recurrent language model; a family says which cell."""
 
-    Config = LSTMConfig
+    Config = RecurrentConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"standard": standard}
+    cell: ClassVar[type[nn.RNNBase]]
 
-    def __init__(self, vocab_size: int, config: LSTMConfig) -> None:
+    def __init__(self, vocab_size: int, config: RecurrentConfig) -> None:
         super().__init__(vocab_size, config)
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        self.cells = LSTMStack(config.d_model, config.n_layers, config.dropout)
+        self.cells = RecurrentStack(self.cell, config.d_model, config.n_layers, config.dropout)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         initialise(self)
 
@@ -62,7 +68,7 @@ class LSTMModel(NeuralLanguageModel):
     ) -> Tensor:
         """See NeuralLanguageModel."""
         if segments is not None:
-            raise ValueError("an LSTM cannot keep packed records apart; use length buckets")
+            raise ValueError("a recurrence cannot keep packed records apart; use length buckets")
         x = self.embedding(ids)  # (B, T, D)
         x = self.drop(self.cells(self.drop(x)))
         if tap is not None:
@@ -87,13 +93,31 @@ class LSTMModel(NeuralLanguageModel):
         return self.head(last)  # type: ignore[no-any-return]
 
 
-def initialise(model: LSTMModel) -> None:
+class RNNModel(RecurrentModel):
+    """h = tanh(W x + U h + b)."""
+
+    cell = nn.RNN
+
+
+class GRUModel(RecurrentModel):
+    """Gates that decide how much of the state is renewed."""
+
+    cell = nn.GRU
+
+
+class LSTMModel(RecurrentModel):
+    """Gates that decide what a cell forgets, takes in and shows."""
+
+    cell = nn.LSTM
+
+
+def initialise(model: RecurrentModel) -> None:
     """Every initial value, in one place.
 
     | parameter | drawn from |
     |---|---|
     | input and recurrent matrices | uniform, ± 1 / sqrt(d_model), torch's own |
-    | forget-gate bias | 1, so that memory is kept at first (Jozefowicz et al. 2015) |
+    | forget-gate bias of an LSTM | 1, so that memory is kept at first (Jozefowicz et al. 2015) |
     | other biases | 0 |
     | embedding | normal, std 1 |
     | head | normal, std 0.5 / sqrt(d_model) |
@@ -102,9 +126,7 @@ def initialise(model: LSTMModel) -> None:
     for name, parameter in model.cells.cells.named_parameters():
         if "bias" in name:
             nn.init.zeros_(parameter)
-        if "bias_ih" in name:
-            nn.init.ones_(
-                parameter[width : 2 * width].detach()
-            )  # gates stand in the order i, f, g, o
+        if "bias_ih" in name and model.cell is nn.LSTM:  # gates stand in the order i, f, g, o
+            nn.init.ones_(parameter[width : 2 * width].detach())
     nn.init.normal_(model.embedding.weight, std=1.0)
     nn.init.normal_(model.head.weight, std=0.5 * width**-0.5)

@@ -17,6 +17,7 @@ import torch
 
 from regard.data.corpus import Sources
 from regard.data.inspection import suggest
+from regard.models.sizing import Shape, suited
 from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 
@@ -31,6 +32,7 @@ SIZES = (
     (30_000_000, (5, 192, 0.0), (8, 512, 0.1)),
     (math.inf, (6, 256, 0.0), (12, 768, 0.0)),
 )
+STATES = 64  # of a hidden Markov model: more gain little on small files and cost their square
 
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -60,7 +62,7 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         f"{len(characters)} kinds → task next, {tokens['kind']} ({why})"
     )
     second = size_model(model, source.format == "text", total, longest, tokens["kind"])
-    if "d_model" in family(model["name"]).Config.__dataclass_fields__:
+    if {"d_model", "n_states"} & set(family(model["name"]).Config.__dataclass_fields__):
         second += f", {budget(result.get('train', {}))}"
     return result, [first, second]
 
@@ -112,17 +114,20 @@ def size_model(model: dict[str, Any], text: bool, total: int, longest: int, kind
         most = 1024 if gpu else 256
         longest = 4 * longest if kind == "bytes" else longest  # a character is at most four bytes
         model["max_len"] = most if text else max(16, min(most, -(-longest // 16) * 16))
+    if "n_states" in fields:
+        if "size" not in model:
+            model.setdefault("n_states", STATES)
+        sized = f"of {model['n_states']} states" if "n_states" in model else "as asked"
+        return f"model: {name} {sized}, passes until nothing is gained"
     if "d_model" not in fields:
         return f"model: {name}: counts, exactly; nothing to size"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]
-    layers, width, dropout = shape(total, gpu)
-    if name == "lstm":  # recurrences gain from width rather than depth
-        layers, width = min(layers, 2), 2 * width
+    own = suited(name, Shape(*shape(total, gpu)), model["max_len"])
     if not given:
-        model["n_layers"], model["d_model"] = layers, width
-    model.setdefault("dropout", dropout)
+        model["n_layers"], model["d_model"] = own.n_layers, own.d_model
+    model.setdefault("dropout", own.dropout)
     where = "a GPU" if gpu else f"{os.cpu_count() or 1} CPU cores"
-    sized = f"{layers} × {width}, sized for {total:,} characters and {where}"
+    sized = f"{own.n_layers} × {own.d_model}, sized for {total:,} characters and {where}"
     sized = "as asked" if given else sized
     return f"model: {name} {sized}, context {model['max_len']}, dropout {model['dropout']:g}"
 

@@ -176,10 +176,12 @@ def block_matrices(
             parts[module.qkv.weight] = module.sizes
         elif isinstance(module, SwiGLU):
             parts[module.gate_up.weight] = (module.down.in_features,) * 2
-        elif isinstance(module, nn.LSTM):  # four gates each
+        elif isinstance(module, nn.RNNBase):  # one part for each gate
             for name, parameter in module.named_parameters():
                 if name.startswith("weight"):
-                    parts[parameter] = (module.hidden_size,) * 4
+                    parts[parameter] = (module.hidden_size,) * (
+                        len(parameter) // module.hidden_size
+                    )
     outside = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
