@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from regard import run
 from regard.errors import UserError
-from regard.models.counts import Bigram, BigramConfig
+from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 
 CONFIG = DecoderConfig(
@@ -136,7 +136,7 @@ HOSTILE = {
 @pytest.mark.parametrize("family", ["transformer", "bigram"])
 def test_a_hostile_weights_file_is_a_quick_error_that_names_it(folder, name, family):
     if family == "bigram":
-        run.write_config(folder, "bigram", Bigram(11, BigramConfig()))
+        run.write_config(folder, "bigram", Bigram(11, CountConfig()))
     (folder / run.WEIGHTS).write_bytes(HOSTILE[name])
     began = time.monotonic()
     with pytest.raises(UserError, match=r"model\.safetensors"):
@@ -205,7 +205,7 @@ def test_a_configuration_that_lies_is_a_quick_error_before_memory_is_taken(folde
     ],
 )
 def test_counts_that_do_not_fit_are_refused(tmp_path, name, value):
-    model = Bigram(11, BigramConfig())
+    model = Bigram(11, CountConfig())
     run.write_config(tmp_path, "bigram", model)
     tensors = run.weights(model) | ({name: value} if value is not None else {})
     if value is None:

@@ -5,6 +5,8 @@ The command line is a thin skin over this.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +16,36 @@ from typing import Any
 
 import torch
 
+from regard.data.corpus import prepare
 from regard.data.shards import Shard
-from regard.decode import Forbidden, Generated, Sample, Strategy, generate
+from regard.decode import Forbidden, Generated, Sample, Strategy, Workspace, generate
 from regard.errors import UsageError, UserError
 from regard.evaluate import material
+from regard.evaluate.board import Board
+from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
 from regard.evaluate.material import shard_of
 from regard.evaluate.report import Measured, measure
+from regard.evaluate.rungs import FRACTIONS, climb, compared, rung
 from regard.evaluate.scoring import score
 from regard.layers.int8 import to_int8
 from regard.layers.tap import Tap
+from regard.look.comparison import Strip, comparison_page
 from regard.models.language_model import LanguageModel
+from regard.models.sizing import parameters, sized
 from regard.recipe import Recipe, build, override, read
-from regard.run import CONFIG, FACTS, FORBIDDEN, TOKENIZER, load_model, open_run, read_json
+from regard.registry import FAMILIES, family
+from regard.run import (
+    CONFIG,
+    FACTS,
+    FORBIDDEN,
+    TOKENIZER,
+    load_model,
+    open_run,
+    read_json,
+    write_json,
+    write_text,
+)
 from regard.tokens import Pretrained, Tokenizer
 from regard.tokens import load as load_tokenizer
 from regard.train.choose import choose
@@ -35,9 +54,11 @@ from regard.train.progress import Reporter
 from regard.train.session import Session
 
 __all__ = [
+    "Compared",
     "Continuation",
     "Predictor",
     "Trained",
+    "compare",
     "continuations",
     "held_out",
     "load",
@@ -147,6 +168,7 @@ class Predictor:
         self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
     ) -> None:
         self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
+        self.workspace = Workspace(model)  # one for all that it generates
 
     @cached_property
     def text(self) -> bool:
@@ -188,6 +210,7 @@ class Predictor:
             context=self.model.config.max_len if limited else None,
             on_token=on_token,
             batch_size=batch_size,
+            workspace=self.workspace,
         )
 
     def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
@@ -257,6 +280,89 @@ def continuations(
         for prompt, several in zip(repeated, found, strict=True)
         for one in several
     ]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `compare` returns: the table, a text's surprise by model, and where all of it is."""
+
+    comparison: Comparison
+    strip: Strip | None
+    folder: Path
+
+
+def compare(
+    source: Sequence[str | Path],
+    *,
+    models: Sequence[str] = (),
+    minutes: float = 10.0,
+    seeds: int = 1,
+    scaling: bool = False,
+    out: str | Path | None = None,
+    assignments: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+    reporter: Reporter | None = None,
+) -> Compared:
+    """Train every model on the same split, each in its own process, and put them in one table.
+
+    Neural rows have as many parameters as the Transformer that suits the data, and share `minutes`.
+    A folder that holds a part of it already is completed.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    unknown = [name for name in models if name not in FAMILIES]
+    if unknown:
+        family(unknown[0])  # says what is allowed
+    folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
+    chosen, _ = plan(source, assignments=assignments, data=data or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say)
+    recipes = [
+        plan(source, assignments=assignments, data=data or {}, model=told)[0]
+        for told in as_large(chosen, models or list(FAMILIES), corpus.tokenizer.vocab_size)
+    ]
+    rungs = [rung(recipe, folder, seed) for seed in range(seeds) for recipe in recipes]
+    if scaling:
+        rungs += [rung(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes]
+    with Board(reporter, rungs) as board:
+        climb(rungs, minutes, folder, board)
+    comparison = compared(rungs, folder)
+    strip = surprise(comparison)
+    page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
+    page.write(folder / "compare.html")
+    write_text(folder / "compare.md", comparison.to_markdown())
+    write_json(folder / "compare.json", comparison.to_json())
+    return Compared(comparison, strip, folder)
+
+
+def as_large(chosen: Recipe, models: Sequence[str], vocab_size: int) -> list[dict[str, Any]]:
+    """The model tables of a comparison: neural ones as large as the recipe's Transformer, to a
+    tenth, and with its dropout.
+    """
+    config, found = chosen.model.config, []
+    size = parameters("transformer", vocab_size, config)
+    for name in models:
+        told: dict[str, Any] = {"name": name}
+        fields = family(name).Config.__dataclass_fields__
+        if "d_model" in fields and name != "transformer":
+            depth = {"n_layers": config.n_layers, "max_len": config.max_len}
+            told |= dataclasses.asdict(sized(name, size, vocab_size, **depth))
+            told |= {"dropout": config.dropout} if "dropout" in fields else {}
+        found.append(told)
+    return found
+
+
+def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
+    """The bits that each model's first run gives the symbols of one held-out text."""
+    found: list[tuple[str, list[float]]] = []
+    tokens: list[str] = []
+    first = load(comparison.rows[0].runs[0])
+    _, shard = held_out(first.run, first)
+    record = [int(i) for i in shard.record(0)]
+    text = first.tokenizer.decode(record[1 : 1 + most] if first.text else record[1:-1])
+    for row in comparison.rows:
+        tokens, logs = load(row.runs[0]).score([text])[0]
+        found.append((row.model, [-x / math.log(2) for x in logs[:most]]))
+    return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
 
 
 def held_out(run: str | Path, predictor: Predictor) -> tuple[str, Shard]:

@@ -8,7 +8,16 @@ from typing import Any
 from regard.errors import UsageError, did_you_mean
 
 FAMILIES = {
+    "uniform": "regard.models.counts:Uniform",
+    "unigram": "regard.models.counts:Unigram",
     "bigram": "regard.models.counts:Bigram",
+    "map": "regard.models.bayes:MapModel",
+    "kneser-ney": "regard.models.kneser_ney:KneserNey",
+    "hmm": "regard.models.hidden_markov:HiddenMarkov",
+    "mlp": "regard.models.mlp:MLP",
+    "cnn": "regard.models.convolution:CNN",
+    "rnn": "regard.models.recurrent:RNNModel",
+    "gru": "regard.models.recurrent:GRUModel",
     "lstm": "regard.models.recurrent:LSTMModel",
     "transformer": "regard.models.decoder:Decoder",
 }

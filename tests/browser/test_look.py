@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
+from regard.evaluate.material import shard_of
 from regard.look import language
 from regard.look.language import language_page
-from regard.models.counts import Bigram, BigramConfig
+from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.tokens import Characters, Words
@@ -31,9 +31,8 @@ def model_of(name, tokenizer):
         return Decoder(size, DecoderConfig(**SHAPE, max_len=64)).eval()
     if name == "lstm":
         return LSTMModel(size, LSTMConfig(n_layers=1, d_model=9)).eval()
-    counted = Bigram(size, BigramConfig())
-    ids = np.array([tokenizer.start, *tokenizer.encode("abracadabra"), tokenizer.end])
-    counted.count([(ids[:-1], ids[1:])])
+    counted = Bigram(size, CountConfig())
+    counted.fit(shard_of(["abracadabra"], tokenizer), None, print)
     return counted
 
 

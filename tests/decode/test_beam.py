@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.decode import Beam, Forbidden, Greedy, Trace, generate
-from regard.layers.state import KeyValue, LastToken, Recurrence, State
+from regard.layers.state import ContextWindow, KeyValue, Recurrence, State
 
 V, END, BANNED = 5, 2, (0,)
 PROMPTS = [[1], [1, 3], [4, 4, 1], [3], [1, 4, 3, 3]]
@@ -250,7 +250,7 @@ def test_expanding_a_state_puts_the_copies_of_a_row_side_by_side():
     layers = [
         KeyValue(2, 3, 5, 4, torch.zeros(1)),
         Recurrence(torch.arange(14.0).view(1, 2, 7), torch.arange(6.0).view(1, 2, 3)),
-        LastToken(torch.tensor([8, 9])),
+        ContextWindow(torch.tensor([[8], [9]])),
     ]
     keys, values = torch.arange(2 * 3 * 5 * 4.0).view(2, 3, 5, 4), -torch.ones(2, 3, 5, 4)
     layers[0].write(keys, values, 0, 5)
@@ -263,9 +263,9 @@ def test_expanding_a_state_puts_the_copies_of_a_row_side_by_side():
     assert torch.equal(layers[0].k, keys[rows]) and torch.equal(layers[0].v, values[rows])
     assert torch.equal(layers[1].vectors[0], torch.arange(14.0).view(1, 2, 7)[:, rows])
     assert torch.equal(layers[1].vectors[1], torch.arange(6.0).view(1, 2, 3)[:, rows])
-    assert layers[2].ids.tolist() == [8, 8, 8, 9, 9, 9]
+    assert layers[2].ids[:, 0].tolist() == [8, 8, 8, 9, 9, 9]
     state.select(torch.tensor([0, 3, 3, 5, 1, 4]))
-    assert layers[2].ids.tolist() == [8, 9, 9, 9, 8, 9]
+    assert layers[2].ids[:, 0].tolist() == [8, 9, 9, 9, 8, 9]
 
 
 @pytest.mark.parametrize(

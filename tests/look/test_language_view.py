@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from regard.decode import Forbidden
+from regard.evaluate.material import shard_of
 from regard.look import inside, language
 from regard.look.page import (
     Attention,
@@ -26,7 +27,7 @@ from regard.look.page import (
     Text,
 )
 from regard.look.reading import Reading
-from regard.models.counts import Bigram, BigramConfig
+from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.tokens import BPE, Bytes, Characters, Words
@@ -58,12 +59,8 @@ def lstm(vocab_size=TOKENIZER.vocab_size, **options):
 
 
 def bigram(tokenizer=TOKENIZER, records=RECORDS):
-    model = Bigram(tokenizer.vocab_size, BigramConfig())
-    pairs = []
-    for record in records:
-        ids = [tokenizer.start, *tokenizer.encode(record).tolist(), tokenizer.end]
-        pairs.append((np.array(ids[:-1]), np.array(ids[1:])))
-    model.count(pairs)
+    model = Bigram(tokenizer.vocab_size, CountConfig())
+    model.fit(shard_of(records, tokenizer), None, print)
     return model
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from regard import api
 from regard.errors import UserError
+from regard.evaluate.material import shard_of
 from regard.look import language
 from regard.look.subject import figure_words, file_named, fitted, run_facts, text_of
-from regard.models.counts import Bigram, BigramConfig
+from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.run import weights as weights_of
@@ -38,9 +38,8 @@ def lstm():
 
 
 def bigram():
-    model = Bigram(TOKENIZER.vocab_size, BigramConfig())
-    ids = np.array([TOKENIZER.start, *TOKENIZER.encode("abcb"), TOKENIZER.end])
-    model.count([(ids[:-1], ids[1:])])
+    model = Bigram(TOKENIZER.vocab_size, CountConfig())
+    model.fit(shard_of(["abcb"], TOKENIZER), None, print)
     return model
 
 

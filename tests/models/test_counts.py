@@ -1,75 +1,116 @@
-"""The bigram against counting by hand."""
+"""Uniform, unigram and bigram against counting by hand; what all tables of counts share."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from id_records import START, shard
 
+from regard.layers.tap import Tap
 from regard.models import counts
-from regard.models.counts import Bigram, BigramConfig
+from regard.models.counts import Bigram, CountConfig, Uniform, Unigram
+from regard.models.language_model import IGNORE
+from regard.run import weights
+
+V = 7
+RECORDS = st.lists(st.lists(st.integers(3, 6), max_size=9), min_size=1, max_size=8)
 
 
-def fitted(pairs, size):
-    model = Bigram(size, BigramConfig())
-    previous, following = np.array(pairs).T
-    model.count([(previous[:3], following[:3]), (previous[3:], following[3:])])
+def fitted(family, records, size=V):
+    model = family(size, CountConfig())
+    model.fit(shard(records, size), None, print)
     return model
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=4, max_size=60))
-def test_probabilities_are_relative_frequencies(pairs):
-    model, table = fitted(pairs, 7), Counter(pairs)
-    totals = Counter(a for a, _ in pairs)
-    for a in range(7):
-        for b in range(7):
-            score = float(model.score(torch.tensor([[a]]), torch.tensor([[b]])))
-            if not totals[a]:
-                assert math.isclose(score, -math.log(7), rel_tol=1e-6)  # never seen: any may follow
-            elif not table[a, b]:
-                assert score == -math.inf  # zeros stay zeros
+def score(model, a, b):
+    return float(model.score(torch.tensor([[a]]), torch.tensor([[b]])))
+
+
+@settings(max_examples=30, deadline=None)
+@given(RECORDS)
+def test_a_bigram_is_relative_frequencies(records):
+    model, table = fitted(Bigram, records), Counter()
+    for record in records:
+        whole = [START, *record, 2]
+        table.update(pairwise(whole))
+    for a in range(V):
+        total = sum(table[a, b] for b in range(V))
+        for b in range(V):
+            if not total:  # never followed: anything may, but <S>
+                expected = -math.inf if b == START else -math.log(V - 1)
             else:
-                assert math.isclose(
-                    score, math.log(table[a, b] / totals[a]), rel_tol=1e-5, abs_tol=1e-6
-                )
+                expected = math.log(table[a, b] / total) if table[a, b] else -math.inf
+            assert score(model, a, b) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert model.totals.tolist() == [sum(table[a, b] for b in range(V)) for a in range(V)]
 
 
-def test_the_sparse_way_counts_like_the_dense_one(monkeypatch):
-    pairs = np.random.default_rng(1).integers(0, 50, (500, 2)).tolist()
-    dense = fitted(pairs, 50)
-    sparse = Bigram(5000, BigramConfig())
-    previous, following = np.array(pairs).T
-    sparse.count([(previous[:99], following[:99]), (previous[99:], following[99:])])
-    assert torch.equal(sparse.counts, dense.counts)
-    assert torch.equal(sparse.codes // 5000 * 50 + sparse.codes % 5000, dense.codes)
+@settings(max_examples=30, deadline=None)
+@given(RECORDS)
+def test_a_unigram_is_relative_frequencies_of_what_follows(records):
+    model = fitted(Unigram, records)
+    table = Counter(x for record in records for x in [*record, 2])
+    for b in range(V):
+        expected = math.log(table[b] / table.total()) if table[b] else -math.inf
+        assert score(model, 4, b) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_uniform_is_all_tokens_but_the_start():
+    model = fitted(Uniform, [[3, 4], [5]])
+    found = model.logits(torch.tensor([[3, 6]])).exp()
+    assert found[0, :, START].tolist() == [0, 0]
+    assert found.sum(-1)[0].tolist() == pytest.approx([1, 1])
+    assert found[0, 0, 3] == found[0, 1, 6] == pytest.approx(1 / (V - 1))
 
 
 def test_a_constraint_renormalises_what_is_left():
-    model = fitted([(0, 1), (0, 1), (0, 2), (0, 3)], 4)
+    model = fitted(Bigram, [[3, 4, 3, 4, 3, 5, 3, 6]])
 
     def forbid_one(logits, previous):
-        return logits.index_fill(-1, torch.tensor([1]), -torch.inf)
+        return logits.index_fill(-1, torch.tensor([4]), -torch.inf)
 
-    score = model.score(torch.tensor([[0]]), torch.tensor([[2]]), constrain=forbid_one)
-    assert math.isclose(float(score), math.log(0.5), rel_tol=1e-6)
+    found = model.score(torch.tensor([[3]]), torch.tensor([[5]]), constrain=forbid_one)
+    assert float(found) == pytest.approx(math.log(0.5), rel=1e-6)
 
 
 def test_scoring_works_in_chunks(monkeypatch):
-    model = fitted([(0, 1), (1, 0), (0, 0), (1, 1)], 2)
-    x = torch.randint(0, 2, (3, 5))
+    model = fitted(Bigram, [[3, 4, 3, 3, 4, 4]])
+    x = torch.randint(3, 5, (3, 5))
+    targets = x.clone()
+    targets[1, 2:] = IGNORE
     keep = lambda logits, previous: logits  # noqa: E731
-    whole = model.score(x, x, constrain=keep)
+    whole = model.score(x, targets, constrain=keep)
+    torch.testing.assert_close(model.score(x, targets), whole)
     monkeypatch.setattr(counts, "CHUNK", 4)
-    torch.testing.assert_close(model.score(x, x, constrain=keep), whole)
+    torch.testing.assert_close(model.score(x, targets, constrain=keep), whole)
 
 
-def test_an_empty_bigram_guesses_evenly():
-    model = Bigram(5, BigramConfig())
-    assert model.score(torch.tensor([[2]]), torch.tensor([[3]])).item() == pytest.approx(
-        -math.log(5)
-    )
+@pytest.mark.parametrize("family", [Uniform, Unigram, Bigram])
+def test_a_model_that_has_counted_nothing_guesses_evenly(family):
+    assert score(family(5, CountConfig()), 2, 3) == pytest.approx(-math.log(5))
+
+
+def test_logits_can_be_tapped_and_no_table_of_all_pairs_is_stored():
+    model = fitted(Bigram, [[3, 4, 5]], size=5000)
+    tap = Tap(["logits"])
+    logits = model.logits(torch.tensor([[3]]), tap=tap)
+    assert torch.equal(tap.found["logits"], logits)
+    assert sum(t.numel() for t in weights(model).values()) < 3 * 5000
+
+
+def test_codes_out_of_order_are_refused():
+    model = fitted(Bigram, [[3, 4, 5]])
+    state = model.state_dict()
+    state["codes"] = state["codes"].flip(0)
+    with pytest.raises(RuntimeError, match="codes must be sorted"):
+        Bigram(V, CountConfig()).load_state_dict(state)
+
+
+def test_a_text_cannot_be_scored_at_once_with_nothing():
+    with pytest.raises(ValueError, match="max_len must be at least 1, got 0"):
+        CountConfig(max_len=0)

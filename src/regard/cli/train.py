@@ -20,7 +20,9 @@ Files = Annotated[
     typer.Argument(help="Data files or folders, or one recipe.toml.", metavar="FILE_OR_RECIPE"),
 ]
 Task = Annotated[str, typer.Option(help="What to learn; `next` is the language model.")]
-Model = Annotated[str, typer.Option(help="transformer, lstm or bigram.")]
+Model = Annotated[
+    str, typer.Option(help="transformer, lstm, gru, rnn, cnn, mlp, hmm, kneser-ney, map, bigram …")
+]
 Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.decode.products import Call, array, attention, int_mm, linear
 from regard.layers.state import State
 
 aten = torch.ops.aten
-Call = Callable[[], object]
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -29,11 +29,6 @@ def tensors(value: Any) -> list[Tensor]:
     if isinstance(value, tuple | list):
         return [t for item in value for t in tensors(item)]
     return []
-
-
-def array(value: Any) -> Any:
-    """A tensor's memory as an array; numbers as they are."""
-    return value.detach().numpy() if isinstance(value, Tensor) else value
 
 
 def by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Call:
@@ -81,25 +76,6 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Call | None]:
         return lambda: function(one, two, out=result)
 
     return maker
-
-
-def linear(
-    state: State, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Call | None:
-    """x W' + b, as a matrix-vector product where there is one row."""
-    if not x.is_contiguous():
-        return None
-    w, b = array(weight), None if bias is None else array(bias)
-    rows = out.numel() // weight.size(0)
-    if rows == 1:
-        vector, result = array(x.view(-1)), array(out.view(-1))
-        if b is None:
-            return lambda: np.dot(w, vector, out=result)
-        return lambda: np.add(np.dot(w, vector, out=result), b, out=result)
-    matrix, result, turned = array(x.view(rows, -1)), array(out.view(rows, -1)), w.T
-    if b is None:
-        return lambda: np.matmul(matrix, turned, out=result)
-    return lambda: np.add(np.matmul(matrix, turned, out=result), b, out=result)
 
 
 def embedding(state: State, out: Tensor, weight: Tensor, ids: Tensor, *rest: Any) -> Call:
@@ -159,6 +135,14 @@ def vector_norm(
     return call
 
 
+def amax(state: State, out: Tensor, x: Tensor, dim: Any = (), keep: bool = False) -> Call | None:
+    """The largest along one axis."""
+    if len(dim) != 1:
+        return None
+    values, result, axis = array(x), array(out), dim[0]
+    return lambda: np.maximum.reduce(values, axis, out=result, keepdims=keep)
+
+
 def silu(state: State, out: Tensor, x: Tensor) -> Call:
     """x / (1 + exp(-x))."""
     values, result = array(x), array(out)
@@ -168,55 +152,6 @@ def silu(state: State, out: Tensor, x: Tensor) -> Call:
         np.exp(result, out=result)
         np.add(result, 1, out=result)
         np.divide(values, result, out=result)
-
-    return call
-
-
-def gelu(state: State, out: Tensor, x: Tensor, *, approximate: str = "none") -> Call | None:
-    """x/2 · (1 + tanh(sqrt(2/pi) · (x + 0.044715 x³)))."""
-    if approximate != "tanh":
-        return None
-    values, result = array(x), array(out)
-
-    def call() -> None:
-        np.multiply(values, values, out=result)
-        np.multiply(result, 0.044715, out=result)
-        np.add(result, 1, out=result)
-        np.multiply(result, values, out=result)
-        np.multiply(result, 0.7978845608028654, out=result)
-        np.tanh(result, out=result)
-        np.add(result, 1, out=result)
-        np.multiply(result, values, out=result)
-        np.multiply(result, 0.5, out=result)
-
-    return call
-
-
-def layer_norm(
-    state: State,
-    out: Tensor,
-    x: Tensor,
-    shape: Any,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    *_: Any,
-) -> Call | None:
-    """(x - mean) / sqrt(variance + eps) · gain + bias over the last axis."""
-    if len(shape) != 1 or weight is None:
-        return None
-    values, result, gain = array(x), array(out), array(weight)
-    shift = None if bias is None else array(bias)
-    size, squares = values.shape[-1], np.empty_like(values)
-
-    def call() -> None:
-        np.subtract(values, np.add.reduce(values, -1, keepdims=True) / size, out=result)
-        np.multiply(result, result, out=squares)
-        variance = np.add.reduce(squares, -1, keepdims=True) / size
-        np.divide(result, np.sqrt(variance + np.float32(eps)), out=result)
-        np.multiply(result, gain, out=result)
-        if shift is not None:
-            np.add(result, shift, out=result)
 
     return call
 
@@ -264,51 +199,13 @@ def store(
     return call
 
 
-def attention(
-    state: State,
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_mask: Tensor | None = None,
-    *rest: Any,
-    enable_gqa: bool = False,
-    **_: Any,
-) -> Call | None:
-    """One query per row over the keys stored so far; see layers.attention for what is computed."""
-    (batch, heads, queries, width), groups = q.shape, k.size(1)
-    if queries != 1 or attn_mask is None or attn_mask.dtype != torch.bool or attn_mask.size(1) != 1:
-        return None
-    each, rows = heads // groups, batch * groups
-    source = array(q.transpose(1, 2))  # (B, 1, H, K), a view, whatever its strides
-    query = np.empty((rows, each, width), source.dtype)
-    scaled = query.reshape(source.shape)
-    keys = array(k.view(rows, -1, width)).transpose(0, 2, 1)  # (B·G, K, S)
-    values = array(v.view(rows, -1, width))  # (B·G, S, K)
-    allowed = array(attn_mask.expand(batch, 1, 1, -1))[:, 0]  # (B, 1, S)
-    result = array(out.transpose(1, 2).view(rows, each, width))
-    scale = np.float32(width**-0.5)
-    room = np.empty(rows * each * k.size(2), result.dtype)
-
-    def call() -> None:
-        used = state.longest + 1
-        dense = room[: rows * each * used]  # without gaps, which NumPy rewards
-        scores = dense.reshape(rows, each, used)
-        np.multiply(source, scale, out=scaled)
-        np.matmul(query, keys[:, :, :used], out=scores)
-        seen = allowed[:, :, :used]
-        if not np.logical_and.reduce(seen, None):
-            np.copyto(scores.reshape(batch, heads, used), -np.inf, where=~seen)
-        np.subtract(scores, np.maximum.reduce(scores, -1, keepdims=True), out=scores)
-        np.exp(dense, out=dense)
-        total = np.add.reduce(scores, -1, keepdims=True)
-        np.matmul(scores, values[:, :used], out=result)
-        np.divide(result, total, out=result)
-
-    return call
-
-
-MAKERS: dict[Any, Callable[..., Call | None]] = {
+Maker = Callable[..., Call | None]
+PRODUCTS: dict[Any, Maker] = {
+    aten.linear.default: linear,
+    aten._int_mm.default: int_mm,
+    aten.scaled_dot_product_attention.default: attention,
+}
+MAKERS: dict[Any, Maker] = {
     aten.add.Tensor: elementwise(np.add),
     aten.add_.Tensor: elementwise(np.add),
     aten.sub.Tensor: elementwise(np.subtract),
@@ -319,20 +216,20 @@ MAKERS: dict[Any, Callable[..., Call | None]] = {
     aten.sin.default: elementwise(np.sin),
     aten.cos.default: elementwise(np.cos),
     aten.square.default: elementwise(np.square),
+    aten.abs.default: elementwise(np.absolute),
+    aten.round.default: elementwise(np.rint),
+    aten.clamp_min.default: elementwise(np.maximum),
     aten.ge.Tensor: elementwise(np.greater_equal),
-    aten.linear.default: linear,
     aten.embedding.default: embedding,
     aten.index.Tensor: index,
     aten.addcmul.default: addcmul,
     aten.linalg_vector_norm.default: vector_norm,
+    aten.amax.default: amax,
     aten.silu.default: silu,
-    aten.gelu.default: gelu,
-    aten.layer_norm.default: layer_norm,
     aten.cat.default: cat,
     aten.roll.default: roll,
     aten.clone.default: copy,
     aten._to_copy.default: copy,
     aten.to.dtype: copy,
     aten.index_put_.default: store,
-    aten.scaled_dot_product_attention.default: attention,
 }

@@ -1,10 +1,12 @@
-"""One decoding step, recorded once and replayed: a small model on a CPU without PyTorch's overhead.
+"""One decoding step on a CPU, recorded once and replayed with the fastest kernels there are.
 
-At batch 1 a small model spends its time between the operations, not in them. So a step is run once
-while its operations are noted. A fixed state always works on the same memory, so views stay valid,
-what depends on weights alone is done already, and the rest is called again on the very same arrays,
-by NumPy where it has the operation (a tenth of the overhead) and by PyTorch where it has not. The
-model is written once; nothing here knows what a Transformer is.
+At batch 1 a small model spends its time between the operations, not in them; a large one reads all
+its weights for every token and waits for memory. So a step is run once while its operations are
+noted. A fixed state always works on the same memory, so views stay valid, what depends on weights
+alone is done already, and the rest is called again on the very same arrays: products by whichever
+library reads the weights fastest, the rest by NumPy where it has the operation (a tenth of the
+overhead) and by PyTorch where it has not. The model is written once; nothing here knows what a
+Transformer is.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.decode.operations import MAKERS, Call, by_torch, tensors
+from regard.decode.operations import MAKERS, PRODUCTS, by_torch, tensors
+from regard.decode.products import Call
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
 
-WEIGHTS = 1 << 23  # weights times rows up to which a step is overhead rather than arithmetic
+OVERHEAD = 1 << 23  # weights times rows up to which a step is overhead rather than arithmetic
+WEIGHTS = 1 << 29  # weights up to which memory for a packed copy of them, 2 GB, is taken
+WIDE = 1 << 16  # elements from which PyTorch, which has threads, outruns NumPy
 STEPS = 24  # steps that must remain for recording, some milliseconds, to pay
 
 
@@ -50,7 +55,10 @@ class Recorder(TorchDispatchMode):
 
 
 class Replay:
-    """The step of `model` that extends `state`, which is fixed and already holds the prompt."""
+    """The step of `model` that extends `state`, which is fixed and already holds the prompt.
+
+    Weights must stay as they are: some are kept in another layout.
+    """
 
     def __init__(self, model: LanguageModel, state: State) -> None:
         state.fix()
@@ -79,7 +87,8 @@ class Replay:
             changing |= written
             if written <= read and not func._schema.is_mutable:
                 continue  # a view: the memory is there already
-            maker = MAKERS.get(func)
+            wide = isinstance(out, Tensor) and out.numel() > WIDE
+            maker = PRODUCTS.get(func) or (None if wide else MAKERS.get(func))
             call = maker(self.state, out, *args, **kwargs) if maker is not None else None
             calls.append(call or by_torch(func, args, kwargs, out))
         return calls
@@ -96,9 +105,15 @@ class Replay:
 
 
 def pays(model: LanguageModel, state: State, steps: int) -> bool:
-    """Is the model one whose steps can be recorded, and small enough that it is worth it?"""
+    """Is the model one whose steps can be recorded, and are there enough of them to gain from it?
+
+    Small models always gain; larger ones where oneDNN is there to read their weights.
+    """
     if not model.steps_alike or steps < STEPS:
         return False
     parameters = list(model.parameters())
-    small = sum(p.numel() for p in parameters) * state.batch <= WEIGHTS
-    return small and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters)
+    if not all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters):
+        return False
+    weights = sum(p.numel() for p in parameters)
+    small = weights * state.batch <= OVERHEAD
+    return small or (weights <= WEIGHTS and torch.backends.mkldnn.is_available())

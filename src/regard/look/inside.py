@@ -32,8 +32,10 @@ def add_inside(page: Page, reading: Reading) -> None:
     if isinstance(model, Decoder):
         add_attention(page, reading, model)
         return
-    found = reading.activations("recurrent.output")
-    if found:
+    found = reading.activations("recurrent.output", "states")
+    if "states" in found:
+        add_states(page, reading, found["states"][0])
+    if "recurrent.output" in found:
         add_recurrence(page, reading, found["recurrent.output"][0])
 
 
@@ -127,6 +129,22 @@ def add_recurrence(page: Page, reading: Reading, states: Tensor) -> None:
     )
 
 
+def add_states(page: Page, reading: Reading, states: Tensor) -> None:
+    """The probabilities (T, K) of the states of a hidden Markov model at each token of the text."""
+    visits = states.sum(dim=0)  # (K,)
+    likeliest = visits.argsort(descending=True)[:MOST_UNITS].sort().values
+    share = float(visits[likeliest].sum() / visits.sum().clamp_min(1e-30))
+    part = f", the {len(likeliest)} most visited ({share:.0%})" if share < 1 - 1e-6 else ""
+    page.section(
+        "Hidden states",
+        "Each token was emitted by a state that nobody sees. A row says which it may have been, "
+        "given the whole text: what came before and what came after. <S> is emitted by none.",
+    )
+    names = [f"state {i + 1}" for i in likeliest.tolist()]
+    values, title = states[:, likeliest].numpy(), f"P(state | text){part}"
+    page.add(Heatmap(values, reading.tokens, names, title=title, unit="probability"))
+
+
 def add_transitions(page: Page, reading: Reading, model: Bigram) -> None:
     """The table a bigram is, and its part in this text."""
     pairs, size = len(model.codes), model.vocab_size
@@ -156,7 +174,8 @@ def add_transitions(page: Page, reading: Reading, model: Bigram) -> None:
 
 def probabilities(model: Bigram, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """(N, V) probabilities of what follows each of (N,) ids."""
-    found: NDArray[np.float64] = model.log_rows(torch.from_numpy(ids)).double().exp().numpy()
+    rows = model.log_rows([torch.from_numpy(ids)], len(ids))
+    found: NDArray[np.float64] = rows.double().exp().numpy()
     return found
 
 
@@ -190,8 +209,8 @@ def transitions(reading: Reading, model: Bigram) -> Table:
     for previous, following in shown:
         seen = counted.get(previous * model.vocab_size + following, 0)
         total = int(model.totals[previous])
-        # A symbol that was never followed by anything says nothing about the next one.
-        probability = seen / total if total else 1 / model.vocab_size
+        # A symbol that was never followed by anything says of the next only that it is not <S>.
+        probability = seen / total if total else 1 / (model.vocab_size - 1)
         bits = -math.log2(probability) if probability else math.inf
         names = [visible(name) for name in reading.names([previous, following])]
         rows.append([*names, seen, total, probability, bits])

@@ -1,30 +1,37 @@
 """Counting models: exact tables, no gradients.
 
-`Bigram` is the first-order Markov chain by maximum likelihood, P(b | a) = n(a, b) / n(a): zeros
-stay zeros, so a transition never seen is impossible and says so (an infinite figure), which is the
-defect that priors repair. Counts are kept sparse, so the alphabet may be large; nothing of size V ×
-V is ever built.
+All of them are one table of n-grams (`ngrams`) and a rule that turns its counts into probabilities:
+
+    P(x | c) = p(cx)                         where x was seen after the context c,
+               floor(c) + weight(c) P(x | c')  where not, c' being c without its first symbol.
+
+A maximum-likelihood model gives what it never saw no probability at all: floor and weight are 0, so
+a transition never seen is impossible and says so (an infinite figure), which is the defect that
+priors (`bayes`) and discounts (`kneser_ney`) repair. Nothing of size V × V is ever built.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from regard.layers.state import LastToken, State
+from regard.data.shards import Shard
+from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
+from regard.models.ngrams import ABSENT, NGrams, count, empty
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BigramConfig:
-    """A bigram has nothing to choose. `max_len` is only how much is scored at once."""
+class CountConfig:
+    """Nothing to choose. `max_len` is only how much is scored at once."""
 
     max_len: int = 256
 
@@ -33,89 +40,123 @@ class BigramConfig:
             raise ValueError(f"max_len must be at least 1, got {self.max_len}")
 
 
-class CountingModel(LanguageModel):
-    """A model that is fitted by one pass of counting instead of gradient steps."""
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Counts made into probabilities, in fp64; the first V nodes are the symbols.
 
-    sized_by_config = False
+    `p` (V + N,) are the probabilities of n-grams seen, `weight` and `floor` (V + N,) say what is
+    left for other symbols after each node, `unseen` (order, 2) the weight and floor after a context
+    of so many symbols that was never seen. The floor is for `possible` (V,) symbols only.
+    """
+
+    p: Tensor
+    weight: Tensor
+    floor: Tensor
+    unseen: Tensor
+    possible: Tensor
+
+
+class CountingModel(LanguageModel):
+    """A model that is fitted by counting instead of gradient steps."""
 
     @abstractmethod
-    def count(self, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Fit to (previous, next) id arrays, streamed; replaces what was counted before."""
+    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+        """Fit to the training data, read in a stream, replacing what was known before.
+
+        `valid` may help to choose what is left open, which becomes part of `config`; `say` is told
+        what was chosen.
+        """
 
 
-class Bigram(CountingModel):
-    """Transition counts n(a, b), stored as the sorted codes a · V + b and their counts."""
+class TableModel(CountingModel):
+    """A table of n-gram counts and a rule.
 
-    Config = BigramConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "exact": lambda n_layers, d_model: BigramConfig()
-    }
+    A family says how long its n-grams are (`order`) and what their counts mean (`rule`). Tensors
+    are stored under the same names by all.
+    """
+
+    sized_by_config = False
+    packs = True
+    unigrams: Tensor
     codes: Tensor
     counts: Tensor
-    totals: Tensor
+    start_id: Tensor
 
-    def __init__(self, vocab_size: int, config: BigramConfig) -> None:
+    def __init__(self, vocab_size: int, config: Any) -> None:
         super().__init__(vocab_size, config)
-        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))  # (P,) pairs seen
-        self.register_buffer("counts", torch.zeros(0, dtype=torch.int64))  # (P,)
-        self.register_buffer("totals", torch.zeros(vocab_size, dtype=torch.int64))  # (V,) n(a)
+        table = empty(vocab_size, 1)
+        self.register_buffer("unigrams", table.unigrams)  # (V,)
+        self.register_buffer("codes", table.codes)  # (N,) n-grams seen
+        self.register_buffer("counts", table.counts)  # (N,)
+        self.register_buffer("start_id", torch.tensor([-1]))  # of `<S>`; -1: nothing counted
+        self._rule: Rule | None = None
 
-    def count(self, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+    @property
+    @abstractmethod
+    def order(self) -> int:
+        """How many symbols the longest n-gram has: one more than the model remembers."""
+
+    @abstractmethod
+    def rule(self, table: NGrams) -> Rule:
+        """What the counts mean."""
+
+    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
         """See CountingModel."""
-        size = self.vocab_size
-        codes, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        table = np.zeros(size * size, np.int64) if size <= 4096 else None
-        for previous, following in chunks:
-            pairs = previous.astype(np.int64) * size + following
-            if table is not None:
-                table += np.bincount(pairs, minlength=size * size)
-                continue
-            new, new_counts = np.unique(pairs, return_counts=True)
-            merged = np.concatenate([codes, new])
-            codes, where = np.unique(merged, return_inverse=True)
-            counts = np.bincount(where, np.concatenate([counts, new_counts]), len(codes)).astype(
-                np.int64
-            )
-        if table is not None:
-            codes = np.flatnonzero(table)
-            counts = table[codes]
-        self.codes, self.counts = torch.from_numpy(codes), torch.from_numpy(counts)
-        totals = np.zeros(size, np.int64)
-        np.add.at(totals, codes // size, counts)
-        self.totals = torch.from_numpy(totals)
+        self.take(count(train, self.order))
+
+    def take(self, table: NGrams) -> None:
+        """Make these counts the model's own."""
+        self.unigrams, self.codes, self.counts = table.unigrams, table.codes, table.counts
+        self.start_id = torch.tensor([table.start])
+        self._rule = None
+
+    @property
+    def table(self) -> NGrams:
+        """The counts."""
+        return NGrams(self.order, int(self.start_id), self.unigrams, self.codes, self.counts)
+
+    @property
+    def rules(self) -> Rule:
+        """The counts as probabilities, computed when first asked for."""
+        if self._rule is None or self._rule.p.device != self.codes.device:
+            self._rule = self.rule(self.table)
+        return self._rule
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Only the file knows the number of pairs: take its size before the usual checks."""
+        """Only the file knows the number of n-grams: take its sizes before the usual checks."""
         for name in ("codes", "counts"):
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        if len(self.codes) != len(self.counts) or not bool((self.codes.diff() > 0).all()):
+            rest[-1].append("codes must be sorted and have as many counts")
+        self._rule = None
 
-    def log_rows(self, ids: Tensor) -> Tensor:
-        """log P(· | a) for each of (N,) ids: (N, V) in fp64 precision rounded to fp32; a never
-        followed: uniform.
+    def log_rows(self, nodes: list[Tensor], size: int) -> Tensor:
+        """log P(· | context): (N, V) in fp64 precision rounded to fp32, for N = `size` contexts
+        given as nodes (N,) of their last 1, 2, … symbols.
         """
-        size = self.vocab_size
-        begin = torch.searchsorted(self.codes, ids * size)  # (N,)
-        many = torch.searchsorted(self.codes, (ids + 1) * size) - begin
-        rows = torch.repeat_interleave(torch.arange(len(ids), device=ids.device), many)
-        offset = torch.arange(len(rows), device=ids.device) - torch.repeat_interleave(
-            many.cumsum(0) - many, many
-        )
-        pairs = begin[rows] + offset
-        logs = torch.full((len(ids), size), -torch.inf, device=ids.device)
-        totals = self.totals[ids].double()
-        logs[rows, self.codes[pairs] % size] = (self.counts[pairs] / totals[rows]).log().float()
-        logs[totals == 0] = -float(np.log(size))
-        return logs
+        rule, v = self.rules, self.vocab_size
+        p = rule.p[:v].repeat(size, 1)  # (N, V)
+        for length, node in enumerate(nodes, start=1):
+            weight, floor = left_over(rule, node, length)
+            p.mul_(weight[:, None]).add_(floor[:, None] * rule.possible)
+            begin = torch.searchsorted(self.codes, node.clamp_min(0) * v)  # (N,)
+            many = torch.searchsorted(self.codes, (node.clamp_min(0) + 1) * v) - begin
+            many[node < 0] = 0
+            rows = torch.repeat_interleave(torch.arange(size, device=node.device), many)
+            offset = torch.arange(len(rows), device=node.device)
+            offset -= torch.repeat_interleave(many.cumsum(0) - many, many)
+            seen = begin[rows] + offset
+            p[rows, self.codes[seen] % v] = rule.p[v + seen]
+        return p.log_().float()
 
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See LanguageModel. Records never meet in one row's prediction: only the last symbol
-        counts.
-        """
-        logits = self.log_rows(ids.flatten()).view(*ids.shape, self.vocab_size)
+        """See LanguageModel."""
+        nodes = [node.flatten() for node in self.table.contexts(ids, segments)]
+        logits = self.log_rows(nodes, ids.numel()).view(*ids.shape, self.vocab_size)
         if tap is not None:
             tap("logits", logits)
         return logits
@@ -129,36 +170,113 @@ class Bigram(CountingModel):
         constrain: Constrain | None = None,
     ) -> Tensor:
         """See LanguageModel."""
-        flat, wanted = ids.flatten(), targets.flatten()
+        nodes = [node.flatten() for node in self.table.contexts(ids, segments)]
+        wanted = targets.flatten()
         if constrain is not None:
-            return self._constrained(flat, wanted, constrain).view(targets.shape)
-        if not len(self.codes):
-            return torch.where(targets == IGNORE, 0.0, -float(np.log(self.vocab_size)))
-        codes = flat * self.vocab_size + wanted.clamp_min(0)
-        at = torch.searchsorted(self.codes, codes).clamp_max(len(self.codes) - 1)
-        seen = torch.where(self.codes[at] == codes, self.counts[at], 0).double()
-        totals = self.totals[flat].double()
-        scores = torch.where(totals > 0, (seen / totals).log(), -float(np.log(self.vocab_size)))
-        return torch.where(wanted == IGNORE, 0.0, scores).float().view(targets.shape)
+            logs = self._constrained(nodes, ids.flatten(), wanted, constrain)
+        else:
+            *_, p = self.probabilities(nodes, wanted.clamp_min(0))
+            logs = p.log().float()
+        return torch.where(wanted == IGNORE, 0.0, logs).view(targets.shape)
 
-    def _constrained(self, ids: Tensor, targets: Tensor, constrain: Constrain) -> Tensor:
+    def probabilities(self, nodes: list[Tensor], symbols: Tensor) -> Iterator[Tensor]:
+        """P of (N,) symbols after contexts of 0, 1, 2, … symbols, given as for `log_rows`: fp64."""
+        rule, table = self.rules, self.table
+        p = rule.p[symbols]
+        yield p
+        for length, node in enumerate(nodes, start=1):
+            weight, floor = left_over(rule, node, length)
+            child = table.find(node, symbols)
+            p = torch.where(
+                child >= 0, rule.p[child.clamp_min(0)], floor * rule.possible[symbols] + weight * p
+            )
+            yield p
+
+    def _constrained(
+        self, nodes: list[Tensor], ids: Tensor, targets: Tensor, constrain: Constrain
+    ) -> Tensor:
         rows = max(1, CHUNK // self.vocab_size)
         parts = []
-        for previous, wanted in zip(ids.split(rows), targets.split(rows), strict=True):
-            logs = constrain(self.log_rows(previous), previous).log_softmax(dim=-1)
-            found = logs.gather(1, wanted.clamp_min(0)[:, None]).squeeze(1)
-            parts.append(torch.where(wanted == IGNORE, 0.0, found))
+        for first in range(0, len(ids), rows):
+            part = slice(first, first + rows)
+            logs = self.log_rows([node[part] for node in nodes], len(ids[part]))
+            logs = constrain(logs, ids[part]).log_softmax(dim=-1)
+            parts.append(logs.gather(1, targets[part].clamp_min(0)[:, None]).squeeze(1))
         return torch.cat(parts)
 
     def start(self, batch: int, capacity: int) -> State:
         """See LanguageModel."""
-        return State([LastToken(torch.zeros(batch, dtype=torch.int64))], batch, capacity)
+        empty = torch.full((batch, self.order - 1), ABSENT, device=self.codes.device)
+        return State([ContextWindow(empty)], batch, capacity)
 
     def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         memory = state.layers[0]
-        assert isinstance(memory, LastToken)
-        memory.ids = ids[:, -1] if lengths is None else ids.gather(1, lengths[:, None] - 1)[:, 0]
+        assert isinstance(memory, ContextWindow)
+        memory.push(ids, lengths)
         state.advance(lengths, ids.size(1))
-        return self.log_rows(memory.ids)  # (B, V)
+        nodes = [node[:, -1] for node in self.table.contexts(memory.ids)]
+        return self.log_rows(nodes, len(ids))  # (B, V)
+
+
+def left_over(rule: Rule, nodes: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The weight and floor (N,) after contexts of `length` symbols: nodes, UNSEEN or ABSENT."""
+    seen, known = nodes >= 0, nodes.clamp_min(0)
+    weight = torch.where(seen, rule.weight[known], rule.unseen[length, 0])
+    floor = torch.where(seen, rule.floor[known], rule.unseen[length, 1])
+    absent = nodes == ABSENT  # shorter contexts have said all
+    return weight.masked_fill(absent, 1.0), floor.masked_fill(absent, 0.0)
+
+
+def base(table: NGrams) -> Tensor:
+    """(V,) the uniform distribution over all that can follow: every token but `<S>`."""
+    p = torch.ones(table.vocab_size, dtype=torch.float64, device=table.codes.device)
+    if table.start >= 0 and table.vocab_size > 1:
+        p[table.start] = 0.0
+    return p / p.sum()
+
+
+def likelihood(table: NGrams, first: Tensor) -> Rule:
+    """Maximum likelihood: relative frequencies, `first` (V,) without any context, or in a context
+    never seen.
+    """
+    totals = table.totals(table.counts)
+    nodes = table.counts / totals[table.parents].double()
+    weight = (totals == 0).double()
+    unseen = torch.tensor([[1.0, 0.0]] * table.order, dtype=torch.float64, device=first.device)
+    return Rule(torch.cat([first, nodes]), weight, torch.zeros_like(weight), unseen, first > 0)
+
+
+class Uniform(TableModel):
+    """All tokens but `<S>` are equally probable: the floor under every other model."""
+
+    Config = CountConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "exact": lambda n_layers, d_model: CountConfig()
+    }
+    order = 1
+
+    def rule(self, table: NGrams) -> Rule:
+        """See TableModel."""
+        return likelihood(table, base(table))
+
+
+class Unigram(Uniform):
+    """Symbols by their relative frequency, whatever came before."""
+
+    def rule(self, table: NGrams) -> Rule:
+        """See TableModel."""
+        total = int(table.unigrams.sum())
+        return likelihood(table, table.unigrams / total if total else base(table))
+
+
+class Bigram(Uniform):
+    """The first-order Markov chain, P(b | a) = n(a, b) / n(a); after an a never seen, uniform."""
+
+    order = 2
+
+    @property
+    def totals(self) -> Tensor:
+        """(V,) how often each symbol was followed by another."""
+        return self.table.totals(self.counts)[: self.vocab_size]

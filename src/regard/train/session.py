@@ -10,19 +10,19 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, prepare, reopen
-from regard.data.shards import Shard
 from regard.decode import Forbidden
 from regard.errors import UserError
 from regard.models.counts import CountingModel
+from regard.models.passes import IteratedModel
+from regard.models.tally import has_numba
 from regard.recipe import Recipe, build, read, to_toml
 from regard.registry import family
 from regard.run import (
@@ -40,9 +40,13 @@ from regard.run import (
 )
 from regard.train import checkpoint
 from regard.train.distributed import ALONE, World
+from regard.train.iterate import iterate
 from regard.train.loop import Trainer, calibrate, seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
+from regard.train.signals import Interrupt
+
+SLOW = 10_000_000  # tokens whose counting is felt
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,40 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, False),
             )
             if issubclass(family(recipe.model.name), CountingModel):
-                known = world.decide(lambda: count(recipe, corpus, self.run))
+                known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
+            if issubclass(family(recipe.model.name), IteratedModel):
+                return self.iterated(recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
                 recipe = self.settled(recipe, trainer)
                 self.enter(trainer, recipe, new)
                 outcome = trainer.run()
             return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts(trainer))
+
+    def iterated(
+        self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None, new: bool
+    ) -> Fitted:
+        """Fit a model by passes: the first process does, the others wait, until it has saved."""
+        world = self.world
+
+        def work() -> tuple[int, str, int, dict[str, Any]]:
+            return iterate(
+                recipe,
+                corpus,
+                self.run,
+                self.reporter,
+                forbidden=forbidden,
+                new=new,
+                began=self.began,
+                repeated=world.size > 1,
+            )
+
+        with contextlib.nullcontext() if world.first else Interrupt(repeated=True):
+            steps, outcome, signal, known = world.decide(work)
+        return Fitted(
+            recipe.replace(train={"steps": steps}), corpus, forbidden, outcome, signal, known
+        )
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[bool]:
@@ -261,16 +291,18 @@ def facts(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def count(recipe: Recipe, corpus: Corpus, run: Path) -> dict[str, Any]:
+def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Fit a model that counts; its facts."""
     began = time.monotonic()
     shard = corpus.train
     model: CountingModel = family(recipe.model.name)(
         corpus.tokenizer.vocab_size, recipe.model.config
     )
-    write_config(run, recipe.model.name, model)
-    model.count(pairs(shard))
+    if shard.tokens > SLOW and not has_numba():
+        say("counting is many times faster with numba: pip install 'regard[fast]'")
+    model.fit(shard, corpus.valid, say)
     seconds = time.monotonic() - began
+    write_config(run, recipe.model.name, model)  # with what fitting has chosen
     write_tensors(run / WEIGHTS, weights(model))
     metrics = Metrics(run)
     metrics.log("train", step=1, symbols=shard.symbols, seconds=seconds)
@@ -282,14 +314,3 @@ def count(recipe: Recipe, corpus: Corpus, run: Path) -> dict[str, Any]:
         "symbols_per_second": round(shard.symbols / max(seconds, 1e-9), 1),
         "device": "cpu",
     }
-
-
-def pairs(shard: Shard, size: int = 1 << 22) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All (previous, next) ids of a shard, a chunk at a time, none across two records."""
-    borders = np.asarray(shard.offsets[1:-1])
-    for first in range(0, shard.tokens - 1, size):
-        ids = np.asarray(shard.ids[first : first + size + 1])
-        inside = np.ones(len(ids) - 1, dtype=bool)
-        low, high = np.searchsorted(borders, [first + 1, first + len(ids)])
-        inside[borders[low:high] - first - 1] = False
-        yield ids[:-1][inside], ids[1:][inside]
