@@ -112,11 +112,13 @@ def others() -> float:
     return used - time.process_time()
 
 
-def rates(calls: dict[str, Callable[[], Ids]], tokens: int, runs: int) -> dict[str, float]:
+def rates(
+    calls: dict[str, Callable[[], Ids]], tokens: int, runs: int
+) -> tuple[dict[str, float], bool]:
     """Median tokens per second of each call, in turns, after one round of warming up.
 
-    A time in which other processes took more than a twentieth of a processor is not kept; after ten
-    times as many turns as asked for, whatever there is counts.
+    A time in which other processes took more than a twentieth of a processor is not kept. After ten
+    times as many turns as asked for, whatever there is counts; the second result says so.
     """
     kept: dict[str, list[float]] = {name: [] for name in calls}
     spoilt: dict[str, list[float]] = {name: [] for name in calls}
@@ -129,7 +131,9 @@ def rates(calls: dict[str, Callable[[], Ids]], tokens: int, runs: int) -> dict[s
                 (kept if theirs < 0.05 * took else spoilt)[name].append(took)
         if min(map(len, kept.values())) >= runs:
             break
-    return {name: tokens / statistics.median(kept[name] or spoilt[name]) for name in calls}
+    disturbed = min(map(len, kept.values())) < runs
+    times = {name: kept[name] + spoilt[name] if disturbed else kept[name] for name in calls}
+    return {name: tokens / statistics.median(times[name]) for name in calls}, disturbed
 
 
 @torch.inference_mode()
@@ -164,7 +168,7 @@ def row(name: str, batch: int, length: int, new: int, runs: int) -> dict[str, An
         small = make(name)
         to_int8(small)
         calls["int8"] = ours(small, prompts, new)
-    found = rates(calls, batch * new, runs)
+    found, disturbed = rates(calls, batch * new, runs)
     best = max(found["dynamic"], found["static"])
     return {
         "row": name,
@@ -173,6 +177,7 @@ def row(name: str, batch: int, length: int, new: int, runs: int) -> dict[str, An
         "ratio": round(found["ours"] / best, 2),
         "int8_ratio": round(found["int8"] / best, 2) if "int8" in found else None,
         "rows": same,
+        "disturbed": disturbed,
     }
 
 
@@ -226,6 +231,8 @@ def line(item: dict[str, Any]) -> str:
     best = max(rate["dynamic"], rate["static"])
     small = f"{rate['int8']:8.1f} {item['int8_ratio']:6.2f}" if "int8" in rate else " " * 15
     said = ", ".join(f"{count} {what}" for what, count in item["rows"].items() if count)
+    if item["disturbed"]:
+        said += "; disturbed by other processes"
     name = f"{item['row']} × {item['batch']}"
     return f"{name:10} {rate['ours']:8.1f} {best:8.1f} {item['ratio']:6.2f} {small}  {said}"
 

@@ -78,11 +78,16 @@ def test_transitions_are_counted_within_records_only(shown):
     assert (counts == slow).all()
 
 
-def test_the_posterior_narrows_around_what_was_counted(shown):
+def test_the_posterior_is_that_of_a_flat_prior_and_the_counts(shown):
     corpus, page = reopen(shown[1]), Page("x")
     add_posterior(page, corpus.train, corpus.tokenizer)
     chart = page.components[0]
     assert isinstance(chart, Lines)
     (name, _, means), (low, high) = chart.series[0], next(iter(chart.bands.values()))
-    assert name.startswith("P(") and high[-1] - low[-1] < high[0] - low[0]
+    tokenizer, shard = corpus.tokenizer, corpus.train
+    counts = transitions(shard, tokenizer.vocab_size, shard.records)
+    names = [tokenizer.text(i) for i in range(tokenizer.vocab_size)]
+    after, before = (names.index(part) for part in name[2:-1].split(" | "))
+    seen, all_ = counts[before, after], counts[before].sum()
+    assert means[-1] == pytest.approx((1 + seen) / (tokenizer.vocab_size + all_))
     assert all(a <= m <= b for a, m, b in zip(low, means, high, strict=True))

@@ -194,6 +194,7 @@ def test_intervals_are_quantiles_of_the_posterior(prior):
     for tail, got in zip((0.025, 0.975), lower.interval([3], 4), strict=True):
         assert float(mpmath.betainc(a, b, 0, got, regularized=True)) == pytest.approx(tail)
     assert model.interval([3], START) == (0.0, 0.0)
+    assert model.interval([], 4) == pytest.approx(lower.interval([], 4))
     low, high = model.interval([5], 5)  # never seen: wide
     assert 0 < low < 0.02 and high > 0.4
 

@@ -184,9 +184,10 @@ class MapModel(TableModel):
 
         The marginals of a Dirichlet distribution are Beta distributions.
         """
-        ids = torch.tensor([list(context)[-(self.order - 1) :] if self.order > 1 else []])
-        nodes = [node[:, -1] for node in self.table.contexts(ids)][: ids.size(1)]
         table, x = self.table, torch.tensor([symbol])
+        last = list(context)[max(0, len(context) - self.order + 1) :]
+        ids = torch.tensor([last], dtype=torch.int64)
+        nodes = [node[:, -1] for node in table.contexts(ids)[: len(last)]]
         first = base(table)
         if not first[symbol]:
             return 0.0, 0.0
