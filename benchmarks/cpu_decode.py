@@ -35,7 +35,7 @@ from torch import Tensor
 
 from regard.api import held_out, load, plan, train
 from regard.bundled import NAMES
-from regard.decode import Greedy, generate
+from regard.decode import Greedy, Workspace, generate
 from regard.interop import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
@@ -75,9 +75,11 @@ def exported(model: Decoder) -> Any:
 def ours(model: Decoder, prompts: Ids, new: int) -> Callable[[], Ids]:
     """A call that continues the prompts with regard."""
 
+    work = Workspace(model)  # kept between calls, as `regard.load` keeps one
+
     def call() -> Ids:
-        strategy = Greedy(log_probs=False)
-        found = generate(model, prompts, strategy, max_new=new, end=END, banned=[END])
+        strategy, ends = Greedy(log_probs=False), {"end": END, "banned": [END]}
+        found = generate(model, prompts, strategy, max_new=new, workspace=work, **ends)
         return [several[0].ids for several in found]
 
     return call

@@ -12,7 +12,7 @@ from regard.decode.replay import Replay, pays
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
 
-RECORD_AT = 4  # steps after which a small model's step is recorded on a CPU
+RECORD_AT = 1  # steps after which a step is recorded on a CPU
 STEPS = 16  # steps that must remain for capturing a CUDA graph, some 50 ms, to pay
 BLOCK = 128  # capacities on a GPU are multiples of this: few different shapes
 
