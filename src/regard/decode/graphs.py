@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.decode.operations import tensors
+from regard.decode.replay import Noted, Recorder
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
 
@@ -37,10 +37,7 @@ class Waiting(Protocol):
         """Compute it."""
 
 
-Noted = list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]]  # operation, arguments, result
-
-
-class Rehearsal(TorchDispatchMode):
+class Rehearsal(Recorder):
     """Runs a step with fast kernels and notes every result; a second run takes what is `constant`
     from the first.
 
@@ -48,32 +45,16 @@ class Rehearsal(TorchDispatchMode):
     """
 
     def __init__(self, constant: dict[int, Any] | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.kernels: dict[Any, Callable[..., Any]] = kernels()
         self.constant = constant or {}
-        self.noted: Noted = []
         self.waiting: Waiting | None = None
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled in here."""
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        out = self.constant.get(len(self.noted))
-        if out is None:
-            out = self.run(func, args, kwargs or {})
-        self.noted.append((func, args, kwargs or {}, out))
-        return out
-
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation by the fastest kernel there is."""
+        """The operation by the fastest kernel there is, unless its result is known."""
+        known = self.constant.get(len(self.noted))
+        if known is not None:
+            return known
         waiting = self.waiting
         if waiting is not None:
             if passes(func, args, waiting.result):

@@ -30,12 +30,15 @@ WIDE = 1 << 16  # elements from which PyTorch, which has threads, outruns NumPy
 STEPS = 24  # steps that must remain for recording, some milliseconds, to pay
 
 
+Noted = list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]]  # operation, arguments, result
+
+
 class Recorder(TorchDispatchMode):
     """Notes every operation, with the tensors it really read and wrote."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.noted: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.noted: Noted = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -49,9 +52,13 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = self.run(func, args, kwargs or {})
         self.noted.append((func, args, kwargs or {}, out))
         return out
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation's result."""
+        return func(*args, **kwargs)
 
 
 class Replay:
