@@ -214,7 +214,8 @@ def plain(trainer: Trainer) -> None:
     """Neither graphs nor anything else between the model and its gradient."""
     stepper = trainer.stepper
     stepper.captures = False
-    stepper.accumulate, stepper.update = stepper._accumulate, stepper._update
+    stepper.begin, stepper.accumulate = stepper._begin, stepper._accumulate
+    stepper.norm, stepper.update = stepper._norm, stepper._update
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def test_a_saved_optimizer_goes_on_bit_for_bit(kind):
         (-model.score(ids[:, :-1], ids[:, 1:]).mean()).backward()
         optimizer.set_rates(0.5)
         optimizer.step()
-        optimizer.clear(keep=False)
+        optimizer.clear()
 
     straight, one = setup()
     for number in range(4):

@@ -109,11 +109,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product | T
         return None
     if x.numel() == d or bias is not None:
         return Product(x, weight, bias)
-    if n_out % 8 == 0 or x.dim() != 2:
+    odd = n_out % 8
+    if not odd:
         return None
-    # cuBLAS is four times slower on rows that do not start at multiples of 16 bytes
-    y = x.new_empty(len(x), -(-n_out // 8) * 8)[:, :n_out]
-    return torch.mm(x, weight.mT, out=y)
+    # cuBLAS is six times slower where rows do not start at multiples of 16 bytes, or do not end so
+    rows, even = x.view(-1, d), n_out - odd
+    y = x.new_empty(len(rows), even + 8)
+    torch.mm(rows, weight[:even].mT, out=y[:, :even])
+    torch.mm(rows, weight[even:].mT, out=y[:, even:n_out])
+    return y[:, :n_out].view(*x.shape[:-1], n_out)
 
 
 @triton.jit
@@ -274,28 +278,28 @@ def _attend(
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = tl.load(bounds + 2 * b), tl.load(bounds + 2 * b + 1)
     g = h // (H // G)
-    d = tl.arange(0, K)
+    d, row = tl.arange(0, K), tl.arange(0, S)
     query = tl.load(q + b * sqb + h * sqh + d).to(tl.float32) * scale
-    top = tl.full((), float("-inf"), tl.float32)
-    weight = tl.full((), 0.0, tl.float32)
-    total = tl.zeros((K,), tl.float32)
+    # every row has a softmax of its own over keys S apart: nothing is shared before the end
+    top = tl.full((S,), -1e30, tl.float32)
+    weight = tl.zeros((S,), tl.float32)
+    total = tl.zeros((S, K), tl.float32)
     for first in range(begin, end, S):
-        s = first + tl.arange(0, S)
+        s = first + row
         may = tl.load(mask + b * smb + s, mask=s < end, other=0) != 0
         place, here = s[:, None], (s < end)[:, None]  # keys need not wait for the mask
         keys = tl.load(k + b * skb + g * skg + place * sks + d[None, :], mask=here, other=0.0)
         values = tl.load(v + b * svb + g * svg + place * svs + d[None, :], mask=here, other=0.0)
         scores = tl.sum(keys.to(tl.float32) * query[None, :], 1)
         scores = tl.where(may, scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 0))
-        # where nothing was seen yet, both are -inf, and their difference would be NaN
-        safe = tl.where(higher == float("-inf"), 0.0, higher)
-        parts = tl.exp(scores - safe)
-        fade = tl.exp(top - safe)
-        total = total * fade + tl.sum(values.to(tl.float32) * parts[:, None], 0)
-        weight = weight * fade + tl.sum(parts, 0)
+        higher = tl.maximum(top, scores)
+        part, fade = tl.exp(scores - higher), tl.exp(top - higher)
+        total = total * fade[:, None] + values.to(tl.float32) * part[:, None]
+        weight = weight * fade + part
         top = higher
-    result = total / tl.where(weight > 0, weight, 1.0)
+    fade = tl.exp(top - tl.max(top, 0))
+    whole = tl.sum(weight * fade, 0)
+    result = tl.sum(total * fade[:, None], 0) / tl.where(whole > 0, whole, 1.0)
     tl.store(y + (b * H + h) * K + d, result.to(y.dtype.element_ty))
 
 
@@ -339,11 +343,11 @@ class Attention:
         strides = (*q.stride()[:2], *k.stride()[:3], *v.stride()[:3], per_row)
         scale = 1 / math.sqrt(d) if scale is None else scale
         many = b * h > 512
-        block = 64 if many else 256
+        block = 64 if many else 128
         bounds = self.bounds[attn_mask.data_ptr()][1]
         _attend[(b, h)](
             q, k, v, attn_mask, bounds, y, scale, *strides, h, k.size(1), d, block,
-            num_warps=4 if many else 8,
+            num_warps=2 if many else 4,
         )  # fmt: skip
         return y.transpose(1, 2)
 

@@ -47,6 +47,8 @@ class Captured:
             self.graphs[shape] = self._capture(held)
         graph, held, result = self.graphs[shape]
         for to, given in zip(held, arguments, strict=True):
+            if given is to:
+                continue
             if isinstance(given, Tensor):
                 to.copy_(given, non_blocking=True)  # type: ignore[union-attr]
             elif given is not None:

@@ -18,16 +18,25 @@ BLOCK = 4096  # columns at a time
 
 @triton.jit
 def _cross_entropy(
-    logits, targets, loss, nats, size, smoothing, ignore, SMOOTH: tl.constexpr, C: tl.constexpr
+    logits,
+    targets,
+    loss,
+    nats,
+    size,
+    width,
+    smoothing,
+    ignore,
+    SMOOTH: tl.constexpr,
+    C: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
-    x = logits + row * size
+    x = logits + row * width
     if target == ignore:
-        for first in range(0, size, C):
+        for first in range(0, width, C):
             columns = first + tl.arange(0, C)
             zeros = tl.zeros((C,), logits.dtype.element_ty)
-            tl.store(x + columns, zeros, mask=columns < size)
+            tl.store(x + columns, zeros, mask=columns < width)
         tl.store(loss + row, 0.0)
         tl.store(nats + row, 0.0)
     else:
@@ -50,20 +59,23 @@ def _cross_entropy(
         tl.store(loss + row, (1 - smoothing) * cost + smoothing * even)
         share = smoothing / size
         tl.debug_barrier()  # the target's logit has been read: now the row may be written over
-        for first in range(0, size, C):
+        for first in range(0, width, C):
             columns = first + tl.arange(0, C)
             inside = columns < size
             value = tl.load(x + columns, mask=inside, other=float("-inf")).to(tl.float32)
-            gradient = tl.exp(value - lse) - share
+            gradient = tl.where(inside, tl.exp(value - lse) - share, 0.0)
             gradient = tl.where(columns == target, gradient - (1 - smoothing), gradient)
-            tl.store(x + columns, gradient.to(logits.dtype.element_ty), mask=inside)
+            tl.store(x + columns, gradient.to(logits.dtype.element_ty), mask=columns < width)
 
 
 def cross_entropy_(
-    logits: Tensor, targets: Tensor, label_smoothing: float
+    logits: Tensor, targets: Tensor, label_smoothing: float, size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Smoothed and plain cross-entropy, summed, and the gradient, in the memory of the logits."""
-    rows, size = logits.shape
+    """Smoothed and plain cross-entropy, summed, and the gradient, in the memory of the logits.
+
+    Columns from `size` on are not logits; their gradient is zero.
+    """
+    rows, width = logits.shape
     loss, nats = torch.empty((2, rows), device=logits.device, dtype=torch.float32)
     block = min(BLOCK, triton.next_power_of_2(size))
     _cross_entropy[(rows,)](
@@ -72,6 +84,7 @@ def cross_entropy_(
         loss,
         nats,
         size,
+        width,
         label_smoothing,
         IGNORE,
         label_smoothing > 0,

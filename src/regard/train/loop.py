@@ -318,13 +318,15 @@ class Trainer(Loop):
         nats, symbols = self.gradient(step)
         norm = self.stepper.norm()
         told = self.stepper.tell(nats, norm)
-        if self.device.type == "cuda":  # while it computes
+        # while the device computes:
+        rate = factor(self.recipe.schedule, step, self.steps, self.recipe.warmup)
+        self.stepper.optimizer.set_rates(rate)
+        if self.device.type == "cuda":
             self.ahead = step + 1, self.batches(step + 1)
         nats, length = told()
         if not bool(torch.isfinite(nats).all() & torch.isfinite(length)):
             raise self.not_finite(step, nats)
-        rate = factor(self.recipe.schedule, step, self.steps, self.recipe.warmup)
-        self.stepper.step(norm, rate)
+        self.stepper.update(norm)
         return float(nats.double().sum()), symbols
 
     def not_finite(self, step: int, nats: Tensor) -> UserError:

@@ -19,7 +19,7 @@ try:
 except ImportError:  # no Triton here: a CPU, or another system
     cross_entropy_ = None  # type: ignore[assignment, unused-ignore]
 
-CHUNK = {"cpu": 1 << 24, "cuda": 1 << 29}  # logits held at once: 64 MB in fp32, 1 GB in bf16
+CHUNK = 1 << 24  # logits held at once: 64 MB in fp32; a GPU may hold more
 
 
 class NextToken(nn.Module):
@@ -74,26 +74,30 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         device = hidden.device.type
         if torch.is_autocast_enabled(device):
             hidden = hidden.to(torch.get_autocast_dtype(device))
-        w = weight.to(hidden.dtype)
-        rows = max(1, CHUNK[device] // len(weight))
+        kernel = cross_entropy_ if hidden.is_cuda and hidden.dtype != torch.float64 else None
+        if constrain is not None:
+            kernel = None
+        size = len(weight)
+        # a GPU is four times slower on rows that do not start at multiples of 16 bytes
+        w = F.pad(weight.to(hidden.dtype), (0, 0, 0, -size % 8 if kernel else 0))
+        rows = chunk(len(hidden), len(w), hidden.device)
         loss = nats = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         learns = any(ctx.needs_input_grad)
-        dh, dw = [], torch.zeros_like(weight) if learns else weight
+        dh, dw = [], torch.zeros_like(w, dtype=weight.dtype) if learns else weight
         for h, t, p in zip(
             hidden.split(rows), targets.split(rows), previous.split(rows), strict=True
         ):
             logits = F.linear(h, w)  # (n, V)
-            plain_gpu = logits.is_cuda and constrain is None and logits.dtype != torch.float64
-            if plain_gpu and cross_entropy_ is not None:
-                part, plain, d = cross_entropy_(logits, t, label_smoothing)
+            if kernel is not None:
+                part, plain, d = kernel(logits, t, label_smoothing, size)
             else:
                 part, plain, d = cross_entropy(logits, t, p, label_smoothing, constrain)
             loss, nats = loss + part, nats + plain
             if learns:
                 dh.append(d @ w)
-                dw += d.mT @ h
+                add_product(dw, d.mT, h)
         if learns:
-            ctx.save_for_backward(torch.cat(dh), dw)
+            ctx.save_for_backward(torch.cat(dh), dw[:size])
         ctx.mark_non_differentiable(nats)
         return loss, nats
 
@@ -101,6 +105,24 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         dh, dw = ctx.saved_tensors
         return dh * gradients[0].to(dh.dtype), dw * gradients[0], None, None, None, None
+
+
+def chunk(rows: int, size: int, device: torch.device) -> int:
+    """Rows of `size` logits to hold at once, of equal chunks."""
+    held = CHUNK
+    if device.type == "cuda":  # a sixty-fourth of its memory, in bf16
+        held = max(held, torch.cuda.get_device_properties(device).total_memory // 128)
+    return -(-rows // -(-rows * size // held)) if rows else 1
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, summed in the precision of the total."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    elif total.is_cuda:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total += a @ b
 
 
 def cross_entropy(

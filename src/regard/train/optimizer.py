@@ -137,10 +137,10 @@ class Optimizer:
         for part in self.parts:
             part.step()
 
-    def clear(self, *, keep: bool) -> None:
-        """Drop the gradients, or make them zero in their memory."""
+    def clear(self) -> None:
+        """Drop the gradients."""
         for part in self.parts:
-            part.zero_grad(set_to_none=not keep)
+            part.zero_grad()
 
     def forget(self) -> None:
         """Back to before the first step, in the same memory."""

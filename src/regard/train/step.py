@@ -52,10 +52,14 @@ class Stepper:
         self.compiled = False
         # Sequences that are not packed come in too many shapes, and many processes wait for others.
         self.captures = self.device.type == "cuda" and world.size == 1 and model.packs
+        self.begin: Callable[..., Tensor] = self._begin
         self.accumulate: Callable[..., Tensor] = self._accumulate
+        self.norm: Callable[[], Tensor] = self._norm
         self.update: Callable[..., Tensor] = self._update
         if self.captures:
+            self.begin = Captured(self._begin, self.device)
             self.accumulate = Captured(self._accumulate, self.device)
+            self.norm = Captured(self._norm, self.device)
             self.update = Captured(self._update, self.device)
 
     def how(self) -> str:
@@ -86,7 +90,7 @@ class Stepper:
             lines = str(error).strip().splitlines()
             return lines[0] if lines else type(error).__name__
         finally:
-            self.optimizer.clear(keep=self.captures)
+            self.optimizer.clear()
         self.compiled, self.compile_seconds = True, time.monotonic() - began
         return ""
 
@@ -100,15 +104,30 @@ class Stepper:
         return [pinned(batch) for batch in batches]
 
     def gradient(self, batches: list[Batch], symbols: int) -> Tensor:
-        """Add the gradient of the batches' loss over `symbols`; the nats of each process."""
+        """The gradient of the batches' loss over `symbols`; the nats of each process."""
         world = self.world
         total = torch.zeros(world.size, device=self.device, dtype=torch.float64)
         scale = world.size / symbols  # a mean is taken over processes
-        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
-            with keeping(self.objective, left > 0):
-                nats = self.accumulate(batch.ids, batch.targets, batch.segments, scale)
-            total[world.rank] += nats
+        for place, batch in enumerate(batches):
+            add = self.accumulate if place else self.begin
+            with keeping(self.objective, place < len(batches) - 1):
+                total[world.rank] += add(batch.ids, batch.targets, batch.segments, scale)
         return world.sum(total)
+
+    def _begin(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor | float
+    ) -> Tensor:
+        """The gradient of the batch alone; once something is captured, always in one memory."""
+        kept = self.gradients()
+        self.optimizer.clear()
+        nats = self._accumulate(ids, targets, segments, scale)
+        if self.captures and kept:
+            new = self.gradients()
+            both = [p for p in kept if p in new]
+            torch._foreach_copy_([kept[p] for p in both], [new[p] for p in both])
+            for p in kept:
+                p.grad = kept[p] if p in new else kept[p].zero_()
+        return nats
 
     def _accumulate(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor | float
@@ -120,28 +139,19 @@ class Stepper:
         (loss * scale).backward()
         return nats  # type: ignore[no-any-return]
 
-    def norm(self) -> Tensor:
+    def _norm(self) -> Tensor:
         """The length of the whole gradient."""
-        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        return nn.utils.get_total_norm(self.gradients().values())
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """Those that have a gradient."""
-        return [p for p in self.model.parameters() if p.grad is not None]
-
-    def step(self, norm: Tensor, rate: float) -> None:
-        """Update the weights at `rate` of the learning rates, and forget the gradient."""
-        self.optimizer.set_rates(rate)
-        self.update(norm)
-        if not self.captures:
-            self.optimizer.clear(keep=False)
+    def gradients(self) -> dict[nn.Parameter, Tensor]:
+        """Of the parameters that have one."""
+        return {p: p.grad for p in self.model.parameters() if p.grad is not None}
 
     def _update(self, norm: Tensor) -> Tensor:
+        """Update the weights at the rates that were set."""
         if self.recipe.clip:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.recipe.clip, norm)
+            nn.utils.clip_grads_with_norm_(self.gradients(), self.recipe.clip, norm)
         self.optimizer.step()
-        if self.captures:
-            self.optimizer.clear(keep=True)
         return norm
 
     def tell(self, nats: Tensor, norm: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
