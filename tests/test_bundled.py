@@ -1,7 +1,8 @@
-"""The bundled names: clean, small, and made from public files by a script that can be run again."""
+"""The bundled data: clean, small, and made from public files by scripts that can be run again."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import sys
 from pathlib import Path
@@ -9,13 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from regard.bundled import NAMES
+from regard.bundled import NAMES, PHRASES
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "build_names.py"
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_names", SCRIPT)
+def script(path: Path = SCRIPT) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -31,12 +32,12 @@ def test_every_line_is_one_lower_case_name_and_none_comes_twice():
     assert {"maria", "john", "smith", "garcia"} <= set(lines)
 
 
-def test_the_bundle_lies_in_the_package_and_stays_below_300_kilobytes():
+def test_the_bundle_lies_in_the_package_and_stays_below_400_kilobytes():
     import regard
 
     package = Path(regard.__file__).parent
     assert package in NAMES.parents
-    assert sum(path.stat().st_size for path in NAMES.parent.iterdir() if path.is_file()) < 300_000
+    assert sum(path.stat().st_size for path in NAMES.parent.iterdir() if path.is_file()) < 400_000
 
 
 def test_names_are_taken_by_rank_lower_cased_joined_and_sorted(tmp_path, monkeypatch):
@@ -65,3 +66,27 @@ def test_the_script_rebuilds_the_list_byte_for_byte(tmp_path, monkeypatch):
     out.write_bytes(out.read_bytes()[:-1])
     with pytest.raises(SystemExit, match="differs"):
         build.main()
+
+
+def test_phrases_are_pairs_that_say_the_same_numbers():
+    lines = gzip.decompress(PHRASES.read_bytes()).decode().splitlines()
+    pairs = [line.split("\t") for line in lines]
+    assert len(pairs) == 12_000 and all(len(pair) == 2 and all(pair) for pair in pairs)
+    assert len({one for one, _ in pairs}) == len(pairs)
+    known = dict(pairs)
+    assert known["November 10, 1999"] == "10. November 1999"
+    # years are written alike, so a slip between the two sides would show
+    years = [(one[-4:], other[-4:]) for one, other in pairs if one[-4:].isdigit() and ", " in one]
+    assert len(years) > 500 and all(one == other for one, other in years)
+
+
+def test_the_script_rebuilds_the_phrases_byte_for_byte(tmp_path, monkeypatch):
+    pytest.importorskip("babel", reason="pip install babel==2.18.0 to rebuild the phrases")
+    build = script(SCRIPT.with_name("build_phrases.py"))
+    monkeypatch.setattr(sys, "argv", ["build_phrases.py", "--check"])
+    build.main()
+    out = tmp_path / "phrases.tsv.gz"
+    monkeypatch.setattr(sys, "argv", ["build_phrases.py", "--pairs", "50", "--out", str(out)])
+    build.main()
+    whole, part = (gzip.decompress(path.read_bytes()) for path in (PHRASES, out))
+    assert part.count(b"\n") == 50 and whole.startswith(part)

@@ -11,9 +11,14 @@ import pytest
 
 from regard.bundled import NAMES
 from regard.data.corpus import reopen
-from regard.demo import SAMPLES, demo, free_folder
+from regard.data.order import Order
+from regard.demo import LADDER, SAMPLES, TRANSFORMER, demo, free_folder
+from regard.evaluate.material import shard_of
 from regard.look.page import Lines, Page
-from regard.look.report import add_posterior, transitions
+from regard.look.report import SEED, add_lengths, add_posterior, arriving, transitions
+from regard.registry import FAMILIES
+from regard.run import read_config
+from regard.tokens import Characters
 from regard.train.progress import Reporter
 
 TINY = ["model.size=1", "train.steps=2", "train.batch_tokens=256", "data.test_fraction=0.2"]
@@ -49,6 +54,13 @@ def test_several_models_offer_samples_without_markers(shown):
         assert len(line.split()) <= SAMPLES + 1 and "<" not in line
 
 
+def test_the_ladder_climbs_the_registry_in_its_order(shown):
+    assert list(LADDER) == [name for name in FAMILIES if name in LADDER]
+    assert LADDER[0] == "uniform" and LADDER[-1] == "transformer"
+    _, _, config = read_config(shown[1] / "transformer")
+    assert {key: getattr(config, key) for key in TRANSFORMER} == TRANSFORMER
+
+
 def test_a_folder_that_is_taken_is_left_alone_and_the_next_number_used(shown):
     taken, made, text = shown
     assert made == taken.with_name("runs-2")
@@ -69,25 +81,54 @@ def test_the_report_holds_every_picture(shown):
 
 def test_transitions_are_counted_within_records_only(shown):
     corpus = reopen(shown[1])
-    counts = transitions(corpus.train, corpus.tokenizer.vocab_size, corpus.train.records)
+    counts = transitions(corpus.train, corpus.tokenizer.vocab_size)
     slow = np.zeros_like(counts)
     for i in range(corpus.train.records):
-        record = corpus.train.record(i)
-        for a, b in itertools.pairwise(record):
+        for a, b in itertools.pairwise(corpus.train.record(i)):
             slow[a, b] += 1
     assert (counts == slow).all()
 
 
-def test_the_posterior_is_that_of_a_flat_prior_and_the_counts(shown):
+def test_the_posterior_is_that_of_a_flat_prior_and_the_records_so_far(shown):
     corpus, page = reopen(shown[1]), Page("x")
     add_posterior(page, corpus.train, corpus.tokenizer)
     chart = page.components[0]
     assert isinstance(chart, Lines)
-    (name, _, means), (low, high) = chart.series[0], next(iter(chart.bands.values()))
+    (name, seen, means), (low, high) = chart.series[0], next(iter(chart.bands.values()))
     tokenizer, shard = corpus.tokenizer, corpus.train
-    counts = transitions(shard, tokenizer.vocab_size, shard.records)
     names = [tokenizer.text(i) for i in range(tokenizer.vocab_size)]
     after, before = (names.index(part) for part in name[2:-1].split(" | "))
-    seen, all_ = counts[before, after], counts[before].sum()
-    assert means[-1] == pytest.approx((1 + seen) / (tokenizer.vocab_size + all_))
+    order = Order(shard.records, SEED)(np.arange(shard.records))
+    assert seen[-1] == shard.records
+    for records, mean in zip(seen, means, strict=True):
+        pairs = [p for i in order[: int(records)] for p in itertools.pairwise(shard.record(i))]
+        n, total = pairs.count((before, after)), sum(a == before for a, _ in pairs)
+        assert mean == pytest.approx((1 + n) / (tokenizer.vocab_size - 1 + total))
     assert all(a <= m <= b for a, m, b in zip(low, means, high, strict=True))
+
+
+def test_records_do_not_arrive_as_a_sorted_file_has_them():
+    """The first tenth of a sorted list is all of one letter, and says nothing of the others."""
+    records = ["ab"] * 500 + ["ba"] * 500
+    tokenizer = Characters.train(records)
+    shard = shard_of(records, tokenizer)
+    a, b = tokenizer.encode("ab").tolist()
+    hits, all_ = arriving(shard, tokenizer.start, a)
+    assert (all_ == np.arange(1, 1001)).all()
+    assert hits[-1] == 500 and 30 < hits[99] < 70
+    ended, out = arriving(shard, b, tokenizer.end)
+    assert (ended == hits).all() and (out == all_).all()  # b ends what a begins
+
+
+def test_lengths_beyond_those_held_out_are_counted_and_not_drawn():
+    page = Page("x")
+    add_lengths(page, [2, 3, 3, 4], {"babbling": [3, 50, 50, 2]})
+    chart, table = page.components
+    assert [list(ys) for _, _, ys in chart.series] == [
+        [0, 0, 0.25, 0.5, 0.25],
+        [0, 0, 0.25, 0.25, 0],
+    ]
+    assert [list(row) for row in table.rows] == [
+        ["held out", 3, "2 to 3", "0.0%"],
+        ["babbling", 3, "2 to 50", "50.0%"],
+    ]

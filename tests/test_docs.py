@@ -60,6 +60,9 @@ def folder(tmp_path_factory):
     (place / "people.csv").write_text("\n".join(["name,age", *rows]) + "\n")
     (place / "some.txt").write_text("aaron\nabrams\n")
     (place / "rules.txt").write_text("# no name begins with x\n<S> x\n")
+    for name, part in (("train", names), ("test", others), ("some", others[:3])):
+        (place / f"{name}.en").write_text("\n".join(part) + "\n")
+        (place / f"{name}.de").write_text("\n".join(word[::-1] for word in part) + "\n")
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")
     with contextlib.chdir(place):

@@ -8,41 +8,37 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.data.corpus import prepare
+from regard.data.pairs import looks_paired
 from regard.data.shards import Shard
-from regard.decode import Forbidden, Generated, Sample, Strategy, Workspace, generate
+from regard.decode import Forbidden
 from regard.errors import UsageError, UserError
 from regard.evaluate import material
 from regard.evaluate.board import Board
 from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
 from regard.evaluate.material import shard_of
-from regard.evaluate.report import Measured, measure
 from regard.evaluate.rungs import FRACTIONS, climb, compared, rung
-from regard.evaluate.scoring import score
+from regard.interpreter import Interpreter, Translation
 from regard.layers.int8 import to_int8
-from regard.layers.tap import Tap
 from regard.look.comparison import Strip, comparison_page
-from regard.models.language_model import LanguageModel
 from regard.models.sizing import parameters, sized
+from regard.models.translator import Translator
+from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import Recipe, build, override, read
-from regard.registry import FAMILIES, family
+from regard.registry import TASKS, family
 from regard.run import (
     CONFIG,
-    FACTS,
     FORBIDDEN,
+    SOURCE_TOKENIZER,
     TOKENIZER,
     load_model,
     open_run,
-    read_json,
     write_json,
     write_text,
 )
@@ -56,12 +52,16 @@ from regard.train.session import Session
 __all__ = [
     "Compared",
     "Continuation",
+    "Interpreter",
     "Predictor",
     "Trained",
+    "Translation",
     "compare",
     "continuations",
     "held_out",
     "load",
+    "load_interpreter",
+    "load_predictor",
     "plan",
     "shard_of",
     "train",
@@ -95,9 +95,16 @@ def plan(
         given = {k: v for k, v in keys.items() if v not in (None, (), [])}
         values[section] = {**values.get(section, {}), **given}
     values = absolute(override(values, assignments))
+    values.setdefault("task", task_of(values.get("data", {})))
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
+
+
+def task_of(data: Mapping[str, Any]) -> str:
+    """What to learn from data when nobody says: pairs ask for their targets."""
+    files = [Path(str(path)) for path in data.get("train", ())]
+    return "target" if data.get("target") or looks_paired(files) else "next"
 
 
 def absolute(values: dict[str, Any]) -> dict[str, Any]:
@@ -138,8 +145,9 @@ def train(
     return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
 
 
-def load(run: str | Path, *, int8: bool = False) -> Predictor:
-    """The best model of a run folder, with its tokenizer and forbidden transitions.
+def load(run: str | Path, *, int8: bool = False) -> Predictor | Interpreter:
+    """The best model of a run folder, with its tokenizers and forbidden transitions: a Predictor of
+    what comes next or, where the run translates, an Interpreter.
 
     With `int8`, its linear layers hold int8 weights: faster on a CPU, and not quite the same.
     """
@@ -147,139 +155,47 @@ def load(run: str | Path, *, int8: bool = False) -> Predictor:
     model = load_model(folder)
     if int8:
         to_int8(model)
-    tokenizer = load_tokenizer(folder / TOKENIZER)
-    rounded_up = isinstance(tokenizer, Pretrained) and tokenizer.vocab_size < model.vocab_size
-    if tokenizer.vocab_size != model.vocab_size and not rounded_up:  # published models round up
-        raise UserError(
-            f"{folder}: {TOKENIZER} has {tokenizer.vocab_size} tokens, "
-            f"{CONFIG} says {model.vocab_size}"
-        )
+    tokenizer = tokenizer_of(folder, TOKENIZER, model.vocab_size)
     path = folder / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     if forbidden is not None and forbidden.vocab_size != model.vocab_size:
         raise UserError(f"{path} is for {forbidden.vocab_size} tokens, not {model.vocab_size}")
-    return Predictor(model, tokenizer, folder, forbidden)
+    if not isinstance(model, Translator):
+        return Predictor(model, tokenizer, folder, forbidden)
+    own = getattr(model.config, "source_vocab", 0)
+    sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
+    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden)
 
 
-class Predictor:
-    """What `load` returns: a trained model and its tokenizer, to generate, score and explain."""
+def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:
+    """A tokenizer of a run folder, which must have `size` tokens."""
+    found = load_tokenizer(folder / name)
+    rounded_up = isinstance(found, Pretrained) and found.vocab_size < size
+    if found.vocab_size != size and not rounded_up:  # published models round up
+        raise UserError(f"{folder}: {name} has {found.vocab_size} tokens, {CONFIG} says {size}")
+    return found
 
-    def __init__(
-        self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
-    ) -> None:
-        self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
-        self.workspace = Workspace(model)  # one for all that it generates
 
-    @cached_property
-    def text(self) -> bool:
-        """Was it trained on running text rather than on records?"""
-        path = self.run / FACTS
-        facts = read_json(path) if path.exists() else {}
-        data = facts.get("data", {}) if isinstance(facts, dict) else {}
-        return isinstance(data, dict) and data.get("format") == "text"
-
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """`<S>` and the ids of a prompt; running text is entered in its middle: no `<S>`."""
-        ids = [int(i) for i in self.tokenizer.encode(prompt)]
-        return ids if self.text and ids else [self.tokenizer.start, *ids]
-
-    def generate(
-        self,
-        prompts: Sequence[str] = ("",),
-        strategy: Strategy | None = None,
-        *,
-        max_new: int = 200,
-        forbidden: Forbidden | None = None,
-        on_token: Callable[[int, int], None] | None = None,
-        batch_size: int = 64,
-    ) -> list[list[Generated]]:
-        """Continue each prompt; samples by default. Never makes `<pad>`, `<S>` or `<unk>`."""
-        tokenizer = self.tokenizer
-        rules = [r for r in (self.forbidden, forbidden) if r is not None]
-        constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
-        limited = getattr(self.model.config, "positions", None) is not None
-        return generate(
-            self.model,
-            [self.prompt_ids(p) for p in prompts],
-            strategy or Sample(),
-            max_new=max_new,
-            end=tokenizer.end,
-            pad=tokenizer.pad,
-            banned=tokenizer.never_produced(self.model.vocab_size),
-            constraint=constraint,
-            context=self.model.config.max_len if limited else None,
-            on_token=on_token,
-            batch_size=batch_size,
-            workspace=self.workspace,
+def load_predictor(run: str | Path, *, int8: bool = False) -> Predictor:
+    """The Predictor of a run folder; that of another task is a UserError."""
+    found = load(run, int8=int8)
+    if isinstance(found, Interpreter):
+        raise UserError(
+            f"{run} translates (task target), and this needs a run that predicts the next symbol "
+            "(task next): use `regard translate`, or `regard evaluate` and `regard score` on pairs"
         )
-
-    def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
-        """Each text's tokens (without `<S>`, with `<E>`) and their natural log-probabilities."""
-        found = score(self.model, self.tokenizer, texts, constrain=self.forbidden)
-        return [(record.tokens, record.log_probs) for record in found]
-
-    def measure(self, shard: Shard, stride: int = 0) -> Measured:
-        """What this model costs on a shard, by unit."""
-        return measure(self.model, shard, self.tokenizer, stride=stride, constrain=self.forbidden)
-
-    @torch.inference_mode()
-    def activations(self, text: str, patterns: Iterable[str]) -> dict[str, torch.Tensor]:
-        """The named activations (`*.attention.weights`, `logits`) while the model reads a text."""
-        tap = Tap(patterns)
-        self.model.logits(torch.tensor([self.prompt_ids(text)]), tap=tap)
-        return tap.found
+    return found
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """One generated sequence as text."""
-
-    input: str
-    text: str  # prompt and continuation
-    tokens: list[str]
-    score: float
-    finished: bool
-    dead_end: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """An entry of `regard generate --json`."""
-        return {
-            "input": self.input,
-            "text": self.text,
-            "tokens": self.tokens,
-            "score": self.score if abs(self.score) < float("inf") else None,
-            "finished": self.finished,
-        }
-
-
-def continuations(
-    predictor: Predictor,
-    prompts: Sequence[str],
-    strategy: Strategy,
-    *,
-    copies: int = 1,
-    max_new: int = 200,
-    forbidden: Forbidden | None = None,
-    on_token: Callable[[int, int], None] | None = None,
-) -> list[Continuation]:
-    """Each prompt `copies` times, continued, as text."""
-    repeated = [p for p in prompts for _ in range(copies)]
-    found = predictor.generate(
-        repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
-    )
-    tokenizer = predictor.tokenizer
-    return [
-        Continuation(
-            input=prompt,
-            text=prompt + tokenizer.decode(one.ids),
-            tokens=[tokenizer.text(i) for i in one.ids],
-            score=one.score,
-            finished=one.finished,
-            dead_end=one.dead_end,
+def load_interpreter(run: str | Path, *, int8: bool = False) -> Interpreter:
+    """The Interpreter of a run folder; that of another task is a UserError."""
+    found = load(run, int8=int8)
+    if isinstance(found, Predictor):
+        raise UserError(
+            f"{run} predicts the next symbol (task next); translate needs a run of task target, "
+            "as `regard train SOURCE TARGET` makes"
         )
-        for prompt, several in zip(repeated, found, strict=True)
-        for one in several
-    ]
+    return found
 
 
 @dataclass(frozen=True)
@@ -301,24 +217,27 @@ def compare(
     out: str | Path | None = None,
     assignments: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
+    transformer: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Compared:
     """Train every model on the same split, each in its own process, and put them in one table.
 
-    Neural rows have as many parameters as the Transformer that suits the data, and share `minutes`.
-    A folder that holds a part of it already is completed.
+    Neural rows have as many parameters as the Transformer that suits the data, or that is asked for
+    (`transformer`: its n_layers, d_model, …), and share `minutes`. A folder that holds a part of it
+    already is completed.
     """
     reporter = reporter or Reporter(quiet=True)
-    unknown = [name for name in models if name not in FAMILIES]
-    if unknown:
-        family(unknown[0])  # says what is allowed
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
-    chosen, _ = plan(source, assignments=assignments, data=data or {})
+    table = {"name": "transformer", **(transformer or {})}
+    chosen, _ = plan(source, assignments=assignments, data=data or {}, model=table)
+    models = models or list(TASKS[chosen.task])
+    for name in models:
+        family(name, chosen.task)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say)
+    corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     recipes = [
         plan(source, assignments=assignments, data=data or {}, model=told)[0]
-        for told in as_large(chosen, models or list(FAMILIES), corpus.tokenizer.vocab_size)
+        for told in as_large(chosen, table, models, corpus.tokenizer.vocab_size)
     ]
     rungs = [rung(recipe, folder, seed) for seed in range(seeds) for recipe in recipes]
     if scaling:
@@ -326,7 +245,7 @@ def compare(
     with Board(reporter, rungs) as board:
         climb(rungs, minutes, folder, board)
     comparison = compared(rungs, folder)
-    strip = surprise(comparison)
+    strip = surprise(comparison) if chosen.task == "next" else None
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
     page.write(folder / "compare.html")
     write_text(folder / "compare.md", comparison.to_markdown())
@@ -334,18 +253,20 @@ def compare(
     return Compared(comparison, strip, folder)
 
 
-def as_large(chosen: Recipe, models: Sequence[str], vocab_size: int) -> list[dict[str, Any]]:
-    """The model tables of a comparison: neural ones as large as the recipe's Transformer, to a
-    tenth, and with its dropout.
+def as_large(
+    chosen: Recipe, table: Mapping[str, Any], models: Sequence[str], vocab_size: int
+) -> list[dict[str, Any]]:
+    """The model tables of a comparison: neural ones as large as the recipe's Transformer, which was
+    asked for by `table`, to a tenth, and with its dropout.
     """
     config, found = chosen.model.config, []
-    size = parameters("transformer", vocab_size, config)
+    size = parameters("transformer", vocab_size, config, chosen.task)
     for name in models:
-        told: dict[str, Any] = {"name": name}
-        fields = family(name).Config.__dataclass_fields__
+        told: dict[str, Any] = dict(table) if name == "transformer" else {"name": name}
+        fields = family(name, chosen.task).Config.__dataclass_fields__
         if "d_model" in fields and name != "transformer":
             depth = {"n_layers": config.n_layers, "max_len": config.max_len}
-            told |= dataclasses.asdict(sized(name, size, vocab_size, **depth))
+            told |= dataclasses.asdict(sized(name, size, vocab_size, **depth, task=chosen.task))
             told |= {"dropout": config.dropout} if "dropout" in fields else {}
         found.append(told)
     return found
@@ -355,16 +276,17 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     """The bits that each model's first run gives the symbols of one held-out text."""
     found: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
-    first = load(comparison.rows[0].runs[0])
+    first = load_predictor(comparison.rows[0].runs[0])
     _, shard = held_out(first.run, first)
     record = [int(i) for i in shard.record(0)]
     text = first.tokenizer.decode(record[1 : 1 + most] if first.text else record[1:-1])
     for row in comparison.rows:
-        tokens, logs = load(row.runs[0]).score([text])[0]
+        tokens, logs = load_predictor(row.runs[0]).score([text])[0]
         found.append((row.model, [-x / math.log(2) for x in logs[:most]]))
     return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
 
 
-def held_out(run: str | Path, predictor: Predictor) -> tuple[str, Shard]:
+def held_out(run: str | Path, predictor: Predictor | Interpreter) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
-    return material.held_out(Path(run), predictor.tokenizer)
+    source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
+    return material.held_out(Path(run), predictor.tokenizer, source)

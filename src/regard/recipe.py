@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.registry import family
+from regard.registry import TASKS, family
 
 STRICT = ConfigDict(extra="forbid")
 
@@ -28,15 +28,16 @@ STRICT = ConfigDict(extra="forbid")
 class DataRecipe:
     """Where the records come from and how they are split."""
 
-    train: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()  # for pairs: the sources and their targets, or tables
     valid: tuple[str, ...] = ()  # empty: held out from train
     test: tuple[str, ...] = ()  # empty: held out from train
-    input: str = ""  # the column to read in a table
-    target: str = ""
+    input: str = ""  # the column to read in a table; of pairs, that of the source
+    target: str = ""  # the column of the target
     format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl"] = "auto"
     valid_fraction: float = 0.05  # of the records by hash, or of running text before its end
     test_fraction: float = 0.05
     train_fraction: float = 1.0  # of the rest that is used; the vocabulary is that of all of it
+    max_ratio: float = 0.0  # of pairs that train: tokens of the longer side for one of the other
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
     def __post_init__(self) -> None:
@@ -48,6 +49,8 @@ class DataRecipe:
             raise ValueError(
                 f"train_fraction must be above 0, at most 1, got {self.train_fraction}"
             )
+        if self.max_ratio and not (self.max_ratio >= 1 and math.isfinite(self.max_ratio)):
+            raise ValueError(f"max_ratio must be 0 (none) or at least 1, got {self.max_ratio}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,7 @@ class TokensRecipe:
 
     kind: Literal["auto", "characters", "bytes", "words", "bpe"] = "auto"
     size: int = 0  # wanted vocabulary, specials included; 0 = the kind's default
+    joint: bool = True  # of pairs: one vocabulary for both sides
 
     def __post_init__(self) -> None:
         if self.size < 0 or self.size > 1 << 20:
@@ -94,6 +98,7 @@ class TrainRecipe:
     warmup: float = 0.02  # share of the steps
     clip: float = 1.0  # largest norm of the gradient; 0 = off
     label_smoothing: float = 0.0
+    average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
     checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
     patience: int = 0  # validations without progress before stopping; 0 = never
@@ -104,7 +109,14 @@ class TrainRecipe:
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
 
     def __post_init__(self) -> None:
-        least = {"steps": 0, "batch_tokens": 1, "micro_tokens": 1, "clip": 0, "patience": 0}
+        least = {
+            "steps": 0,
+            "batch_tokens": 1,
+            "micro_tokens": 1,
+            "clip": 0,
+            "patience": 0,
+            "average": 0,
+        }
         least |= {"eval_every": 0, "checkpoint_every": 0, "weight_decay": 0, "warmup": 0, "seed": 0}
         for name, value in least.items():
             if getattr(self, name) < value:
@@ -123,7 +135,7 @@ class TrainRecipe:
 class Recipe:
     """The whole recipe."""
 
-    task: Literal["next"] = "next"
+    task: Literal["next", "target"] = "next"
     data: DataRecipe = field(default_factory=DataRecipe)
     tokens: TokensRecipe = field(default_factory=TokensRecipe)
     model: ModelRecipe
@@ -156,17 +168,17 @@ def build(values: Mapping[str, Any]) -> Recipe:
             raise UsageError(f"{key} must be a table, got {value!r}")
     sections = {name: check(name, cls, values.get(name, {})) for name, cls in SECTIONS.items()}
     task = values.get("task", "next")
-    if task not in ("next",):
-        raise UsageError(f"task: unknown task {task!r}; choose one of next")
-    return Recipe(task=task, model=build_model(values.get("model", {})), **sections)
+    if task not in list(TASKS):
+        raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
+    return Recipe(task=task, model=build_model(values.get("model", {}), task), **sections)
 
 
-def build_model(values: Mapping[str, Any]) -> ModelRecipe:
+def build_model(values: Mapping[str, Any], task: str = "next") -> ModelRecipe:
     """Resolve name, preset and size into the family's configuration; given keys win over derived
     ones.
     """
     name = values.get("name", "transformer")
-    cls = family(name) if isinstance(name, str) else family(str(name))
+    cls = family(str(name), task)
     preset = values.get("preset") or next(iter(cls.PRESETS))
     if preset not in cls.PRESETS:
         raise UsageError(

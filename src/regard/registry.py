@@ -1,4 +1,4 @@
-"""Names of model families and where they live; a family is imported when first asked for."""
+"""Names of model families by task, and where they live; imported when first asked for."""
 
 from __future__ import annotations
 
@@ -21,13 +21,21 @@ FAMILIES = {
     "lstm": "regard.models.recurrent:LSTMModel",
     "transformer": "regard.models.decoder:Decoder",
 }
+TRANSLATORS = {
+    "ibm1": "regard.models.word_for_word:WordForWord",
+    "rnn": "regard.models.recurrent_translator:Bottleneck",
+    "rnn-attention": "regard.models.recurrent_translator:Attentive",
+    "transformer": "regard.models.encoder_decoder:EncoderDecoder",
+}
+TASKS = {"next": FAMILIES, "target": TRANSLATORS}
 
 
-def family(name: str) -> Any:
-    """The class of that name; every family has Config, PRESETS and the LanguageModel interface."""
-    if name not in FAMILIES:
-        raise UsageError(
-            f"model.name: unknown model {name!r}; {did_you_mean(name, list(FAMILIES))}"
-        )
-    module, _, attribute = FAMILIES[name].partition(":")
+def family(name: str, task: str = "next") -> Any:
+    """The class of that name for a task; every family has Config and PRESETS, and is a
+    LanguageModel or, for the task `target`, a Translator.
+    """
+    known = TASKS[task]
+    if name not in known:
+        raise UsageError(f"model.name: unknown model {name!r}; {did_you_mean(name, list(known))}")
+    module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -31,11 +31,12 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.recipe import check
-from regard.registry import family
+from regard.registry import TASKS, family
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 RECIPE, FACTS, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
 FORBIDDEN = "forbidden.safetensors"
+SOURCE_TOKENIZER = "source_tokenizer.json"  # of sources that have words of their own
 DIGEST = "regard.blake2b"  # in a file's metadata: the digest of all its tensors
 TABLES = 256 << 20  # bytes of tables computed from a configuration that no file has to account for
 
@@ -197,22 +198,35 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def write_config(folder: Path, name: str, model: Any) -> None:
-    """Write config.json: the family, its vocabulary size and its configuration."""
+    """Write config.json: task and family, its vocabulary size and its configuration."""
     write_json(
         folder / CONFIG,
-        {"family": name, "vocab_size": model.vocab_size, "config": asdict(model.config)},
+        {
+            "task": model.task,
+            "family": name,
+            "vocab_size": model.vocab_size,
+            "config": asdict(model.config),
+        },
     )
 
 
 def read_config(folder: Path) -> tuple[str, int, Any]:
     """Read config.json back: family name, vocabulary size, the family's validated configuration."""
+    return described(folder)[1:]
+
+
+def described(folder: Path) -> tuple[str, str, int, Any]:
+    """All of config.json: the task, then what `read_config` gives."""
     path = folder / CONFIG
     stored = read_json(path)
     try:
         name, vocab_size, options = stored["family"], stored["vocab_size"], stored["config"]
         if type(vocab_size) is not int or not 0 < vocab_size < 1 << 24:
             raise ValueError(f"vocab_size is {vocab_size!r}")
-        return name, vocab_size, check("config", family(name).Config, options)
+        task = stored.get("task", "next")
+        if task not in TASKS:
+            raise ValueError(f"task is {task!r}")
+        return task, name, vocab_size, check("config", family(name, task).Config, options)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from None
 
@@ -222,8 +236,8 @@ def load_model(folder: Path) -> Any:
 
     Sizes are checked against the file's header on the meta device before any memory is taken.
     """
-    name, vocab_size, config = read_config(folder)
-    cls = family(name)
+    task, name, vocab_size, config = described(folder)
+    cls = family(name, task)
     path = folder / WEIGHTS
     if not path.exists():
         raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")

@@ -8,8 +8,11 @@ import torch
 from regard.evaluate.material import shard_of
 from regard.look import language
 from regard.look.language import language_page
+from regard.models.bayes import MapConfig, MapModel
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
+from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.tokens import Characters, Words
 
@@ -31,7 +34,17 @@ def model_of(name, tokenizer):
         return Decoder(size, DecoderConfig(**SHAPE, max_len=64)).eval()
     if name == "lstm":
         return LSTMModel(size, LSTMConfig(n_layers=1, d_model=9)).eval()
-    counted = Bigram(size, CountConfig())
+    if name == "hmm":
+        hidden = HiddenMarkov(size, HiddenMarkovConfig(n_states=11))
+        hidden.marker.fill_(tokenizer.start)
+        return hidden
+    counting = {
+        "bigram": (Bigram, CountConfig()),
+        "map": (MapModel, MapConfig(order=4)),
+        "kneser-ney": (KneserNey, KneserNeyConfig()),
+    }
+    family, config = counting[name]
+    counted = family(size, config)
     counted.fit(shard_of(["abracadabra"], tokenizer), None, print)
     return counted
 
@@ -49,6 +62,9 @@ SECTIONS = {
     "transformer": ["Attention", "Mask and reach"],
     "lstm": ["Hidden state"],
     "bigram": ["Transition table"],
+    "map": ["Priors and posteriors", "Who answers"],
+    "kneser-ney": ["Discounts", "Who answers"],
+    "hmm": ["Hidden states", "States"],
 }
 
 
@@ -70,6 +86,9 @@ def test_every_family_draws_without_an_error_or_a_request(name, tmp_path, browse
     assert page.locator(".surprise .token").all_text_contents() == [*"abczc", "<E>"]
     assert page.locator(".samples li").count() == 10
     assert page.locator(".beam-tree .node").count() > 5
+    page.set_viewport_size({"width": 390, "height": 800})
+    browser_page.settle()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser_page.errors == []
     assert browser_page.requests == [path.as_uri()]
 
@@ -80,11 +99,11 @@ def test_choosing_a_head_changes_the_large_map(tmp_path, browser_page):
     large = page.locator(".attention .detail")
     picture = "canvas => canvas.toDataURL()"
     assert large.locator("h4").text_content() == "layer 1, head 1"
-    before = large.locator(".map canvas").evaluate(picture)
+    before = large.locator(".map canvas").last.evaluate(picture)
     page.locator(".attention .thumb").nth(4).click()
     browser_page.settle()
     assert large.locator("h4").text_content() == "layer 2, head 2"
-    assert large.locator(".map canvas").evaluate(picture) != before
+    assert large.locator(".map canvas").last.evaluate(picture) != before
     large.get_by_role("button", name="arcs").click()
     browser_page.settle()
     assert large.locator(".side.queries .token").all_text_contents() == ["<S>", *"abcab"]

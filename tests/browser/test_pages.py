@@ -22,6 +22,7 @@ from regard.look.page import (
     Sequences,
     Surprise,
     Table,
+    Tagged,
     Text,
 )
 from regard.look.page.component import PACK_ABOVE, pack, pack_weights, visible
@@ -64,6 +65,7 @@ def every_component(words):
         Mask(weights > 0, words, title=word),
         Attention(np.stack([weights] * 6).reshape(2, 3, n, n), words, layers=words[:2], title=word),
         Surprise(words, [(word, np.arange(n)), (words[1], [math.inf] * n)], title=word),
+        Tagged(words, [None, *words[1:]], dict(zip(words, words, strict=True)), title=word),
         Distribution(words, np.arange(n), title=word),
         BeamTree(nodes(words), title=word),
         Lines([(w, [1, 2], [i, 2 * i]) for i, w in enumerate(words)], word, word, title=word),
@@ -280,6 +282,63 @@ def test_one_head_opens_large_and_its_arcs_say_who_looks_where(browser_page, tmp
     page.keyboard.press("ArrowDown")
     assert page.locator(".readout").inner_text().startswith("b (2) looks at")
     assert browser_page.errors == []
+
+
+def test_scores_stand_beside_the_weights_of_the_chosen_head(browser_page, tmp_path):
+    weights = np.tril(np.full((1, 2, 2, 2), 0.5))
+    scores = np.array([[[[1.5, -np.inf], [-2.0, 0.5]], [[3.0, -np.inf], [0.0, 4.0]]]])
+    attention = Attention(weights, list("ab"), scores=scores, score_name="q · k")
+    page = browser_page.open(written(tmp_path, attention))
+    assert page.locator(".beside h5").all_text_contents() == [
+        "q · k: before the softmax",
+        "weights: after the softmax",
+    ]
+    assert read_cell(page, 1, 0).startswith("q · k −2\nb (2)")
+    page.locator(".thumb").nth(1).click()
+    browser_page.settle()
+    assert read_cell(page, 1, 1).startswith("q · k 4\nb (2)")
+    assert page.locator(".map").count() == 2
+    page.get_by_role("button", name="arcs").click()
+    assert page.locator(".map").count() == 0
+    assert browser_page.errors == []
+
+
+def test_counts_that_are_zero_have_no_colour(browser_page, tmp_path):
+    counts = Heatmap([[0.0, 1.0, 1000.0]], ["a"], list("xyz"), scale="logarithmic", unit="times")
+    page = browser_page.open(written(tmp_path, counts))
+    tones = page.evaluate(
+        """() => { const c = document.querySelector('.map canvas'), g = c.getContext('2d');
+        const at = x => Array.from(g.getImageData(c.width - x, c.height - 3, 1, 1).data);
+        return [at(73), at(35)] }"""
+    )
+    assert tones[0] != tones[1] and tones[1] == [0x22, 0x26, 0x5E, 255]  # the end of the ramp
+    assert page.locator(".hint").inner_text() == "Colour follows the logarithm; hatched is 0."
+    assert read_cell(page, 0, 0).startswith("0 times")
+
+
+def test_tags_colour_the_text_and_explain_themselves(browser_page, tmp_path):
+    tags = [None, *(f"state {i % 9 + 1}" for i in range(20))]
+    text = Tagged([f"t{i}" for i in range(21)], tags, {"state 1": "emits t"})
+    page = browser_page.open(written(tmp_path, text))
+    assert page.locator(".tagged .token small").all_text_contents() == [
+        "–",
+        *(str(i % 9 + 1) for i in range(20)),
+    ]
+    colour = "e => getComputedStyle(e).backgroundColor"
+    tones = [page.locator(".tagged .token").nth(i).evaluate(colour) for i in (1, 2, 10, 7, 8, 9)]
+    assert tones[0] == tones[2] != tones[1]
+    assert tones[3] == tones[4] == tones[5]  # the rarest share the last colour
+    assert page.locator(".tagged .legend > span").last.inner_text() == "others"
+    page.locator(".tagged .token").nth(1).hover()
+    assert page.locator(".tip").inner_text() == "t1 (2)\nstate 1\nemits t"
+    assert browser_page.errors == []
+
+
+def test_an_axis_of_whole_numbers_has_no_ticks_between_them(browser_page, tmp_path):
+    xs = list(range(4))
+    page = browser_page.open(written(tmp_path, Lines([("a", xs, [0.1, 0.2, 0.1, 0.4])])))
+    ticks = page.locator(".lines svg text[text-anchor=middle]").all_text_contents()
+    assert [t for t in ticks if t] == ["0", "1", "2", "3"]
 
 
 def test_512_tokens_and_48_heads_stay_usable(browser_page, tmp_path):

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from regard.cli.data import command
 from regard.data import formats, inspection
 from regard.data.inspection import inspect, render, suggest
+from regard.data.pairs import Pairs
 from regard.data.readers import Source
 from regard.data.splits import assign, cut_points
 from regard.errors import UserError
@@ -195,3 +197,33 @@ def test_names_are_counted_as_is_known():
     assert (found.records, found.symbols, found.alphabet_size) == (32_033, 228_146, 26)
     assert found.duplicates == 32_033 - 29_494
     assert (found.suggestion.tokens, found.suggestion.model) == ("characters", "transformer")
+
+
+def test_pairs_are_counted_on_both_sides_and_compared_by_their_sources(tmp_path, capsys):
+    files = {
+        "t.en": "a b\nc\na b\n\nxx\n",
+        "t.de": "A\nBB\nC\n\n\n",
+        "v.en": "c\nq\n",
+        "v.de": "other\nBB\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    train, valid = (Pairs([tmp_path / f"{x}.en", tmp_path / f"{x}.de"]) for x in "tv")
+    found = inspect(train, valid=valid, test_fraction=0.0)
+    assert (found.records, found.blank, found.skipped) == (3, 1, 1)
+    assert found.symbols == len("a bca b") + len("ABBC") + 2 * 3  # and an end on either side
+    assert dict(found.common)["B"] == dict(found.common)["a"] == 2
+    assert (found.lengths.max, found.source_lengths.max) == (2, 3)
+    assert (found.duplicates, found.repeated) == (1, (("a b", 2),))
+    assert found.leaks["valid"].records == 1  # the source c, whatever its target
+    page = " ".join(shown(found).split())
+    assert "pairs 3, 1 blank and 1 damaged left out" in page
+    assert "same sources 1" in page and "of sources median 3" in page
+    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert sum(bar["records"] for bar in document["source_lengths"]["histogram"]) == 3
+
+    command([tmp_path / "t.en", tmp_path / "t.de"], json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["records"] == 3
+    assert told["suggestion"]["task"] == "target"
+    assert told["suggestion"]["tokens"] == "characters"

@@ -155,7 +155,7 @@ def test_cross_attention_reads_a_memory_computed_once():
         ours.out.bias.data,
     )
     x, source, lengths = torch.randn(B, T, 12), torch.randn(B, S, 12), torch.tensor([4, 7])
-    y = ours(x, ours.memory(source), Padding(lengths))
+    y = ours(x, ours.memory(source, Padding(lengths)))
     absent = torch.arange(S) >= lengths[:, None]
     expected = theirs(x, source, source, key_padding_mask=absent, need_weights=False)[0]
     torch.testing.assert_close(y, expected, atol=1e-5, rtol=0)

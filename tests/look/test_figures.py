@@ -21,6 +21,7 @@ from regard.look.page import (
     Lines,
     Mask,
     Surprise,
+    Tagged,
     Text,
 )
 
@@ -49,9 +50,11 @@ def everything():
     return [
         Text("left out"),
         Heatmap([[1.0, math.nan, -2.0]], [EVIL], list("abc"), scale="diverging", title=EVIL),
+        Heatmap([[0.0, 1.0, 20.0]], ["x"], list("abc"), scale="logarithmic"),
         Mask(np.tril(np.ones((4, 4), bool)), tokens),
         Attention(np.full((2, 3, 4, 4), 0.25), tokens, title=EVIL),
         Surprise(tokens, [(EVIL, bits), ("second", bits)]),
+        Tagged(tokens, [None, EVIL, "state 2", EVIL], title=EVIL),
         Distribution(tokens, [0.0, -1.0, -2.0, -math.inf], top_p=0.8),
         BeamTree(beam_nodes()),
         Lines([(EVIL, [1, 10, 100], [1.0, 0.0, 3.0])], EVIL, log_x=True, log_y=True),
@@ -65,8 +68,8 @@ def test_every_component_is_drawn_into_one_svg_that_is_well_formed(tmp_path):
     root = ElementTree.parse(path).getroot()
     assert not [e for e in root.iter() if e.tag.endswith("script")]
     drawn = [e for e in root.iter() if e.get("id", "").startswith("axes_")]
-    # a colour bar beside the heat map, six heads, two rows of two in the surprise, one for the rest
-    assert len(drawn) == 2 + 1 + 6 + 4 + 5
+    # a colour bar beside a heat map, six heads, two rows of two in the surprise, one for the rest
+    assert len(drawn) == 4 + 1 + 6 + 4 + 6
 
 
 def test_a_png_is_a_png_and_nothing_else_is_left_behind(tmp_path):

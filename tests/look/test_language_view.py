@@ -11,7 +11,7 @@ import torch
 
 from regard.decode import Forbidden
 from regard.evaluate.material import shard_of
-from regard.look import inside, language
+from regard.look import inside, language, tables
 from regard.look.page import (
     Attention,
     BeamTree,
@@ -230,7 +230,7 @@ def test_the_transition_table_is_counted_by_hand():
 
 
 def test_a_large_alphabet_shows_the_rows_of_the_text(monkeypatch):
-    monkeypatch.setattr(inside, "MOST_SYMBOLS", 5)
+    monkeypatch.setattr(tables, "MOST_SYMBOLS", 5)
     (table,) = of(inner(bigram(), record("cab")), Heatmap)
     assert list(table.rows) == ["<S>", "c", "a", "b"]
     assert table.array().sum(1) == pytest.approx(np.ones(4), abs=1e-6)

@@ -29,6 +29,7 @@ from regard.look.page import (
     Sequences,
     Surprise,
     Table,
+    Tagged,
     Text,
 )
 from regard.look.page.component import PACK_ABOVE, pack, pack_weights, to_json, visible
@@ -58,6 +59,7 @@ def one_of_each(word):
         Mask(np.tril(np.ones((2, 2), bool)), [word, "b"], title=word),
         Attention(np.full((1, 2, 3, 3), 1 / 3), [word, "b", "c"], layers=[word], title=word),
         Surprise([word, "b"], [(word, [1.0, math.inf]), ("m", [math.nan, 0.0])], title=word),
+        Tagged([word, "b"], [word, None], {word: word}, title=word),
         Distribution([word, "b", "c"], [0.0, 1.0, -math.inf], title=word),
         BeamTree([node(0, None, 0.0, step=0), node(1, 0, -1.0, step=1, token=word)], title=word),
         Lines(
@@ -308,6 +310,13 @@ def luminance(colour):
     return 0.2126 * r**2.2 + 0.7152 * g**2.2 + 0.0722 * b**2.2
 
 
+def test_tags_are_numbered_by_how_often_they_occur():
+    tagged = Tagged(list("abcde"), ["x", "y", None, "z", "y"], {"y": "twice"})
+    data = tagged.data()
+    assert data["names"] == ["y", "x", "z"] and data["notes"] == ["twice", "", ""]
+    assert data["tags"] == [1, 0, -1, 2, 0]
+
+
 def test_colour_ramps_are_monotone_in_lightness():
     for name in ("ramp", "warm"):
         steps = np.diff([luminance(c) for c in colours(name)])
@@ -338,6 +347,15 @@ def test_colour_ramps_are_monotone_in_lightness():
         (
             lambda: Attention(np.zeros((1, 1, 1, 1)), ["a"], layers=["x", "y"]),
             "layers must have one",
+        ),
+        (
+            lambda: Attention(np.zeros((1, 1, 1, 1)), ["a"], scores=np.zeros((1, 1, 1, 2))),
+            r"scores must have the shape of weights, \(1, 1, 1, 1\), got \(1, 1, 1, 2\)",
+        ),
+        (lambda: Tagged(["a", "b"], ["x"]), "tags must have one entry per token"),
+        (
+            lambda: Heatmap([[-1.0]], ["a"], ["b"], scale="logarithmic"),
+            "logarithmic values must be at least 0, got -1.0",
         ),
         (lambda: Surprise(["a"], [("m", [1, 2])]), "bits of 'm' must have one entry per token"),
         (lambda: Surprise(["a"], [("m", [-1])]), "bits of 'm' must not be negative, got -1.0"),

@@ -27,6 +27,7 @@ def transformers():
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM"):
+        decoders = ("GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM")
+        for name in (*decoders, "MarianMTModel", "PegasusForConditionalGeneration"):
             getattr(transformers, name)
     return transformers

@@ -58,6 +58,20 @@ def test_a_bigram_has_nothing_to_size_and_no_budget(tmp_path):
     assert model == "model: bigram: counts, exactly; nothing to size"
 
 
+@pytest.mark.parametrize(
+    "asked, order, priors",
+    [
+        ({}, "by held-out likelihood", "by evidence"),
+        ({"order": 3}, "as asked", "by evidence"),
+        ({"alpha": 0.0}, "by held-out likelihood", "as asked"),
+    ],
+)
+def test_what_a_model_with_priors_chooses_by_itself_is_said(tmp_path, asked, order, priors):
+    path = write(tmp_path / "names.txt", "anna\nbob\n")
+    _, (_, model) = choose(table(path, model={"name": "map", **asked}))
+    assert f"order {order}, strength of the priors {priors}" in model
+
+
 def test_more_data_never_gets_a_smaller_model():
     sizes = [shape(10**n, gpu) for gpu in (False, True) for n in range(3, 11)]
     products = [layers * width**2 for layers, width, *_ in sizes]

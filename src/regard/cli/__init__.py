@@ -28,9 +28,11 @@ VERBS = {
     "evaluate": "evaluate",
     "compare": "compare",
     "generate": "generate",
+    "translate": "translate",
     "score": "score",
     "look": "look",
     "verify": "verify",
+    "lab": "lab",
     "export": "export",
     "import": "import_",
 }

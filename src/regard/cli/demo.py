@@ -7,19 +7,37 @@ from typing import Annotated
 
 import typer
 
+NAMES = ("ladder", "translate")
+MINUTES = {"ladder": 2.5, "translate": 2.0}
+
 
 def command(
+    name: Annotated[str, typer.Argument(help="Which: ladder or translate.")] = "ladder",
     out: Annotated[
-        Path, typer.Option(help="Where the run folders go; numbered when taken.")
-    ] = Path("runs/demo"),
-    minutes: Annotated[float, typer.Option(help="Time for all models that train.")] = 2.0,
+        Path | None,
+        typer.Option(help="Where the run folders go, runs/demo; numbered when taken."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for all models that train; about two by default.")
+    ] = None,
 ) -> None:
-    """The whole ladder on bundled names, in one table and one report.
+    """What regard does, on bundled data, in minutes.
 
-    From counting to attention: train, measure, sample, look inside.
+    ladder: names, the whole climb from counting to attention, in one table and one report.
+    translate: dates, numbers and money into German; what attention is for.
 
-    Example: regard demo --minutes 1
+    Example: regard demo translate --minutes 1
     """
-    from regard.demo import demo
+    from regard.errors import UsageError, did_you_mean
 
-    demo(out, minutes)
+    if name not in NAMES:
+        raise UsageError(f"unknown demonstration {name!r}; {did_you_mean(name, list(NAMES))}")
+    time = MINUTES[name] if minutes is None else minutes
+    if name == "ladder":
+        from regard.demo import demo
+
+        demo(out or Path("runs/demo"), time)
+    else:
+        from regard.demo_translate import demo_translate
+
+        demo_translate(out or Path("runs/demo-translate"), time)

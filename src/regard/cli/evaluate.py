@@ -3,72 +3,181 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.strategy import Beams, Penalty
+
 if TYPE_CHECKING:
-    from regard.evaluate.report import Measured
+    from regard.api import Interpreter, Predictor
+    from regard.data.shards import Shard
+    from regard.evaluate.report import Figure, Measured
+    from regard.evaluate.translation import Translated
+
+Run = Annotated[Path, typer.Argument(help="A run folder.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Data to measure on, for a translator SOURCE TARGET; default the held-out test part."
+    ),
+]
+Against = Annotated[Path | None, typer.Option(help="Another run, compared in pairs.")]
+Stride = Annotated[
+    int, typer.Option(min=0, help="Advance of windows in running text; 0 is max_len / 2.")
+]
+Column = Annotated[str, typer.Option(help="The column of a table to read.")]
+Target = Annotated[str, typer.Option(help="The column of a table that has the targets of pairs.")]
+Format = Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")]
+Tokenize = Annotated[str, typer.Option(help="How BLEU splits words: 13a, none, intl, char, zh.")]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Judge translations in lower case.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Data to measure on; default the held-out test part."),
-    ] = None,
-    against: Annotated[Path | None, typer.Option(help="Another run, compared in pairs.")] = None,
-    stride: Annotated[
-        int, typer.Option(min=0, help="Advance of windows in running text; 0 is max_len / 2.")
-    ] = 0,
-    input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
-    format: Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    run: Run,
+    files: Files = None,
+    against: Against = None,
+    stride: Stride = 0,
+    input: Column = "",
+    target: Target = "",
+    format: Format = "auto",
+    beams: Beams = 5,
+    length_penalty: Penalty = 1.0,
+    tokenize: Tokenize = "13a",
+    lowercase: Lowercase = False,
+    json: Json = False,
 ) -> None:
-    """Bits per symbol, with 95% intervals.
+    """Bits per symbol, and BLEU of translators, with 95% intervals.
 
     On the part held out when the run was trained, or on your own files.
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
     """
-    from regard.api import held_out, load
+    from regard.api import Interpreter, load
     from regard.cli.output import print_figures, print_json
-    from regard.evaluate.material import shard_from
-    from regard.evaluate.report import difference, figures, verdict
+    from regard.cli.strategy import strategy_of
+    from regard.evaluate.translation import measure_translation
 
-    def measured(folder: Path) -> tuple[str, Measured]:
-        predictor = load(folder)
-        side, shard = (
-            ("given", shard_from(files, predictor.tokenizer, format=format, column=input))
-            if files
-            else held_out(run, predictor)
-        )
-        return side, predictor.measure(shard, stride)
+    material = Material(run, files or [], format, input, target)
+    found = load(run)
+    if isinstance(found, Interpreter):
+        strategy = strategy_of("beam", beams=beams, length_penalty=length_penalty)
 
-    side, ours = measured(run)
-    found = figures(ours)
-    document: dict[str, Any] = {
-        "side": side,
-        "records": ours.records,
-        "symbols": int(ours.symbols.sum()),
-        "unknown": ours.unknown,
-        "metrics": {name: figure.to_json() for name, figure in found.items()},
-    }
-    line = f"{ours.records:,} records, {document['symbols']:,} symbols"
-    line += f", {ours.unknown:,} unknown to the tokenizer" if ours.unknown else ""
-    if against is not None:
-        gap = difference(ours, measured(against)[1])
-        words = verdict(gap)
-        document["against"] = {
-            "run": str(against),
-            "nats_per_symbol": gap.to_json(),
-            "verdict": words,
-        }
-        bits = f" ({gap.value / math.log(2):+.4f} bits)" if math.isfinite(gap.value) else ""
-        line += f"\nagainst {against}: {gap} nats per symbol{bits}: {words}"
+        def translated(interpreter: Interpreter, shard: Shard) -> Translated:
+            return measure_translation(
+                interpreter, shard, strategy, tokenize=tokenize, lowercase=lowercase
+            )
+
+        document, figures, line = of_pairs(found, against, material, translated)
+    else:
+        document, figures, line = of_symbols(found, against, material, stride)
     if json:
         print_json(document)
         return
-    print_figures({side: found})
+    print_figures({document["side"]: figures})
     print(line)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is measured on: the user's files, or what a run held out."""
+
+    run: Path
+    files: list[Path]
+    format: str
+    input: str
+    target: str
+
+    def read(self, model: Predictor | Interpreter) -> tuple[str, Shard]:
+        """Its name, and the shard as a model's tokenizers read it."""
+        from regard.api import Interpreter, held_out
+        from regard.evaluate.material import pairs_from, shard_from
+
+        if not self.files:
+            return held_out(self.run, model)
+        if isinstance(model, Interpreter):
+            columns = self.input, self.target
+            readers = model.tokenizer, model.source_tokenizer
+            return "given", pairs_from(self.files, *readers, format=self.format, columns=columns)
+        return "given", shard_from(
+            self.files, model.tokenizer, format=self.format, column=self.input
+        )
+
+
+Result = tuple[dict[str, Any], "dict[str, Figure]", str]  # for --json, for the table, below it
+
+
+def of_symbols(ours: Predictor, against: Path | None, material: Material, stride: int) -> Result:
+    """What a language model costs."""
+    from regard.api import load_predictor
+    from regard.evaluate.report import figures
+
+    side, shard = material.read(ours)
+    measured = ours.measure(shard, stride)
+    found = figures(measured)
+    document, line = summary(side, measured, found)
+    if against is not None:
+        theirs = load_predictor(against)
+        other = theirs.measure(material.read(theirs)[1], stride)
+        document["against"], more = compared(against, measured, other)
+        line += more
+    return document, found, line
+
+
+def of_pairs(
+    ours: Interpreter,
+    against: Path | None,
+    material: Material,
+    translated: Callable[[Interpreter, Shard], Translated],
+) -> Result:
+    """What a translator costs, and how good its translations are."""
+    from regard.api import load_interpreter
+    from regard.evaluate.report import verdict
+
+    side, shard = material.read(ours)
+    result = translated(ours, shard)
+    found = result.figures()
+    document, line = summary(side, result.measured, found)
+    document["signatures"] = {name: one.signature for name, one in result.judged.items()}
+    for name in ("bleu", "chrf"):
+        line += f"\n{name}: {result.judged[name].signature}"
+    if against is not None:
+        theirs = load_interpreter(against)
+        other = translated(theirs, material.read(theirs)[1])
+        told, more = compared(against, result.measured, other.measured)
+        gaps = {name: one.minus(other.judged[name]) for name, one in result.judged.items()}
+        told |= {name: gap.to_json() for name, gap in gaps.items()}
+        told["verdict"] = verdict(gaps["bleu"].negative())
+        line += f"{more}\nagainst {against}: {gaps['bleu']} BLEU: {told['verdict']}"
+        document["against"] = told
+    return document, found, line
+
+
+def summary(side: str, measured: Measured, found: dict[str, Figure]) -> tuple[dict[str, Any], str]:
+    """The document and the line that say what was measured."""
+    symbols = int(measured.symbols.sum())
+    document: dict[str, Any] = {
+        "side": side,
+        "records": measured.records,
+        "symbols": symbols,
+        "unknown": measured.unknown,
+        "metrics": {name: figure.to_json() for name, figure in found.items()},
+    }
+    line = f"{measured.records:,} records, {symbols:,} symbols"
+    line += f", {measured.unknown:,} unknown to the tokenizer" if measured.unknown else ""
+    return document, line
+
+
+def compared(against: Path, ours: Measured, theirs: Measured) -> tuple[dict[str, Any], str]:
+    """The difference in cost to another run, for --json and in words."""
+    from regard.evaluate.report import difference, verdict
+
+    gap = difference(ours, theirs)
+    words = verdict(gap)
+    bits = f" ({gap.value / math.log(2):+.4f} bits)" if math.isfinite(gap.value) else ""
+    line = f"\nagainst {against}: {gap} nats per symbol{bits}: {words}"
+    return {"run": str(against), "nats_per_symbol": gap.to_json(), "verdict": words}, line

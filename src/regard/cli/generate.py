@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.strategy import (
+    Beams,
+    Int8,
+    Name,
+    Penalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    strategy_of,
+)
+
 if TYPE_CHECKING:
     from regard.api import Predictor
-    from regard.decode import Strategy
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
 Num = Annotated[int, typer.Option(min=1, help="Sequences for each prompt.")]
-Name = Annotated[str, typer.Option(help="greedy, sample or beam.")]
 MaxNew = Annotated[int, typer.Option(min=1, help="Most tokens to add.")]
-Temperature = Annotated[float, typer.Option(help="Divides the logits; 0 is greedy.")]
-TopK = Annotated[int, typer.Option(help="Keep only the K likeliest; 0 keeps all.")]
-TopP = Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.")]
-Beams = Annotated[int, typer.Option(help="Width of the beam.")]
-Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
 Forbid = Annotated[str, typer.Option(help="A file of forbidden transitions.")]
-Seed = Annotated[int, typer.Option(help="Same seed, same samples.")]
-Int8 = Annotated[bool, typer.Option("--int8", help="Weights in int8: faster on a CPU, rounded.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print tokens as they come (one sequence).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -54,7 +57,7 @@ def command(
 
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
-    from regard.api import continuations, load
+    from regard.api import continuations, load_predictor
     from regard.cli.output import plain, print_json
     from regard.decode import Forbidden
     from regard.errors import UsageError
@@ -73,7 +76,7 @@ def command(
         raise UsageError(
             "--stream is for one sequence as it comes: no --json, beam or 2nd --prompt"
         )
-    predictor = load(run, int8=int8)
+    predictor = load_predictor(run, int8=int8)
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
 
@@ -115,31 +118,3 @@ def entered(predictor: Predictor, prompts: list[str]) -> list[str]:
         if unknown:
             print(f"warning: {unknown} symbols of {text!r} are unknown here", file=sys.stderr)
     return prompts
-
-
-def strategy_of(
-    name: str,
-    *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int,
-    beams: int,
-    length_penalty: float,
-    n_best: int,
-) -> Strategy:
-    """The decoding strategy of that name; a value out of range is a UsageError."""
-    from regard.decode import Beam, Greedy, Sample
-    from regard.errors import UsageError, did_you_mean
-
-    try:
-        if name == "greedy":
-            return Greedy()
-        if name == "sample":
-            return Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        if name == "beam":
-            return Beam(width=beams, length_penalty=length_penalty, n_best=n_best)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    hint = did_you_mean(name, ["greedy", "sample", "beam"])
-    raise UsageError(f"unknown strategy {name!r}; {hint}")

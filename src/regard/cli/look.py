@@ -30,7 +30,7 @@ def command(
 
     Example: regard look runs/names-transformer isabella --out look.html
     """
-    from regard.api import load
+    from regard.api import load_predictor
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
     from regard.look.language import language_page
@@ -38,7 +38,7 @@ def command(
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    predictor = load(run)
+    predictor = load_predictor(run)
     whole = chosen(predictor, text)
     model, tokenizer = predictor.model, predictor.tokenizer
     ids, cut = fitted(whole, model.config.max_len)

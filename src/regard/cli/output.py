@@ -14,7 +14,8 @@ from rich.text import Text
 
 from regard.evaluate.report import Figure
 
-SHOWN = ("nats_per_symbol", "bits_per_symbol", "perplexity", "bits_per_byte")
+TRANSLATION = ("bleu", "chrf", "exact")
+SHOWN = (*TRANSLATION, "nats_per_symbol", "bits_per_symbol", "perplexity", "bits_per_byte")
 
 
 def print_json(document: Any) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.api import Interpreter, Predictor
+    from regard.evaluate.scoring import ScoredRecord
 
 
 def command(
@@ -13,13 +18,18 @@ def command(
     file: Annotated[
         Path, typer.Argument(help="Records to score, or - for standard input, a line each.")
     ],
+    targets: Annotated[
+        Path | None,
+        typer.Argument(help="For a translator: the targets of the sources in FILE."),
+    ] = None,
     input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
+    target: Annotated[str, typer.Option(help="The column of a table that has the targets.")] = "",
     format: Annotated[str, typer.Option(help="auto, lines, csv, tsv or jsonl.")] = "auto",
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")
     ] = False,
 ) -> None:
-    """The log-probability of each record.
+    """The log-probability of each record, or of each target given its source.
 
     Line in, line out, order kept, streaming.
 
@@ -27,18 +37,43 @@ def command(
 
     Prints the total in nats, a tab and the record; an impossible record scores -inf.
     """
-    from regard.api import load
+    from regard.api import Predictor, load
     from regard.cli.output import plain, print_json
-    from regard.evaluate.scoring import score, texts_of
+    from regard.errors import UsageError
 
-    predictor = load(run)
-    rows = (
-        row
-        for texts in texts_of(file, format=format, column=input)
-        for row in score(predictor.model, predictor.tokenizer, texts, constrain=predictor.forbidden)
-    )
+    found = load(run)
+    if isinstance(found, Predictor):
+        if targets is not None or target:
+            raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")
+        rows = of_records(found, file, format, input)
+    else:
+        files = [file] if targets is None else [file, targets]
+        rows = of_pairs(found, files, format, (input, target))
     if json:
         print_json({"records": [row.to_json() for row in rows]})
         return
     for row in rows:
         print(f"{row.total:.6f}\t{plain(row.text)}", flush=str(file) == "-")
+
+
+def of_records(
+    predictor: Predictor, file: Path, format: str, column: str
+) -> Iterator[ScoredRecord]:
+    """The records of a file, scored."""
+    from regard.evaluate.scoring import score, texts_of
+
+    for texts in texts_of(file, format=format, column=column):
+        yield from score(predictor.model, predictor.tokenizer, texts, constrain=predictor.forbidden)
+
+
+def of_pairs(
+    interpreter: Interpreter, files: list[Path], format: str, columns: tuple[str, str]
+) -> Iterator[ScoredRecord]:
+    """The targets of pairs, scored."""
+    from regard.data.pairs import Pairs
+    from regard.evaluate.scoring import AT_ONCE
+
+    for chunk in Pairs(files, format=format, columns=columns, strict=True).records():
+        pairs = list(zip(chunk.sources, chunk.texts, strict=True))
+        for first in range(0, len(pairs), AT_ONCE):
+            yield from interpreter.score(pairs[first : first + AT_ONCE])

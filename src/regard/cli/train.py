@@ -19,12 +19,15 @@ Files = Annotated[
     list[Path],
     typer.Argument(help="Data files or folders, or one recipe.toml.", metavar="FILE_OR_RECIPE"),
 ]
-Task = Annotated[str, typer.Option(help="What to learn; `next` is the language model.")]
+Task = Annotated[
+    str, typer.Option(help="What to learn: `next` symbols, or from pairs the `target`.")
+]
 Model = Annotated[
     str, typer.Option(help="transformer, lstm, gru, rnn, cnn, mlp, hmm, kneser-ney, map, bigram …")
 ]
 Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
-Column = Annotated[str, typer.Option(help="The column of a table to read.")]
+Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
+Target = Annotated[str, typer.Option(help="The column of the targets, where there are pairs.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME-MODEL.")]
@@ -45,6 +48,7 @@ def command(
     model: Model = "",
     tokens: Tokens = "",
     input: Column = "",
+    target: Target = "",
     valid: Valid = None,
     test: Test = None,
     out: Out = None,
@@ -60,6 +64,8 @@ def command(
 
     Example: regard train names.txt --minutes 2
 
+    A translator, from two files line by line: regard train train.en train.de
+
     Needs no recipe: it looks at the data, chooses tokens, size and budget, and says what and why.
     Ctrl-C saves; --resume goes on, bit for bit where it stopped, with the run's own recipe.toml.
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
@@ -70,7 +76,7 @@ def command(
 
     overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
     tables: dict[str, dict[str, Any]] = {
-        "data": {"input": input or None, "strict": strict or None}
+        "data": {"input": input or None, "target": target or None, "strict": strict or None}
         | {name: full(paths) for name, paths in (("valid", valid), ("test", test))},
         "tokens": {"kind": tokens or None},
         "model": {"name": model or None},
@@ -168,7 +174,10 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
-    print(f"next: regard generate {run}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
+    if "exact" in next(iter(result.figures.values()), {}):
+        print(f"next: regard translate {run} < FILE  ·  regard evaluate {run} SOURCE TARGET")
+    else:
+        print(f"next: regard generate {run}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
 
 
 def full(paths: list[Path] | None) -> list[str]:

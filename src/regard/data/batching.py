@@ -5,32 +5,40 @@ such a sequence of at most `max_len` inputs: a whole record, a window of a long 
 running text. Where a model keeps the records of a row apart (`packs`), the items of a step are
 packed whole into rows of one length; otherwise they go into rectangles of similar length
 (`packing`). Evaluation (`windows`) lays out the same way and scores every symbol exactly once.
+
+Records that have a source (pairs) are never cut: an item is a pair, its target and its source lie
+in the same row of two rectangles, and a source `a b c` is read as `a b c <E>`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.filling import IGNORE as IGNORE
+from regard.data.filling import Filler, Ints, Spans
 from regard.data.order import Order, draw
-from regard.data.packing import Layout, choose_row, lay_out, padding_share
+from regard.data.packing import (
+    Layout,
+    choose_row,
+    choose_rows,
+    lay_out,
+    lay_out_pairs,
+    padding_share,
+)
 from regard.data.shards import Shard, TokenTable
 from regard.errors import UsageError, UserError
+from regard.layers.source import Source
 
-IGNORE = -1  # a target that is not scored; models/language_model.py uses the same value
 RUNNING = 8  # records longer than this many times max_len, on average, are windowed as running text
 LONGEST_ROW = 1024  # packing never makes rows longer than this, or than max_len
 SAMPLED_STEPS = 4  # laid out at construction, to choose the row length and to measure padding ...
 SAMPLED_ITEMS = 1 << 14  # ... but no more items than this, beyond the first step
 AHEAD = 8  # evaluation lays out this many batches together, so that lengths find their like
 SHIFTS = 1  # the stream of random words that moves the windows of running text (0 is the order)
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +47,8 @@ class Batch:
 
     `segments` (B, T) numbers the records of a row from 1, 0 being padding; None where rows hold one
     sequence each, padded on the right. `items` are the item numbers inside, `tokens` and `symbols`
-    count scored targets and the raw symbols they stand for.
+    count scored targets and the raw symbols they stand for. `source` has what the records of each
+    row answer, where they come in pairs.
     """
 
     ids: Tensor
@@ -48,6 +57,19 @@ class Batch:
     items: Ints
     tokens: int
     symbols: int
+    source: Source | None = None  # of the targets, where there are pairs
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Ids, targets, segments and the source's ids and segments: what an objective takes."""
+        source = (None, None) if self.source is None else (self.source.ids, self.source.segments)
+        return (self.ids, self.targets, self.segments, *source)
+
+    def with_tensors(self, *tensors: Tensor | None) -> Batch:
+        """The same batch with other `tensors`."""
+        ids, targets, segments, sources, numbers = tensors
+        assert ids is not None and targets is not None
+        source = None if sources is None or numbers is None else Source(sources, numbers)
+        return replace(self, ids=ids, targets=targets, segments=segments, source=source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,65 +80,7 @@ class EvalBatch:
     targets: Tensor
     segments: Tensor | None
     positions: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Spans:
-    """Sequences as stretches of `shard.ids`: inputs start ... start + length - 1."""
-
-    starts: Ints
-    lengths: Ints
-    skip: Ints | None = None  # targets at the front that are context only
-
-
-class _Filler:
-    """Turns layouts of spans into tensors."""
-
-    def __init__(self, shard: Shard, tokenizer: TokenTable) -> None:
-        if shard.vocab_size != tokenizer.vocab_size:
-            raise UserError(
-                f"{shard.path} was written with {shard.vocab_size} tokens, "
-                f"this tokenizer has {tokenizer.vocab_size}; build the shard again"
-            )
-        if not shard.records:
-            raise UserError(f"{shard.path} holds no records")
-        self.ids, self.offsets = np.asarray(shard.ids), np.asarray(shard.offsets)
-        self.start, self.pad = tokenizer.start, tokenizer.pad
-        self.symbols = torch.tensor(np.asarray(tokenizer.symbols), dtype=torch.int64)
-        self.symbols[tokenizer.end] = 1
-
-    def fill(self, layout: Layout, spans: Spans) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """(B, T) ids, targets, segments and positions of the targets in the shard."""
-        starts, lengths = spans.starts[layout.members], spans.lengths[layout.members]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        source = np.repeat(starts, lengths) + within
-        place = np.repeat(layout.row * layout.width + layout.column, lengths) + within
-        shape = (layout.n_rows, layout.width)
-        ids = np.full(shape, self.pad, dtype=np.int64)
-        targets, positions = np.full((2, *shape), IGNORE, dtype=np.int64)
-        ids.ravel()[place] = self.ids[source]
-        following = self.ids[source + 1].astype(np.int64)
-        scored = np.ones(source.size, dtype=bool)
-        # `<S>` is never predicted; some vocabularies have one marker for `<S>` and `<E>`, so an id
-        # alone does not tell: it is `<S>` where a record begins.
-        maybe = np.flatnonzero(following == self.start)
-        begins = self.offsets[np.searchsorted(self.offsets, source[maybe] + 1)]
-        scored[maybe] = begins != source[maybe] + 1
-        if spans.skip is not None:
-            scored &= within >= np.repeat(spans.skip[layout.members], lengths)
-        targets.ravel()[place] = np.where(scored, following, IGNORE)
-        positions.ravel()[place] = np.where(scored, source + 1, -1)
-        segments = None
-        if layout.segment is not None:
-            segments = np.zeros(shape, dtype=np.int64)
-            segments.ravel()[place] = np.repeat(layout.segment, lengths)
-        numbers = None if segments is None else torch.from_numpy(segments)
-        return (
-            torch.from_numpy(ids),
-            torch.from_numpy(targets),
-            numbers,
-            torch.from_numpy(positions),
-        )
+    source: Source | None = None
 
 
 class Loader:
@@ -124,12 +88,15 @@ class Loader:
 
     `batch_tokens` is about how many inputs a step holds, `micro_tokens` (0: no limit) how many
     positions, padding included, one micro-batch may hold. A step's gradient is the sum over its
-    micro-batches, on all ranks, divided by the sum of their symbols.
+    micro-batches, on all ranks, divided by the sum of their symbols. Of pairs, `batch_tokens`
+    counts the targets and `micro_tokens` both sides; `max_ratio` (0: none) is how many times the
+    tokens of its shorter side the longer may have.
     """
 
     items: int  # per epoch
     items_per_step: int  # the same in every step, and never more than an epoch
     windowed: int  # records cut because they have more than max_len inputs
+    dropped: int  # pairs left out: a side has more than max_len tokens, or max_ratio the other's
     running: bool  # are items windows of running text, on a grid that moves every epoch?
     row: int  # the length of packed rows; 0 where nothing is packed
     padding: float  # share of positions that hold nothing, measured on the first steps
@@ -144,31 +111,40 @@ class Loader:
         seed: int,
         packs: bool,
         micro_tokens: int = 0,
+        max_ratio: float = 0.0,
     ) -> None:
         _at_least_one(max_len=max_len, batch_tokens=batch_tokens)
-        self._filler = _Filler(shard, tokenizer)
+        self._filler = Filler(shard, tokenizer)
         self.shard, self.max_len, self.seed = shard, max_len, seed
         self.micro_tokens = micro_tokens
         inputs = shard.tokens - shard.records
-        self.running = shard.kind == "text" or inputs > RUNNING * max_len * shard.records
-        longest = min(max_len, self._index())
+        long = shard.kind == "text" or inputs > RUNNING * max_len * shard.records
+        self.running = long and shard.source is None
+        self.windowed = self.dropped = 0
+        self._pieces: Ints | None = None  # (R + 1,) items before each record; None: one each
+        self._kept: Ints | None = None  # the records of the items; None: all of them
+        if shard.source is not None:
+            inputs, longest = self._index_pairs(shard.source, max_ratio)
+        else:
+            longest = min(max_len, self._index())
         if micro_tokens < 0 or 0 < micro_tokens < longest:
             raise UsageError(
                 f"micro_tokens must be 0 or at least {longest}, the length of the longest "
-                f"sequence, got {micro_tokens}"
+                f"{'sequence' if shard.source is None else 'target and source'}, got {micro_tokens}"
             )
         mean = longest if self.running else inputs / self.items
         self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
         self.order = Order(self.items, seed)
         steps = range(max(1, min(SAMPLED_STEPS, SAMPLED_ITEMS // self.items_per_step)))
-        samples = [self.spans(self._positions(step))[1].lengths for step in steps]
-        self.row = 0
+        samples = [self.spans(self._positions(step))[1] for step in steps]
+        self._rows = 0, 0
         if packs and not self.running:
             limit = max(LONGEST_ROW, max_len)
             limit = min(limit, micro_tokens or limit)
-            self.row = choose_row(samples, longest=longest, limit=limit)
-        layouts = [part for x in samples for part in lay_out(x, self.row, micro_tokens)]
-        self.padding = padding_share(layouts, sum(int(lengths.sum()) for lengths in samples))
+            self._rows = _choose_rows(samples, longest=longest, limit=limit)
+        self.row = self._rows[0]
+        layouts = [part for x in samples for part in _lay_out(x, self._rows, micro_tokens)]
+        self.padding = padding_share(layouts, sum(int(spans.sizes.sum()) for spans in samples))
 
     @property
     def steps_per_epoch(self) -> float:
@@ -183,7 +159,7 @@ class Loader:
         """
         items, spans = self.spans(self._positions(n, rank, world))
         batches = []
-        for layout in lay_out(spans.lengths, self.row, self.micro_tokens):
+        for layout in _lay_out(spans, self._rows, self.micro_tokens):
             ids, targets, segments, _ = self._filler.fill(layout, spans)
             scored = targets[targets != IGNORE]
             symbols = int(self._filler.symbols[scored].sum())
@@ -196,6 +172,7 @@ class Loader:
                     items=members,
                     tokens=scored.numel(),
                     symbols=symbols,
+                    source=self._filler.source(layout, spans),
                 )
             )
         return batches
@@ -216,6 +193,9 @@ class Loader:
             shifts = (words % np.uint64(self._shifts)).astype(np.int64)
             starts = items * self.max_len + shifts
             return items, Spans(starts, np.minimum(self.max_len, self.shard.tokens - 1 - starts))
+        if self.shard.source is not None:
+            records = items if self._kept is None else self._kept[items]
+            return items, Spans.of_pairs(self.shard, records)
         if self._pieces is None:
             starts = offsets[items]
             return items, Spans(starts, offsets[items + 1] - 1 - starts)
@@ -235,11 +215,10 @@ class Loader:
     def _index(self) -> int:
         """Count the items; the inputs of the longest record, or of the whole running text."""
         shard, max_len = self.shard, self.max_len
-        longest, self.windowed = 0, 0
+        longest = 0
         for _, lengths in shard.lengths():
             longest = max(longest, int(lengths.max()) - 1)
             self.windowed += int(np.count_nonzero(lengths - 1 > max_len))
-        self._pieces: Ints | None = None  # (R + 1,) items before each record; None: one each
         if self.running:
             # Full windows for every shift of the grid; with this many shifts every token is seen.
             self.items = max(1, shard.tokens // max_len - 1)
@@ -254,6 +233,48 @@ class Loader:
             np.cumsum(self._pieces, out=self._pieces)
             self.items = int(self._pieces[-1])
         return longest
+
+    def _index_pairs(self, source: Shard, max_ratio: float) -> tuple[int, int]:
+        """Choose the pairs; the inputs of their targets, and the longest target and source."""
+        kept, inputs, longest = [], 0, np.zeros(2, dtype=np.int64)
+        for (first, targets), (_, sources) in zip(
+            self.shard.lengths(), source.lengths(), strict=True
+        ):
+            sides = np.stack([targets, sources]) - 1  # with one marker each
+            fits = sides.max(axis=0) <= self.max_len
+            if max_ratio:
+                symbols = np.maximum(sides - 1, 1)
+                fits &= symbols.max(axis=0) <= max_ratio * symbols.min(axis=0)
+            kept.append(first + np.flatnonzero(fits))
+            inputs += int(sides[0, fits].sum())
+            longest = np.maximum(longest, sides[:, fits].max(axis=1, initial=0))
+        records = np.concatenate(kept)
+        self.items, self.dropped = records.size, self.shard.records - records.size
+        if not self.items:
+            raise UserError(
+                f"none of the {self.dropped:,} training pairs is left: each has a side of more "
+                f"than model.max_len = {self.max_len} tokens"
+                + (f" or of more than {max_ratio:g} times the other's" if max_ratio else "")
+            )
+        self._kept = records if self.dropped else None
+        return inputs, int(longest.sum())
+
+
+def _choose_rows(samples: Sequence[Spans], *, longest: int, limit: int) -> tuple[int, int]:
+    """Widths of packed rows, of targets and of their sources (0: there are none)."""
+    sources = [spans.source.lengths for spans in samples if spans.source is not None]
+    targets = [spans.lengths for spans in samples]
+    if not sources:
+        return choose_row(targets, longest=longest, limit=limit), 0
+    firsts, seconds = (np.concatenate(side) for side in (targets, sources))
+    return choose_rows(firsts, seconds, limit=limit)
+
+
+def _lay_out(spans: Spans, rows: tuple[int, int], most: int) -> list[Layout]:
+    """Packed into rows of these widths (0, 0: bucketed), `most` positions at a time."""
+    if spans.source is None:
+        return lay_out(spans.lengths, rows[0], most)
+    return lay_out_pairs(spans.lengths, spans.source.lengths, rows, most)
 
 
 def _at_least_one(**values: int) -> None:
@@ -274,43 +295,57 @@ def windows(
     """Batches of at most `batch_tokens` positions (one row at least) that score every target once.
 
     What is longer than `max_len` goes through windows that advance by `stride`: the first scores
-    all its targets, later ones only those not scored before. Running text is one stream.
+    all its targets, later ones only those not scored before. Running text is one stream. A pair is
+    never cut: one with a side longer than `max_len` makes a batch of its own.
     """
     _at_least_one(max_len=max_len, stride=stride, batch_tokens=batch_tokens)
     if stride > max_len:
         raise UsageError(f"stride must lie in [1, max_len = {max_len}], got {stride}")
-    filler = _Filler(shard, tokenizer)
+    filler = Filler(shard, tokenizer)
     return _evaluate(shard, filler, max_len, stride, batch_tokens, packs and shard.kind != "text")
 
 
 def _evaluate(
-    shard: Shard, filler: _Filler, max_len: int, stride: int, batch_tokens: int, packs: bool
+    shard: Shard, filler: Filler, max_len: int, stride: int, batch_tokens: int, packs: bool
 ) -> Iterator[EvalBatch]:
     longest = min(max_len, max(int(lengths.max()) - 1 for _, lengths in shard.lengths()))
     limit = max(longest, min(batch_tokens, max(LONGEST_ROW, max_len)))
-    row = 0
-    for spans in _eval_spans(shard, max_len, stride, AHEAD * batch_tokens):
-        if packs and not row:
-            row = choose_row([spans.lengths], longest=longest, limit=limit)
-        for layout in lay_out(spans.lengths, row, batch_tokens):
-            ids, targets, segments, positions = filler.fill(layout, spans)
-            yield EvalBatch(ids=ids, targets=targets, segments=segments, positions=positions)
+    rows = 0, 0
+    for whole in _eval_spans(shard, max_len, stride, AHEAD * batch_tokens):
+        for spans in _apart(whole, max_len):
+            if packs and not any(rows):
+                rows = _choose_rows([spans], longest=longest, limit=limit)
+            for layout in _lay_out(spans, rows, batch_tokens):
+                ids, targets, segments, positions = filler.fill(layout, spans)
+                source = filler.source(layout, spans)
+                yield EvalBatch(
+                    ids=ids, targets=targets, segments=segments, positions=positions, source=source
+                )
+
+
+def _apart(spans: Spans, max_len: int) -> Iterator[Spans]:
+    """Those that fit together, then every pair by itself that does not fit in `max_len`."""
+    if spans.source is None:
+        yield spans
+        return
+    long = np.maximum(spans.lengths, spans.source.lengths) > max_len
+    if not long.all():
+        yield spans.take(~long)
+    for i in np.flatnonzero(long):
+        yield spans.take(slice(i, i + 1))
 
 
 def _eval_spans(shard: Shard, max_len: int, stride: int, most: int) -> Iterator[Spans]:
     """Windows that score every target once, in order, about `most` inputs at a time."""
     stream = [(0, np.array([shard.tokens]))]  # running text: as if it were one record
     for first, sizes in stream if shard.kind == "text" else shard.lengths():
+        if shard.source is not None:
+            yield from Spans.of_pairs(shard, np.arange(first, first + sizes.size)).parts(most)
+            continue
         inputs = sizes - 1
         counts = 1 + -(-np.maximum(inputs - max_len, 0) // stride)  # windows of each record
         number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = np.repeat(shard.offsets[first : first + sizes.size], counts) + number * stride
         lengths = np.minimum(max_len, np.repeat(inputs, counts) - number * stride)
         skip = np.where(number > 0, max_len - stride, 0)
-        ends = np.cumsum(lengths)
-        begin = done = 0
-        while begin < lengths.size:
-            stop = max(begin + 1, int(np.searchsorted(ends, done + most, side="right")))
-            part = slice(begin, stop)
-            yield Spans(starts[part], lengths[part], skip[part])
-            begin, done = stop, int(ends[stop - 1])
+        yield from Spans(starts, lengths, skip).parts(most)

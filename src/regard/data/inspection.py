@@ -5,6 +5,7 @@ records (16 bytes each), not with their length. Copies and leaks in running text
 lines, where short ones ("Exit.", "* * *") repeat by right and are left alone.
 
 The unit is the symbol: a character, and one end marker for every record; running text has no ends.
+Of pairs, both sides are counted, and copies and leaks are those of sources.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.data.readers import Source
+from regard.data.readers import Files
 from regard.data.splits import Counts, Leak, cut_points, distinct, find, overlap, sides_of
 
 LONG_LINE = 40  # characters from which a repeated line of running text is a copy, not a habit
@@ -70,6 +71,7 @@ class Inspection:
     entropy_bits: float  # per symbol, of symbols drawn without context
     common: tuple[tuple[str, int], ...]
     lengths: Lengths
+    source_lengths: Lengths | None  # where records are the targets of pairs
     near_empty: int
     duplicates: int  # copies beyond the first
     repeated: tuple[tuple[str, int], ...]
@@ -81,9 +83,11 @@ class Inspection:
         document = asdict(self)
         document["common"] = [{"symbol": s, "count": n} for s, n in self.common]
         document["repeated"] = [{"text": s, "count": n} for s, n in self.repeated]
-        document["lengths"]["histogram"] = [
-            {"from": low, "to": high, "records": n} for low, high, n in self.lengths.histogram
-        ]
+        for name, lengths in (("lengths", self.lengths), ("source_lengths", self.source_lengths)):
+            if lengths is not None:
+                document[name]["histogram"] = [
+                    {"from": low, "to": high, "records": n} for low, high, n in lengths.histogram
+                ]
         document["leaks"] = {side: leak.records for side, leak in self.leaks.items()}
         document["leaked"] = {
             side: [_short(text) for text in leak.examples] for side, leak in self.leaks.items()
@@ -98,6 +102,7 @@ class _Survey:
     def __init__(self) -> None:
         self.characters: NDArray[np.int64] = np.zeros(0x110000, np.int64)  # by code point
         self.lengths: Counter[int] = Counter()
+        self.source_lengths: Counter[int] = Counter()
         self.copies = Counts()
 
     def symbols(self, text: str) -> None:
@@ -122,10 +127,10 @@ class _Survey:
 
 
 def inspect(
-    source: Source,
+    source: Files,
     *,
-    valid: Source | None = None,
-    test: Source | None = None,
+    valid: Files | None = None,
+    test: Files | None = None,
     valid_fraction: float = 0.1,
     test_fraction: float = 0.1,
 ) -> Inspection:
@@ -138,14 +143,17 @@ def inspect(
         _survey_text(source, survey)
     else:
         for chunk in source.records():
-            survey.symbols("".join(chunk.texts))
+            for texts in (chunk.texts, chunk.sources):
+                survey.symbols("".join(texts))
             survey.lengths.update(map(len, chunk.texts))
-            survey.copies.add(chunk.texts)
+            survey.source_lengths.update(map(len, chunk.sources))
+            survey.copies.add(chunk.keys)
     left_out = {"blank": source.blank, "skipped": source.skipped}
     problems = tuple(source.problems)  # read now: the next pass counts afresh
     common = survey.common()
     records, characters = survey.lengths.total(), sum(n for _, n in common)
-    ends = 0 if source.format == "text" else records
+    pairs = survey.source_lengths.total()
+    ends = 0 if source.format == "text" else records + pairs
     symbols = characters + ends
     return Inspection(
         files=len(source.files),
@@ -160,6 +168,7 @@ def inspect(
         entropy_bits=survey.entropy(ends),
         common=tuple(common[:SHOWN]),
         lengths=_lengths(survey.lengths),
+        source_lengths=_lengths(survey.source_lengths) if pairs else None,
         near_empty=sum(survey.lengths[n] for n in range(NEAR_EMPTY + 1)),
         duplicates=survey.copies.total - len(survey.copies.result()[0]),
         repeated=_repeated(source, survey.copies),
@@ -168,7 +177,7 @@ def inspect(
     )
 
 
-def _survey_text(source: Source, survey: _Survey) -> None:
+def _survey_text(source: Files, survey: _Survey) -> None:
     for document in source.documents():
         length = 0
         for piece in document.text():
@@ -181,15 +190,15 @@ def _survey_text(source: Source, survey: _Survey) -> None:
         survey.copies.add(lines)
 
 
-def _units(source: Source) -> Iterator[Sequence[str]]:
+def _units(source: Files) -> Iterator[Sequence[str]]:
     """What copies and leaks are counted in: records, or the long lines of running text."""
     if source.format == "text":
         yield from (lines for _, lines in _long_lines(source))
     else:
-        yield from (chunk.texts for chunk in source.records())
+        yield from (chunk.keys for chunk in source.records())
 
 
-def _long_lines(source: Source) -> Iterator[tuple[list[int], list[str]]]:
+def _long_lines(source: Files) -> Iterator[tuple[list[int], list[str]]]:
     """The long lines of running text, and where each begins in the whole, in characters."""
     start = 0
     for document in source.documents():
@@ -212,7 +221,7 @@ def _keep_long(start: int, lines: list[str]) -> tuple[list[int], list[str]]:
     return starts[keep].tolist(), [lines[i] for i in keep]
 
 
-def _repeated(source: Source, copies: Counts) -> tuple[tuple[str, int], ...]:
+def _repeated(source: Files, copies: Counts) -> tuple[tuple[str, int], ...]:
     values, counts = copies.result()
     top = np.argsort(-counts, kind="stable")[:SHOWN]
     times = {int(values[i]): int(counts[i]) for i in top.tolist() if counts[i] > 1}
@@ -221,9 +230,9 @@ def _repeated(source: Source, copies: Counts) -> tuple[tuple[str, int], ...]:
 
 
 def _leaks(
-    source: Source,
+    source: Files,
     survey: _Survey,
-    given: tuple[Source | None, Source | None],
+    given: tuple[Files | None, Files | None],
     fractions: tuple[float, float],
 ) -> dict[str, Leak]:
     """For valid and test, given or held out: what of it training has seen."""
@@ -248,7 +257,7 @@ def _leaks(
     return found
 
 
-def _between(source: Source, low: int, high: int) -> Iterator[Sequence[str]]:
+def _between(source: Files, low: int, high: int) -> Iterator[Sequence[str]]:
     """The long lines of running text that lie wholly in [low, high)."""
     for starts, lines in _long_lines(source):
         pairs = zip(starts, lines, strict=True)
@@ -321,31 +330,35 @@ def render(inspection: Inspection, console: Console) -> None:
     """Print what was found: the figures, the lengths as bars, the copies, the suggestion."""
     x = inspection
     grid = Table.grid(padding=(0, 2))
-    unit = "documents" if x.format == "text" else "records"
+    paired = x.source_lengths is not None
+    unit = "documents" if x.format == "text" else "pairs" if paired else "records"
     left_out = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
-    copies = "repeated lines" if x.format == "text" else "copies"
+    copies = "repeated lines" if x.format == "text" else "same sources" if paired else "copies"
     symbols = "  ".join(
         f"{_visible(s) if s != ' ' else 'space'} {n / x.symbols:.1%}" for s, n in x.common
     )
+    task = "--task target " if paired else ""
+    lengths = (("lengths", x.lengths), ("of sources", x.source_lengths))
     rows = [
         ("read as", f"{x.format} ({x.why})"),
         ("files", f"{x.files:,}, {x.bytes:,} bytes"),
         (unit, f"{x.records:,}" + (left_out if x.blank or x.skipped else "")),
         ("symbols", f"{x.symbols:,}, {x.entropy_bits:.3f} bits each without context"),
         ("alphabet", f"{x.alphabet_size:,} characters: {symbols}"),
-        ("lengths", f"median {x.lengths.median:,.10g}, 95% up to {x.lengths.p95:,}"),
+        *((name, _length_words(y)) for name, y in lengths if y is not None),
         (copies, f"{x.duplicates:,}"),
         *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
         *((f"leaks to {side}", _leak_words(leak)) for side, leak in x.leaks.items()),
         *(("damaged", _visible(problem)) for problem in x.problems),
-        ("suggestion", f"--tokens {x.suggestion.tokens} --model {x.suggestion.model}"),
+        ("suggestion", f"{task}--tokens {x.suggestion.tokens} --model {x.suggestion.model}"),
         ("", x.suggestion.why),
     ]
     for name, value in rows:
         grid.add_row(Text(name, style="bold"), Text(value))
     console.print(grid)
     if len(x.lengths.histogram) > 1:
-        console.print(Text(f"\n{unit} by length in characters", style="bold"))
+        side = " of the target" if paired else ""
+        console.print(Text(f"\n{unit} by length{side} in characters", style="bold"))
         console.print(_bars(x.lengths))
 
 
@@ -356,6 +369,10 @@ def _bars(lengths: Lengths) -> Table:
         label = f"{low:,}" if low == high else f"{low:,}–{high:,}"
         bars.add_row(Text(label, justify="right"), Text("█" * -(-n * 40 // most)), Text(f"{n:,}"))
     return bars
+
+
+def _length_words(lengths: Lengths) -> str:
+    return f"median {lengths.median:,.10g}, 95% up to {lengths.p95:,}"
 
 
 def _leak_words(leak: Leak) -> str:

@@ -3,19 +3,29 @@
 Either packed whole into rows of one length, several to a row (best-fit decreasing: Johnson 1973,
 "Near-optimal bin packing algorithms"), or bucketed: one to a row, in few rectangles whose rows have
 similar lengths. Lengths go in, places come out; nothing here knows what the sequences hold.
+
+Sequences in pairs go into two rectangles with the same rows, the second beside the first, and both
+should hold little padding: rows are balanced (longest first, each where it leaves most room on the
+fuller side: Graham 1969, "Bounds on multiprocessing timing anomalies", in two dimensions), or
+rectangles are cut where most padding goes.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 PACKED = 0.03  # a share of padding that packed rows should stay below
 BUCKETED = 0.05  # and one that rectangles of similar length always stay below
+MISFIT = 0.01  # and what two widths may waste because their ratio is not that of the sequences
+ABREAST = (8, 14)  # sequences in a row of pairs, about: at least, and less than
+STEP = 8  # widths of pairs are multiples of this, so that few shapes occur
 
 Ints = NDArray[np.int64]
 
@@ -30,6 +40,12 @@ class Layout:
     row: Ints
     column: Ints  # of the first position
     segment: Ints | None  # number in the row, from 1; None: one sequence a row
+    beside: Layout | None = None  # of the seconds of pairs: the same members in the same rows
+
+    @property
+    def area(self) -> int:
+        """Positions, of both rectangles where there are two."""
+        return self.n_rows * self.width + (self.beside.area if self.beside else 0)
 
 
 def pack(lengths: Ints, width: int) -> Layout:
@@ -85,19 +101,123 @@ def _rectangle(members: Ints, width: int) -> Layout:
     return Layout(width, members.size, members, rows, np.zeros_like(rows), None)
 
 
+def pack_pairs(firsts: Ints, seconds: Ints, rows: tuple[int, int], most: int) -> Layout:
+    """Whole pairs into rows of about these two widths, as few as will do, equally full.
+
+    A row is wider where the longest sequence needs it, and no wider than `most` for both (0: no
+    limit) unless it must be. Widths are the fullest row's, rounded up.
+    """
+    room = _room(rows, (int(firsts.max()), int(seconds.max())), most)
+    unit = room[0] * room[1]  # both sides in one unit: a row is full at this weight
+    order = np.argsort(-np.maximum(firsts * room[1], seconds * room[0]), kind="stable")
+    lengths = firsts[order], seconds[order]
+    weights = np.stack([lengths[0] * room[1], lengths[1] * room[0]])
+    n_rows = -(-int(weights.sum(axis=1).max()) // unit)
+    row, fullest = _balance(weights, n_rows)
+    while fullest > unit:  # a row for every pair would do: each fits alone
+        n_rows = min(order.size, n_rows + max(1, n_rows // 64))
+        row, fullest = _balance(weights, n_rows)
+    one, two = (_side(order, *side, row, n_rows) for side in zip(lengths, room, strict=True))
+    return replace(one, beside=two)
+
+
+def _room(rows: tuple[int, int], longest: tuple[int, int], most: int) -> tuple[int, int]:
+    """Two widths in the proportion of `rows` that hold the longest sequences."""
+    scale = max(1.0, *(x / row for x, row in zip(longest, rows, strict=True)))
+    one, two = (_round_up(row * scale) for row in rows)
+    if most and one + two > most:
+        one = max(longest[0], min(most * rows[0] // sum(rows), most - longest[1]))
+        two = max(longest[1], most - one)
+    return one, two
+
+
+def _round_up(width: float) -> int:
+    return STEP * math.ceil(width / STEP)
+
+
+def _balance(weights: Ints, n_rows: int) -> tuple[Ints, int]:
+    """The row of every pair, in turn: where its fuller side is then least full; and the fullest."""
+    full = np.zeros((2, n_rows), dtype=np.int64)
+    row = np.empty(weights.shape[1], dtype=np.int64)
+    for i, (one, two) in enumerate(weights.T.tolist()):
+        chosen = int(np.maximum(full[0] + one, full[1] + two).argmin())
+        full[0, chosen] += one
+        full[1, chosen] += two
+        row[i] = chosen
+    return row, int(full.max())
+
+
+def _side(members: Ints, lengths: Ints, room: int, row: Ints, n_rows: int) -> Layout:
+    """One rectangle of pairs whose rows are known, none empty; rounded up where there is room."""
+    order = np.argsort(row, kind="stable")
+    ends = np.cumsum(lengths[order])
+    first = np.searchsorted(row[order], np.arange(n_rows))  # of every row
+    begins = ends - lengths[order]
+    column, segment = np.empty_like(row), np.empty_like(row)
+    column[order] = begins - begins[first][row[order]]
+    segment[order] = 1 + np.arange(row.size) - first[row[order]]
+    width = min(room, _round_up(int((column + lengths).max())))
+    return Layout(width, n_rows, members, row, column, segment)
+
+
+def bucket_pairs(firsts: Ints, seconds: Ints) -> list[Layout]:
+    """Pairs, one to a row, into few rectangles of similar lengths, with little padding.
+
+    Begins with one rectangle for all and cuts one in two, by the lengths of one side, where that
+    saves most, until padding is below BUCKETED of all positions.
+    """
+    lengths = np.stack([firsts, seconds])
+    whole = np.arange(firsts.size)
+    real, area = int(lengths.sum()), whole.size * int(lengths.max(axis=1).sum())
+    cuts = [_best_cut(lengths, whole, 0)]
+    while area - real >= BUCKETED * area:
+        saved, number, (low, high) = heapq.heappop(cuts)
+        area += saved
+        heapq.heappush(cuts, _best_cut(lengths, low, 2 * number + 1))
+        heapq.heappush(cuts, _best_cut(lengths, high, 2 * number + 2))
+    parts = [np.concatenate(halves) for _, _, halves in cuts]
+    widths = [lengths[:, part].max(axis=1).tolist() for part in parts]
+    found = sorted(zip(widths, parts, strict=True), key=lambda x: x[0], reverse=True)
+    return [
+        replace(_rectangle(part, one), beside=_rectangle(part, two)) for (one, two), part in found
+    ]
+
+
+def _best_cut(lengths: Ints, part: Ints, number: int) -> tuple[int, int, tuple[Ints, Ints]]:
+    """What cutting a rectangle in two adds to the area at best, its number, and the two parts."""
+    best = 0, number, (part, part[:0])
+    for side in range(2):
+        order = part[np.argsort(lengths[side, part], kind="stable")]
+        up = np.maximum.accumulate(lengths[:, order], axis=1).sum(axis=0)  # widths of the low part
+        down = np.maximum.accumulate(lengths[:, order[::-1]], axis=1).sum(axis=0)[::-1]
+        at = np.arange(1, order.size)
+        areas = at * up[:-1] + (order.size - at) * down[1:]
+        if order.size > 1 and (added := int(areas.min()) - order.size * int(up[-1])) < best[0]:
+            cut = int(areas.argmin()) + 1
+            best = added, number, (order[:cut], order[cut:])
+    return best
+
+
 def _split(layout: Layout, most: int) -> list[Layout]:
     """The rows of a layout, a part at a time."""
-    rows = max(1, most // layout.width) if most else layout.n_rows
+    rows = max(1, most * layout.n_rows // layout.area) if most else layout.n_rows
     if rows >= layout.n_rows:
         return [layout]
-    parts = []
-    for first in range(0, layout.n_rows, rows):
-        inside = (layout.row >= first) & (layout.row < first + rows)
-        segment = None if layout.segment is None else layout.segment[inside]
-        n_rows = min(rows, layout.n_rows - first)
-        row, column = layout.row[inside] - first, layout.column[inside]
-        parts.append(Layout(layout.width, n_rows, layout.members[inside], row, column, segment))
-    return parts
+    return [_rows(layout, first, rows) for first in range(0, layout.n_rows, rows)]
+
+
+def _rows(layout: Layout, first: int, count: int) -> Layout:
+    """Some rows of a layout."""
+    inside = (layout.row >= first) & (layout.row < first + count)
+    return Layout(
+        layout.width,
+        min(count, layout.n_rows - first),
+        layout.members[inside],
+        layout.row[inside] - first,
+        layout.column[inside],
+        None if layout.segment is None else layout.segment[inside],
+        layout.beside and _rows(layout.beside, first, count),
+    )
 
 
 def lay_out(lengths: Ints, row: int, most: int) -> list[Layout]:
@@ -109,9 +229,37 @@ def lay_out(lengths: Ints, row: int, most: int) -> list[Layout]:
     return [part for layout in whole for part in _split(layout, most)]
 
 
+def lay_out_pairs(firsts: Ints, seconds: Ints, rows: tuple[int, int], most: int) -> list[Layout]:
+    """Pairs, packed into rows of about these widths (0, 0: bucketed), in parts like `lay_out`."""
+    if not firsts.size:
+        return []
+    packed = [pack_pairs(firsts, seconds, rows, most)] if any(rows) else []
+    whole = packed or bucket_pairs(firsts, seconds)
+    return [part for layout in whole for part in _split(layout, most)]
+
+
 def padding_share(layouts: Sequence[Layout], real: int) -> float:
     """The share of positions that hold nothing, given how many hold something."""
-    return 1 - real / sum(layout.width * layout.n_rows for layout in layouts)
+    return 1 - real / sum(layout.area for layout in layouts)
+
+
+def choose_rows(firsts: Ints, seconds: Ints, *, limit: int) -> tuple[int, int]:
+    """Two widths for rows of pairs of these lengths, as `pack_pairs` wants them.
+
+    They are the shortest of those ABREAST whose proportion wastes less than MISFIT, or else the
+    pair that wastes least; the wider is at most `limit`, rounded up.
+    """
+    shorter, longer = sorted((float(firsts.mean()), float(seconds.mean())))
+    found: list[tuple[float, int, int]] = []
+    least, most = (_round_up(min(limit, n * longer)) for n in ABREAST)
+    for wide in range(least, max(least + 1, most), STEP):
+        narrow = max(STEP, _round_up(wide * shorter / longer))
+        waste = 1 - (longer + shorter) * wide / (longer * (wide + narrow))
+        found.append((waste, wide, narrow))
+        if waste < MISFIT:
+            break
+    _, wide, narrow = found[-1] if found[-1][0] < MISFIT else min(found)
+    return (wide, narrow) if firsts.mean() == longer else (narrow, wide)
 
 
 def choose_row(samples: Sequence[Ints], *, longest: int, limit: int) -> int:

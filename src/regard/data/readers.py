@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +44,18 @@ class Chunk(Sequence[Record]):
     path: Path
     texts: list[str]
     lines: Sequence[int]  # the line each text begins on
+    sources: Sequence[str] = ()  # what each text answers, where they come in pairs
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def __getitem__(self, i: int) -> Record:  # type: ignore[override]  # no slices: slice `texts`
         return Record(self.texts[i], self.place(i))
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """What copies, sides and leaks go by: the sources of pairs, or else the texts."""
+        return self.sources or self.texts
 
     def place(self, i: int) -> str:
         """Where text i stands."""
@@ -99,23 +106,18 @@ class Document:
         return UserError(invalid_utf8(self.path, line + ends, offset, data[start]))
 
 
-class Source:
-    """One or more files or folders read as one thing.
+class Files(ABC):
+    """One or more files or folders read as one thing, in a format decided at the first.
 
-    `format` is what was asked for or, from "auto", what was found; `why` says the reason. `column`
-    names a column (or numbers it from 1) or a JSON key, and may be left out where only one fits.
-    Damaged records are left out and counted, or refused when `strict`. `blank`, `skipped` and
-    `problems` describe the latest pass over `records`, as far as it has come.
+    `format` is what was asked for or found; `why` says the reason. Damaged records are left out and
+    counted, or refused when `strict`. `blank`, `skipped` and `problems` describe the latest pass
+    over the records, as far as it has come.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        *,
-        format: str = "auto",
-        column: str = "",
-        strict: bool = False,
-    ) -> None:
+    format: str
+    why: str
+
+    def __init__(self, paths: Sequence[Path], format: str, strict: bool) -> None:
         if format not in FORMATS:
             hint = did_you_mean(format, list(FORMATS))
             raise UsageError(f"unknown data.format {format!r}; {hint}")
@@ -124,20 +126,23 @@ class Source:
         self.size = sum(path.stat().st_size for path in self.files)
         self.strict = strict
         self._tally = Tally(strict)
-        found = (format, "as asked") if format != "auto" else detect(self.files)
-        self.format, self.why = found
         self._layout: Table | Objects | None = None
-        if self.format in ("csv", "tsv"):
-            self._layout = table(self.files[0], self.format, column)
-        elif self.format == "jsonl":
-            self._layout = objects(self.files[0], column)
-        elif column:
+
+    def _read_as(self, format: str, why: str, columns: Sequence[str]) -> None:
+        """Settle the format, and which columns of a table or keys of objects are read."""
+        self.format, self.why = format, why
+        if format in ("csv", "tsv"):
+            self._layout = table(self.files[0], format, columns)
+        elif format == "jsonl":
+            self._layout = objects(self.files[0], columns)
+        elif any(columns):
+            key = "input" if columns[0] else "target"
             raise UsageError(
-                f"data.input = {column!r} names a column, but {self.files[0]} is read as "
-                f"{self.format} ({self.why}); --set data.format=csv, tsv or jsonl has columns"
+                f"data.{key} = {columns[0] or columns[1]!r} names a column, but {self.files[0]} is "
+                f"read as {format} ({why}); --set data.format=csv, tsv or jsonl has columns"
             )
         if self._layout:
-            self.why = f"{self.why}, {self._layout.why}"
+            self.why = f"{why}, {self._layout.why}"
 
     @property
     def blank(self) -> int:
@@ -154,20 +159,9 @@ class Source:
         """What is wrong with the first few damaged records, each with its file and line."""
         return list(self._tally.problems)
 
+    @abstractmethod
     def records(self) -> Iterator[Chunk]:
         """Every record in order, a few megabytes at a time; an error if there is none."""
-        if self.format == "text":
-            raise ValueError("running text has no records; read text() or documents()")
-        tally = self._tally = Tally(self.strict)
-        empty = True
-        for path in self.files:
-            batches = self._layout.batches if self._layout else _lines
-            for texts, lines in batches(path, tally):
-                if texts:
-                    empty = False
-                    yield Chunk(path, texts, lines)
-        if empty:
-            raise self._nothing(tally)
 
     def documents(self) -> Iterator[Document]:
         """The files of running text, each one document."""
@@ -210,6 +204,51 @@ class Source:
                 f"{where}: all {tally.skipped:,} records are damaged; first: {tally.problems[0]}"
             )
         return UserError(f"{where}: nothing to read ({tally.blank:,} blank records)")
+
+
+class Source(Files):
+    """Files as single records, or as running text.
+
+    The format "auto" is decided by looking; `column` names a column (or numbers it from 1) or a
+    JSON key, and may be left out where only one fits.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        format: str = "auto",
+        column: str = "",
+        strict: bool = False,
+    ) -> None:
+        super().__init__(paths, format, strict)
+        found = (format, "as asked") if format != "auto" else detect(self.files)
+        self._read_as(*found, [column])
+
+    def records(self) -> Iterator[Chunk]:
+        """Every record in order, a few megabytes at a time; an error if there is none."""
+        if self.format == "text":
+            raise ValueError("running text has no records; read text() or documents()")
+        tally = self._tally = Tally(self.strict)
+        empty = True
+        for path in self.files:
+            stream = self._cells(path, tally) if self._layout else _lines(path, tally)
+            for texts, lines in stream:
+                if texts:
+                    empty = False
+                    yield Chunk(path, texts, lines)
+        if empty:
+            raise self._nothing(tally)
+
+    def _cells(self, path: Path, tally: Tally) -> Iterator[tuple[list[str], list[int]]]:
+        assert self._layout is not None
+        for (texts,), lines in self._layout.batches(path, tally):
+            if "" in texts:
+                keep = [i for i, text in enumerate(texts) if text]
+                tally.blank += len(texts) - len(keep)
+                yield [texts[i] for i in keep], [lines[i] for i in keep]
+            else:
+                yield texts, lines
 
 
 def _lines(path: Path, tally: Tally) -> Iterator[tuple[list[str], Sequence[int]]]:

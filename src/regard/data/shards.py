@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -281,7 +281,8 @@ def _sync_folder(folder: Path) -> None:
 class Shard:
     """A finished shard: `ids` (tokens,) and `offsets` (records + 1,) are read-only memory maps.
 
-    `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for.
+    `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
+    records answer others (pairs), `source` holds those: its record i is the source of record i.
     """
 
     path: Path
@@ -293,6 +294,7 @@ class Shard:
     tokens: int
     symbols: int
     bytes: int
+    source: Shard | None = None
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Shard:
@@ -314,6 +316,15 @@ class Shard:
             _verify(offsets_file, facts["offsets_blake2b"])
         counts = {name: facts[name] for name in COUNTS}
         return cls(path=path, kind=facts["kind"], ids=ids, offsets=offsets, **counts)
+
+    def paired(self, source: Shard) -> Shard:
+        """This shard with the sources of its records."""
+        if source.records != self.records:
+            raise UserError(
+                f"{source.path} must hold as many records as {self.path}, "
+                f"got {source.records:,} and {self.records:,}; build both again"
+            )
+        return replace(self, source=source)
 
     def record(self, number: int) -> Array:
         """The ids of one record, markers included."""

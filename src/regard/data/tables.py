@@ -1,6 +1,7 @@
 """Records in the cells of a table (CSV, TSV) or under a key of JSON objects, one object a line.
 
 The column is the one asked for, by name or by number from 1, or the only one that looks like text.
+Pairs need two columns, both asked for.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,26 +24,27 @@ SAMPLE = 200  # rows looked at to tell text from numbers
 BATCH = 2 << 20  # characters of records handed on at a time ...
 ROW = 64  # ... where a row, however short, weighs as much as this many
 
-Batch = tuple[list[str], list[int]]  # the records' texts, and the lines they begin on
+Batch = tuple[list[list[str]], list[int]]  # the texts of each column, and the lines they begin on
+FLAGS = ("--input", "--target")  # that ask for the columns, in order
 
 
 @dataclass(frozen=True)
 class Table:
-    """How to read a family of tables alike: the delimiter, the quotes, the header, the column."""
+    """How to read a family of tables alike: the delimiter, the quotes, the header, the columns."""
 
     delimiter: str
     quoted: bool
     header: bool
-    column: str  # a name of the header, or else a number from 1
+    names: tuple[str, ...]  # of the columns: each one of the header, or else a number from 1
     titled: bool  # lines of one field before the first row are titles
     why: str
 
     def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
-        """The column's cells, in order; damaged rows go to `tally`."""
+        """The columns' cells, in order, empty ones too; damaged rows go to `tally`."""
         rows = _Rows(path, self.delimiter, self.quoted)
-        width = index = 0
+        width, places = 0, [0]
         for batch in rows.batches():
-            texts: list[str] = []
+            texts: list[list[str]] = [[] for _ in self.names]
             lines: list[int] = []
             for line, row in batch:
                 if isinstance(row, str):
@@ -52,26 +54,29 @@ class Table:
                 elif not width and self.titled and len(row) == 1:
                     tally.damaged(f"{path}:{line}: a title or comment, not a row of the table")
                 elif not width and self.header:
-                    width, index = len(row), self._index(path, row)
+                    width, places = len(row), self._places(path, row)
                 else:
                     if not width:
-                        width, index = len(row), self._index(path, row)
+                        width, places = len(row), self._places(path, row)
                     if len(row) != width:
                         tally.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
-                    elif row[index]:
-                        texts.append(row[index])
-                        lines.append(line)
-                    else:
-                        tally.blank += 1
+                        continue
+                    for column, place in zip(texts, places, strict=True):
+                        column.append(row[place])
+                    lines.append(line)
             yield texts, lines
 
-    def _index(self, path: Path, row: list[str]) -> int:
+    def _places(self, path: Path, row: list[str]) -> list[int]:
         names = row if self.header else []
-        if self.column in names:
-            return names.index(self.column)
-        if _is_number(self.column) and 1 <= int(self.column) <= len(row):
-            return int(self.column) - 1
-        raise UserError(f"{path}: has no column {self.column!r}; it has {_listed(names or row)}")
+        places = []
+        for column in self.names:
+            if column in names:
+                places.append(names.index(column))
+            elif _is_number(column) and 1 <= int(column) <= len(row):
+                places.append(int(column) - 1)
+            else:
+                raise UserError(f"{path}: has no column {column!r}; it has {_listed(names or row)}")
+        return places
 
 
 class _Rows:
@@ -143,8 +148,8 @@ def _wide_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def table(path: Path, format: str, column: str) -> Table:
-    """Decide how tables like the file at `path` are read; `column` may be "" to choose."""
+def table(path: Path, format: str, columns: Sequence[str]) -> Table:
+    """Decide how tables like the file at `path` are read; an only column may be "" to choose."""
     text, complete = head(path)
     if not complete and "\n" in text:
         text = text[: text.rindex("\n")]
@@ -154,22 +159,47 @@ def table(path: Path, format: str, column: str) -> Table:
         top = next((line for line in lines if line.strip()), "")
         delimiter = ";" if ";" in top and "," not in top else ","
     quoted = format == "csv" or _quotes_work(lines, complete)
-    rows = _sample(lines, delimiter, quoted, column)
+    rows = _sample(lines, delimiter, quoted, columns)
     if not rows:
         raise UserError(f"{path}: holds no {format} rows")
     names = rows[0]
-    named = bool(column) and column in names
-    if column and not named and not _is_number(column):
-        raise UsageError(f"{path}: has no column {column!r} (--input); {_hint(column, names)}")
-    header = named or _has_header(rows)
+    header = any(column in names for column in columns if column) or _has_header(rows)
+    labels = names if header else []
+    if len(columns) == 1 and not columns[0]:
+        columns = [_choose(path, labels, rows[header:] or rows, len(names))]
+    else:
+        columns = [
+            _asked(path, flag, column, names, header)
+            for flag, column in zip(FLAGS, columns, strict=False)
+        ]
+    said = (
+        f"column {columns[0]!r}"
+        if len(columns) == 1
+        else f"columns {' and '.join(map(repr, columns))}"
+    )
+    why = f"{'with' if header else 'without'} a header, text in {said}"
+    return Table(delimiter, quoted, header, tuple(columns), len(names) > 1, why)
+
+
+def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
+    """A column that was asked for, by its name where it has one of its own."""
     if not column:
-        column = _choose(path, names if header else [], rows[header:] or rows, len(names))
-    elif not named and not 1 <= int(column) <= len(names):
-        raise UsageError(f"{path}: has no column {column} (--input); it has {len(names)} columns")
-    elif header and not named:
-        column = names[int(column) - 1] if names.count(names[int(column) - 1]) == 1 else column
-    why = f"{'with' if header else 'without'} a header, text in column {column!r}"
-    return Table(delimiter, quoted, header, column, len(names) > 1, why)
+        raise _two_needed(path, "COLUMN", names)
+    if column in names:
+        return column
+    if not _is_number(column):
+        raise UsageError(f"{path}: has no column {column!r} ({flag}); {_hint(column, names)}")
+    if not 1 <= int(column) <= len(names):
+        raise UsageError(f"{path}: has no column {column} ({flag}); it has {len(names)} columns")
+    name = names[int(column) - 1]
+    return name if header and names.count(name) == 1 else column
+
+
+def _two_needed(path: Path, unit: str, names: list[str]) -> UsageError:
+    return UsageError(
+        f"{path}: which hold the pairs? say --input {unit} --target {unit} "
+        f"(data.input, data.target); it has {_listed(names) or 'none'}"
+    )
 
 
 def _quotes_work(lines: list[str], complete: bool) -> bool:
@@ -187,7 +217,9 @@ def _quotes_work(lines: list[str], complete: bool) -> bool:
     return len(widths) == 1
 
 
-def _sample(lines: list[str], delimiter: str, quoted: bool, column: str) -> list[list[str]]:
+def _sample(
+    lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str]
+) -> list[list[str]]:
     """The first rows of one width; titles before a wider table are not among them."""
     reader = csv.reader(
         iter(lines),
@@ -206,7 +238,7 @@ def _sample(lines: list[str], delimiter: str, quoted: bool, column: str) -> list
             if row:
                 rows.append(row)
     wide = [row for row in rows if len(row) > 1]
-    named = rows and (rows[0][0] == column or rows[0][0].lower() in USUAL)
+    named = rows and (rows[0][0] in columns or rows[0][0].lower() in USUAL)
     if rows and len(rows[0]) == 1 and not named and 2 * len(wide) > len(rows):
         rows = wide
     return [row for row in rows if len(row) == len(rows[0])]
@@ -273,15 +305,15 @@ def _hint(column: str, names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Objects:
-    """JSON Lines: a string, or an object with the text under `key`, on every line."""
+    """JSON Lines: an object with texts under `names` on every line, or a string if only one is."""
 
-    key: str
+    names: tuple[str, ...]
     why: str
 
     def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
-        """The texts, in order; lines that are not what they should be go to `tally`."""
+        """The texts, in order, empty ones too; lines that are no such objects go to `tally`."""
         for block in decoded_lines(path):
-            texts: list[str] = []
+            texts: list[list[str]] = [[] for _ in self.names]
             lines: list[int] = []
             for i, raw in enumerate(block.texts):
                 line = block.first + i
@@ -292,25 +324,30 @@ class Objects:
                     tally.blank += 1
                     continue
                 try:
-                    text = self._text(raw)
+                    found = self._texts(raw)
                 except ValueError as error:
                     tally.damaged(f"{path}:{line}: {error}")
                     continue
-                if text:
-                    texts.append(text)
-                    lines.append(line)
-                else:
-                    tally.blank += 1
+                for column, text in zip(texts, found, strict=True):
+                    column.append(text)
+                lines.append(line)
             yield texts, lines
 
-    def _text(self, raw: str) -> str:
+    def _texts(self, raw: str) -> list[str]:
         value = _parse(raw)
-        if isinstance(value, dict):
-            if self.key not in value:
-                raise ValueError(f"no key {self.key!r}; it has {_listed(list(value)) or 'none'}")
-            value = value[self.key]
+        if isinstance(value, str) and len(self.names) == 1:
+            value = {self.names[0]: value}
+        if not isinstance(value, dict):
+            keys = " and ".join(map(repr, self.names))
+            raise ValueError(f"expected text under {keys}, got {type(value).__name__}")
+        return [self._text(raw, value, key) for key in self.names]
+
+    def _text(self, raw: str, values: dict[str, object], key: str) -> str:
+        if key not in values:
+            raise ValueError(f"no key {key!r}; it has {_listed(list(values)) or 'none'}")
+        value = values[key]
         if not isinstance(value, str):
-            raise ValueError(f"expected text under {self.key!r}, got {type(value).__name__}")
+            raise ValueError(f"expected text under {key!r}, got {type(value).__name__}")
         if "\\u" in raw:
             _refuse_surrogates(value)
         return value
@@ -333,10 +370,10 @@ def _parse(raw: str) -> object:
         raise ValueError("not JSON that can be read: nested too deeply") from None
 
 
-def objects(path: Path, key: str) -> Objects:
-    """Decide under which key the text lies in JSON Lines like the file at `path`."""
-    if key:
-        return Objects(key, f"text under {key!r}")
+def objects(path: Path, keys: Sequence[str]) -> Objects:
+    """Decide under which keys the texts lie in JSON Lines like the file at `path`."""
+    if all(keys):
+        return Objects(tuple(keys), f"text under {' and '.join(map(repr, keys))}")
     samples: list[dict[str, object]] = []
     strings = 0
     for raw in islice(head(path)[0].split("\n"), SAMPLE):
@@ -347,14 +384,16 @@ def objects(path: Path, key: str) -> Objects:
         strings += isinstance(value, str)
         if isinstance(value, dict):
             samples.append(value)
+    named = list(dict.fromkeys(key for sample in samples for key in sample))
+    if len(keys) > 1:
+        raise _two_needed(path, "KEY", named)
     if not samples:
-        return Objects("text", "a string a line" if strings else "text under 'text'")
-    keys = list(dict.fromkeys(key for sample in samples for key in sample))
-    usual = [key for key in keys if key.lower() in USUAL]
-    texts = [key for key in keys if any(isinstance(sample.get(key), str) for sample in samples)]
+        return Objects(("text",), "a string a line" if strings else "text under 'text'")
+    usual = [key for key in named if key.lower() in USUAL]
+    texts = [key for key in named if any(isinstance(sample.get(key), str) for sample in samples)]
     for found in (usual, texts):
         if len(found) == 1:
-            return Objects(found[0], f"text under {found[0]!r}")
+            return Objects((found[0],), f"text under {found[0]!r}")
     raise UsageError(
-        f"{path}: which key holds the text? say --input KEY (data.input); it has {_listed(keys)}"
+        f"{path}: which key holds the text? say --input KEY (data.input); it has {_listed(named)}"
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.decode.workspace import Step, Workspace
 from regard.errors import UserError
@@ -297,8 +297,20 @@ def check_dead_end(logits: Tensor) -> None:
         )
 
 
+def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:
+    """Refuse a prompt that is empty, or holds an id that the vocabulary does not have."""
+    for number, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise ValueError(f"prompts[{number}] is empty; a prompt has at least one id")
+        wrong = [i for i in (min(prompt), max(prompt)) if not 0 <= i < vocab_size]
+        if wrong:
+            raise ValueError(
+                f"prompts[{number}] holds {wrong[0]}; ids go from 0 to {vocab_size - 1}"
+            )
+
+
 @contextmanager
-def evaluating(model: LanguageModel) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Dropout off and no gradients inside; a model in training is put back into it."""
     training = model.training
     if training:
@@ -325,6 +337,7 @@ def generate(
     on_token: Callable[[int, int], None] | None = None,
     batch_size: int = 64,
     workspace: Workspace | None = None,
+    keys: Sequence[int] | None = None,
 ) -> list[list[Generated]]:
     """Continue each prompt by at most `max_new` tokens or up to `end`: a list per prompt.
 
@@ -340,7 +353,8 @@ def generate(
 
     `on_token(number of the prompt, id)` is called as each token is known, at the price of waiting
     for every one; beams cannot be streamed. A caller that decodes again and again keeps one
-    `workspace` for it, and a recorded step serves all batches of one shape.
+    `workspace` for it, and a recorded step serves all batches of one shape. `keys` number the
+    prompts, where they are some of many, for samples, traces and `on_token`.
     """
     request = Request(
         max_new=max_new,
@@ -354,14 +368,7 @@ def generate(
     request.check_ids(model.vocab_size)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    for number, prompt in enumerate(prompts):
-        if len(prompt) == 0:
-            raise ValueError(f"prompts[{number}] is empty; a prompt has at least one id")
-        wrong = [i for i in (min(prompt), max(prompt)) if not 0 <= i < model.vocab_size]
-        if wrong:
-            raise ValueError(
-                f"prompts[{number}] holds {wrong[0]}; ids go from 0 to {model.vocab_size - 1}"
-            )
+    check_prompts(prompts, model.vocab_size)
     results: list[list[Generated]] = [[] for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # less padding
     count = max(1, batch_size // strategy.rows)
@@ -370,7 +377,11 @@ def generate(
         for first in range(0, len(order), count):
             numbers = order[first : first + count]
             batch = Batch(
-                model, [prompts[number] for number in numbers], numbers, request, workspace
+                model,
+                [prompts[number] for number in numbers],
+                numbers if keys is None else [keys[number] for number in numbers],
+                request,
+                workspace,
             )
             for number, found in zip(numbers, strategy.decode(batch), strict=True):
                 results[number] = found

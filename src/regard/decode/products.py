@@ -76,7 +76,7 @@ def attention(
     enable_gqa: bool = False,
     **_: Any,
 ) -> Call | None:
-    """One query per row over the keys stored so far; see layers.attention for what is computed."""
+    """One query per row over the keys there are; see layers.attention for what is computed."""
     (batch, heads, queries, width), groups = q.shape, k.size(1)
     if queries != 1 or attn_mask is None or attn_mask.dtype != torch.bool or attn_mask.size(1) != 1:
         return None
@@ -92,9 +92,10 @@ def attention(
     result = array(out.transpose(1, 2).view(rows, each, width))
     scale = np.float32(width**-0.5)
     room = np.empty(rows * each * k.size(2), result.dtype)
+    held = reach(state, k)
 
     def call() -> None:
-        used = state.longest + 1
+        used = held()
         dense = room[: rows * each * used]  # without gaps, which NumPy rewards
         scores = dense.reshape(rows, each, used)
         np.multiply(source, scale, out=scaled)
@@ -111,13 +112,23 @@ def attention(
     return call
 
 
+def reach(state: State, k: Tensor) -> Callable[[], int]:
+    """How many keys there are to look at: all those of a source, or the cache's so far."""
+    sources = {memory.k.untyped_storage().data_ptr() for memory in state.memory or ()}
+    if k.untyped_storage().data_ptr() in sources:
+        return lambda: k.size(2)
+    return lambda: state.longest + 1
+
+
 def attention_by_torch(
     state: State, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, gqa: bool
 ) -> Call:
     """The fused kernel on as much of the cache as is in use, without a mask where all is seen."""
 
+    held = reach(state, k)
+
     def call() -> None:
-        used = state.longest + 1
+        used = held()
         seen = mask[..., :used]
         y = F.scaled_dot_product_attention(
             q,

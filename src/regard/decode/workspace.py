@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.decode.graphs import Graph
 from regard.decode.replay import Replay, pays
@@ -25,7 +25,7 @@ class Step(Protocol):
     def __call__(self, ids: Tensor) -> Tensor: ...
 
 
-def device_of(model: LanguageModel) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     """Where the model's tensors are; a model without any is on the CPU."""
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device

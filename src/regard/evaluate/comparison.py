@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 from regard.evaluate.report import Figure, Measured, difference, figures
 
 SMALL = 0.01  # a difference below this share of the best figure is not worth much cost
+
+QUALITY = {"bleu": "BLEU", "exact": "exact %"}  # columns of translations
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +35,12 @@ class Row:
     measured: Measured  # the mean over seeds, unit by unit
     values: tuple[float, ...]  # nats per symbol of each seed
     runs: tuple[Path, ...]
+    quality: Mapping[str, Figure] = field(
+        default_factory=dict
+    )  # of translations: bleu, chrf, exact
     rank: int = 0
 
-    @property
+    @cached_property
     def figures(self) -> dict[str, Figure]:
         """The metrics, by name."""
         return figures(self.measured)
@@ -53,7 +59,9 @@ class Row:
         """A row of `regard compare --json`."""
         return {
             "model": self.model,
-            "metrics": {name: figure.to_json() for name, figure in self.figures.items()},
+            "metrics": {
+                name: figure.to_json() for name, figure in {**self.quality, **self.figures}.items()
+            },
             "rank": self.rank,
             "parameters": self.parameters,
             "train_seconds": round(self.train_seconds, 3),
@@ -92,8 +100,12 @@ class Comparison:
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table as text: columns and rows."""
-        columns = ["", "model", "nats per symbol [95%]", "bits", "parameters", "trained", "memory"]
-        columns.insert(5, "symbols/s")
+        columns = ["", "model", "nats per symbol [95%]", "bits"]
+        judged = [
+            name for name in ("bleu", "exact") if all(name in row.quality for row in self.rows)
+        ]
+        columns += [QUALITY[name] for name in judged]
+        columns += ["parameters", "symbols/s", "trained", "memory"]
         lines = []
         for row in self.rows:
             bits = row.figures["bits_per_symbol"].value
@@ -104,6 +116,7 @@ class Comparison:
                     row.model,
                     f"{row.nats}{spread}",
                     f"{bits:.3f}" if math.isfinite(bits) else "∞",
+                    *(f"{row.quality[name].value:.1f}" for name in judged),
                     f"{row.parameters:,}",
                     f"{row.symbols_per_second:,.0f}",
                     f"{row.train_seconds:,.0f} s",

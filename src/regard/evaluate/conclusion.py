@@ -10,12 +10,19 @@ from typing import Any
 import torch
 
 import regard
+from regard.data.shards import Shard
 from regard.evaluate.report import Figure, figures, measure
+from regard.evaluate.translation import figures_of_translation
+from regard.interpreter import Interpreter
+from regard.models.language_model import LanguageModel
+from regard.models.translator import Translator
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
 from regard.train.loop import final_tokens
 from regard.train.session import Fitted
 from regard.train.validation import beginning
+
+TRANSLATED = 500  # sentences of a held-out side that are translated when training ends, at most
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
             if shard is not None:
                 part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
                 shares[side] = round(part.tokens / shard.tokens, 4)
-                found[side] = figures(
-                    measure(model, part, corpus.tokenizer, constrain=fitted.forbidden)
-                )
+                found[side] = figures_of(model, part, fitted)
     result = Trained(
         run=run,
         outcome=fitted.outcome,
@@ -80,6 +85,19 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         write_json(run / FACTS, facts_of(fitted, result))
         write_text(run / "README.md", model_card(recipe, result))
     return result
+
+
+def figures_of(
+    model: LanguageModel | Translator, shard: Shard, fitted: Fitted
+) -> dict[str, Figure]:
+    """What a held-out side costs the model and, of a translator, how good its translations are."""
+    corpus = fitted.corpus
+    if isinstance(model, Translator):
+        interpreter = Interpreter(
+            model, corpus.tokenizer, corpus.source_tokenizer, forbidden=fitted.forbidden
+        )
+        return figures_of_translation(interpreter, shard, most=TRANSLATED, lenient=True)
+    return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
 
 
 def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
@@ -99,11 +117,16 @@ def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
 
 def model_card(recipe: Recipe, result: Trained) -> str:
     """A short README for the run folder, from its own figures."""
+    shown = ["nats_per_symbol", "bits_per_symbol"]
+    uses = "`regard generate .`, `regard evaluate .`,\n`regard look . TEXT` and `regard verify .`"
+    if recipe.task == "target":
+        shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
+        uses = "`regard translate .` and `regard evaluate .`"
     rows = [
-        f"| {side} | {figs['nats_per_symbol']} | {figs['bits_per_symbol']} |"
-        for side, figs in result.figures.items()
+        f"| {side} | {' | '.join(str(f[n]) for n in shown)} |" for side, f in result.figures.items()
     ]
-    table = ["| side | nats per symbol | bits per symbol |", "|---|---|---|", *rows] if rows else []
+    head = f"| side | {' | '.join(name.replace('_', ' ') for name in shown)} |"
+    table = [head, "|---" * (len(shown) + 1) + "|", *rows] if rows else []
     return "\n".join(
         [
             f"# {recipe.model.name}, trained with regard",
@@ -114,9 +137,13 @@ def model_card(recipe: Recipe, result: Trained) -> str:
             "",
             *table,
             "",
-            "`recipe.toml` says how it was made; `regard generate .`, `regard evaluate .`,",
-            "`regard look . TEXT` and `regard verify .` use it. `data/` and `checkpoints/` are",
-            "only needed to resume training.",
+            f"`recipe.toml` says how it was made; {uses} use it.",
+            "`data/` and `checkpoints/` are only needed to resume training.",
             "",
         ]
     )
+
+
+def any_has(result: Trained, name: str) -> bool:
+    """Was this measured?"""
+    return any(name in found for found in result.figures.values())

@@ -17,14 +17,22 @@ Floats = NDArray[np.float64]
 
 def resampled_ratios(numerators: Floats, denominators: Floats, seed: int = 0) -> Floats:
     """(RESAMPLES, ...) ratios of the sums of numerators (U, ...) and denominators (U,)."""
-    numerators, denominators = join(numerators), join(denominators)
-    units = len(denominators)
+    below = np.maximum(resampled_sums(denominators, seed), 1e-300)  # (RESAMPLES,)
+    above = resampled_sums(numerators, seed)  # (RESAMPLES, ...), of the same units each time
+    ratios: Floats = (above.T / below).T
+    return ratios
+
+
+def resampled_sums(values: Floats, seed: int = 0) -> Floats:
+    """(RESAMPLES, ...) sums of values (U, ...), U of them drawn with replacement each time.
+
+    The draws depend on U and the seed alone: sums of other values of the same units go in pairs.
+    """
+    values = join(values)
+    units = len(values)
     random = np.random.default_rng(seed)
-    ratios = []
-    for _ in range(RESAMPLES):
-        times = np.bincount(random.integers(0, units, units), minlength=units)  # (U,)
-        ratios.append(times @ numerators / max(float(times @ denominators), 1e-300))
-    return np.array(ratios)
+    draws = (random.integers(0, units, units) for _ in range(RESAMPLES))
+    return np.array([np.bincount(drawn, minlength=units) @ values for drawn in draws])
 
 
 def join(values: Floats) -> Floats:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.corpus import reopen
+from regard.data.pairs import Pairs
 from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.errors import UserError
@@ -44,10 +45,26 @@ def shard_from(files: Sequence[Path], tokenizer: Tokenizer, *, format: str, colu
     return shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
 
 
-def held_out(run: Path, tokenizer: Tokenizer) -> tuple[str, Shard]:
+def pairs_from(
+    files: Sequence[Path],
+    tokenizer: Tokenizer,
+    source_tokenizer: Tokenizer,
+    *,
+    format: str,
+    columns: tuple[str, str],
+) -> Shard:
+    """A user's pairs as a shard; files are as `Pairs` takes them, a damaged pair is an error."""
+    chunks = list(Pairs(list(files), format=format, columns=columns, strict=True).records())
+    sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
+    return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
+
+
+def held_out(
+    run: Path, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None
+) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid.
 
-    Another tokenizer than the run's own reads the same texts afresh.
+    Other tokenizers than the run's own read the same texts afresh.
     """
     if not (run / "data" / "manifest.json").exists():
         raise UserError(
@@ -58,13 +75,21 @@ def held_out(run: Path, tokenizer: Tokenizer) -> tuple[str, Shard]:
     shard = corpus.side(side)
     if shard is None:
         raise UserError(f"nothing was held out when {run} was trained: name a file to measure on")
-    own = corpus.tokenizer
+    found = afresh(shard, corpus.tokenizer, tokenizer)
+    if shard.source is not None and corpus.source_tokenizer is not None:
+        reads = source_tokenizer or tokenizer
+        found = found.paired(afresh(shard.source, corpus.source_tokenizer, reads))
+    return side, found
+
+
+def afresh(shard: Shard, own: Tokenizer, tokenizer: Tokenizer) -> Shard:
+    """A shard that one tokenizer made as another one reads it."""
     if own.raw == tokenizer.raw and type(own) is type(tokenizer):
-        return side, shard
+        return shard
     if bool(np.any(np.asarray(shard.ids) == own.unk)):
         raise UserError(
-            f"{run} holds unknown symbols in its {side} part, which another tokenizer cannot read: "
+            f"{shard.path} holds unknown symbols, which another tokenizer cannot read: "
             "name the files to measure both on"
         )
     texts = [own.decode(shard.record(i)[1:-1]) for i in range(shard.records)]
-    return side, shard_of(texts, tokenizer, kind=shard.kind)
+    return shard_of(texts, tokenizer, kind=shard.kind)

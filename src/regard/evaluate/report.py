@@ -18,6 +18,7 @@ from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.intervals import paired_interval, ratio_interval
 from regard.models.language_model import Constrain, LanguageModel
+from regard.models.translator import Translator
 from regard.tokens import Tokenizer
 from regard.train.validation import log_probs
 
@@ -32,6 +33,7 @@ class Figure:
     low: float
     high: float
     impossible: int = 0
+    digits: int = 4  # shown after the point
 
     def to_json(self) -> dict[str, Any]:
         """As DESIGN's documents have it: never NaN or Infinity."""
@@ -43,6 +45,10 @@ class Figure:
         """The same figure in another unit."""
         return Figure(self.value * factor, self.low * factor, self.high * factor, self.impossible)
 
+    def negative(self) -> Figure:
+        """The same of what is better when it is more, as a cost."""
+        return Figure(-self.value, -self.high, -self.low, self.impossible, self.digits)
+
     def exponential(self) -> Figure:
         """e to the figure: perplexity from nats."""
         low, value, high = (math.exp(min(x, 700.0)) for x in (self.low, self.value, self.high))
@@ -53,7 +59,8 @@ class Figure:
     def __str__(self) -> str:
         if not math.isfinite(self.value):
             return f"infinite ({self.impossible:,} impossible)"
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+        value, low, high = (f"{x:.{self.digits}f}" for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,7 @@ class Measured:
 
 
 def measure(
-    model: LanguageModel,
+    model: LanguageModel | Translator,
     shard: Shard,
     tokenizer: Tokenizer,
     *,

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,20 @@ from regard.data.corpus import FOLDER
 from regard.errors import UserError
 from regard.evaluate.comparison import Comparison, Row, mean, ranked, verdict
 from regard.evaluate.material import held_out
-from regard.evaluate.report import Measured, measure
-from regard.models.counts import CountingModel
+from regard.evaluate.report import Figure, Measured, measure
+from regard.models.counts import Counting
 from regard.recipe import Recipe, to_toml
 from regard.registry import family
-from regard.run import FACTS, RECIPE, TOKENIZER, load_model, read_json, write_json, write_text
+from regard.run import (
+    FACTS,
+    RECIPE,
+    SOURCE_TOKENIZER,
+    TOKENIZER,
+    load_model,
+    read_json,
+    write_json,
+    write_text,
+)
 from regard.tokens import load as load_tokenizer
 
 FRACTIONS = (0.125, 0.25, 0.5)  # of the training part, besides all of it
@@ -52,7 +61,7 @@ class Rung:
     @property
     def counts(self) -> bool:
         """Is it fitted in one pass, whatever time there is?"""
-        return issubclass(family(self.model), CountingModel)
+        return issubclass(family(self.model, self.recipe.task), Counting)
 
 
 def rung(recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0) -> Rung:
@@ -96,7 +105,9 @@ def prepare(one: Rung, minutes: float, source: Path | None) -> None:
         (one.run / FOLDER).mkdir()
         for file in (source / FOLDER).iterdir():
             link(file, one.run / FOLDER / file.name)
-        link(source / TOKENIZER, one.run / TOKENIZER)
+        for name in (TOKENIZER, SOURCE_TOKENIZER):
+            if (source / name).exists():
+                link(source / name, one.run / name)
     recipe = one.recipe.replace(train={} if one.recipe.train.steps else {"minutes": minutes})
     write_text(one.run / RECIPE, to_toml(recipe))
 
@@ -164,15 +175,26 @@ def compared(rungs: Sequence[Rung], shared: Path) -> Comparison:
                 measured=mean(costs),
                 values=tuple(per_symbol(m) for m in costs),
                 runs=tuple(r.run for r in seeds),
+                quality=quality(facts[0], name),
             )
         )
-        curve = points([r for r in rungs if r.model == model and r.seed == 0], shared)
-        if len(curve) > 1:
-            curves[model] = curve
+        parts = [r for r in rungs if r.model == model and r.seed == 0]
+        if len(parts) > 1:
+            curves[model] = points(parts, shared)
     assert whole is not None
     table = ranked(rows)
     symbols = int(whole.symbols.sum())
     return Comparison(name, symbols, whole.records, table, verdict(table, curves), curves)
+
+
+def quality(facts: Mapping[str, Any], side: str) -> dict[str, Figure]:
+    """How good the translations of a run were when it ended, where it makes any."""
+    known = facts.get("metrics", {}).get(side, {})
+    return {
+        name: Figure(known[name]["value"], known[name]["low"], known[name]["high"], digits=2)
+        for name in ("bleu", "chrf", "exact")
+        if name in known
+    }
 
 
 def points(rungs: Sequence[Rung], shared: Path) -> list[tuple[int, float]]:

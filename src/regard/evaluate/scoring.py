@@ -12,9 +12,11 @@ import numpy as np
 
 from regard.data.formats import invalid_utf8
 from regard.data.readers import Source
+from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.material import shard_of
 from regard.models.language_model import Constrain, LanguageModel
+from regard.models.translator import Translator
 from regard.tokens import Tokenizer
 from regard.train.validation import log_probs
 
@@ -42,14 +44,16 @@ class ScoredRecord:
 
 
 def score(
-    model: LanguageModel,
+    model: LanguageModel | Translator,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     *,
     constrain: Constrain | None = None,
+    sources: Shard | None = None,
 ) -> list[ScoredRecord]:
-    """Score texts as records."""
+    """Score texts as records; those of a translator answer `sources`."""
     shard = shard_of(texts, tokenizer)
+    shard = shard if sources is None else shard.paired(sources)
     values, _ = log_probs(model, shard, tokenizer, constrain=constrain)
     found = []
     for i, text in enumerate(texts):
@@ -78,8 +82,13 @@ def lines_of(stream: BinaryIO) -> Iterator[str]:
     """The lines of a stream as they come, without their ends; what is no text is an error."""
     lines: Iterable[bytes] = iter(stream.readline, b"")
     for number, line in enumerate(lines, start=1):
-        try:
-            yield line.decode().rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            place = Path("standard input")
-            raise UserError(invalid_utf8(place, number, error.start, line[error.start])) from None
+        yield decoded(line, number)
+
+
+def decoded(line: bytes, number: int) -> str:
+    """The text of a line of standard input, without its end."""
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        place = Path("standard input")
+        raise UserError(invalid_utf8(place, number, error.start, line[error.start])) from None

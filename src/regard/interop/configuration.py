@@ -1,4 +1,4 @@
-"""config.json of three Hugging Face classes, to and from our DecoderConfig.
+"""config.json of three Hugging Face decoders, to and from our DecoderConfig.
 
 The class follows from the fields of a configuration, never from a preset's name, and whatever one
 side cannot say is refused by name: a folder that loads but computes something else is worse than
@@ -11,7 +11,7 @@ GPT-2: Radford et al. 2019. Llama: Touvron et al. 2023 (arXiv:2302.13971). Qwen3
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Format:
     fixed: Mapping[str, tuple[Any, ...]]  # their keys, and the values that mean what we compute
     tied: bool  # what it means to leave out tie_word_embeddings
     has_dropout: bool = False  # on embeddings and residuals, where ours acts
+    task: str = "next"
 
 
 PLAIN: Values = {  # what all three classes have in common
@@ -122,7 +123,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     ),
     "pruned_heads": ((None, {}), "pruned heads have no counterpart"),
     "add_cross_attention": ((None, False), "cross-attention has no counterpart"),
-    "is_encoder_decoder": ((None, False), "only decoders are read"),
+    "is_encoder_decoder": ((None, False), "this class is a decoder alone"),
 }
 
 
@@ -247,21 +248,26 @@ def non_negative(value: Any, default: float, error: Any) -> float:
     return float(value)
 
 
-def from_theirs(path: Path, values: Values) -> tuple[Format, int, DecoderConfig]:
-    """Class, vocabulary size and our configuration from their config.json, read from `path`."""
-    form = named_format(path, values)
-    read = Reader(path, values)
+def check_keys(form: Format, read: Reader) -> int:
+    """Refuse what no folder or this class may say; returns the size of the vocabulary."""
     for key, (allowed, why) in REFUSED.items():
-        if values.get(key) not in allowed:
+        if key not in form.fixed and read.values.get(key) not in allowed:
             raise read.error(key, why)
     for key, accepted in form.fixed.items():
-        if values.get(key, accepted[0]) not in accepted:
+        if read.values.get(key, accepted[0]) not in accepted:
             raise read.error(key, f"only {' or '.join(map(repr, accepted))} can be read")
-    fields: dict[str, Any] = {**form.needs, "tied": read.flag("tie_word_embeddings", form.tied)}
-    fields |= gpt2_fields(form, read) if form.table is GPT2 else rotary_fields(form, read)
     vocab_size = read.whole("vocab_size")
     if not 0 < vocab_size < MAX_VOCAB:
         raise read.error("vocab_size", f"must be from 1 to {MAX_VOCAB - 1}")
+    return vocab_size
+
+
+def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, DecoderConfig]:
+    """Vocabulary size and our configuration from their config.json, read from `path`."""
+    read = Reader(path, values)
+    vocab_size = check_keys(form, read)
+    fields: dict[str, Any] = {**form.needs, "tied": read.flag("tie_word_embeddings", form.tied)}
+    fields |= gpt2_fields(form, read) if form.table is GPT2 else rotary_fields(form, read)
     try:
         config = DecoderConfig(**fields)
     except ValueError as error:
@@ -270,13 +276,13 @@ def from_theirs(path: Path, values: Values) -> tuple[Format, int, DecoderConfig]
         raise read.error(
             "max_position_embeddings", f"times head_dim may be at most {MAX_ROTATIONS} positions"
         )
-    return form, vocab_size, config
+    return vocab_size, config
 
 
-def named_format(path: Path, values: Values) -> Format:
+def named_format(path: Path, values: Values, formats: Sequence[Format]) -> Format:
     """The class that `architectures` names, when `model_type` agrees."""
     names = values.get("architectures")
-    for form in FORMATS:
+    for form in formats:
         if names == [form.name]:
             if values.get("model_type", form.model_type) != form.model_type:
                 raise UserError(
@@ -286,7 +292,7 @@ def named_format(path: Path, values: Values) -> Format:
             return form
     if names is None and "family" in values:
         raise UserError(f"{path} belongs to a run folder of regard, which needs no import")
-    known = ", ".join(form.name for form in FORMATS)
+    known = ", ".join(form.name for form in formats)
     raise UserError(
         f"{path}: architectures = {shown(names)} is not known; one of [{known}] is read"
     )

@@ -1,27 +1,28 @@
 """Which tensor of ours is which of theirs: one table per Hugging Face class, read in both ways.
 
 A row pairs one of our names with one or more of theirs and says how the values change on the way.
-Three changes suffice: none; a transpose, since GPT-2 stores its matrices as (in, out); a split by
-rows, since we keep queries, keys and values, and gate and up, as one matrix each.
+Four changes suffice: none; a transpose, since GPT-2 stores its matrices as (in, out); a split by
+rows, since we keep queries, keys and values, and gate and up, as one matrix each; another order of
+the residual stream's coordinates, since Marian and Pegasus have all sines before all cosines.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from regard.models.decoder import DecoderConfig
+from regard.models.stack import StackConfig
 
 
 class Change(Protocol):
     """How values change between the two formats; `back` undoes `forth` bit for bit."""
 
-    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
         """Our tensor as theirs, one per name of theirs."""
 
     def back(self, theirs: Sequence[Tensor]) -> Tensor:
@@ -31,7 +32,7 @@ class Change(Protocol):
 class Same:
     """The same values under another name."""
 
-    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return (ours,)
 
@@ -43,7 +44,7 @@ class Same:
 class Transpose:
     """(out, in) here, (in, out) there."""
 
-    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return (ours.mT,)
 
@@ -56,9 +57,9 @@ class Transpose:
 class SplitRows:
     """One matrix (or bias) here, several there: ours is theirs stacked; `sizes` says how."""
 
-    sizes: Callable[[DecoderConfig], tuple[int, ...]]
+    sizes: Callable[[StackConfig], tuple[int, ...]]
 
-    def forth(self, ours: Tensor, config: DecoderConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return torch.split(ours, list(self.sizes(config)))
 
@@ -67,19 +68,43 @@ class SplitRows:
         return torch.cat(list(theirs))
 
 
-def query_key_value(config: DecoderConfig) -> tuple[int, ...]:
+def query_key_value(config: StackConfig) -> tuple[int, ...]:
     """Rows of SelfAttention.qkv that make queries, keys and values."""
     shared = config.n_kv_heads * config.d_head
     return config.n_heads * config.d_head, shared, shared
 
 
-def gate_and_up(config: DecoderConfig) -> tuple[int, ...]:
+def gate_and_up(config: StackConfig) -> tuple[int, ...]:
     """Rows of SwiGLU.gate_up that make the gate and the rest."""
     return config.d_ff, config.d_ff
 
 
 SAME, TRANSPOSE = Same(), Transpose()
 QKV, GATE_UP = SplitRows(query_key_value), SplitRows(gate_and_up)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Sines and cosines alternate here; there the sines come first, and so does whatever else
+    stands at their coordinates of the residual stream, which run along `dim` of our tensor.
+    """
+
+    dim: int
+    then: Change = SAME
+
+    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+        """See Change."""
+        return self.then.forth(ours.index_select(self.dim, self.order(ours)), config)
+
+    def back(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See Change."""
+        ours = self.then.back(theirs)
+        return ours.index_select(self.dim, self.order(ours).argsort())
+
+    def order(self, ours: Tensor) -> Tensor:
+        """Our coordinates in their order."""
+        each = torch.arange(ours.size(self.dim), device=ours.device)
+        return torch.cat((each[::2], each[1::2]))
 
 
 @dataclass(frozen=True)
@@ -92,13 +117,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A tensor that the class has but no choice in; a file may leave it out."""
+
+    what: str
+    shape: Callable[[int, StackConfig], tuple[int, int]]  # of the vocabulary and configuration
+    values: Callable[[tuple[int, int]], Tensor]
+
+
+@dataclass(frozen=True)
 class Table:
     """The names of one class. A row whose tensor a model lacks (a bias, a tied head) is idle."""
 
     prefix: str  # their inner model; some uploads were saved without it
     rows: tuple[Row, ...]
     # buffers that older uploads carry; the configuration says what is in them
-    buffers: tuple[str, ...]
+    buffers: tuple[str, ...] = ()
+    # what repeats the embedding where it is tied; some files keep a copy
+    copies: tuple[str, ...] = ("lm_head.weight",)
+    constants: Mapping[str, Constant] = field(default_factory=dict)
 
     def match(self, names: Iterable[str]) -> list[Row]:
         """The row of each of our names, with the block's number filled in; each has one."""
@@ -110,6 +147,15 @@ class Table:
             i = number[1] if number else ""
             found.append(Row(name, tuple(t.replace("{i}", i) for t in row.theirs), row.change))
         return found
+
+    @property
+    def embedding(self) -> str:
+        """Their name of the matrix that embeds."""
+        return next(row.theirs[0] for row in self.rows if row.ours.endswith("embedding.weight"))
+
+    def prefixed(self, name: str) -> str:
+        """The full name of a tensor in a file that was saved without the prefix."""
+        return name if name in (*self.copies, *self.constants) else self.prefix + name
 
     def is_buffer(self, name: str) -> bool:
         """Is this one of the buffers that need not be read?"""

@@ -18,7 +18,7 @@ from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
 from regard.layers.scores import Score, make_score, scaled_dot
-from regard.layers.state import KeyValue
+from regard.layers.state import KeyValue, Memory
 from regard.layers.tap import Tap
 
 
@@ -57,6 +57,23 @@ def attend(
         tap("scores", scores)
         tap("weights", weights)
     return weights @ v  # (B, H, T, K)
+
+
+def attend_memory(
+    q: Tensor, memory: Memory, *, score: Score = scaled_dot, tap: Tap | None = None
+) -> Tensor:
+    """q (B·W, H, T, K) looks at the memory of B sources; returns (B·W, H, T, K).
+
+    Row b·W + w, one of the W beams of source b, looks at the same keys as its neighbours: they need
+    no copies. With more than one, each mask row must be for all queries alike.
+    """
+    beams, length = len(q) // len(memory.k), q.size(2)
+    if beams > 1:
+        q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, W·T, K)
+    y = attend(q, memory.k, memory.v, memory.mask, score=score, tap=tap)
+    if beams > 1:
+        y = y.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)  # (B·W, H, T, K)
+    return y
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -190,21 +207,14 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.score = make_score(score, n_heads, d_model // n_heads)
 
-    def memory(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, S, K) of a source (B, S, D): computed once, used at every step."""
+    def memory(self, source: Tensor, mask: Mask | None = None) -> Memory:
+        """Of a source (B, S, D): computed once, used at every step."""
         kv = self.kv(source).unflatten(-1, (2, self.n_heads, -1))  # (B, S, 2, H, K)
         k, v = kv.unbind(2)
-        return k.transpose(1, 2), v.transpose(1, 2)
+        return Memory(k.transpose(1, 2), v.transpose(1, 2), mask)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: tuple[Tensor, Tensor],
-        mask: Mask | None = None,
-        *,
-        tap: Tap | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Memory, *, tap: Tap | None = None) -> Tensor:
         """(B, T, D) looking at `memory`, to (B, T, D)."""
-        q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, K)
-        y = attend(q, *memory, mask, score=self.score, tap=tap)
+        q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B·W, H, T, K)
+        y = attend_memory(q, memory, score=self.score, tap=tap)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

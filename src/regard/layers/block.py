@@ -2,7 +2,7 @@
 
 Pre-norm, x + part(norm(x)), trains without warm-up tricks (Xiong et al. 2020, arXiv:2002.04745);
 post-norm, norm(x + part(x)), is the 2017 paper's. Any mixer with `forward(x, place, state, tap)`
-and `new_state` fits.
+and `new_state` fits. A decoder's block that has a source also looks at it, in between.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.layers.attention import Place
+from regard.layers.attention import CrossAttention, Place
 from regard.layers.dropout import dropout
-from regard.layers.state import LayerState
+from regard.layers.state import LayerState, Memory
 from regard.layers.tap import Tap
 
 
@@ -28,26 +28,39 @@ class Block(nn.Module):
         *,
         post_norm: bool,
         dropout: float,
+        cross: CrossAttention | None = None,
     ) -> None:
         super().__init__()
         self.mixer, self.mixer_norm = mixer, norm()
+        self.cross, self.cross_norm = cross, norm() if cross is not None else None
         self.feedforward, self.feedforward_norm = feedforward, norm()
         self.post_norm, self.dropout = post_norm, dropout
 
     def forward(
-        self, x: Tensor, place: Place, state: LayerState | None = None, tap: Tap | None = None
+        self,
+        x: Tensor,
+        place: Place,
+        state: LayerState | None = None,
+        tap: Tap | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
-        """(B, T, D) to (B, T, D)."""
+        """(B, T, D) to (B, T, D); a block with cross-attention looks at `memory` in between."""
         inner = None if tap is None else tap.at("attention")
-        if self.post_norm:
-            x = self.mixer_norm(x + self.drop(self.mixer(x, place, state, inner)))
-            x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
-        else:
-            x = x + self.drop(self.mixer(self.mixer_norm(x), place, state, inner))
-            x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
+        x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, place, state, inner))
+        if self.cross is not None and memory is not None:
+            across, inner = self.cross, None if tap is None else tap.at("cross")
+            x = self.part(x, self.cross_norm, lambda y: across(y, memory, tap=inner))
+        x = self.part(x, self.feedforward_norm, self.feedforward)
         if tap is not None:
             tap("output", x)
         return x
+
+    def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """One part with its residual connection and norm."""
+        assert norm is not None
+        if self.post_norm:
+            return norm(x + self.drop(part(x)))  # type: ignore[no-any-return]
+        return x + self.drop(part(norm(x)))
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout on a part's output, before it joins the residual stream."""

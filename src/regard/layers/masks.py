@@ -120,6 +120,30 @@ class Documents(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Across(Mask):
+    """A target sees its own source: those in segments of one number, which are (B, T) and (B, S).
+
+    Without segments of targets, a row has one, and its source is number 1. Padding sees nothing.
+    """
+
+    targets: Tensor | None
+    sources: Tensor
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Padding has no source."""
+        return True
+
+    def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """See Mask."""
+        source = self.sources[b, k]
+        if self.targets is None:
+            return (source == 1) & (q == q)
+        target = self.targets[b, q]
+        return (source == target) & (target > 0)
+
+
+@dataclass(frozen=True, eq=False)
 class Both(Mask):
     """What two masks both allow."""
 

@@ -25,12 +25,17 @@ class RecurrentStack(nn.Module):
             d_model, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D), from a zero state; right padding cannot reach what stands before
-        it.
+    def forward(self, x: Tensor, first: Recurrence | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D), from a zero state or from `first`; right padding cannot reach
+        what stands before it.
         """
-        y: Tensor = self.cells(x)[0]
+        y: Tensor = self.cells(x, None if first is None else self.carried(first))[0]
         return y
+
+    def carried(self, state: Recurrence) -> Any:
+        """A state as torch's cells take it."""
+        vectors = tuple(vector.contiguous() for vector in state.vectors)
+        return vectors if isinstance(self.cells, nn.LSTM) else vectors[0]
 
     def new_state(self, batch: int, like: Tensor) -> Recurrence:
         """The zero state: hidden vectors, of an LSTM cell vectors too, (layers, B, D) each."""
@@ -42,8 +47,7 @@ class RecurrentStack(nn.Module):
         """Carry `state` over the first lengths[b] vectors of each row; return the last output of
         each, (B, D).
         """
-        before = tuple(vector.contiguous() for vector in state.vectors)
-        given = before if isinstance(self.cells, nn.LSTM) else before[0]
+        given = self.carried(state)
         if lengths is None:
             y, after = self.cells(x, given)
         else:

@@ -8,10 +8,13 @@ place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from regard.layers.masks import Mask
 
 
 class LayerState(Protocol):
@@ -168,6 +171,17 @@ class ContextWindow:
         self.ids = self.first
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What cross-attention looks at: keys and values (B, H, S, K) of a source, and who may see
+    what of it.
+    """
+
+    k: Tensor
+    v: Tensor
+    mask: Mask | None
+
+
 class State:
     """The memory of a whole model: one layer state each, and how many tokens every row has seen.
 
@@ -184,6 +198,8 @@ class State:
         self.longest = 0
         self.fixed = False
         self.counter: Tensor | None = None  # the length of a fixed state, (B,)
+        # what each layer looks at besides: the same for all beams of a row, so never reordered
+        self.memory: Sequence[Memory] | None = None
 
     def fix(self, device: torch.device | None = None) -> None:
         """From now on every step has the same shapes and memory, which `reset` does not change."""

@@ -50,7 +50,8 @@ def add_table(page: Page, comparison: Comparison) -> None:
     page.add(Text(comparison.verdict))
     columns, lines = comparison.cells()
     won = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
-    page.add(Table(columns, lines, highlight=won))
+    sides = ["right", "left", *["right"] * (len(columns) - 2)]
+    page.add(Table(columns, lines, align=sides, highlight=won))
     shown = [row for row in comparison.rows if math.isfinite(row.nats.value)]
     bits = [row.figures["bits_per_symbol"] for row in shown]
     page.add(

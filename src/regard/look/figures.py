@@ -22,13 +22,14 @@ from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
 from .page.document import asset
 from .page.maps import Attention, Heatmap, Mask
-from .page.symbols import BeamTree, Distribution, Surprise
+from .page.symbols import BeamTree, Distribution, Surprise, Tagged
 
 FORMATS = (".png", ".svg", ".pdf")
 MOST_LABELS = 40  # on one side of a map
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
 MOST_BARS = 20  # of a distribution
 LINE = 84  # characters per line of a surprise panel
+ROOM = 3  # and what a token has at least whose tag stands below it
 
 
 def save(
@@ -94,6 +95,8 @@ def _height(component: Component, width: float) -> float:
     if isinstance(component, Surprise):
         lines = len(_wrapped(component.tokens[:MOST_TOKENS]))
         return float(len(component.rows) * (0.24 * lines + 1.0) + 0.3)
+    if isinstance(component, Tagged):
+        return 0.34 * len(_wrapped(component.tokens[:MOST_TOKENS], room=ROOM)) + 0.6
     if isinstance(component, BeamTree):
         return float(np.clip(0.2 * len(_leaves(component)) + 0.8, 1.6, 12.0))
     if isinstance(component, Bars):
@@ -104,13 +107,20 @@ def _height(component: Component, width: float) -> float:
 
 
 def _draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
+    from matplotlib.colors import FuncNorm, Normalize
+
     axes = panel.subplots()
     values = np.ma.masked_invalid(heatmap.array())
     limit = float(np.abs(values).max()) if values.count() else 1.0
-    limits = {"diverging": (-limit, limit), "mask": (0, 1)}.get(heatmap.scale, (None, None))
-    name = {"sequential": "ramp"}.get(heatmap.scale, heatmap.scale)
+    norm: Any = Normalize()
+    if heatmap.scale in ("diverging", "mask"):
+        norm = Normalize(-limit, limit) if heatmap.scale == "diverging" else Normalize(0, 1)
+    elif heatmap.scale == "logarithmic":  # as on the page: log(1 + n), and nothing where n is 0
+        values = np.ma.masked_equal(values, 0)
+        norm = FuncNorm((np.log1p, np.expm1), vmin=0, vmax=limit or 1.0)
+    name = {"sequential": "ramp", "logarithmic": "ramp"}.get(heatmap.scale, heatmap.scale)
     aspect = "equal" if 0.2 < values.shape[0] / values.shape[1] < 5 else "auto"
-    image = axes.imshow(values, cmap=_ramp(name), vmin=limits[0], vmax=limits[1], aspect=aspect)
+    image = axes.imshow(values, cmap=_ramp(name), norm=norm, aspect=aspect)
     _label_map(axes, list(heatmap.rows), list(heatmap.columns))
     axes.set_title(visible(heatmap.title, spaces=False))
     if heatmap.scale != "mask":
@@ -124,9 +134,15 @@ def _draw_mask(panel: Any, mask: Mask) -> None:
 def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
     for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
         at = range(0, len(names), -(-len(names) // MOST_LABELS))
-        axis.set_ticks(list(at), [visible(names[i])[:24] for i in at], rotation=turn, fontsize=7)
+        axis.set_ticks(list(at), [_named(names[i])[:24] for i in at], rotation=turn, fontsize=7)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
+
+
+def _named(text: str) -> str:
+    """A label, as on the page: a name keeps its inner spaces, a token's white space shows."""
+    token = text != text.strip() or not text or "\n" in text or "\t" in text
+    return visible(text, spaces=token)
 
 
 def _draw_attention(panel: Any, attention: Attention) -> None:
@@ -157,12 +173,15 @@ def _cells(token: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in visible(token))
 
 
-def _wrapped(tokens: Iterable[str]) -> list[list[tuple[int, int, int]]]:
-    """Lines of (index, column, cells): as many tokens as fit, and a new line after a newline."""
+def _wrapped(tokens: Iterable[str], room: int = 0) -> list[list[tuple[int, int, int]]]:
+    """Lines of (index, column, cells): as many tokens as fit, and a new line after a newline.
+
+    Every token has `room` cells at least.
+    """
     lines: list[list[tuple[int, int, int]]] = [[]]
     column = 0
     for i, token in enumerate(tokens):
-        cells = _cells(token)
+        cells = max(room, _cells(token))
         if column and column + cells > LINE:
             lines.append([])
             column = 0
@@ -209,6 +228,27 @@ def _draw_token(
     style = {"family": "monospace", "fontsize": 8, "ha": "center", "va": "center"}
     ink = "#14161a" if light else "#ffffff"
     axes.text(x + cells / 2, y + 0.5, visible(token), color=ink, **style)
+
+
+def _draw_tagged(panel: Any, tagged: Tagged) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes, palette = panel.subplots(), colours("series")
+    lines, names = _wrapped(tagged.tokens[:MOST_TOKENS], room=ROOM), tagged.names()
+    axes.set(xlim=(0, LINE), ylim=(len(lines) + 0.1, -0.1))
+    axes.axis("off")
+    axes.set_title(visible(tagged.title, spaces=False), loc="left")
+    style = {"ha": "center", "va": "center"}
+    for y, line in enumerate(lines):
+        for i, x, cells in line:
+            tag, middle = tagged.tags[i], x + cells / 2
+            if tag is not None:
+                colour = palette[min(names.index(tag), len(palette) - 1)] + "48"  # a quarter opaque
+                axes.add_patch(Rectangle((x, y + 0.04), cells - 0.2, 0.92, facecolor=colour))
+                last = visible(tag, spaces=False).split(" ")[-1]
+                axes.text(middle, y + 0.74, last, fontsize=6, color=colours("muted")[0], **style)
+            text = visible(tagged.tokens[i])
+            axes.text(middle, y + 0.36, text, family="monospace", fontsize=8, **style)
 
 
 def _draw_distribution(panel: Any, distribution: Distribution) -> None:
@@ -277,16 +317,14 @@ def _draw_beam_tree(panel: Any, tree: BeamTree) -> None:
 
 
 def _draw_lines(panel: Any, lines: Lines) -> None:
-    axes = panel.subplots()
-    palette = colours("series")
+    axes, palette = panel.subplots(), colours("series")
     for i, (name, xs, ys) in enumerate(lines.series):
         x, y = (np.asarray(values, dtype=np.float64) for values in (xs, ys))
-        x, y = np.where(x > 0, x, np.nan) if lines.log_x else x, y
-        y = np.where(y > 0, y, np.nan) if lines.log_y else y
-        y[~np.isfinite(y)] = np.nan
+        x = np.where(x > 0, x, np.nan) if lines.log_x else x
+        y = np.where(np.isfinite(y) & ((y > 0) | (not lines.log_y)), y, np.nan)
         style = {"color": palette[i % len(palette)], "linestyle": "-" if i < len(palette) else "--"}
-        marker = "." if len(x) <= 24 else ""
-        axes.plot(x, y, label=visible(name, spaces=False), marker=marker, linewidth=1.4, **style)
+        style |= {"marker": "." if len(x) <= 24 else "", "label": visible(name, spaces=False)}
+        axes.plot(x, y, linewidth=1.4, **style)
         if name in lines.bands:
             low, high = (np.asarray(edge, dtype=np.float64) for edge in lines.bands[name])
             axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
@@ -296,6 +334,10 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
     if lines.log_y:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis)
+    if lines.x_ticks:
+        axes.set_xticks(lines.x_ticks)
+    for name, level in lines.levels.items():
+        axes.axhline(level, label=visible(name, spaces=False), color=colours("muted")[0], ls="--")
     axes.set_xlabel(visible(lines.x_label, spaces=False))
     axes.set_ylabel(visible(lines.y_label, spaces=False))
     axes.grid(axis="y", color=colours("line")[0], linewidth=0.8)
@@ -349,6 +391,7 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Mask: _draw_mask,
     Attention: _draw_attention,
     Surprise: _draw_surprise,
+    Tagged: _draw_tagged,
     Distribution: _draw_distribution,
     BeamTree: _draw_beam_tree,
     Lines: _draw_lines,

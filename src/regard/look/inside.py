@@ -1,40 +1,41 @@
-"""What is inside a language model as it reads: attention, a recurrent state, a table of counts."""
+"""What is inside a language model as it reads: attention, a recurrent state, and, in files of their
+own, tables of counts and hidden states.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.models.bayes import MapModel
 from regard.models.counts import Bigram
 from regard.models.decoder import Decoder
+from regard.models.hidden_markov import HiddenMarkov
+from regard.models.kneser_ney import KneserNey
 
-from .page import Attention, Facts, Heatmap, Lines, Mask, Page, Table
-from .page.component import visible
+from .page import Attention, Heatmap, Lines, Mask, Page
 from .reading import Reading
+from .states import add_states
+from .tables import add_discounts, add_priors, add_transitions
 
 MOST_WEIGHTS = 1 << 23  # attention weights on one page: 8 MB at one byte each
+SCORES = {"scaled_dot": "q · k / √d", "dot": "q · k"}  # as they are written; others are "score"
+MOST_SCORED = 24  # tokens up to which the scores stand beside the weights
 MOST_MASKED = 16  # positions of the mask that are drawn
 MOST_UNITS = 64  # of a recurrent state
-MOST_SYMBOLS = 128  # a transition table up to this alphabet is shown whole
-MOST_ROWS = 40  # of a table of transitions, and of the part of a transition table that is shown
 
 
 def add_inside(page: Page, reading: Reading) -> None:
     """Add the sections about this model's own way of working; a family without any adds none."""
-    model = reading.model
-    if isinstance(model, Bigram):
-        add_transitions(page, reading, model)
-        return
-    if isinstance(model, Decoder):
-        add_attention(page, reading, model)
-        return
-    found = reading.activations("recurrent.output", "states")
-    if "states" in found:
-        add_states(page, reading, found["states"][0])
+    for kind, add in PANELS:
+        if isinstance(reading.model, kind):
+            add(page, reading, reading.model)
+            return
+    found = reading.activations("recurrent.output")
     if "recurrent.output" in found:
         add_recurrence(page, reading, found["recurrent.output"][0])
 
@@ -43,8 +44,11 @@ def add_attention(page: Page, reading: Reading, model: Decoder) -> None:
     """Every head of every layer, and who may look at whom."""
     heads = model.config.n_layers * model.config.n_heads
     first = min(len(reading.ids), max(2, math.isqrt(MOST_WEIGHTS // heads)))
-    weights = torch.stack(
-        [w[0] for w in reading.activations("*.attention.weights", first=first).values()]
+    kinds = ("weights", "scores") if first <= MOST_SCORED else ("weights",)
+    found = reading.activations(*(f"*.attention.{kind}" for kind in kinds), first=first)
+    weights, *scores = (
+        torch.stack([x[0] for name, x in found.items() if name.endswith(f".{kind}")])
+        for kind in kinds
     )  # (L, H, T, S)
     tokens = reading.tokens[:first]
     cut = ""
@@ -53,13 +57,27 @@ def add_attention(page: Page, reading: Reading, model: Decoder) -> None:
             f" Only the first {first:,} of {len(reading.ids):,} tokens are drawn, to keep the page "
             "small; later tokens change nothing about them."
         )
+    beside = (
+        " The first map is what comes before: how well the query of the row fits the key of the "
+        "column, hatched where it may not look; the softmax of each row makes weights of it."
+        if scores
+        else ""
+    )
     page.section(
         "Attention",
         "Reading a token, each head looks back at the tokens before it and mixes what it finds "
         "there; a row shows how it shares its attention out, and sums to 1. Choose a small map "
-        f"to see that head large, as a map or as arcs.{cut}",
+        f"to see that head large, as a map or as arcs.{beside}{cut}",
     )
-    page.add(Attention(weights.numpy(), tokens, title="Attention weights"))
+    page.add(
+        Attention(
+            weights.numpy(),
+            tokens,
+            scores=scores[0].numpy() if scores else None,
+            score_name=SCORES.get(model.config.score, "score"),
+            title="Attention",
+        )
+    )
     add_reach(page, model, weights, tokens)
 
 
@@ -129,91 +147,10 @@ def add_recurrence(page: Page, reading: Reading, states: Tensor) -> None:
     )
 
 
-def add_states(page: Page, reading: Reading, states: Tensor) -> None:
-    """The probabilities (T, K) of the states of a hidden Markov model at each token of the text."""
-    visits = states.sum(dim=0)  # (K,)
-    likeliest = visits.argsort(descending=True)[:MOST_UNITS].sort().values
-    share = float(visits[likeliest].sum() / visits.sum().clamp_min(1e-30))
-    part = f", the {len(likeliest)} most visited ({share:.0%})" if share < 1 - 1e-6 else ""
-    page.section(
-        "Hidden states",
-        "Each token was emitted by a state that nobody sees. A row says which it may have been, "
-        "given the whole text: what came before and what came after. <S> is emitted by none.",
-    )
-    names = [f"state {i + 1}" for i in likeliest.tolist()]
-    values, title = states[:, likeliest].numpy(), f"P(state | text){part}"
-    page.add(Heatmap(values, reading.tokens, names, title=title, unit="probability"))
-
-
-def add_transitions(page: Page, reading: Reading, model: Bigram) -> None:
-    """The table a bigram is, and its part in this text."""
-    pairs, size = len(model.codes), model.vocab_size
-    page.section(
-        "Transition table",
-        "All this model knows is how often each symbol followed each other one: the row says what "
-        "was read, the column what came next, P(next | previous) = n(previous, next) / n(previous)."
-        " A pair that was never seen has probability 0, and so has every text that contains it.",
-    )
-    page.add(
-        Facts(
-            [
-                ("transitions counted", int(model.counts.sum())),
-                ("different pairs seen", pairs),
-                ("pairs possible", size * size),
-                ("symbols with a row", int((model.totals > 0).sum())),
-            ]
-        )
-    )
-    rows, columns, part = chosen_symbols(reading, model)
-    if len(rows) and len(columns):
-        table = probabilities(model, rows)[:, columns]
-        names = reading.names(rows), reading.names(columns)
-        page.add(Heatmap(table, *names, title=f"P(next | previous){part}", unit="probability"))
-    page.add(transitions(reading, model))
-
-
-def probabilities(model: Bigram, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(N, V) probabilities of what follows each of (N,) ids."""
-    rows = model.log_rows([torch.from_numpy(ids)], len(ids))
-    found: NDArray[np.float64] = rows.double().exp().numpy()
-    return found
-
-
-def chosen_symbols(
-    reading: Reading, model: Bigram
-) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
-    """The rows and columns of the table that are shown, and in words which part of it that is.
-
-    A small alphabet is shown whole, but for what never occurred; of a large one the rows are the
-    text's own symbols and the columns those most probable after any of them.
-    """
-    totals = model.totals.numpy()
-    if model.vocab_size <= MOST_SYMBOLS:
-        followed = np.flatnonzero(totals)
-        return followed, np.unique(model.codes.numpy() % model.vocab_size), ""
-    own = list(dict.fromkeys(int(i) for i in reading.ids if totals[i]))[:MOST_ROWS]
-    rows = np.array(own, dtype=np.int64)
-    if not own:
-        return rows, rows, ""
-    likeliest = probabilities(model, rows).max(axis=0)  # (V,)
-    columns = np.sort(np.argsort(-likeliest, kind="stable")[:MOST_ROWS])
-    return rows, columns, ": the text's own symbols and what most often follows them"
-
-
-def transitions(reading: Reading, model: Bigram) -> Table:
-    """The text as a chain: counts and probability of each transition in it."""
-    targets = [*reading.ids[1:], *([] if reading.continues else [reading.tokenizer.end])]
-    shown = list(zip(reading.ids, targets, strict=False))[:MOST_ROWS]
-    counted = dict(zip(model.codes.tolist(), model.counts.tolist(), strict=True))
-    rows: list[list[object]] = []
-    for previous, following in shown:
-        seen = counted.get(previous * model.vocab_size + following, 0)
-        total = int(model.totals[previous])
-        # A symbol that was never followed by anything says of the next only that it is not <S>.
-        probability = seen / total if total else 1 / (model.vocab_size - 1)
-        bits = -math.log2(probability) if probability else math.inf
-        names = [visible(name) for name in reading.names([previous, following])]
-        rows.append([*names, seen, total, probability, bits])
-    columns = ["previous", "next", "n(previous, next)", "n(previous)", "probability", "bits"]
-    more = f", its first {MOST_ROWS} transitions" if len(targets) > MOST_ROWS else ""
-    return Table(columns, rows, title=f"The text as a chain{more}")
+PANELS: tuple[tuple[type, Callable[[Page, Reading, Any], None]], ...] = (
+    (Bigram, add_transitions),
+    (MapModel, add_priors),
+    (KneserNey, add_discounts),
+    (HiddenMarkov, add_states),
+    (Decoder, add_attention),
+)

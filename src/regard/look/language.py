@@ -105,8 +105,8 @@ def add_surprise(page: Page, reading: Reading) -> None:
     page.add(Surprise(reading.names(targets), rows, title="Bits of each token"))
 
 
-def add_next(page: Page, reading: Reading) -> None:
-    """What could come next, and what sampling would keep of it."""
+def add_next(page: Page, reading: Reading, top_k: int = 0, top_p: float = 1.0) -> None:
+    """What could come next, and what sampling would keep of it; the sliders begin at these cuts."""
     logits = reading.next_logits()
     over = "" if reading.continues else " The record could also end here: that is <E>."
     page.section(
@@ -122,7 +122,14 @@ def add_next(page: Page, reading: Reading) -> None:
         return
     names = reading.names(possible)
     title = f"After {quoted(reading, reading.ids)}"
-    page.add(Distribution(names, logits=logits[possible], title=title))
+    shown = Distribution(
+        names,
+        logits=logits[possible],
+        top_k=min(top_k, len(names)),
+        top_p=top_p,
+        title=title,
+    )
+    page.add(shown)
 
 
 def add_search(page: Page, reading: Reading, width: int) -> None:

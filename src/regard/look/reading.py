@@ -60,13 +60,19 @@ class Reading:
     def _tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], dtype=torch.int64, device=device_of(self.model))  # (1, T)
 
+    @property
+    def targets(self) -> list[int]:
+        """The token that follows each of `ids`: of a complete record the last one's is `<E>`, of a
+        stretch it is not known.
+        """
+        return [*self.ids[1:], *([] if self.continues else [self.tokenizer.end])]
+
     def surprise(self) -> tuple[list[int], NDArray[np.float64]]:
         """The tokens that were to be predicted and the bits each cost, ∞ for an impossible one.
 
         A text entered in its middle has a first token that nothing predicts: it costs NaN.
         """
-        last = [] if self.continues else [self.tokenizer.end]
-        targets = [*self.ids[1:], *last]
+        targets = self.targets
         bits = np.zeros(0)
         if targets:
             inputs = self._tensor(self.ids[: len(targets)])

@@ -180,9 +180,14 @@ class MapModel(TableModel):
     def interval(
         self, context: Sequence[int], symbol: int, level: float = 0.95
     ) -> tuple[float, float]:
-        """Where P(symbol | context) lies with this probability a posteriori, equal tails cut off.
+        """Where P(symbol | context) lies with this probability a posteriori, equal tails cut."""
+        a, b = self.posterior(context, symbol)
+        tail = (1 - level) / 2
+        return (quantile(tail, a, b), quantile(1 - tail, a, b)) if a else (0.0, 0.0)
 
-        The marginals of a Dirichlet distribution are Beta distributions.
+    def posterior(self, context: Sequence[int], symbol: int) -> tuple[float, float]:
+        """The a and b of Beta(a, b), which P(symbol | context) follows a posteriori: the marginals
+        of a Dirichlet distribution are Beta distributions. a = 0 for what can never follow.
         """
         table, x = self.table, torch.tensor([symbol])
         last = list(context)[max(0, len(context) - self.order + 1) :]
@@ -190,7 +195,7 @@ class MapModel(TableModel):
         nodes = [node[:, -1] for node in table.contexts(ids)[: len(last)]]
         first = base(table)
         if not first[symbol]:
-            return 0.0, 0.0
+            return 0.0, 1.0
         alpha = float(self.alphas[len(nodes)])
         *_, prior = [first[x], *self.probabilities(nodes[:-1], x)][: 1 + len(nodes)]
         if self.config.prior == "symmetric":
@@ -202,9 +207,7 @@ class MapModel(TableModel):
         else:
             seen, total = int(table.unigrams[symbol]), int(table.unigrams.sum())
         a = 1 + alpha * float(prior) + seen
-        b = int((first > 0).sum()) + alpha + total - a
-        tail = (1 - level) / 2
-        return quantile(tail, a, b), quantile(1 - tail, a, b)
+        return a, int((first > 0).sum()) + alpha + total - a
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ priors (`bayes`) and discounts (`kneser_ney`) repair. Nothing of size V × V is 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -56,8 +56,8 @@ class Rule:
     possible: Tensor
 
 
-class CountingModel(LanguageModel):
-    """A model that is fitted by counting instead of gradient steps."""
+class Counting(ABC):
+    """What is fitted by counting instead of gradient steps."""
 
     @abstractmethod
     def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
@@ -66,6 +66,10 @@ class CountingModel(LanguageModel):
         `valid` may help to choose what is left open, which becomes part of `config`; `say` is told
         what was chosen.
         """
+
+
+class CountingModel(Counting, LanguageModel):
+    """A language model that is fitted by counting."""
 
 
 class TableModel(CountingModel):

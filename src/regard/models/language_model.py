@@ -28,6 +28,7 @@ Constrain = Callable[[Tensor, Tensor], Tensor]
 class LanguageModel(nn.Module, ABC):
     """Predicts the token after each position from that position and those before it."""
 
+    task: ClassVar[str] = "next"
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?

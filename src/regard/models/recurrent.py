@@ -123,10 +123,16 @@ def initialise(model: RecurrentModel) -> None:
     | head | normal, std 0.5 / sqrt(d_model) |
     """
     width = model.config.d_model
-    for name, parameter in model.cells.cells.named_parameters():
-        if "bias" in name:
-            nn.init.zeros_(parameter)
-        if "bias_ih" in name and model.cell is nn.LSTM:  # gates stand in the order i, f, g, o
-            nn.init.ones_(parameter[width : 2 * width].detach())
+    initialise_biases(model.cells.cells)
     nn.init.normal_(model.embedding.weight, std=1.0)
     nn.init.normal_(model.head.weight, std=0.5 * width**-0.5)
+
+
+def initialise_biases(cells: nn.RNNBase) -> None:
+    """The biases of the table above."""
+    width = cells.hidden_size
+    for name, parameter in cells.named_parameters():
+        if "bias" in name:
+            nn.init.zeros_(parameter)
+        if "bias_ih" in name and isinstance(cells, nn.LSTM):  # gates in the order i, f, g, o
+            nn.init.ones_(parameter[width : 2 * width].detach())

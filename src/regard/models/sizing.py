@@ -53,6 +53,7 @@ SUITED: dict[str, Callable[[Shape, int], Shape]] = {
     "rnn": recurrent,
     "gru": recurrent,
     "lstm": recurrent,
+    "rnn-attention": recurrent,
     "transformer": lambda shape, max_len: shape,
 }
 
@@ -62,10 +63,10 @@ def suited(name: str, shape: Shape, max_len: int) -> Shape:
     return SUITED.get(name, SUITED["transformer"])(shape, max_len)
 
 
-def parameters(name: str, vocab_size: int, config: Any) -> int:
+def parameters(name: str, vocab_size: int, config: Any, task: str = "next") -> int:
     """How many numbers training would move; nothing is allocated to know."""
     with torch.device("meta"):
-        model = family(name)(vocab_size, config)
+        model = family(name, task)(vocab_size, config)
     return sum(p.numel() for p in model.parameters())
 
 
@@ -77,6 +78,7 @@ def sized(
     n_layers: int = 4,
     max_len: int = 256,
     preset: str = "",
+    task: str = "next",
 ) -> Any:
     """The configuration of a family with `wanted` parameters, to a tenth: its depth is what suits
     it beside a Transformer of n_layers, its width is solved for, and where widths are too coarse
@@ -84,7 +86,7 @@ def sized(
 
     UsageError where there is none: the vocabulary alone may take more.
     """
-    presets = family(name).PRESETS
+    presets = family(name, task).PRESETS
     make = presets[preset or next(iter(presets))]
     depth = suited(name, Shape(n_layers, 1), max_len).n_layers
 
@@ -92,7 +94,7 @@ def sized(
         return dataclasses.replace(make(depth, width), max_len=max_len)
 
     def count(config: Any) -> int:
-        return parameters(name, vocab_size, config)
+        return parameters(name, vocab_size, config, task)
 
     def miss(config: Any) -> float:
         return abs(count(config) / wanted - 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -76,15 +75,20 @@ def rounded(batch: Batch, multiple: int, pad: int) -> Batch:
     more = -batch.ids.size(0) % multiple
     if not more:
         return batch
-    ids = F.pad(batch.ids, (0, 0, 0, more), value=pad)
-    targets = F.pad(batch.targets, (0, 0, 0, more), value=IGNORE)
-    segments = None if batch.segments is None else F.pad(batch.segments, (0, 0, 0, more))
-    return replace(batch, ids=ids, targets=targets, segments=segments)
+
+    def filled(x: Tensor | None, value: int) -> Tensor | None:
+        return None if x is None else F.pad(x, (0, 0, 0, more), value=value)
+
+    ids, targets, segments, sources, numbers = batch.tensors()
+    return batch.with_tensors(
+        filled(ids, pad),
+        filled(targets, IGNORE),
+        filled(segments, 0),
+        filled(sources, pad),
+        filled(numbers, 0),
+    )
 
 
 def pinned(batch: Batch) -> Batch:
     """The batch in memory from which a GPU copies while others work."""
-    segments = None if batch.segments is None else batch.segments.pin_memory()
-    return replace(
-        batch, ids=batch.ids.pin_memory(), targets=batch.targets.pin_memory(), segments=segments
-    )
+    return batch.with_tensors(*(None if x is None else x.pin_memory() for x in batch.tensors()))

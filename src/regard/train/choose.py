@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
-from regard.data.corpus import Sources
 from regard.data.inspection import suggest
+from regard.data.sides import Sources
 from regard.models.sizing import Shape, suited
 from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
+from regard.train.choose_pairs import choose_pairs
 
 SAMPLE = 4_000_000  # characters looked at
 # Up to so many characters: (layers, width, dropout) on a CPU, and on a GPU. A small file is seen
@@ -37,6 +38,9 @@ STATES = 64  # of a hidden Markov model: more gain little on small files and cos
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
+    if values.get("task") == "target":
+        chosen, lines = choose_pairs(values)
+        return chosen, [lines[0], f"{lines[1]}, {budget(chosen['train'])}"]
     result: dict[str, Any] = {
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
@@ -119,6 +123,10 @@ def size_model(model: dict[str, Any], text: bool, total: int, longest: int, kind
             model.setdefault("n_states", STATES)
         sized = f"of {model['n_states']} states" if "n_states" in model else "as asked"
         return f"model: {name} {sized}, passes until nothing is gained"
+    if "alpha" in fields:
+        order = "as asked" if model.get("order") else "by held-out likelihood"
+        alpha = "as asked" if model.get("alpha", -1) >= 0 else "by evidence"
+        return f"model: {name}: counts, exactly; order {order}, strength of the priors {alpha}"
     if "d_model" not in fields:
         return f"model: {name}: counts, exactly; nothing to size"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]

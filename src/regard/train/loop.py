@@ -27,6 +27,7 @@ from regard.models.language_model import LanguageModel, NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
+from regard.train.average import Average
 from regard.train.distributed import ALONE, Unwritten, World, empty
 from regard.train.progress import Reporter, Status
 from regard.train.schedule import factor
@@ -105,6 +106,7 @@ class Loop(ABC):
         self.repeated = world.size > 1  # may a signal come twice?
         self.signal = 0  # that interrupted the run
         self.progress = Progress()
+        self.average = Average(recipe.average)
 
     @abstractmethod
     def take_step(self, step: int) -> tuple[float, int]:
@@ -162,6 +164,8 @@ class Loop(ABC):
             check_names(self.run_folder, set(tensors["model"]), set(weights(self.model)))
             self.model.load_state_dict(tensors["model"], strict=False)
             self.optimizer.load(tensors["optimizer"])
+            if "average" in tensors:
+                self.average.load(tensors["average"], next(self.model.parameters()).device)
             self.progress = Progress(**state)
         except (KeyError, TypeError, RuntimeError, UserError):
             raise UserError(
@@ -175,6 +179,8 @@ class Loop(ABC):
         def write() -> None:
             self.progress.metrics = metrics.offset()
             groups = {"model": weights(self.model), "optimizer": self.optimizer.tensors()}
+            if self.average.count:
+                groups["average"] = self.average.tensors()
             checkpoint.save(self.run_folder, self.progress.step, groups, asdict(self.progress))
 
         self.world.lead(write)
@@ -250,12 +256,30 @@ class Loop(ABC):
         finite = value if value is not None and math.isfinite(value) else None
         better = p.best is None or (finite is not None and finite < p.best)
         p.stale = 0 if better else p.stale + 1
+        self.note(metrics, "valid", value, better)
+        if self.average.wants(self.steps - p.step, self.eval_every):
+            self.average.add(self.model)
+            if p.step == self.steps:
+                self.try_average(metrics)
+        return True
+
+    def note(self, metrics: Metrics, event: str, value: float | None, better: bool) -> None:
+        """Log a validation; write the model if it is better than those before."""
+        p = self.progress
         if better:
-            p.best, p.best_step = finite, p.step
+            known = value is not None and math.isfinite(value)
+            p.best, p.best_step = value if known else None, p.step
             self.world.lead(lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model)))
         if value is not None:
-            metrics.log("valid", step=p.step, nats_per_symbol=value, best=better, seconds=p.seconds)
-        return True
+            metrics.log(event, step=p.step, nats_per_symbol=value, best=better, seconds=p.seconds)
+
+    def try_average(self, metrics: Metrics) -> None:
+        """Take the mean of the last weights instead where it is better."""
+        p = self.progress
+        with self.average.inside(self.model):
+            value = self.validate()
+            if value is not None and math.isfinite(value):
+                self.note(metrics, "average", value, p.best is None or value < p.best)
 
     def report(self, nats: float, rate: float, per_step: float, done: int) -> None:
         """Tell the reporter; the ETA once 20 steps, or a tenth of the run, have been timed."""
@@ -283,6 +307,7 @@ class Trainer(Loop):
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         self.stepper = Stepper(model, train, forbidden=forbidden, world=world)
         self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
+        sides = 1 if corpus.source_tokenizer is None else 2
         self.loader = Loader(
             corpus.train,
             corpus.tokenizer,
@@ -290,7 +315,8 @@ class Trainer(Loop):
             batch_tokens=train.batch_tokens,
             seed=train.seed,
             packs=model.packs,
-            micro_tokens=max(train.micro_tokens, model.config.max_len),
+            micro_tokens=max(train.micro_tokens, sides * model.config.max_len),
+            max_ratio=recipe.data.max_ratio,
         )
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.layers.source import Source
 from regard.models.language_model import IGNORE, Constrain, NeuralLanguageModel
+from regard.models.translator import NeuralTranslator
 
 try:
     from regard.train.kernels import cross_entropy_
@@ -27,7 +29,7 @@ class NextToken(nn.Module):
 
     def __init__(
         self,
-        model: NeuralLanguageModel,
+        model: NeuralLanguageModel | NeuralTranslator,
         *,
         label_smoothing: float = 0.0,
         constrain: Constrain | None = None,
@@ -37,12 +39,18 @@ class NextToken(nn.Module):
         self.label_smoothing, self.constrain = label_smoothing, constrain
 
     def forward(
-        self, ids: Tensor, targets: Tensor, segments: Tensor | None = None
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        segments: Tensor | None = None,
+        source_ids: Tensor | None = None,
+        source_segments: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The loss to descend and the plain negative log-likelihood of the targets (B, T), both
-        summed, in nats; IGNORE is not asked.
+        summed, in nats; IGNORE is not asked. A translator is also given the source, (B, S) each.
         """
-        hidden = self.model(ids, segments).flatten(0, 1)  # (B·T, D)
+        more = () if source_ids is None else (Source(source_ids, source_segments),)  # type: ignore[arg-type]
+        hidden = self.model(ids, segments, *more).flatten(0, 1)  # (B·T, D)
         loss, nats = ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
             hidden,
             self.model.head.weight,

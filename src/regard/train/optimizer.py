@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from regard.layers.attention import SelfAttention
+from regard.layers.attention import CrossAttention, SelfAttention
 from regard.layers.feedforward import SwiGLU
 from regard.recipe import TrainRecipe
 
@@ -174,6 +174,8 @@ def block_matrices(
     for module in model.modules():
         if isinstance(module, SelfAttention) and module.qkv is not None:
             parts[module.qkv.weight] = module.sizes
+        elif isinstance(module, CrossAttention):
+            parts[module.kv.weight] = (module.kv.out_features // 2,) * 2
         elif isinstance(module, SwiGLU):
             parts[module.gate_up.weight] = (module.down.in_features,) * 2
         elif isinstance(module, nn.RNNBase):  # one part for each gate

@@ -7,6 +7,7 @@ one that can be resumed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import time
@@ -20,7 +21,7 @@ import torch
 from regard.data.corpus import Corpus, prepare, reopen
 from regard.decode import Forbidden
 from regard.errors import UserError
-from regard.models.counts import CountingModel
+from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
 from regard.recipe import Recipe, build, read, to_toml
@@ -87,10 +88,11 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, new),
                 lambda: self.forbidden(recipe, corpus, False),
             )
-            if issubclass(family(recipe.model.name), CountingModel):
+            cls = family(recipe.model.name, recipe.task)
+            if issubclass(cls, Counting):
                 known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
-            if issubclass(family(recipe.model.name), IteratedModel):
+            if issubclass(cls, IteratedModel):
                 return self.iterated(recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
@@ -172,7 +174,9 @@ class Session:
     def corpus(self, recipe: Recipe) -> Corpus:
         """The tokenised data, from RUN/data where it is whole; says what was left out."""
         fixed = bool(checkpoint.steps(self.run))
-        corpus = prepare(recipe.data, recipe.tokens, self.run, self.reporter.say, fixed=fixed)
+        corpus = prepare(
+            recipe.data, recipe.tokens, self.run, self.reporter.say, fixed=fixed, task=recipe.task
+        )
         told, warn = corpus.facts, self.reporter.warn
         if told["skipped"]:
             warn(f"damaged records left out: {told['skipped']:,}; first: {told['problems'][0]}")
@@ -181,8 +185,9 @@ class Session:
                 example = leak["examples"][0]
                 warn(f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}")
         for side, held in told["sides"].items():
-            if held["unknown"]:
-                warn(f"{held['unknown']:,} symbols of {side} are unknown: they count as <unk>")
+            unknown = held["unknown"] + held.get("source_unknown", 0)
+            if unknown:
+                warn(f"{unknown:,} symbols of {side} are unknown: they count as <unk>")
         return corpus
 
     def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> Forbidden | None:
@@ -212,7 +217,9 @@ class Session:
     def trainer(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Trainer:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
-        model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
+        model = family(recipe.model.name, recipe.task)(
+            corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus)
+        )
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
         )
@@ -237,6 +244,12 @@ class Session:
                 f"{recipe.model.config.max_len} and data.strict is set; raise max_len, or drop "
                 "strict to have them cut"
             )
+        if loader.dropped:
+            most = recipe.model.config.max_len
+            why = f"longer than model.max_len = {most}, or of too unlike lengths"
+            if recipe.data.strict:
+                raise UserError(f"{loader.dropped:,} pairs are {why}, and data.strict is set")
+            self.reporter.warn(f"{loader.dropped:,} pairs do not train: they are {why}")
         self.world.lead(lambda: write_config(self.run, recipe.model.name, trainer.model))
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
@@ -251,6 +264,14 @@ class Session:
         )
         if hint := idle(trainer.device, self.world):
             self.reporter.say(hint)
+
+
+def own_words(config: Any, corpus: Corpus) -> Any:
+    """The configuration of a translator whose sources have a vocabulary of their own says so."""
+    source = corpus.source_tokenizer
+    if source is None or source is corpus.tokenizer:
+        return config
+    return dataclasses.replace(config, source_vocab=source.vocab_size)
 
 
 @contextlib.contextmanager
@@ -295,9 +316,8 @@ def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None])
     """Fit a model that counts; its facts."""
     began = time.monotonic()
     shard = corpus.train
-    model: CountingModel = family(recipe.model.name)(
-        corpus.tokenizer.vocab_size, recipe.model.config
-    )
+    cls = family(recipe.model.name, recipe.task)
+    model = cls(corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus))
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")
     model.fit(shard, corpus.valid, say)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.data.batching import Batch
 from regard.decode.constraints import Forbidden
 from regard.models.language_model import NeuralLanguageModel
+from regard.models.translator import NeuralTranslator
 from regard.recipe import TrainRecipe
 from regard.train.capture import ROWS, Captured, pinned, rounded
 from regard.train.distributed import World, keeping
@@ -31,7 +32,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: NeuralLanguageModel,
+        model: NeuralLanguageModel | NeuralTranslator,
         recipe: TrainRecipe,
         *,
         forbidden: Forbidden | None,
@@ -111,16 +112,14 @@ class Stepper:
         for place, batch in enumerate(batches):
             add = self.accumulate if place else self.begin
             with keeping(self.objective, place < len(batches) - 1):
-                total[world.rank] += add(batch.ids, batch.targets, batch.segments, scale)
+                total[world.rank] += add(scale, *batch.tensors())
         return world.sum(total)
 
-    def _begin(
-        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor | float
-    ) -> Tensor:
+    def _begin(self, scale: Tensor | float, *tensors: Tensor | None) -> Tensor:
         """The gradient of the batch alone; once something is captured, always in one memory."""
         kept = self.gradients()
         self.optimizer.clear()
-        nats = self._accumulate(ids, targets, segments, scale)
+        nats = self._accumulate(scale, *tensors)
         if self.captures and kept:
             new = self.gradients()
             both = [p for p in kept if p in new]
@@ -129,13 +128,10 @@ class Stepper:
                 p.grad = kept[p] if p in new else kept[p].zero_()
         return nats
 
-    def _accumulate(
-        self, ids: Tensor, targets: Tensor, segments: Tensor | None, scale: Tensor | float
-    ) -> Tensor:
-        ids, targets = (x.to(self.device, non_blocking=True) for x in (ids, targets))
-        segments = None if segments is None else segments.to(self.device, non_blocking=True)
+    def _accumulate(self, scale: Tensor | float, *tensors: Tensor | None) -> Tensor:
+        there = [None if x is None else x.to(self.device, non_blocking=True) for x in tensors]
         with autocast(self.precision, self.device):
-            loss, nats = self.objective(ids, targets, segments)
+            loss, nats = self.objective(*there)
         (loss * scale).backward()
         return nats  # type: ignore[no-any-return]
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from regard.data.batching import windows
 from regard.data.shards import Shard
+from regard.layers.source import Source
 from regard.models.language_model import Constrain, LanguageModel
+from regard.models.translator import Translator
 from regard.tokens import Tokenizer
 from regard.train.distributed import ALONE, World
 
@@ -25,7 +27,7 @@ class Stopped(Exception):
 
 @torch.inference_mode()
 def log_probs(
-    model: LanguageModel,
+    model: LanguageModel | Translator,
     shard: Shard,
     tokenizer: Tokenizer,
     *,
@@ -63,13 +65,25 @@ def log_probs(
         if i % world.size != world.rank:
             continue
         segments = None if batch.segments is None else batch.segments.to(device)
-        scores = model.score(
+        speaks: LanguageModel = spoken(model, batch.source, device)
+        scores = speaks.score(
             batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain
         )
         values[at] = scores.cpu()[wanted].double().numpy()
     model.train(was_training)
     world.sum(torch.from_numpy(values))  # in place; all but one add nothing to a value
     return values, scored
+
+
+def spoken(
+    model: LanguageModel | Translator, source: Source | None, device: torch.device
+) -> LanguageModel:
+    """The language model to ask: a translator once it has read the source."""
+    if isinstance(model, Translator):
+        if source is None:
+            raise ValueError("a translator is measured on pairs, but the shard has no source")
+        return model.given(source.to(device))
+    return model
 
 
 def beginning(shard: Shard, tokens: int) -> Shard:
@@ -83,15 +97,23 @@ def beginning(shard: Shard, tokens: int) -> Shard:
     else:
         records = max(1, int(np.searchsorted(shard.offsets, tokens, side="right")) - 1)
         offsets = np.asarray(shard.offsets[: records + 1])
-    size = int(offsets[-1])
+    return _cut(shard, offsets)
+
+
+def _cut(shard: Shard, offsets: NDArray[np.int64]) -> Shard:
+    """The beginning of a shard, and of its source, up to the last of these offsets."""
+    size, source = int(offsets[-1]), shard.source
+    if source is not None:
+        source = _cut(source, np.asarray(source.offsets[: len(offsets)]))
     return dataclasses.replace(
         shard,
         ids=shard.ids[:size],
         offsets=offsets,
-        records=records,
+        records=len(offsets) - 1,
         tokens=size,
         symbols=0,
         bytes=0,
+        source=source,
     )
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import tokenizers
 import torch
 
-from regard.data.corpus import FOLDER, MANIFEST, SIDES, Corpus, Sources, reopen
+from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
 from regard.data.shards import Shard
+from regard.data.sides import SIDES, Sources
 from regard.errors import UserError
 from regard.recipe import build, read
 from regard.run import (
@@ -41,7 +42,7 @@ CHARACTERS = 4000  # of running text tried; records ten times as long are passed
 
 def save_and_load(subject: Subject) -> Finding:
     """Write the model to a new folder and load it: the same bits, and bit-equal predictions."""
-    model = subject.model
+    model = subject.whole
     with TemporaryDirectory() as folder:
         write_config(Path(folder), read_config(subject.run)[0], model)
         write_tensors(Path(folder) / WEIGHTS, weights(model))
@@ -53,7 +54,8 @@ def save_and_load(subject: Subject) -> Finding:
     for name, tensor in before.items():
         if tensor.dtype != after[name].dtype or not torch.equal(tensor, after[name]):
             return False, f"{name} comes back changed"
-    again = torch.cat([loaded.logits(row[None]) for row in subject.ids]).float()
+    spoken = subject.spoken(loaded)
+    again = torch.cat([spoken.logits(row[None]) for row in subject.ids]).float()
     if not torch.equal(again, subject.logits):
         return False, "the tensors come back equal, but the loaded model predicts something else"
     return True, f"{len(before)} tensors, {size:,} bytes, and the logits are equal bit by bit"
@@ -118,7 +120,8 @@ def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:
     if has_data(run):
         corpus = reopen(run)
         if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST)):
-            sources = Sources(build(read(run / RECIPE)).data)
+            recipe = build(read(run / RECIPE))
+            sources = Sources(recipe.data, recipe.task)
             samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))
             if samples:
                 return samples, "of the run's own files"

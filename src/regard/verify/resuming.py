@@ -7,13 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
 from regard.data.corpus import Corpus, reopen
 from regard.data.shards import Shard
 from regard.decode import Forbidden
-from regard.models.counts import CountingModel
+from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, build, read
 from regard.registry import family
@@ -22,6 +23,7 @@ from regard.train import checkpoint
 from regard.train.iterate import Iteration
 from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
+from regard.train.session import own_words
 from regard.train.validation import beginning
 from regard.verify.report import Finding
 from regard.verify.subject import Subject, has_data
@@ -51,8 +53,8 @@ def resume_bit_equality(subject: Subject) -> Finding | None:
     """A few steps of the run's recipe, straight and killed and resumed; or counting again."""
     if not has_data(subject.run):
         return None
-    if isinstance(subject.model, CountingModel):
-        return recount(subject.model, reopen(subject.run).train)
+    if isinstance(subject.whole, Counting):
+        return recount(subject.whole, reopen(subject.run).train)
     if not (subject.run / RECIPE).exists():
         return None
     if subject.parameters > LARGEST:
@@ -100,7 +102,8 @@ def trainer(
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
-    model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
+    cls = family(recipe.model.name, recipe.task)
+    model = cls(corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus))
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
@@ -139,7 +142,7 @@ def logged(folder: Path) -> list[dict[str, object]]:
     return [{k: v for k, v in json.loads(x).items() if k not in TIMINGS} for x in lines]
 
 
-def recount(model: CountingModel, shard: Shard) -> Finding:
+def recount(model: Any, shard: Shard) -> Finding:
     """Fit again, twice: one table, and the run's own if all of its data could be counted."""
     part = beginning(shard, COUNTED)
     tables = []

@@ -7,6 +7,7 @@ never shows.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,15 @@ from torch import Tensor
 
 from regard.data.corpus import FOLDER, MANIFEST, reopen
 from regard.errors import UserError
+from regard.layers.source import Source
 from regard.models.language_model import LanguageModel
+from regard.models.translator import Translator
 from regard.run import TOKENIZER, load_model
 from regard.tokens import Tokenizer, load
 from regard.tokens.tokenizer import END, PAD
 
 ROWS, LONGEST = 3, 32  # sequences tried, and their length at most
+SOURCE = 7  # tokens of a source that is made up
 LOGITS = 1 << 24  # numbers that the logits of all rows may take: 64 MB in fp32
 TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along two paths
 
@@ -31,13 +35,29 @@ TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along
 class Subject:
     """A model in evaluation mode on the CPU, and (B, T) ids to try it on; T never exceeds max_len.
 
+    A translator is tried as the language model it is once it has read `source`, one for all rows.
     `tokenizer` is None where tokenizer.json cannot be read: its own check says why.
     """
 
     run: Path
-    model: LanguageModel
+    whole: LanguageModel | Translator  # what the folder holds
     tokenizer: Tokenizer | None
     ids: Tensor
+    source: Source | None = None
+
+    @cached_property
+    def model(self) -> LanguageModel:
+        """The language model that is tried."""
+        return self.spoken(self.whole)
+
+    def spoken(self, whole: LanguageModel | Translator) -> LanguageModel:
+        """A model as it is tried."""
+        if not isinstance(whole, Translator):
+            return whole
+        assert self.source is not None
+        given = whole.given(self.source).eval()
+        given.packs = False  # type: ignore[misc]  # all rows share the one source
+        return given
 
     @property
     def max_len(self) -> int:
@@ -57,7 +77,7 @@ class Subject:
     @property
     def parameters(self) -> int:
         """How many weights are trained by gradients."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        return sum(parameter.numel() for parameter in self.whole.parameters())
 
     @cached_property
     def logits(self) -> Tensor:
@@ -92,7 +112,7 @@ class Subject:
 
 def open_subject(run: Path) -> Subject:
     """The model of a run folder and sequences to try it on; UserError if there is no model."""
-    model: LanguageModel = load_model(run)
+    model: LanguageModel | Translator = load_model(run)
     try:
         tokenizer = load(run / TOKENIZER)
     except UserError:
@@ -107,7 +127,22 @@ def open_subject(run: Path) -> Subject:
         ids[:, 0] = tokenizer.start
     for row, piece in enumerate(own_sequences(run, ROWS - 1, length, model.vocab_size)):
         ids[row, : len(piece)] = piece
-    return Subject(run, model, tokenizer, ids)
+    source = source_for(run, model, generator) if isinstance(model, Translator) else None
+    return Subject(run, model, tokenizer, ids, source)
+
+
+def source_for(run: Path, model: Translator, generator: torch.Generator) -> Source:
+    """A source of the run's own data, or one made up."""
+    size = getattr(model.config, "source_vocab", 0) or model.vocab_size
+    ids = torch.randint(size, (1, SOURCE), generator=generator)
+    if has_data(run):
+        with contextlib.suppress(UserError):
+            corpus = reopen(run)
+            shard = (corpus.test or corpus.valid or corpus.train).source
+            if shard is not None and shard.vocab_size == size:
+                own = np.asarray(shard.record(0)[1 : 1 + int(model.config.max_len)])
+                ids = torch.from_numpy(own.astype(np.int64))[None]
+    return Source(ids, torch.ones_like(ids))
 
 
 def own_sequences(run: Path, count: int, length: int, vocab_size: int) -> list[Tensor]:

@@ -9,7 +9,7 @@ from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
 from .prose import Facts, Sequences, Table, Text
-from .symbols import BeamTree, Distribution, Surprise
+from .symbols import BeamTree, Distribution, Surprise, Tagged
 
 __all__ = [
     "Attention",
@@ -26,5 +26,6 @@ __all__ = [
     "Sequences",
     "Surprise",
     "Table",
+    "Tagged",
     "Text",
 ]

@@ -19,7 +19,7 @@ class Lines(Component):
     """Curves: `series` holds (name, xs, ys); `bands` maps a name to its (low, high) around ys.
 
     A value that is not finite, or not positive on a logarithmic axis, leaves a gap; the chart
-    says how many.
+    says how many. `x_ticks` are marked instead of round numbers; `levels` are named dashed lines.
     """
 
     kind: ClassVar[str] = "lines"
@@ -30,6 +30,8 @@ class Lines(Component):
     log_x: bool = False
     log_y: bool = False
     bands: Mapping[str, Band] = field(default_factory=dict)
+    x_ticks: Sequence[float] = ()
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -61,6 +63,8 @@ class Lines(Component):
             **axes,
             "log_x": self.log_x,
             "log_y": self.log_y,
+            "x_ticks": numbers(self.x_ticks),
+            "levels": [[name, number(value)] for name, value in self.levels.items()],
         }
 
 

@@ -27,6 +27,7 @@ SCRIPTS = (
     "arcs.js",
     "attention.js",
     "surprise.js",
+    "tagged.js",
     "distribution.js",
     "beam_tree.js",
     "axes.js",

@@ -11,14 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from .component import Component, choice, matrix, pack, pack_weights, same_length
 
-SCALES = ("sequential", "diverging", "mask")
+SCALES = ("sequential", "logarithmic", "diverging", "mask")
 
 
 @dataclass(frozen=True, eq=False)
 class Heatmap(Component):
     """A matrix (R, C) with a label per row and column; values that are not finite are hatched.
 
-    `diverging` centres its colours on zero; `mask` has two colours, for zero and for the rest.
+    `logarithmic` is for counts: colours follow log(1 + n), and 0 is hatched too. `diverging`
+    centres its colours on zero; `mask` has two colours, for zero and for the rest.
     """
 
     kind: ClassVar[str] = "heatmap"
@@ -35,6 +36,8 @@ class Heatmap(Component):
         object.__setattr__(self, "values", array)
         same_length("rows", len(self.rows), "row of values", array.shape[0])
         same_length("columns", len(self.columns), "column of values", array.shape[1])
+        if self.scale == "logarithmic" and (array < 0).any():
+            raise ValueError(f"logarithmic values must be at least 0, got {array.min()}")
 
     def array(self) -> NDArray[np.float64]:
         """The values, (R, C)."""
@@ -84,6 +87,8 @@ class Attention(Component):
 
     `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
     to one, or to zero where a query may look nowhere; only the range [0, 1] is checked here.
+    `scores` (L, H, T, S), where given, are what the softmax made the weights of, and stand beside
+    them; a score that is not finite is one that the mask hides.
     """
 
     kind: ClassVar[str] = "attention"
@@ -92,6 +97,8 @@ class Attention(Component):
     sources: Sequence[str] = ()
     layers: Sequence[str] = ()
     title: str = ""
+    scores: ArrayLike | None = None
+    score_name: str = "score"
 
     def __post_init__(self) -> None:
         array = matrix("weights", self.weights, 4)
@@ -102,6 +109,10 @@ class Attention(Component):
         object.__setattr__(self, "weights", np.clip(array, 0.0, 1.0))
         same_length("tokens", len(self.tokens), "query", array.shape[2])
         same_length("sources", len(self.keys()), "key", array.shape[3])
+        if self.scores is not None and np.shape(self.scores) != array.shape:
+            raise ValueError(
+                f"scores must have the shape of weights, {array.shape}, got {np.shape(self.scores)}"
+            )
         if self.layers:
             same_length("layers", len(self.layers), "layer", array.shape[0])
 
@@ -125,4 +136,6 @@ class Attention(Component):
             "tokens": list(self.tokens),
             "sources": self.keys(),
             "layers": self.layer_names(),
+            "scores": None if self.scores is None else pack(matrix("scores", self.scores, 4)),
+            "score_name": self.score_name,
         }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .component import Component, matrix, number, numbers, same_length
+from .component import Component, matrix, number, numbers, same_length, visible
+from .prose import Facts
 
 _NODE_KEYS = {"id", "parent", "token", "score", "kept", "finished", "step"}
 
@@ -44,6 +46,44 @@ class Surprise(Component):
             for name, bits in self.rows
         ]
         return {"title": self.title, "tokens": list(self.tokens), "rows": rows}
+
+
+@dataclass(frozen=True, eq=False)
+class Tagged(Component):
+    """A text each of whose tokens carries a tag and its colour, such as the state that emitted it.
+
+    A tag of None is none. `notes` say more about a tag.
+    """
+
+    kind: ClassVar[str] = "tagged"
+    tokens: Sequence[str]
+    tags: Sequence[str | None]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        same_length("tags", len(self.tags), "token", len(self.tokens))
+
+    def names(self) -> list[str]:
+        """The different tags, the most frequent first."""
+        return [tag for tag, _ in Counter(t for t in self.tags if t is not None).most_common()]
+
+    def data(self) -> dict[str, Any]:
+        """Tokens, the number of each one's tag (-1 for none), and the tags by frequency."""
+        names = self.names()
+        numbered: dict[str | None, int] = {name: i for i, name in enumerate(names)} | {None: -1}
+        return {
+            "title": self.title,
+            "tokens": list(self.tokens),
+            "tags": [numbered[tag] for tag in self.tags],
+            "names": names,
+            "notes": [self.notes.get(name, "") for name in names],
+        }
+
+    def fallback(self) -> str:
+        """Tokens and tags as a list of pairs."""
+        pairs = [(visible(t), tag or "–") for t, tag in zip(self.tokens, self.tags, strict=True)]
+        return Facts(pairs, title=self.title).fallback()
 
 
 @dataclass(frozen=True, eq=False)

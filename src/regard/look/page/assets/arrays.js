@@ -70,7 +70,7 @@ function shrink(matrix, size) {
   return { rows, columns, get: (r, c) => values[r * columns + c] };
 }
 
-// A picture with one pixel per cell; cells that are not finite stay transparent.
+// A picture with one pixel per cell; cells that are not finite or have no colour stay transparent.
 function picture(matrix, scale) {
   const canvas = el("canvas", { width: matrix.columns, height: matrix.rows });
   const context = canvas.getContext("2d");
@@ -80,6 +80,7 @@ function picture(matrix, scale) {
       const value = matrix.get(r, c);
       if (!Number.isFinite(value)) continue;
       const colour = scale(value);
+      if (!colour) continue;
       image.data[i] = colour[0];
       image.data[i + 1] = colour[1];
       image.data[i + 2] = colour[2];

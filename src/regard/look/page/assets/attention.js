@@ -37,7 +37,9 @@ function headGrid(data, heads, size, choose) {
 renderers.attention = (data) => {
   const weights = unpack(data.weights);
   const [layers, count, rows, columns] = weights.shape;
-  const heads = Array.from({ length: layers * count }, (_, i) => matrixOf(weights, i * rows * columns));
+  const split = (array) => Array.from({ length: layers * count }, (_, i) => matrixOf(array, i * rows * columns));
+  const heads = split(weights);
+  const scores = data.scores && split(unpack(data.scores));
   const [tokens, sources] = [data.tokens.map((t) => visible(t)), data.sources.map((t) => visible(t))];
   const detail = el("div", { class: "detail" });
   let [chosen, mode] = [0, "map"];
@@ -53,16 +55,34 @@ renderers.attention = (data) => {
     };
     const name = `${label(data.layers[Math.floor(chosen / count)])}, head ${(chosen % count) + 1}`;
     thumbs.forEach((thumb, i) => thumb.setAttribute("aria-pressed", String(i === chosen)));
-    const lines = (r, c) =>
-      [`weight ${exactness(matrix, r, c)}`, `${tokens[r]} (${r + 1})`, `looks at ${sources[c]} (${c + 1})`];
-    const map = () => [
+    const reading = (what, of) => (r, c) =>
+      [`${what} ${exactness(of, r, c)}`, `${tokens[r]} (${r + 1})`, `looks at ${sources[c]} (${c + 1})`];
+    const shared = { rows: tokens, columns: sources };
+    const weighed = () => el("div", {},
+      scores ? el("h5", {}, "weights: after the softmax") : null,
       mapView(matrix, {
-        rows: tokens, columns: sources, lines, scale: () => scaleOf("sequential", [0, 1], true),
+        ...shared, lines: reading("weight", matrix), scale: () => scaleOf("sequential", [0, 1], true),
+        values: scores ? (weight) => (weight ? weight.toFixed(2) : "") : null,
         describe: `attention weights of ${name}; arrow keys read them`,
       }),
-      colourBar("sequential", 0, 1, "weight"),
+      colourBar("sequential", 0, 1, "weight"));
+    const scored = (of) => {
+      const [low, high] = extent(of);
+      const reach = Math.max(Math.abs(low), Math.abs(high));
+      const [what, domain] = [label(data.score_name), [-reach, reach]];
+      return el("div", {},
+        el("h5", {}, `${what}: before the softmax`),
+        mapView(of, {
+          ...shared, lines: reading(what, of), scale: () => scaleOf("diverging", domain),
+          values: (score) => (Math.round(10 * score) / 10 || 0).toFixed(1).replace("-", "−"), // no −0.0
+          describe: `scores of ${name}; arrow keys read them`,
+        }),
+        colourBar("diverging", ...domain, what));
+    };
+    const map = () => [
+      el("div", { class: scores ? "beside" : null }, scores ? scored(scores[chosen]) : null, weighed()),
       el("p", { class: "hint" },
-        "Rows look, columns are looked at. Colour follows the square root of the weight, so that small ones show."),
+        "Rows look, columns are looked at. The colour of weights follows their square root, so that small ones show."),
     ];
     detail.replaceChildren(
       el("div", { class: "toolbar" }, el("h4", {}, name),

@@ -1,7 +1,7 @@
 // Axes: scales, ticks and the frame that lines and histograms share.
 const MARGIN = { left: 58, right: 18, top: 10, bottom: 44 };
 
-function ticksOf([low, high], log, most) {
+function ticksOf([low, high], log, most, whole = false) {
   // Within one decade a logarithmic axis reads best with evenly spaced ticks.
   if (log && high / low > 10) {
     const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
@@ -10,9 +10,9 @@ function ticksOf([low, high], log, most) {
     for (let e = first; e <= last; e += skip) ticks.push(10 ** e);
     return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
   }
-  const rough = (high - low) / most;
+  const rough = Math.max((high - low) / most, whole ? 1 : 0);
   const unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((s) => s >= rough * 0.999);
+  const step = (whole ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10]).map((m) => m * unit).find((s) => s >= rough * 0.999);
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(i * step);
   return ticks;
@@ -46,12 +46,13 @@ function frameOf(domain, data, width, height) {
   for (const tick of ticksOf(domain.y, data.log_y, 5))
     parts.push(svg("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) }),
       svg("text", { x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, shortNumber(tick)));
-  for (const tick of ticksOf(domain.x, data.log_x, Math.max(2, Math.floor(width / 110))))
+  const chosen = data.x_ticks?.length ? data.x_ticks : null;
+  for (const tick of chosen ?? ticksOf(domain.x, data.log_x, Math.max(2, Math.floor(width / 110)), domain.whole))
     parts.push(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }),
       svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, shortNumber(tick)));
   parts.push(svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
     svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, label(data.x_label)),
     svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
       label(data.y_label)));
-  return { x, y, bottom, parts };
+  return { x, y, bottom, right, parts };
 }

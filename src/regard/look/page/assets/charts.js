@@ -19,13 +19,17 @@ function domainOf(series, data) {
   };
   return {
     x: padded(spread(series.map((s) => s.x), data.log_x), data.log_x, 0.01),
-    y: padded(spread(series.flatMap((s) => [s.y, s.low, s.high]), data.log_y), data.log_y, 0.06),
+    y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
+    whole: series.every((s) => s.x.every(Number.isInteger)), // then no tick falls between two of them
   };
 }
 
 function drawSeries(series, frame, data) {
   const point = (x, y) => (usable(x, data.log_x) && usable(y, data.log_y) ? [frame.x(x), frame.y(y)] : null);
-  const parts = [];
+  const parts = data.levels.flatMap(([name, value]) => [
+    svg("line", { class: "cross", x1: MARGIN.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }),
+    svg("text", { x: MARGIN.left + 6, y: frame.y(value) - 5 }, label(name)),
+  ]);
   for (const { x, y, low, high, colour, dash } of series) {
     const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
     const whole = under.map((p, i) => p && over[i]);

@@ -16,14 +16,16 @@ function ramp(name) {
     });
   });
 }
-const RAMPS = { sequential: "ramp", diverging: "diverging", mask: "mask", warm: "warm" };
+const RAMPS = { sequential: "ramp", logarithmic: "ramp", diverging: "diverging", mask: "mask", warm: "warm" };
 
-// value → [r, g, b] on a domain; `root` spreads small values, as attention weights need.
+// value → [r, g, b] on a domain; `root` spreads small values, as attention weights need. On a logarithmic
+// scale zero has no colour.
 function scaleOf(kind, [low, high], root = false) {
   const colours = ramp(RAMPS[kind]);
   const span = high - low || 1;
   const scale = (value) => {
     if (kind === "mask") return colours[value ? LEVELS - 1 : 0];
+    if (kind === "logarithmic") return value ? colours[Math.round((Math.log1p(value) / Math.log1p(high)) * (LEVELS - 1))] : null;
     const part = clamp((value - low) / span, 0, 1);
     return colours[Math.round((root ? Math.sqrt(part) : part) * (LEVELS - 1))];
   };

@@ -57,20 +57,22 @@ function hatch(context) {
   return context.createPattern(tile, "repeat");
 }
 
-function drawValues(context, matrix, scale, at) {
+function drawValues(context, matrix, scale, at, words) {
   context.font = "11px system-ui, sans-serif";
   context.textAlign = "center";
   for (let r = 0; r < matrix.rows; r++)
     for (let c = 0; c < matrix.columns; c++) {
       const value = matrix.get(r, c);
-      const text = format(value, 2);
+      const text = words(value);
       if (!Number.isFinite(value) || context.measureText(text).width > at.w - 4) continue;
-      context.fillStyle = inkOn(scale(value));
+      const colour = scale(value);
+      context.fillStyle = colour ? inkOn(colour) : css("--muted");
       context.fillText(text, at.left + (c + 0.5) * at.w, at.top + (r + 0.5) * at.h);
     }
 }
 
-// options: rows, columns (shown labels), scale() → colour function, lines(r, c) → read-out, values.
+// options: rows, columns (shown labels), scale() → colour function, lines(r, c) → read-out,
+// values(number) → what stands in a cell that has room, if anything does.
 function mapView(matrix, options) {
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": options.describe });
   const cursor = el("div", { class: "cursor", hidden: true });
@@ -88,7 +90,7 @@ function mapView(matrix, options) {
     context.imageSmoothingEnabled = at.w < 1 || at.h < 1;
     context.drawImage(picture(matrix, scale), at.left, at.top, w, h);
     drawLabels(context, names, at);
-    if (options.values && at.w >= 30 && at.h >= 18) drawValues(context, matrix, scale, at);
+    if (options.values && at.w >= 30 && at.h >= 18) drawValues(context, matrix, scale, at, options.values);
   });
   const point = ([r, c], x, y) => {
     cell = [r, c];
@@ -147,7 +149,7 @@ renderers.heatmap = (data) => {
   let [low, high] = extent(matrix);
   const reach = Math.max(Math.abs(low), Math.abs(high));
   if (data.scale === "diverging") [low, high] = [-reach, reach];
-  if (data.scale === "sequential" && low > 0 && low < 0.3 * high) low = 0;
+  if (data.scale === "logarithmic" || (data.scale === "sequential" && low > 0 && low < 0.3 * high)) low = 0;
   const [rows, columns] = [data.rows.map(tokenOrName), data.columns.map(tokenOrName)];
   const masked = data.scale === "mask";
   const words = (r, c) => {
@@ -156,9 +158,11 @@ renderers.heatmap = (data) => {
     return `${exactness(matrix, r, c)} ${label(data.unit)}`;
   };
   const view = mapView(matrix, {
-    rows, columns, values: !masked, scale: () => scaleOf(data.scale, [low, high]),
+    rows, columns, values: masked ? null : (value) => format(value, 2), scale: () => scaleOf(data.scale, [low, high]),
     describe: `${label(data.title) || "heat map"}, ${matrix.rows} by ${matrix.columns}; arrow keys read it`,
     lines: (r, c) => [words(r, c), `row ${r + 1}: ${rows[r]}`, `column ${c + 1}: ${columns[c]}`],
   });
-  return [heading(data.title), view, masked ? maskKey() : colourBar(data.scale, low, high, label(data.unit))];
+  const key = masked ? maskKey() : colourBar(data.scale, low, high, label(data.unit));
+  const note = data.scale === "logarithmic" ? el("p", { class: "hint" }, "Colour follows the logarithm; hatched is 0.") : null;
+  return [heading(data.title), view, key, note];
 };

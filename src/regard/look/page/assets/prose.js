@@ -1,4 +1,6 @@
 // Words and tables.
+const SHORT_CELL = 32; // characters of a cell that is never broken: figures with their intervals
+
 renderers.text = (data) => data.paragraphs.map((paragraph) => el("p", {}, label(paragraph)));
 
 renderers.facts = (data) => [
@@ -9,7 +11,10 @@ renderers.facts = (data) => [
 
 renderers.table = (data) => {
   const cells = (tag, row, attributes = {}) =>
-    row.map((text, i) => el(tag, { class: data.align[i], ...attributes }, label(text)));
+    row.map((text, i) => {
+      const short = text.length <= SHORT_CELL ? " short" : "";
+      return el(tag, { class: data.align[i] + short, ...attributes }, label(text));
+    });
   const rows = data.rows.map((row, i) =>
     el("tr", { class: data.highlight.includes(i) ? "highlight" : null }, ...cells("td", row)));
   return [

@@ -1,5 +1,6 @@
 // A text coloured by how many bits each symbol cost, one panel per model, on one scale.
 const STRIP_HEIGHT = 54;
+const SHORT = 12; // tokens up to which several panels fit beside each other on a phone
 
 function drawStrip(canvas, bits, most, width) {
   const context = canvasOf(canvas, width, STRIP_HEIGHT);
@@ -87,6 +88,7 @@ renderers.surprise = (data) => {
       choose(i, edge.right, edge.bottom);
     });
   }
-  const side = el("div", { class: "panels" }, ...panels.map(({ panel }) => panel));
+  const short = data.tokens.length <= SHORT && rows.length > 1;
+  const side = el("div", { class: short ? "panels short" : "panels" }, ...panels.map(({ panel }) => panel));
   return [heading(data.title), side, colourBar("warm", 0, most, "bits")];
 };

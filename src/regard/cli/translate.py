@@ -1,0 +1,142 @@
+"""regard translate"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.strategy import (
+    Beams,
+    Int8,
+    Name,
+    Penalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    strategy_of,
+)
+
+if TYPE_CHECKING:
+    from regard.interpreter import Translation
+
+Run = Annotated[Path, typer.Argument(help="A run folder of task target.")]
+File = Annotated[Path, typer.Argument(help="Lines to translate, or - for standard input.")]
+NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from beams.")]
+Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
+MaxNew = Annotated[int, typer.Option(min=0, help="Most tokens of a translation; 0 as is fit.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Rows decoded together, beams counted.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def command(
+    run: Run,
+    file: File = Path("-"),
+    strategy: Name = "beam",
+    beams: Beams = 5,
+    length_penalty: Penalty = 1.0,
+    n_best: NBest = 1,
+    scores: Scores = False,
+    max_new: MaxNew = 0,
+    batch_size: BatchSize = 64,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    int8: Int8 = False,
+    json: Json = False,
+) -> None:
+    """Translate line by line.
+
+    Line in, line out, order kept, streaming; an empty line stays empty.
+
+    Example: regard translate runs/train-transformer < some.en > some.de
+
+    --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
+    """
+    from regard.api import load_interpreter
+    from regard.cli.output import print_json
+    from regard.errors import UsageError
+    from regard.interpreter import lines_of_file, lines_of_stream
+
+    if n_best > 1 and strategy != "beam":
+        raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
+    chosen = strategy_of(
+        strategy,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        beams=max(beams, n_best),
+        length_penalty=length_penalty,
+        n_best=n_best,
+    )
+    interpreter = load_interpreter(run, int8=int8)
+    chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
+    stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
+    if json:
+        found = [several for several in told(stream, interpreter.room)]
+        print_json({"sequences": [one.to_json() for several in found for one in several]})
+        return
+    with counting(file) as count:
+        for number, several in enumerate(told(stream, interpreter.room), start=1):
+            for one in several:
+                score = f"{number}\t{one.score:.6f}\t" if n_best > 1 else f"{one.score:.6f}\t"
+                print((score if scores or n_best > 1 else "") + line_of(one), flush=True)
+            count(several[0].input)
+
+
+def told(stream: Iterator[list[Translation]], room: int) -> Iterator[list[Translation]]:
+    """The translations, with a warning for each that is not of the whole line."""
+    for number, several in enumerate(stream, start=1):
+        if several[0].cut:
+            whole = several[0].cut + room
+            warn(f"line {number} has {whole:,} tokens; only the first {room:,} are translated")
+        if several[0].dead_end:
+            warn(f"the translation of line {number} ended where all is forbidden")
+        yield several
+
+
+def warn(words: str) -> None:
+    """A remark, beside the result."""
+    print(f"warning: {words}", file=sys.stderr)
+
+
+def line_of(translation: Translation) -> str:
+    """A translation on one line, whatever the model has made."""
+    return " ".join(translation.text.replace("\r", "\n").split("\n"))
+
+
+@contextmanager
+def counting(file: Path) -> Iterator[Callable[[str], None]]:
+    """Counts lines on a terminal that shows nothing else, with the time left where it is known."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal or sys.stdout.isatty():
+        yield lambda text: None
+        return
+    shown = TextColumn("{task.fields[lines]:,} lines"), BarColumn(24), TimeRemainingColumn()
+    with Progress(*shown, console=console, transient=True, redirect_stdout=False) as bar:
+        task, lines = bar.add_task("translate", total=size_of(file), lines=0), 0
+
+        def count(text: str) -> None:
+            nonlocal lines
+            lines += 1
+            bar.update(task, advance=len(text.encode()) + 1, lines=lines)
+
+        yield count
+
+
+def size_of(file: Path) -> int | None:
+    """Bytes to read, where that can be known."""
+    status = os.fstat(sys.stdin.fileno()) if str(file) == "-" else file.stat()
+    return status.st_size if stat.S_ISREG(status.st_mode) and file.suffix != ".gz" else None

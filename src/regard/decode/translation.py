@@ -1,0 +1,103 @@
+"""Decoding what follows from sources: sentences of like length together, each answered as if alone.
+
+Sources are padded to a multiple of `BLOCK`, and only those of one width share a batch: the answer
+to one, the limit on its length included, does not depend on those beside it, and a recorded
+step serves batch after batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from regard.decode.engine import Generated, Strategy, evaluating, generate
+from regard.decode.workspace import Workspace, device_of
+from regard.layers.source import Source
+from regard.models.language_model import Constrain
+from regard.models.translator import Given, Translator
+
+BLOCK = 8  # widths of sources are multiples of this
+ROOM = (2, 32)  # a target may have twice the tokens of the width of its source, and so many more
+
+
+class Interpreting:
+    """Translates batch after batch with one model, in the memory of the batch before where that
+    has the shape.
+    """
+
+    def __init__(self, model: Translator) -> None:
+        self.model, self.device = model, device_of(model)
+        self.given: Given | None = None
+        self.workspace: Workspace | None = None
+        self.shape: tuple[int, ...] = ()
+
+    def __call__(self, source: Source) -> tuple[Given, Workspace]:
+        """The language model of what follows from these sources, and where to decode it."""
+        source = source.to(self.device)
+        if self.given is None or self.workspace is None or source.ids.shape != self.shape:
+            self.given, self.shape = self.model.given(source), tuple(source.ids.shape)
+            self.workspace = Workspace(self.given)
+        else:
+            self.given.read(source)
+        return self.given, self.workspace
+
+
+def translate(
+    model: Translator,
+    sources: Sequence[Sequence[int]],
+    strategy: Strategy,
+    *,
+    start: int,
+    end: int,
+    pad: int = 0,
+    banned: Sequence[int] = (),
+    constraint: Constrain | None = None,
+    max_new: int = 0,
+    batch_size: int = 64,
+    interpreting: Interpreting | None = None,
+    keys: Sequence[int] | None = None,
+) -> list[list[Generated]]:
+    """What follows from each source, its ids with the end token at the last: a list for each.
+
+    `Greedy` and `Sample` give one sequence, `Beam` its n best. `max_new` limits their tokens (0:
+    in proportion to the source), which are never more than the model's max_len. `batch_size` is how
+    many rows are decoded together, beams counted. `keys` number the sources for samples and traces.
+    """
+    results: list[list[Generated]] = [[] for _ in sources]
+    most, keys = model.config.max_len, range(len(sources)) if keys is None else keys
+    interpreting = interpreting or Interpreting(model)
+    with evaluating(model):
+        for numbers, width in batches(sources, max(1, batch_size // strategy.rows)):
+            ids = torch.full((len(numbers), width), pad)
+            segments = torch.zeros_like(ids)
+            for row, number in enumerate(numbers):
+                length = len(sources[number])
+                ids[row, :length] = torch.as_tensor(sources[number])
+                segments[row, :length] = 1
+            given, workspace = interpreting(Source(ids, segments))
+            found = generate(
+                given,
+                [[start]] * len(numbers),
+                strategy,
+                max_new=min(max_new or ROOM[0] * width + ROOM[1], most),
+                end=end,
+                pad=pad,
+                banned=banned,
+                constraint=constraint,
+                batch_size=len(numbers) * strategy.rows,
+                workspace=workspace,
+                keys=[keys[number] for number in numbers],
+            )
+            for number, several in zip(numbers, found, strict=True):
+                results[number] = several
+    return results
+
+
+def batches(sources: Sequence[Sequence[int]], count: int) -> Iterator[tuple[list[int], int]]:
+    """Numbers of at most `count` sources of one width, and that width; the longest first."""
+    widths = [-(-max(1, len(source)) // BLOCK) * BLOCK for source in sources]
+    for width in sorted(set(widths), reverse=True):
+        alike = [number for number, own in enumerate(widths) if own == width]
+        for first in range(0, len(alike), count):
+            yield alike[first : first + count], width

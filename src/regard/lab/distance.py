@@ -1,0 +1,297 @@
+"""Two related motifs, far apart: which models can still relate them?
+
+Lecture 14 of "Bayesian Data Analysis and Machine Learning for Physical Sciences" says of Bayesian
+Markov motifs (Siebert & Söding 2016) that they beat weight matrices but struggle with related
+motifs that lie far apart, for which LSTMs were the older solution and attention is the newer one.
+Here that is measured: accuracy against distance, for models from counting to attention, the neural
+ones of equal size and with equal training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from regard.lab.motif_pairs import SLACK, VOCABULARY, WIDTH, draw
+from regard.lab.motif_readers import (
+    HiddenReader,
+    Lessons,
+    MotifReader,
+    NeuralReader,
+    Reader,
+    random_of,
+)
+from regard.lab.result import Claim, Options, Result, Share
+from regard.look.page import Facts, Heatmap, Lines, Sequences, Table, Text
+from regard.models.motifs import DNA
+from regard.models.sizing import parameters
+
+TESTED = 2  # a stream of random numbers: sequences nobody has seen
+ORDER, STATES, WINDOW = 2, 12, 48
+SEES = 32  # letters of a convolution: five layers that double
+CHANCE, NEAR, SURE, FALL = 0.5, 0.06, 0.95, 0.05  # the tolerances of the claims
+
+MATRIX, MARKOV, HIDDEN = "weight matrix", f"Markov motif, order {ORDER}", f"HMM, {STATES} states"
+CONVOLUTION, RECURRENT = f"convolution over {SEES}", "LSTM"
+WINDOWED, FULL = f"attention over {WINDOW}", "full attention"
+HEADS = (("n_heads", 4), ("n_kv_heads", 4), ("d_head", 12))
+
+READERS: dict[str, Reader] = {
+    MATRIX: MotifReader(0),
+    MARKOV: MotifReader(ORDER),
+    HIDDEN: HiddenReader(STATES),
+    CONVOLUTION: NeuralReader("cnn", sees=SEES),
+    RECURRENT: NeuralReader("lstm"),
+    WINDOWED: NeuralReader("transformer", changes=(*HEADS, ("window", WINDOW))),
+    FULL: NeuralReader("transformer", changes=HEADS),
+}
+
+Pooled = Mapping[str, Mapping[int, Share]]  # by model and distance
+Found = Mapping[str, Mapping[int, Sequence[Share]]]  # ... a share for each seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of it is done."""
+
+    lessons: Lessons
+    readers: Sequence[str]
+    tested: int  # sequences of each distance and seed
+    seeds: int = 1
+
+
+LARGE = Plan(
+    lessons=Lessons(distances=(2, 8, 32, 128, 512), steps=600),
+    readers=tuple(READERS),
+    tested=500,
+    seeds=3,
+)
+SMALL = Plan(
+    lessons=Lessons(distances=(2, 8, 32), steps=160, examples=500),
+    readers=(MATRIX, MARKOV, CONVOLUTION, FULL),
+    tested=1000,
+)
+
+
+def distance(options: Options) -> Result:
+    """The experiment, in its large or its quick form."""
+    return run(SMALL if options.quick else LARGE, options)
+
+
+def run(plan: Plan, options: Options) -> Result:
+    """Measure, and report what that says of the claims."""
+    return report(plan, measure(plan, options), options.seed)
+
+
+def measure(plan: Plan, options: Options) -> Found:
+    """Every model learns and is tested on new sequences, once for each seed."""
+    lessons = plan.lessons
+    cost = sum(READERS[name].cost(lessons) for name in plan.readers)
+    work = options.work(plan.seeds * cost)
+    found: dict[str, dict[int, list[Share]]] = {
+        name: {d: [] for d in lessons.distances} for name in plan.readers
+    }
+    for seed in range(options.seed, options.seed + plan.seeds):
+        for name in plan.readers:
+            judge = READERS[name].learn(lessons, seed, partial(work.add, name))
+            for d in lessons.distances:
+                pairs = draw(d, plan.tested, random_of(seed, TESTED, d))
+                right = int((judge(pairs, d) == pairs.labels).sum())
+                found[name][d].append(Share(right, plan.tested))
+    return found
+
+
+def report(plan: Plan, found: Found, seed: int) -> Result:
+    """Tables, figures and claims of what was measured from this seed on."""
+    pooled = {
+        name: {d: sum(shares[1:], shares[0]) for d, shares in row.items()}
+        for name, row in found.items()
+    }
+    sizes = neural_sizes(plan)
+    tables = [accuracy_table(pooled)]
+    if plan.seeds > 1:
+        tables.append(seeds_table(found, seed))
+    return Result(
+        title="Two motifs, far apart",
+        question=question(plan),
+        reading=(
+            "Each line is a model: where it runs at the top, the model relates the two motifs at "
+            "that distance, and where it lies on the dashed line, it guesses; bands are 95% "
+            "intervals."
+        ),
+        claims=claims(pooled, sizes),
+        tables=tables,
+        figures=[figure(pooled)],
+        panels=[
+            overview(pooled),
+            Facts(list(sizes.items()), title="Parameters of the neural models"),
+            samples(seed),
+            Text(MADE),
+        ],
+    )
+
+
+MADE = (
+    f"How it is made. A sequence of A and T holds a motif of {WIDTH} letters twice, as GGCC or as "
+    f"CCGG, the pair moved by 0 to {SLACK} letters at random. The distance counts letters from the "
+    "last of the first motif to the first of the second. Half of the sequences have the same "
+    "variant twice; each motif alone is a fair coin, and all sequences have the same number of G "
+    "and of C.\n\n"
+    "How it is learned. The motif models are fitted for each distance and label to sequences that "
+    "are aligned at the first motif, which nobody else is told; so are the hidden Markov models, "
+    "unaligned. A neural model reads the letters and a question mark and is asked for the label "
+    "alone. One model learns all distances, shorter ones first; sizes, steps, batches and the "
+    "trainer's settings are the same for all, and every sequence is new.\n\n"
+    "How it is measured. Intervals are over the sequences tested, of all seeds together, and say "
+    "nothing of other seeds: what a seed changes stands in the table seed by seed."
+)
+
+
+def question(plan: Plan) -> str:
+    """What is asked, and of whom."""
+    lessons = plan.lessons
+    seeds = f", {plan.seeds} seeds" if plan.seeds > 1 else ""
+    return (
+        "A label depends on two motifs together and on neither alone. How far apart may they be "
+        "for a model to relate them? Weight matrices and Markov motifs count neighbours, a hidden "
+        "Markov model and an LSTM carry what they have read along, a convolution and windowed "
+        "attention see so far and no further, full attention looks anywhere.\n\n"
+        f"Neural models of about {lessons.parameters:,} parameters, {lessons.steps:,} steps of "
+        f"{lessons.batch} sequences; accuracy on {plan.tested:,} new sequences of each "
+        f"distance{seeds}."
+    )
+
+
+def neural_sizes(plan: Plan) -> dict[str, int]:
+    """Parameters of the models trained by gradients."""
+    chosen = {name: READERS[name] for name in plan.readers}
+    return {
+        name: parameters(reader.family, VOCABULARY, reader.config(plan.lessons))
+        for name, reader in chosen.items()
+        if isinstance(reader, NeuralReader)
+    }
+
+
+def accuracy_table(pooled: Pooled) -> Table:
+    """Models down, distances across."""
+    distances = list(next(iter(pooled.values())))
+    rows = [[name, *(row[d].percent for d in distances)] for name, row in pooled.items()]
+    columns = ["model", *(f"distance {d}" for d in distances)]
+    sides = ["left", *["right"] * (len(columns) - 1)]
+    return Table(columns, rows, align=sides, title="Accuracy in %, with 95% intervals")
+
+
+def seeds_table(found: Found, first: int) -> Table:
+    """The same, seed by seed: how much depends on luck."""
+    distances = list(next(iter(found.values())))
+    rows = [
+        [name, first + i, *(row[d][i].value for d in distances)]
+        for name, row in found.items()
+        for i in range(len(row[distances[0]]))
+    ]
+    columns = ["model", "seed", *(f"distance {d}" for d in distances)]
+    return Table(columns, rows, title="Accuracy, seed by seed")
+
+
+def figure(pooled: Pooled) -> Lines:
+    """Accuracy against distance, chance beside it."""
+    distances = list(next(iter(pooled.values())))
+    xs = [float(d) for d in distances]
+    series = [(name, xs, [row[d].value for d in distances]) for name, row in pooled.items()]
+    bands = {
+        name: ([row[d].interval[0] for d in distances], [row[d].interval[1] for d in distances])
+        for name, row in pooled.items()
+    }
+    return Lines(
+        series,
+        x_label="letters from one motif to the other",
+        y_label="accuracy on new sequences",
+        title="Relating two motifs, by their distance",
+        log_x=True,
+        bands=bands,
+        x_ticks=xs,
+        levels={"chance": CHANCE},
+    )
+
+
+def overview(pooled: Pooled) -> Heatmap:
+    """The same as a map, where lines would lie upon one another."""
+    distances = list(next(iter(pooled.values())))
+    return Heatmap(
+        np.array([[row[d].value for d in distances] for row in pooled.values()]),
+        list(pooled),
+        [str(d) for d in distances],
+        title="The same accuracies, distances across",
+        unit="accuracy",
+    )
+
+
+def samples(seed: int) -> Sequences:
+    """A few sequences with their labels."""
+    pairs = draw(8, 6, random_of(seed, TESTED, 8))
+    texts = ["".join(DNA.letters[i] for i in row) for row in pairs.letters]
+    said = ["same" if label else "different" for label in pairs.labels]
+    shown = [(f"{text}  {word}", None) for text, word in zip(texts, said, strict=True)]
+    return Sequences(shown, title="Sequences at distance 8")
+
+
+def claims(pooled: Pooled, sizes: Mapping[str, int]) -> list[Claim]:
+    """What is said of the models that were tried, at the distances that were."""
+    whole = SEES - SLACK - 2 * WIDTH  # the pair, wherever it was moved, and the question are seen
+    made = [
+        blind(pooled, MATRIX, 1, "a weight matrix relates nothing"),
+        sure(pooled, MARKOV, ORDER, "a Markov motif relates letters within its order"),
+        blind(pooled, MARKOV, ORDER + 1, "a Markov motif is blind beyond its order"),
+        blind(pooled, HIDDEN, 2 * WIDTH, "a hidden Markov model does not carry a motif along"),
+        sure(pooled, CONVOLUTION, whole, "a convolution relates what it sees"),
+        blind(pooled, CONVOLUTION, SEES, "a convolution is blind beyond its receptive field"),
+        sure(pooled, WINDOWED, WINDOW - SLACK - WIDTH, "windowed attention relates what it sees"),
+        blind(pooled, WINDOWED, 2 * WINDOW, "windowed attention is blind beyond layers × window"),
+        falls(pooled, RECURRENT, "the LSTM's accuracy falls with distance"),
+        sure(pooled, FULL, None, "full attention relates motifs at every distance"),
+        equal(sizes, "the neural models are of one size"),
+    ]
+    return [claim for claim in made if claim is not None]
+
+
+def sure(pooled: Pooled, model: str, most: int | None, name: str) -> Claim | None:
+    """Right nearly always, at distances of at most `most`."""
+    row = {d: s for d, s in pooled.get(model, {}).items() if most is None or d <= most}
+    if not row:
+        return None
+    where = "every distance" if most is None else f"distances to {most}"
+    d, worst = min(row.items(), key=lambda item: item[1].value)
+    stated = f"accuracy at least {SURE} at {where}"
+    return Claim(name, stated, f"{worst} at {d}, the lowest", worst.value >= SURE)
+
+
+def blind(pooled: Pooled, model: str, least: int, name: str) -> Claim | None:
+    """At chance, at distances of at least `least`."""
+    row = {d: s for d, s in pooled.get(model, {}).items() if d >= least}
+    if not row:
+        return None
+    d, worst = max(row.items(), key=lambda item: abs(item[1].value - CHANCE))
+    stated = f"accuracy within {NEAR} of {CHANCE} at distances from {least}"
+    return Claim(name, stated, f"{worst} at {d}, the farthest", abs(worst.value - CHANCE) <= NEAR)
+
+
+def falls(pooled: Pooled, model: str, name: str) -> Claim | None:
+    """Lower at the longest distance than at the shortest."""
+    row = pooled.get(model)
+    if row is None:
+        return None
+    near, far = min(row), max(row)
+    stated = f"accuracy lower by at least {FALL} at the longest distance than at the shortest"
+    measured = f"{row[near]} at {near}, {row[far]} at {far}"
+    return Claim(name, stated, measured, row[near].value - row[far].value >= FALL)
+
+
+def equal(sizes: Mapping[str, int], name: str) -> Claim | None:
+    """The same number of parameters, to a tenth."""
+    if not sizes:
+        return None
+    least, most = min(sizes.values()), max(sizes.values())
+    return Claim(name, "within 10% of one another", f"{least:,} to {most:,}", most <= 1.1 * least)

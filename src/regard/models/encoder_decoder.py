@@ -1,0 +1,159 @@
+"""The Transformer of 2017: an encoder reads, a decoder speaks and looks back at what was read.
+
+Vaswani et al. 2017 (arXiv:1706.03762). Presets: `vaswani`, as in the paper (post-norm; Hugging
+Face's MarianMTModel), and `modern`, the same with the norms before each part, which trains at
+higher rates and without long warm-up (PegasusForConditionalGeneration). Both have sinusoidal
+positions, ReLU and one embedding matrix for source, target and output, scaled by sqrt(d_model).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from regard.layers.masks import Across, Documents, Mask, Rendered
+from regard.layers.positions import Where, positions_in
+from regard.layers.source import Source
+from regard.layers.state import Memory, State
+from regard.layers.tap import Tap
+from regard.models import decoder
+from regard.models.decoder import Decoder
+from regard.models.language_model import NeuralLanguageModel
+from regard.models.stack import Stack, StackConfig, initialise
+from regard.models.translator import Given, NeuralTranslator
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(StackConfig):
+    """Shape and parts of both stacks; `n_layers` are the decoder's."""
+
+    n_encoder_layers: int = 4
+    source_vocab: int = 0  # of an encoder with a vocabulary of its own; 0: it shares the decoder's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.n_encoder_layers <= 1_000:
+            raise ValueError(
+                f"n_encoder_layers must be from 1 to 1000, got {self.n_encoder_layers}"
+            )
+        if not 0 <= self.source_vocab < 1 << 24:
+            raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
+
+
+def vaswani(n_layers: int, d_model: int) -> EncoderDecoderConfig:
+    """The paper's: post-norm, sinusoids, ReLU, scaled tied embeddings, dropout 0.1."""
+    base = dataclasses.asdict(decoder.vaswani(n_layers, d_model))
+    return EncoderDecoderConfig(**base, n_encoder_layers=n_layers)
+
+
+def modern(n_layers: int, d_model: int) -> EncoderDecoderConfig:
+    """`vaswani` with the norms first, and one more at the end of each stack."""
+    return dataclasses.replace(vaswani(n_layers, d_model), post_norm=False)
+
+
+class Encoder(Stack):
+    """A stack in which every position sees every other of its sequence."""
+
+    def __init__(self, vocab_size: int, config: StackConfig) -> None:
+        super().__init__()
+        self.build(vocab_size, config)
+        initialise(self)
+
+    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """(B, S, D) vectors of the sources."""
+        b, s = source.ids.shape
+        where: Where = positions_in(source.segments)
+        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
+        place = self.place(where, where, mask, end=s, device=source.ids.device)
+        return self.run(source.ids, where, place, None, tap)
+
+
+class EncoderDecoder(NeuralTranslator):
+    """An encoder and a decoder that looks at its output in every block."""
+
+    Config = EncoderDecoderConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "modern": modern,
+        "vaswani": vaswani,
+    }
+    packs = True
+
+    def __init__(self, vocab_size: int, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        self.decoder = Decoder(vocab_size, config, cross=True)
+        reading = dataclasses.replace(config, n_layers=config.n_encoder_layers)
+        self.encoder = Encoder(config.source_vocab or vocab_size, reading)
+        if not config.source_vocab:
+            self.encoder.embedding = self.decoder.embedding
+        self.head = self.decoder.head
+
+    def memory(self, source: Source, mask: Mask, tap: Tap | None = None) -> list[Memory]:
+        """What each block of the decoder looks at."""
+        read = self.encoder(source, tap=None if tap is None else tap.at("encoder"))
+        return [block.cross.memory(read, mask) for block in self.decoder.blocks]  # type: ignore[union-attr, operator]
+
+    def forward(self, ids: Tensor, segments: Tensor | None, source: Source) -> Tensor:
+        """See Translator."""
+        (b, t), s = ids.shape, source.ids.size(1)
+        mask = Across(segments, source.segments).rendered(b, t, s, ids.device)
+        return self.decoder.hidden(ids, segments, memory=self.memory(source, mask))
+
+    def given(self, source: Source) -> Given:
+        """See Translator."""
+        return Informed(self, source)
+
+
+class Informed(Given, NeuralLanguageModel):
+    """A decoder and the memory it looks at."""
+
+    packs = True
+    steps_alike = True
+
+    def __init__(self, translator: EncoderDecoder, source: Source) -> None:
+        super().__init__(translator.vocab_size, translator.config)
+        self.translator, self.decoder = translator, translator.decoder
+        self.head = translator.head
+        self.segments = source.segments.clone()  # (B, S)
+        self.seen = (self.segments > 0)[:, None, None]  # (B, 1, 1, S): of a row for itself
+        self.memory: Sequence[Memory] = [
+            dataclasses.replace(one, k=one.k.contiguous(), v=one.v.contiguous())
+            for one in translator.memory(source, Rendered(self.seen, False))
+        ]
+
+    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+        """See Given."""
+        self.segments.copy_(source.segments)
+        self.seen.copy_((source.segments > 0)[:, None, None])
+        for held, new in zip(
+            self.memory,
+            self.translator.memory(source, Rendered(self.seen, False), tap),
+            strict=True,
+        ):
+            held.k.copy_(new.k)
+            held.v.copy_(new.v)
+
+    def hidden(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
+        """See NeuralLanguageModel."""
+        memory = self.memory
+        if segments is not None:  # several targets share a row, and so do their sources
+            (b, t), s = ids.shape, self.segments.size(1)
+            shown = Across(segments, self.segments).rendered(b, t, s, ids.device)
+            memory = [dataclasses.replace(one, mask=shown) for one in memory]
+        return self.decoder.hidden(ids, segments, tap=tap, memory=memory)
+
+    def start(self, batch: int, capacity: int) -> State:
+        """See LanguageModel; `batch` is the number of sources, before any beams."""
+        state = self.decoder.start(batch, capacity)
+        state.memory = self.memory
+        return state
+
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+        """See LanguageModel."""
+        return self.decoder.extend(ids, lengths, state)

@@ -1,0 +1,318 @@
+"""Word for word: the table of IBM model 1 (`models.alignment`) as a translator, a floor.
+
+Model 1 does not say where words stand, nor what goes together. Here word i of the target comes from
+word j of the source with a weight of decay ** |i - j|. NULL stands at a distance of 1 from
+everywhere, and beyond the end of its source a target stays there, at `<E>`; with decay = 1 this is
+model 1 itself. It is mixed with a bigram of targets, so that nothing is impossible:
+
+    P(f | d, i, source) = share · Σ_j w_ij t(f | e_j) + (1 - share) · P(f | d),  d the word before.
+
+A source word that was never seen leaves its weight to the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.shards import Shard
+from regard.layers.source import Source
+from regard.layers.state import ContextWindow, State
+from regard.layers.tap import Tap
+from regard.models.alignment import Lexicon, estimate
+from regard.models.counts import CountConfig, Counting, Say
+from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models.language_model import CHUNK, IGNORE, Constrain
+from regard.models.ngrams import ABSENT
+from regard.models.tally import Ints
+from regard.models.translator import Given, Translator
+
+DECAYS = tuple(n / 10 for n in range(1, 11))  # tried
+USUAL = (0.4, 0.5)  # decay and share where nothing can choose: those of English to German
+ROUNDS = 30  # of estimating the share
+RECORDS = 256  # measured at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordForWordConfig(CountConfig):
+    """How the table is found and read."""
+
+    iterations: int = 10  # passes of expectation–maximisation
+    decay: float = 0.0  # of the weight of a place with its distance; 0 = by held-out likelihood
+    share: float = 0.0  # of the table, the rest being the bigram's; 0 = by held-out likelihood
+    source_vocab: int = 0  # where sources have a vocabulary of their own; 0: the targets'
+
+    def __post_init__(self) -> None:
+        CountConfig.__post_init__(self)
+        if not 1 <= self.iterations <= 10_000:
+            raise ValueError(f"iterations must be from 1 to 10000, got {self.iterations}")
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"decay must be from 0 (chosen) to 1, got {self.decay}")
+        if not 0 <= self.share < 1:
+            raise ValueError(f"share must be at least 0 (chosen) and below 1, got {self.share}")
+        if not 0 <= self.source_vocab < 1 << 24:
+            raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
+
+
+class WordForWord(Translator, Counting):
+    """IBM model 1's table and a bigram."""
+
+    Config = WordForWordConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "exact": lambda n_layers, d_model: WordForWordConfig()
+    }
+    sized_by_config = False
+    keys: Tensor
+    t: Tensor
+
+    def __init__(self, vocab_size: int, config: WordForWordConfig) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
+        self.register_buffer("keys", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("t", torch.zeros(0, dtype=torch.float64))
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The table."""
+        return Lexicon(
+            self.vocab_size, self.config.source_vocab or self.vocab_size, self.keys, self.t
+        )
+
+    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+        """See Counting. Decay and share, where open, become part of the configuration."""
+        if train.source is None:
+            raise ValueError("a translator is fitted to pairs, but the shard has no source")
+        self.bigram.fit(train, valid, say)
+        size, config = self.lexicon.source_vocab, self.config
+        found = estimate(train, size, config.iterations, longest=config.max_len)
+        self.keys, self.t = found.keys, found.t
+        decay, share = config.decay or USUAL[0], config.share or USUAL[1]
+        if valid is not None and valid.records:
+            decay, share = self.choose(valid)
+            say(
+                f"{len(self.keys):,} pairs of words; decay {decay:g} and share {share:.3f} of the "
+                "table, by the likelihood of the validation part"
+            )
+        self.config = dataclasses.replace(config, decay=decay, share=share)
+
+    def choose(self, valid: Shard) -> tuple[float, float]:
+        """The decay and share, of those not given, under which held-out pairs are most probable."""
+        asked = self.config
+        tried: list[tuple[float, float, float]] = []
+        for decay in (asked.decay,) if asked.decay else DECAYS:
+            parts = [self.parts(source, targets, decay) for source, targets in batches(valid)]
+            lexical, plain = (torch.cat(side) for side in zip(*parts, strict=True))
+            share = asked.share or USUAL[1]
+            for _ in range(0 if asked.share else ROUNDS):  # Jelinek & Mercer 1980
+                one = share * lexical
+                share = float((one / (one + (1 - share) * plain)).mean())
+            share = min(max(share, 0.001), 0.999)  # neither is ever sure
+            nats = (share * lexical + (1 - share) * plain).log().sum()
+            tried.append((float(nats), decay, share))
+        return max(tried)[1:]
+
+    def parts(self, source: Source, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
+        """What table and bigram say of held-out targets (B, T), IGNORE where there is none."""
+        given = WordForWordGiven(self, source)
+        start = torch.full_like(targets[:, :1], int(self.bigram.start_id))
+        ids = torch.cat((start, targets[:, :-1]), dim=1)
+        wanted, scored = targets.clamp_min(0), targets != IGNORE
+        lexical = given.lexical(given.weights(given.places(targets), decay), wanted)
+        return lexical[scored], self.plain(ids, wanted)[scored]
+
+    def plain(self, ids: Tensor, targets: Tensor) -> Tensor:
+        """The bigram's P of targets (B, T) after ids (B, T)."""
+        nodes = [node.flatten() for node in self.bigram.table.contexts(ids)]
+        *_, p = self.bigram.probabilities(nodes, targets.flatten())
+        return p.view(targets.shape)
+
+    def given(self, source: Source) -> Given:
+        """See Translator."""
+        return WordForWordGiven(self, source)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Only the file knows the number of pairs: take its sizes before the usual checks."""
+        for name in ("keys", "t"):
+            if prefix + name in state_dict:
+                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        last = (self.lexicon.source_vocab + 1) * self.vocab_size
+        if len(self.keys) != len(self.t) or not bool((self.keys.diff() > 0).all()):
+            rest[-1].append("keys must be sorted and have as many t")
+        elif len(self.keys) and not (int(self.keys[0]) >= 0 and int(self.keys[-1]) < last):
+            rest[-1].append(f"keys must lie in [0, {last})")
+
+
+class WordForWordGiven(Given):
+    """The table's words for some sources, and the bigram."""
+
+    def __init__(self, translator: WordForWord, source: Source) -> None:
+        super().__init__(translator.vocab_size, translator.config)
+        self.translator = translator
+        self.read(source)
+
+    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+        """See Given."""
+        lexicon = self.translator.lexicon
+        real = source.segments > 0  # (B, S)
+        null = torch.full_like(source.ids[:, :1], lexicon.source_vocab)
+        self.words = torch.cat((null, source.ids), dim=1)  # (B, 1 + S)
+        self.last = (real.sum(1, keepdim=True) - 1).clamp_min(0)  # (B, 1) where `<E>` stands
+        self.begin, many = lexicon.translations(self.words)
+        self.many = many * torch.cat((torch.ones_like(real[:, :1]), real), dim=1)
+        self._entries: tuple[Tensor, ...] | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the table in the mixture; none while nothing was fitted."""
+        return float(self.config.share or USUAL[1]) if len(self.translator.keys) else 0.0
+
+    def weights(self, positions: Tensor, decay: float = 0.0) -> Tensor:
+        """(B, T) target positions to (B, T, 1 + S): from which word each probably comes."""
+        columns = torch.arange(-1, self.words.size(1) - 1, device=positions.device)
+        distance = (torch.minimum(positions, self.last)[..., None] - columns).abs()
+        distance[..., 0] = 1  # NULL
+        weights = torch.pow(decay or self.config.decay or USUAL[0], distance.double())
+        weights = weights * (self.many > 0)[:, None]
+        return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+
+    def lexical(self, weights: Tensor, targets: Tensor) -> Tensor:
+        """The table's P of targets (B·W, T)."""
+        t = self.translator.lexicon.probability(
+            repeated(self.words, len(targets))[:, None], targets[..., None]
+        )  # (B·W, T, 1 + S)
+        return (repeated(weights, len(targets)) * t).sum(-1)
+
+    def lexical_rows(self, weights: Tensor) -> Tensor:
+        """The table's P of all words, (B, T, V), from weights (B, T, 1 + S)."""
+        row, column, words, t = self.entries()
+        size = len(self.words)
+        found = []
+        for part in weights.split(max(1, CHUNK // max(len(t), size * self.vocab_size)), dim=1):
+            width = part.size(1)
+            places = torch.arange(width, device=row.device) + (row * width)[:, None]  # (M, T)
+            p = part.new_zeros(size * width * self.vocab_size)
+            p.scatter_add_(
+                0,
+                (places * self.vocab_size + words[:, None]).flatten(),
+                (part[row, :, column] * t[:, None]).flatten(),
+            )
+            found.append(p.view(size, width, self.vocab_size))
+        return torch.cat(found, dim=1)
+
+    def entries(self) -> tuple[Tensor, ...]:
+        """All translations of all words: (M,) rows and columns of `words`, targets and their t."""
+        if self._entries is None:
+            lexicon, many = self.translator.lexicon, self.many.flatten()
+            cell = torch.repeat_interleave(many)  # (M,) b · (1 + S) + column
+            place = (self.begin.flatten() - many.cumsum(0) + many)[cell]
+            place += torch.arange(len(cell), device=cell.device)  # (M,) in the table
+            columns, targets = self.words.size(1), lexicon.keys[place] % self.vocab_size
+            self._entries = (cell // columns, cell % columns, targets, lexicon.t[place])
+        return self._entries
+
+    def rows(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """(B·W, T, V) log P of all words after ids (B·W, T), at target positions (B, T)."""
+        bigram = self.translator.bigram
+        nodes = [node.flatten() for node in bigram.table.contexts(ids)]
+        p = bigram.log_rows(nodes, ids.numel()).double().exp_().view(*ids.shape, self.vocab_size)
+        lexical = self.lexical_rows(self.weights(positions))  # (B, T, V)
+        p.mul_(1 - self.share).add_(repeated(lexical, len(ids)), alpha=self.share)
+        return p.log_().float()
+
+    def logits(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
+        """See LanguageModel."""
+        alone(segments)
+        logits = self.rows(ids, self.places(ids))
+        if tap is not None:
+            tap("logits", logits)
+        return logits
+
+    def score(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        segments: Tensor | None = None,
+        *,
+        constrain: Constrain | None = None,
+    ) -> Tensor:
+        """See LanguageModel."""
+        alone(segments)
+        wanted, at = targets.clamp_min(0), self.places(ids)
+        if constrain is None:
+            lexical = self.lexical(self.weights(at), wanted)
+            p = self.share * lexical + (1 - self.share) * self.translator.plain(ids, wanted)
+            logs = p.log().float()
+        else:
+            logs = self._constrained(ids, at, wanted, constrain)
+        return torch.where(targets == IGNORE, 0.0, logs)
+
+    def _constrained(
+        self, ids: Tensor, at: Tensor, targets: Tensor, constrain: Constrain
+    ) -> Tensor:
+        width = max(1, CHUNK // (len(ids) * self.vocab_size))
+        parts = []
+        for i, place, target in zip(*(x.split(width, 1) for x in (ids, at, targets)), strict=True):
+            logs = constrain(self.rows(i, place).flatten(0, 1), i.flatten()).log_softmax(-1)
+            parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
+        return torch.cat(parts, dim=1)
+
+    def start(self, batch: int, capacity: int) -> State:
+        """See LanguageModel."""
+        empty = torch.full((batch, 1), ABSENT, device=self.words.device)
+        return State([ContextWindow(empty)], batch, capacity)
+
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+        """See LanguageModel."""
+        state.check(ids.size(1))
+        memory = state.layers[0]
+        assert isinstance(memory, ContextWindow)
+        memory.push(ids, lengths)
+        state.advance(lengths, ids.size(1))
+        beams, seen = len(ids) // len(self.words), state.length
+        if isinstance(seen, int):
+            at = torch.full((len(self.words), 1), seen - 1, device=ids.device)
+        else:
+            at = seen[::beams, None] - 1  # beams have seen as much as their neighbours
+        return self.rows(memory.ids, at)[:, 0]  # (B·W, V)
+
+    def places(self, ids: Tensor) -> Tensor:
+        """(B, T): the target positions that follow (B·W, T) ids, the first after `<S>`."""
+        return torch.arange(ids.size(1), device=ids.device).expand(len(self.words), -1)
+
+
+def alone(segments: Tensor | None) -> None:
+    """Refuse rows that targets share."""
+    if segments is not None:
+        raise ValueError("a word-for-word table reads one pair to a row; use length buckets")
+
+
+def repeated(x: Tensor, rows: int) -> Tensor:
+    """What is true of B sources, for `rows` targets: B·W, the W of a source side by side."""
+    return x if len(x) == rows else x.repeat_interleave(rows // len(x), 0)
+
+
+def batches(pairs: Shard) -> Iterator[tuple[Source, Tensor]]:
+    """Sources and their targets (B, T), `<E>` last, then IGNORE."""
+    assert pairs.source is not None
+    for first in range(0, pairs.records, RECORDS):
+        records = np.arange(first, min(first + RECORDS, pairs.records))
+        ids, targets = (rectangle(shard, records) for shard in (pairs.source, pairs))
+        yield Source(ids.clamp_min(0), (ids != IGNORE).long()), targets
+
+
+def rectangle(shard: Shard, records: Ints) -> Tensor:
+    """The ids of records after `<S>`, (B, T), then IGNORE."""
+    begin, end = shard.offsets[records] + 1, shard.offsets[records + 1]
+    at = np.asarray(begin)[:, None] + np.arange(int((end - begin).max()))
+    ids = np.asarray(shard.ids[np.minimum(at, shard.tokens - 1)]).astype(np.int64)
+    return torch.from_numpy(np.where(at < np.asarray(end)[:, None], ids, IGNORE))

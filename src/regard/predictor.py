@@ -1,0 +1,145 @@
+"""What `regard.load` returns for a language model: continue, score, measure, look inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.data.shards import Shard
+from regard.decode import Forbidden, Generated, Sample, Strategy, Workspace, generate
+from regard.evaluate.report import Measured, measure
+from regard.evaluate.scoring import score
+from regard.layers.tap import Tap
+from regard.models.language_model import LanguageModel
+from regard.run import FACTS, read_json
+from regard.tokens import Tokenizer
+
+
+class Predictor:
+    """What `load` returns: a trained model and its tokenizer, to generate, score and explain."""
+
+    def __init__(
+        self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
+    ) -> None:
+        self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
+        self.workspace = Workspace(model)  # one for all that it generates
+
+    @cached_property
+    def text(self) -> bool:
+        """Was it trained on running text rather than on records?"""
+        path = self.run / FACTS
+        facts = read_json(path) if path.exists() else {}
+        data = facts.get("data", {}) if isinstance(facts, dict) else {}
+        return isinstance(data, dict) and data.get("format") == "text"
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """`<S>` and the ids of a prompt; running text is entered in its middle: no `<S>`."""
+        ids = [int(i) for i in self.tokenizer.encode(prompt)]
+        return ids if self.text and ids else [self.tokenizer.start, *ids]
+
+    def generate(
+        self,
+        prompts: Sequence[str] = ("",),
+        strategy: Strategy | None = None,
+        *,
+        max_new: int = 200,
+        forbidden: Forbidden | None = None,
+        on_token: Callable[[int, int], None] | None = None,
+        batch_size: int = 64,
+    ) -> list[list[Generated]]:
+        """Continue each prompt; samples by default. Never makes `<pad>`, `<S>` or `<unk>`."""
+        tokenizer = self.tokenizer
+        rules = [r for r in (self.forbidden, forbidden) if r is not None]
+        constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
+        limited = getattr(self.model.config, "positions", None) is not None
+        return generate(
+            self.model,
+            [self.prompt_ids(p) for p in prompts],
+            strategy or Sample(),
+            max_new=max_new,
+            end=tokenizer.end,
+            pad=tokenizer.pad,
+            banned=tokenizer.never_produced(self.model.vocab_size),
+            constraint=constraint,
+            context=self.model.config.max_len if limited else None,
+            on_token=on_token,
+            batch_size=batch_size,
+            workspace=self.workspace,
+        )
+
+    def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
+        """Each text's tokens (without `<S>`, with `<E>`) and their natural log-probabilities."""
+        found = score(self.model, self.tokenizer, texts, constrain=self.forbidden)
+        return [(record.tokens, record.log_probs) for record in found]
+
+    def measure(self, shard: Shard, stride: int = 0) -> Measured:
+        """What this model costs on a shard, by unit."""
+        return measure(self.model, shard, self.tokenizer, stride=stride, constrain=self.forbidden)
+
+    @torch.inference_mode()
+    def activations(self, text: str, patterns: Iterable[str]) -> dict[str, torch.Tensor]:
+        """The named activations (`*.attention.weights`, `logits`) while the model reads a text."""
+        tap = Tap(patterns)
+        self.model.logits(torch.tensor([self.prompt_ids(text)]), tap=tap)
+        return tap.found
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """One sequence that a model made, as text."""
+
+    input: str
+    text: str
+    tokens: list[str]
+    score: float
+    finished: bool
+    dead_end: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of `regard generate --json` and `regard translate --json`."""
+        return {
+            "input": self.input,
+            "text": self.text,
+            "tokens": self.tokens,
+            "score": self.score if abs(self.score) < float("inf") else None,
+            "finished": self.finished,
+        }
+
+
+class Continuation(Spoken):
+    """One generated sequence; its text is the prompt and what follows."""
+
+
+def continuations(
+    predictor: Predictor,
+    prompts: Sequence[str],
+    strategy: Strategy,
+    *,
+    copies: int = 1,
+    max_new: int = 200,
+    forbidden: Forbidden | None = None,
+    on_token: Callable[[int, int], None] | None = None,
+) -> list[Continuation]:
+    """Each prompt `copies` times, continued, as text."""
+    repeated = [p for p in prompts for _ in range(copies)]
+    found = predictor.generate(
+        repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
+    )
+    tokenizer = predictor.tokenizer
+    return [
+        Continuation(
+            input=prompt,
+            text=prompt + tokenizer.decode(one.ids),
+            tokens=[tokenizer.text(i) for i in one.ids],
+            score=one.score,
+            finished=one.finished,
+            dead_end=one.dead_end,
+        )
+        for prompt, several in zip(repeated, found, strict=True)
+        for one in several
+    ]

@@ -1,0 +1,224 @@
+"""regard translate, and evaluate and score on pairs: line in, line out, one line for mistakes."""
+
+import gzip
+import io
+import sys
+
+import pytest
+
+from regard import run
+from regard.decode import Beam, Greedy
+
+LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
+
+
+@pytest.fixture
+def translator(interpreter, tmp_path):
+    """A run folder of a small translator of letters."""
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    run.write_config(folder, "transformer", interpreter.model)
+    run.write_tensors(folder / run.WEIGHTS, run.weights(interpreter.model))
+    interpreter.tokenizer.save(folder / run.TOKENIZER)
+    return folder
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """Bytes on standard input."""
+
+    def say(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+    return say
+
+
+def test_a_line_in_is_a_line_out(cli, translator, interpreter, tmp_path, said):
+    expected = [found[0].text for found in interpreter.translate(LINES)]
+    assert expected[1] == expected[4] == "" and len(set(expected)) == 5
+    text = "\n".join(LINES) + "\n"
+    (tmp_path / "in.txt").write_text(text)
+    (tmp_path / "in.gz").write_bytes(gzip.compress(text.replace("\n", "\r\n").encode()))
+    for file in ("in.txt", "in.gz"):
+        assert cli("translate", translator, file).out.split("\n") == [*expected, ""]
+    for arguments in ([], ["-"], ["--batch-size", 1]):
+        said(text.rstrip("\n").encode())  # the last line has no end
+        found = cli("translate", translator, *arguments)
+        assert found.code == 0 and found.err == ""
+        assert found.out.split("\n") == [*expected, ""]
+
+
+def test_n_best_are_grouped_by_line_and_sorted(cli, translator, interpreter, said):
+    said("\n".join(LINES).encode())
+    rows = [row.split("\t") for row in cli("translate", translator, "--n-best", 3).out.splitlines()]
+    found = interpreter.translate(LINES, Beam(5, 1.0, 3))
+    expected = [(str(n), one) for n, several in enumerate(found, 1) for one in several]
+    assert [(n, text) for n, _, text in rows] == [(n, one.text) for n, one in expected]
+    for (_, score, _), (_, one) in zip(rows, expected, strict=True):
+        assert float(score) == pytest.approx(one.score, abs=1e-3)
+    assert [n for n, _, _ in rows].count("1") == 3 and [n for n, _, _ in rows].count("2") == 1
+
+
+def test_scores_stand_before_the_lines(cli, translator, interpreter, said):
+    said(b"abc\n\nhg\n")
+    rows = cli("translate", translator, "--scores", "--strategy", "greedy").out.splitlines()
+    found = [several[0] for several in interpreter.translate(["abc", "", "hg"], Greedy())]
+    assert [row.split("\t")[1] for row in rows] == [one.text for one in found]
+    assert [float(row.split("\t")[0]) for row in rows] == pytest.approx(
+        [one.score for one in found], abs=1e-3
+    )
+
+
+def test_json_is_one_document(cli, translator, interpreter, said):
+    said(b"abc\n\nhg\n")
+    found = cli("translate", translator, "--json", "--max-new", 3).document["sequences"]
+    assert [entry["input"] for entry in found] == ["abc", "", "hg"]
+    expected = [several[0] for several in interpreter.translate(["abc", "", "hg"], max_new=3)]
+    assert [entry["tokens"] for entry in found] == [one.tokens for one in expected]
+    assert all(set(e) == {"input", "text", "tokens", "score", "finished"} for e in found)
+    assert found[1] == {"input": "", "text": "", "tokens": [], "score": 0.0, "finished": True}
+
+
+def test_samples_depend_on_the_seed_alone(cli, translator, said):
+    drawn = []
+    for seed, size in ((1, 64), (1, 2), (2, 64)):
+        said("\n".join(LINES).encode())
+        options = ["--strategy", "sample", "--temperature", 2, "--seed", seed]
+        drawn.append(cli("translate", translator, *options, "--batch-size", size).out)
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_int8_translates_every_line(cli, translator, said):
+    said("\n".join(LINES).encode())
+    found = cli("translate", translator, "--int8")
+    assert found.code == 0 and len(found.out.split("\n")) == len(LINES) + 1
+
+
+def test_a_line_that_is_too_long_is_named(cli, translator, said):
+    said(b"abc\n" + b"abcdefgh " * 10_000 + b"\nabc\n")
+    found = cli("translate", translator, "--strategy", "greedy")
+    assert found.code == 0 and len(found.out.split("\n")) == 4
+    assert found.err == "warning: line 2 has 90,000 tokens; only the first 15 are translated\n"
+
+
+def test_a_terminal_is_told_how_far_it_is_and_nothing_else_changes(
+    cli, translator, tmp_path, monkeypatch
+):
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    before = cli("translate", translator, "in.txt")
+    assert before.err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if standard error were a terminal
+    found = cli("translate", translator, "in.txt")
+    assert found.out == before.out and "7 lines" in found.err
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "code", "message"),
+    [
+        (b"abc\n\nab\xff\n", [], 1, "standard input:3: invalid UTF-8, byte 0xff at offset 2"),
+        (b"", ["none.txt"], 1, "none.txt"),
+        (b"", ["--n-best", "2", "--strategy", "greedy"], 2, "--n-best is for --strategy beam"),
+        (b"", ["--strategy", "bema"], 2, "unknown strategy 'bema'; did you mean 'beam'?"),
+        (b"", ["--beams", "0"], 2, "Invalid value for '--beams'"),
+    ],
+)
+def test_a_mistake_is_one_line(cli, translator, said, data, options, code, message):
+    said(data)
+    found = cli("translate", translator, *options)
+    assert found.code == code and len(found.err.splitlines()) == 1
+    assert message in found.err
+
+
+def test_a_run_of_another_task_is_told(cli, translator, bigram, said):
+    found = cli("translate", bigram)
+    assert found.code == 1 and found.out == ""
+    assert found.err == (
+        f"error: {bigram} predicts the next symbol (task next); translate needs a run of task "
+        "target, as `regard train SOURCE TARGET` makes\n"
+    )
+    for verb in (["generate"], ["look"]):
+        found = cli(*verb, translator)
+        assert found.code == 1 and f"{translator} translates (task target)" in found.err
+        assert "use `regard translate`" in found.err and len(found.err.splitlines()) == 1
+
+
+SOURCES, TARGETS = ["abc", "a b", "dd", "fgh."], ["cba", "b a", "dd", "hgf."]
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "some.en").write_text("\n".join(SOURCES) + "\n")
+    (tmp_path / "some.de").write_text("\n".join(TARGETS) + "\n")
+    rows = [f"{a}\t{b}" for a, b in zip(SOURCES, TARGETS, strict=True)]
+    (tmp_path / "some.tsv").write_text("\n".join(["en\tde", *rows]) + "\n")
+    return "some.en", "some.de"
+
+
+def test_pairs_are_scored(cli, translator, interpreter, files):
+    expected = interpreter.score(list(zip(SOURCES, TARGETS, strict=True)))
+    table = ["some.tsv", "--input", "en", "--target", "de"]
+    for arguments in (files, table):
+        found = cli("score", translator, *arguments, "--json").document["records"]
+        for entry, record in zip(found, expected, strict=True):
+            assert entry["tokens"] == record.tokens
+            assert entry["log_probs"] == pytest.approx(record.log_probs, abs=1e-4)
+    rows = [row.split("\t") for row in cli("score", translator, *files).out.splitlines()]
+    assert [text for _, text in rows] == TARGETS
+    assert [float(x) for x, _ in rows] == pytest.approx([r.total for r in expected], abs=1e-3)
+
+
+def test_pairs_are_evaluated_with_signatures(cli, translator, interpreter, files):
+    options = ["--beams", 2, "--tokenize", "char", "--lowercase"]
+    found = cli("evaluate", translator, *files, *options, "--against", translator, "--json")
+    document = found.document
+    assert {"bleu", "chrf", "exact", "nats_per_symbol"} <= set(document["metrics"])
+    assert (document["side"], document["records"]) == ("given", 4)
+    assert document["symbols"] == sum(len(target) + 1 for target in TARGETS)
+    assert "case:lc|eff:no|tok:char|" in document["signatures"]["bleu"]
+    nothing = {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert all(document["against"][name] == nothing for name in ("bleu", "chrf", "exact"))
+    assert document["against"]["verdict"] == "no difference that 95% supports"
+    printed = cli("evaluate", translator, *files, *options, "--against", translator).out
+    assert document["signatures"]["bleu"] in printed and "BLEU: no difference" in printed
+    shown = [line.split()[0] for line in printed.splitlines()[1:4]]
+    assert shown == ["bleu", "chrf", "exact"]
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "score"])
+def test_pairs_that_are_none_are_told(cli, translator, bigram, files, tmp_path, verb):
+    (tmp_path / "few.de").write_text("cba\n")
+    for arguments, message in (
+        ([files[0], "few.de"], "some.en has 4 lines, few.de 1: line 2 of some.en has no partner"),
+        ([files[0]], "pairs need two files, the sources and the targets line by line"),
+        (["some.tsv", "--input", "en"], "say --input COLUMN --target COLUMN"),
+    ):
+        found = cli(verb, translator, *arguments)
+        assert found.code in (1, 2) and len(found.err.splitlines()) == 1
+        assert message in found.err
+    if verb == "score":
+        found = cli("score", bigram, *files)
+        assert found.code == 2 and "(task next): it scores no targets" in found.err
+    else:
+        found = cli("evaluate", translator, *files, "--against", bigram)
+        assert found.code == 1 and "needs a run of task target" in found.err
+        found = cli("evaluate", translator)
+        assert found.code == 1 and "holds no data" in found.err
+
+
+def test_runs_are_compared_on_what_one_held_out_whatever_their_tokens(cli, words, tmp_path):
+    """A translator of characters against one of bytes, with tokens of their own on each side."""
+    lines = words.read_text().split()
+    (tmp_path / "words.en").write_text("\n".join(lines) + "\n")
+    (tmp_path / "words.de").write_text("\n".join(line[::-1].upper() for line in lines) + "\n")
+    small = ["--set=model.n_layers=1", "--set=model.d_model=16", "--set=train.steps=2"]
+    for name, more in (("ours", ["--set=tokens.joint=false"]), ("theirs", ["--tokens", "bytes"])):
+        done = cli("train", "words.en", "words.de", *small, *more, "--out", name, "--quiet")
+        assert done.code == 0, done.err
+    document = cli("evaluate", "ours", "--against", "theirs", "--beams", 1, "--json").document
+    assert document["side"] == "test" and 0 < document["records"] < 60
+    gap = document["against"]["nats_per_symbol"]
+    assert gap["low"] <= gap["value"] <= gap["high"]
+    alone = cli("evaluate", "theirs", "--beams", 1, "--json").document
+    ours = document["metrics"]["nats_per_symbol"]["value"]
+    theirs = alone["metrics"]["nats_per_symbol"]["value"]
+    assert gap["value"] == pytest.approx(ours - theirs, abs=1e-5)

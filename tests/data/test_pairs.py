@@ -1,0 +1,325 @@
+"""Pairs from files: side by side, line by line or column by column, split without leaks."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.data import formats
+from regard.data.corpus import prepare, reopen
+from regard.data.pairs import Pairs, looks_paired
+from regard.data.sides import SIDES, Sources
+from regard.errors import UsageError, UserError
+from regard.recipe import DataRecipe, TokensRecipe
+
+PAIRS = [("a dog", "ein Hund"), ("two", "zwei"), ("ünï 😀", "x,\t'y'"), (" lead", "trail ")]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        data = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def lines(texts):
+    return "".join(f"{text}\n" for text in texts)
+
+
+def read(pairs):
+    return [pair for c in pairs.records() for pair in zip(c.sources, c.texts, strict=True)]
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_two_files_are_read_side_by_side(write, end):
+    one, two = (
+        write(f"t.en{end}", lines(s for s, _ in PAIRS)),
+        write("t.de", lines(t for _, t in PAIRS)),
+    )
+    pairs = Pairs([one, two])
+    assert read(pairs) == PAIRS
+    assert (pairs.format, pairs.why, pairs.blank, pairs.skipped) == (
+        "lines",
+        "two files, line by line",
+        0,
+        0,
+    )
+    assert pairs.size == one.stat().st_size + two.stat().st_size
+    swapped = Pairs([two, one])
+    assert read(swapped) == [(t, s) for s, t in PAIRS]
+    assert swapped.fingerprint() != pairs.fingerprint()
+
+
+def test_the_columns_of_tables_are_read_in_one_pass(write, tmp_path):
+    for name, dialect in (("t.csv", "excel"), ("u.tsv", "excel-tab")):
+        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
+            rows = [(t, i, s) for i, (s, t) in enumerate(PAIRS)]
+            csv.writer(file, dialect).writerows([("de", "n", "en"), *rows])
+        assert read(Pairs([tmp_path / name], columns=("en", "de"))) == PAIRS
+        assert read(Pairs([tmp_path / name], columns=("3", "de"))) == PAIRS
+    objects = [json.dumps({"q": s, "n": 1, "a": t}) for s, t in PAIRS]
+    path = write("v.jsonl.gz", lines(objects))
+    pairs = Pairs([path], columns=("q", "a"))
+    assert read(pairs) == PAIRS
+    assert pairs.why == "by the name, text under 'q' and 'a'"
+    plain = write("w.tsv", "one\teins\ntwo\tzwei\n")  # no header: columns by number
+    assert read(Pairs([plain], columns=("2", "1"))) == [("eins", "one"), ("zwei", "two")]
+    assert read(Pairs([plain, plain], columns=("1", "2"))) == [("one", "eins"), ("two", "zwei")] * 2
+
+
+side = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=4))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(one=side, two=side, block=st.integers(2, 40))
+def test_lines_keep_their_partners_wherever_blocks_end(tmp_path, one, two, block):
+    count = min(len(one), len(two))
+    texts = [("first", "erste"), *zip(one[:count], two[:count], strict=True)]
+    files = []
+    for name, column in zip(("x.en", "x.de"), zip(*texts, strict=True), strict=True):
+        files.append(tmp_path / name)
+        files[-1].write_text(lines(column), newline="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "BLOCK", block)
+        patch.setattr(formats, "OPENING", block)
+        patch.setattr(formats, "_refuse_binary", lambda path, sample: None)
+        pairs = Pairs(files)
+        assert read(pairs) == [(s, t) for s, t in texts if s.strip() and t.strip()]
+    assert pairs.blank == sum(not s.strip() and not t.strip() for s, t in texts)
+    assert pairs.skipped == sum(bool(s.strip()) != bool(t.strip()) for s, t in texts)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_files_of_unequal_length_are_named_with_the_line_left_over(write, longer):
+    files = [write("t.en", "a\n" * 1200), write("t.de", "b\n" * 1200)]
+    files[longer].write_text("c\n" * 1203)
+    sizes = ["1,200", "1,200"]
+    sizes[longer] = "1,203"
+    with pytest.raises(UserError) as error:
+        read(Pairs(files))
+    assert str(error.value) == (
+        f"{files[0]} has {sizes[0]} lines, {files[1]} {sizes[1]}: line 1,201 of {files[longer]} "
+        "has no partner; line n of one file must belong to line n of the other"
+    )
+
+
+def test_half_pairs_and_bad_bytes_are_left_out_on_both_sides_and_named(write):
+    one = write("t.en", b"a\n\nc\nd\xff\n\n f \ng\xfe\nh\n")
+    two = write("t.de", b"A\nB\n \t\nD\n\nF\nG\xfd\nH")
+    pairs = Pairs([one, two])
+    assert read(pairs) == [("a", "A"), (" f ", "F"), ("h", "H")]
+    assert (pairs.blank, pairs.skipped) == (1, 4)
+    assert [problem.split("; if")[0] for problem in sorted(pairs.problems)] == [
+        f"{two}:3: is empty, but line 3 of {one} is not",
+        f"{one}:2: is empty, but line 2 of {two} is not",
+        f"{one}:4: invalid UTF-8, byte 0xff at offset 1 of the line",
+        f"{one}:7: invalid UTF-8, byte 0xfe at offset 1 of the line",
+    ]
+    with pytest.raises(UserError, match=r"t\.en:4: invalid UTF-8"):
+        read(Pairs([one, two], strict=True))
+    table = write("t.csv", "en,de\na,A\n,B\nc,\n,\n")
+    pairs = Pairs([table], columns=("en", "de"))
+    assert read(pairs) == [("a", "A")]
+    assert pairs.blank == 1
+    assert pairs.problems == [
+        f"{table}:3: 'en' is empty, but 'de' is not",
+        f"{table}:4: 'de' is empty, but 'en' is not",
+    ]
+    with pytest.raises(UserError, match=r"t\.csv:3: 'en' is empty, but 'de' is not$"):
+        read(Pairs([table], columns=("en", "de"), strict=True))
+    with pytest.raises(UserError, match=r"all 1 records are damaged; first: .*b\.de:1: is empty"):
+        read(Pairs([write("b.en", "a\n"), write("b.de", "\n")]))
+
+
+def test_what_is_no_pair_of_columns_says_what_is_missing(write):
+    path, rows = write("t.csv", "en,de,n\na,b,1\n"), write("t.jsonl", '{"en": "a", "de": "b"}\n')
+    plain = write("t.txt", "a\nb\n")
+    which = "which hold the pairs? say --input {0} --target {0} (data.input, data.target); it has "
+    for files, columns, told in (
+        ([path], ("", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
+        ([path], ("en", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
+        ([rows], ("", "de"), f"{rows}: {which.format('KEY')}en, de"),
+        ([path], ("en", "dee"), f"{path}: has no column 'dee' (--target); did you mean 'de'?"),
+        ([path], ("9", "de"), f"{path}: has no column 9 (--input); it has 3 columns"),
+        (
+            [plain, plain],
+            ("", "de"),
+            f"data.target = 'de' names a column, but {plain} is read as lines (two files, line by "
+            "line); --set data.format=csv, tsv or jsonl has columns",
+        ),
+        (
+            [plain],
+            ("", ""),
+            "pairs need two files, the sources and the targets line by line, or a table with "
+            f"--input and --target; got 1, the first {plain}",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            Pairs(files, columns=columns)
+        assert str(error.value) == told
+    with pytest.raises(
+        UsageError, match="'text' has no pairs; choose one of csv, jsonl, lines, tsv"
+    ):
+        Pairs([plain, plain], format="text")
+    with pytest.raises(UserError, match=r"all 1 records are damaged.*no key 'fr'; it has en, de"):
+        read(Pairs([rows], columns=("en", "fr")))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "sides"),
+    [
+        ("train.en", "train.de", "en and de"),
+        ("train.en.gz", "train.de", "en and de"),
+        ("src-train.txt", "tgt-train.txt", "src and tgt"),
+        ("train.pt-BR", "train.en", "pt-BR and en"),
+        ("en/train.txt", "de/train.txt", "en and de"),
+        ("part1.txt", "part2.txt", ""),
+        ("train.txt", "valid.txt", ""),
+        ("xaa", "xab", ""),
+        ("train.en", "test.de", ""),
+        ("a.csv", "b.csv", ""),
+    ],
+)
+def test_two_sides_of_pairs_are_told_by_their_names_and_lines(tmp_path, one, two, sides):
+    for name in (one, two):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        data = b"x y\n\nz"
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    told = looks_paired([tmp_path / one, tmp_path / two])
+    assert told == (f"two files of 3 lines, {sides}, line by line" if sides else None)
+    (tmp_path / two).write_text("x\n" * 4)
+    assert looks_paired([tmp_path / one, tmp_path / two]) is None
+    assert looks_paired([tmp_path / one]) is None
+    assert looks_paired([tmp_path / one, tmp_path / "none.de"]) is None
+
+
+def stored(corpus, name):
+    """The pairs of one side, decoded from its two shards."""
+    shard = corpus.side(name)
+    return [
+        tuple(
+            tokenizer.decode(x.record(r)[1:-1])
+            for x, tokenizer in (
+                (shard.source, corpus.source_tokenizer),
+                (shard, corpus.tokenizer),
+            )
+        )
+        for r in range(shard.records)
+    ]
+
+
+def prepared(run, data, **tokens):
+    run.mkdir(exist_ok=True)
+    return prepare(data, TokensRecipe(kind="characters", **tokens), run, print, task="target")
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_corpus_holds_every_pair_on_the_side_of_its_source(write, tmp_path, joint):
+    random = np.random.default_rng(0)
+    sources = [f"s{i}" for i in random.integers(0, 150, 400)]  # most come more than once
+    targets = [f"ü{i}" for i in range(400)]
+    paths = str(write("t.en", lines(sources))), str(write("t.de", lines(targets)))
+    data = DataRecipe(train=paths, valid_fraction=0.2, test_fraction=0.1)
+    corpus = prepared(tmp_path / "run", data, joint=joint)
+    found = {name: stored(corpus, name) for name in SIDES}
+    every = list(zip(sources, targets, strict=True))
+    assert sorted(x for side in found.values() for x in side) == sorted(every)
+    order = {pair: i for i, pair in enumerate(every)}
+    owners: dict[str, set[str]] = {}
+    for name, side in found.items():
+        assert side and [order[x] for x in side] == sorted(order[x] for x in side)
+        for source, _ in side:
+            owners.setdefault(source, set()).add(name)
+    assert all(len(names) == 1 for names in owners.values())
+    facts = corpus.facts["sides"]["train"]
+    assert facts["records"] == len(found["train"])
+    for prefix, place in (("source_", 0), ("", 1)):
+        characters = sum(len(pair[place]) for pair in found["train"])
+        assert facts[prefix + "symbols"] == characters + len(found["train"])
+        assert facts[prefix + "tokens"] == characters + 2 * len(found["train"])
+    assert (corpus.source_tokenizer is corpus.tokenizer) == joint
+    assert (tmp_path / "run" / "source_tokenizer.json").exists() != joint
+    assert (
+        "ü" in [corpus.source_tokenizer.text(i) for i in range(corpus.source_tokenizer.vocab_size)]
+    ) == joint
+    again = reopen(tmp_path / "run", verify=True)
+    assert {name: stored(again, name) for name in SIDES} == found
+
+
+def test_what_is_unknown_is_counted_on_each_side(write, tmp_path):
+    train = str(write("t.en", "ab\n")), str(write("t.de", "cd\n"))
+    valid = str(write("v.en", "abcx\n")), str(write("v.de", "cdy\n"))
+    data = DataRecipe(train=train, valid=valid, test_fraction=0)
+    for joint, unknown in ((True, 1), (False, 2)):
+        corpus = prepared(tmp_path / f"run{joint}", data, joint=joint)
+        facts = corpus.facts["sides"]["valid"]
+        assert (facts["source_unknown"], facts["unknown"]) == (unknown, 1)
+
+
+def test_leaks_are_sources_that_training_has_seen(write, tmp_path):
+    train = str(write("t.en", "a\nb\nc\n")), str(write("t.de", "A\nB\nC\n"))
+    valid = str(write("v.en", "b\nx\na\n")), str(write("v.de", "B2\nA\n\n"))
+    corpus = prepared(tmp_path / "run", DataRecipe(train=train, valid=valid, test_fraction=0))
+    assert corpus.facts["leaks"] == {"valid": {"records": 1, "examples": ["b"]}}
+    assert corpus.facts["skipped"] == 1  # of valid, named too
+    assert corpus.facts["problems"] == [f"{valid[1]}:3: is empty, but line 3 of {valid[0]} is not"]
+    assert corpus.test is None
+
+
+def test_what_is_stored_is_used_again_until_task_or_tokens_change(write, tmp_path):
+    paths = [str(write("t.en", lines("abcdefgh"))), str(write("t.de", lines("ABCDEFGH")))]
+    data = DataRecipe(train=tuple(paths), valid_fraction=0, test_fraction=0, format="lines")
+    first = prepared(tmp_path / "run", data, joint=False)
+    made = (tmp_path / "run" / "data" / "train.json").stat().st_mtime_ns
+    assert prepared(tmp_path / "run", data, joint=False).train.source.records == 8
+    assert (tmp_path / "run" / "data" / "train.json").stat().st_mtime_ns == made
+    joint = prepared(tmp_path / "run", data)
+    assert joint.source_tokenizer is joint.tokenizer
+    assert joint.tokenizer.vocab_size > first.tokenizer.vocab_size
+    plain = prepare(data, TokensRecipe(kind="characters"), tmp_path / "run", print)
+    assert plain.train.source is None and plain.source_tokenizer is None
+    assert plain.train.records == 16  # two files of single records
+    other = tmp_path / "run" / "data" / "train-source.json"
+    corpus = prepared(tmp_path / "run", data)
+    assert corpus.train.source.records == 8
+    other.unlink()
+    said = []
+    prepare(data, TokensRecipe(kind="characters"), tmp_path / "run", said.append, task="target")
+    assert "train-source.json" in said[0]  # and it was built again
+    assert other.exists()
+
+
+def test_a_fraction_of_training_goes_by_the_source_too(write, tmp_path):
+    sources = [f"s{i // 3}" for i in range(600)]
+    paths = str(write("t.en", lines(sources))), str(write("t.de", lines(map(str, range(600)))))
+    data = DataRecipe(train=paths, train_fraction=0.5)
+    found = {source for source, _ in stored(prepared(tmp_path / "run", data), "train")}
+    everything = Sources(DataRecipe(train=paths), "target")
+    for piece in everything.pieces():
+        if piece.side == 0:
+            kept = [source in found for source in piece.sources]
+            assert 0.35 < np.mean(kept) < 0.65
+    assert len(stored(reopen(tmp_path / "run"), "train")) == 3 * len(found)
+
+
+def test_recipes_know_the_keys_of_pairs():
+    from regard.recipe import build, tables
+
+    assert build({"task": "target"}).task == "target"
+    assert tables(build({"task": "target", "tokens": {"joint": False}}))["tokens"]["joint"] is False
+    with pytest.raises(UsageError, match="task: unknown task 'targets'; did you mean 'target'"):
+        build({"task": "targets"})
+    with pytest.raises(UsageError, match="task: unknown task"):
+        build({"task": ["next"]})
+    with pytest.raises(UsageError, match=r"max_ratio must be 0 \(none\) or at least 1, got 0\.5"):
+        build({"data": {"max_ratio": 0.5}})

@@ -1,0 +1,192 @@
+"""What `regard.load` returns for a translator: order, empty and long texts, scores, streams."""
+
+import dataclasses
+import io
+import math
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import run
+from regard.api import load, load_interpreter, load_predictor
+from regard.decode import Beam, Greedy, Sample
+from regard.decode.translation import translate
+from regard.errors import UserError
+from regard.interpreter import Interpreter, lines_of_file, lines_of_stream
+from regard.layers.source import Source
+from regard.models.counts import Bigram, CountConfig
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.tokens import KINDS
+
+TEXTS = ["abc", "", "hg fe", "a", "  ", "ponm.", "abc", "b" * 15]
+
+
+def spoken(found):
+    """The tokens of all translations."""
+    return [[one.tokens for one in several] for several in found]
+
+
+def test_texts_keep_their_order_and_are_translated_as_their_ids_are(interpreter):
+    found = interpreter.translate(TEXTS, Greedy(), batch_size=3)
+    assert [several[0].input for several in found] == TEXTS
+    tokenizer = interpreter.tokenizer
+    for text, (one,) in zip(TEXTS, found, strict=True):
+        if not text.strip():
+            continue
+        source = [*tokenizer.encode(text).tolist(), tokenizer.end]
+        options = {"start": tokenizer.start, "end": tokenizer.end, "banned": [0, 1, 3]}
+        ((alone,),) = translate(interpreter.model, [source], Greedy(), **options)
+        assert one.tokens == [tokenizer.text(i) for i in alone.ids]
+        assert one.text == tokenizer.decode(alone.ids)
+        assert one.score == pytest.approx(alone.score, abs=1e-4)
+        assert one.finished == (one.tokens[-1] == "<E>")
+        assert not {"<pad>", "<S>", "<unk>"} & set(one.tokens)
+
+
+def test_an_empty_text_has_an_empty_translation_and_no_model_is_asked(interpreter, monkeypatch):
+    monkeypatch.setattr(interpreter.model, "given", None)
+    for (found,) in interpreter.translate(["", " \t"]):
+        assert (found.text, found.tokens, found.score, found.finished) == ("", [], 0.0, True)
+    assert interpreter.translate([]) == []
+
+
+def test_a_text_that_is_too_long_is_cut_and_says_so(interpreter):
+    long = "abcdefgh" * 5  # 40 tokens; 15 and <E> are read
+    (cut,), (short,) = interpreter.translate([long, long[:15]], Greedy())
+    assert (cut.cut, short.cut) == (25, 0)
+    assert cut.tokens == short.tokens and cut.input == long
+
+
+def test_by_default_it_is_a_beam_ranked_by_the_average(interpreter):
+    found = interpreter.translate(["abc", "dd"])
+    asked = interpreter.translate(["abc", "dd"], Beam(width=5, length_penalty=1.0, n_best=1))
+    assert spoken(found) == spoken(asked)
+    for several in interpreter.translate(["abc"], Beam(5, 1.0, 5)):
+        scores = [one.score for one in several if one.finished]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(one.tokens) for one in several}) == 5
+
+
+def test_a_stream_is_translated_as_the_whole(interpreter):
+    for strategy in (Greedy(), Sample(seed=2)):
+        chunks = iter([TEXTS[:3], [], TEXTS[3:4], TEXTS[4:]])
+        parts = list(interpreter.stream(chunks, strategy))
+        assert spoken(parts) == spoken(interpreter.translate(TEXTS, strategy))
+
+
+@torch.no_grad()
+def test_a_target_costs_what_the_model_says_of_each_token(interpreter):
+    pairs = [("abc", "cab"), ("hg fe.", ""), ("a", "ponm")]
+    tokenizer = interpreter.tokenizer
+    measured = interpreter.measure(interpreter.pairs(*map(list, zip(*pairs, strict=True))))
+    for number, ((source, target), scored) in enumerate(
+        zip(pairs, interpreter.score(pairs), strict=True)
+    ):
+        ids = torch.tensor([[*tokenizer.encode(source).tolist(), tokenizer.end]])
+        heard = interpreter.model.given(Source(ids, torch.ones_like(ids)))
+        said = [*tokenizer.encode(target).tolist(), tokenizer.end]
+        logs = heard.logits(torch.tensor([[tokenizer.start, *said[:-1]]])).log_softmax(-1)[0]
+        expected = [float(logs[t, i]) for t, i in enumerate(said)]
+        assert scored.log_probs == pytest.approx(expected, abs=1e-4)
+        assert scored.tokens == [*target, "<E>"]
+        assert measured.nats[number] == pytest.approx(-sum(expected), abs=1e-3)
+    assert interpreter.score([]) == []
+
+
+def stored(folder, model, tokenizer, name="transformer"):
+    run.write_config(folder, name, model)
+    run.write_tensors(folder / run.WEIGHTS, run.weights(model))
+    tokenizer.save(folder / run.TOKENIZER)
+    return folder
+
+
+def test_a_run_folder_gives_the_same_interpreter(interpreter, tmp_path):
+    folder = stored(tmp_path, interpreter.model, interpreter.tokenizer)
+    found = load(folder)
+    assert isinstance(found, Interpreter) and found.source_tokenizer.raw == found.tokenizer.raw
+    assert spoken(found.translate(TEXTS)) == spoken(interpreter.translate(TEXTS))
+    with pytest.raises(UserError, match=r"translates \(task target\).*use `regard translate`"):
+        load_predictor(folder)
+    rough = load(folder, int8=True).translate(TEXTS, Greedy())
+    assert [several[0].input for several in rough] == TEXTS
+
+
+def test_sources_may_have_words_of_their_own(interpreter, tmp_path):
+    words = KINDS["words"].train(["uno dos tres cuatro cinco"])
+    config = dataclasses.replace(interpreter.model.config, source_vocab=words.vocab_size)
+    torch.manual_seed(3)
+    model = EncoderDecoder(interpreter.tokenizer.vocab_size, config).eval()
+    folder = stored(tmp_path, model, interpreter.tokenizer)
+    with pytest.raises(UserError, match=r"source_tokenizer\.json: no such file"):
+        load(folder)
+    interpreter.tokenizer.save(folder / run.SOURCE_TOKENIZER)
+    with pytest.raises(UserError, match=r"source_tokenizer\.json has 22 tokens, config\.json says"):
+        load(folder)
+    words.save(folder / run.SOURCE_TOKENIZER)
+    found = load_interpreter(folder)
+    assert found.source_tokenizer.encode("dos").tolist() == words.encode("dos").tolist()
+    (one,), (two,) = found.translate(["uno", "cinco tres"], Greedy(), max_new=4)
+    assert len(one.tokens) <= 4 and set(one.text) | set(two.text) <= set("abcdefghij klmnop.")
+    assert math.isfinite(found.score([("dos", "abc")])[0].total)
+
+
+def test_a_run_that_does_not_translate_is_told_apart(tmp_path):
+    tokenizer = KINDS["characters"].train(["ab"])
+    stored(tmp_path, Bigram(tokenizer.vocab_size, CountConfig()), tokenizer, "bigram")
+    with pytest.raises(UserError, match=r"\(task next\); translate needs a run of task target"):
+        load_interpreter(tmp_path)
+
+
+class Slow(io.RawIOBase):
+    """A stream that gives a few bytes at a time."""
+
+    def __init__(self, data, size):
+        self.data, self.size, self.at = data, size, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        part = self.data[self.at : self.at + min(self.size, len(buffer))]
+        buffer[: len(part)] = part
+        self.at += len(part)
+        return len(part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"))), st.data())
+def test_lines_come_whole_however_they_arrive(lines, data):
+    ended = data.draw(st.booleans())
+    text = "\n".join(lines) + ("\n" if ended and lines else "")
+    expected = text.split("\n")
+    if expected[-1] == "":
+        expected.pop()
+    for end in (b"\n", b"\r\n"):
+        stream = Slow(text.encode().replace(b"\n", end), data.draw(st.integers(1, 9)))
+        found = list(lines_of_stream(io.BufferedReader(stream)))
+        assert [line for chunk in found for line in chunk] == expected
+        assert all(found)
+
+
+def test_a_pipe_is_not_waited_for_while_a_line_of_it_is_there(interpreter):
+    ends = os.pipe()
+    with os.fdopen(ends[0], "rb") as read, os.fdopen(ends[1], "wb", buffering=0) as write:
+        found = interpreter.stream(lines_of_stream(read), Greedy())
+        write.write(b"abc\n\nhg")
+        assert [next(found)[0].input for _ in range(2)] == ["abc", ""]
+        write.write(b" fe\n")
+        assert next(found)[0].input == "hg fe"
+
+
+def test_the_lines_of_a_file_are_all_there_a_few_at_first(tmp_path):
+    path, lines = tmp_path / "lines.txt", [f"{i}" * (i % 5) for i in range(10_000)]
+    path.write_text("\n".join(lines) + "\n")
+    chunks = list(lines_of_file(path))
+    assert [line for chunk in chunks for line in chunk] == lines
+    assert len(chunks[0]) == 64 and max(map(len, chunks)) <= 4096
+    path.write_bytes(b"good\n\xff\xfe bad\n")
+    with pytest.raises(UserError, match=r"lines\.txt:2: invalid UTF-8, byte 0xff"):
+        list(lines_of_file(path))
