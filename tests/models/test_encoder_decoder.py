@@ -19,7 +19,7 @@ PRESETS = {"modern": modern, "vaswani": vaswani}
 def make(preset="modern", **options):
     torch.manual_seed(1)
     config = dataclasses.replace(PRESETS[preset](2, 32), n_heads=4, n_kv_heads=4, d_head=8)
-    return EncoderDecoder(V, dataclasses.replace(config, dropout=0.0, **options)).eval()
+    return EncoderDecoder(V, dataclasses.replace(config, **{"dropout": 0.0, **options})).eval()
 
 
 def padded(rows, fill=0):
@@ -142,6 +142,18 @@ def test_a_sentence_is_translated_alone_as_among_others(strategy, monkeypatch):
     for source, found in zip(sources, together, strict=True):
         alone = generate(model.given(source_of([source])), [[1]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
+
+
+@torch.no_grad()
+def test_translating_does_not_turn_dropout_on():
+    model = make(dropout=0.5).eval()
+    for module in model.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = 0.5
+    given = model.given(source_of([[5, 6, 7, 2]]))
+    options = {"max_new": 20, "end": 2, "banned": [0, 1, 2]}
+    first, again = (generate(given, [[1]], Greedy(), **options)[0][0].ids for _ in range(2))
+    assert first == again and not any(module.training for module in model.modules())
 
 
 @torch.no_grad()

@@ -1,6 +1,4 @@
-"""Recurrent translators against loops in NumPy, a sentence and a step at a time, and their paths against
-one another.
-"""
+"""Recurrent translators against loops in NumPy, and their paths against one another."""
 
 from __future__ import annotations
 
@@ -41,6 +39,15 @@ def make(name, preset, options=None):
         if "bias" in key:  # zeros at first, which would hide them
             nn.init.normal_(parameter)
     return model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Models this small are slower on several threads than on one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: " ".join(map(str, case)))

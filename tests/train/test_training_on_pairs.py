@@ -11,9 +11,11 @@ from regard.api import plan, train
 from regard.data.corpus import reopen
 from regard.decode import Greedy
 from regard.decode.translation import translate
+from regard.registry import TRANSLATORS
 from regard.run import load_model, read_tensors
 from regard.train.loop import Trainer
 from regard.train.validation import log_probs
+from regard.verify.checks import CHECKS, verify
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,15 @@ def test_every_target_has_the_probability_it_has_alone(reversed_words, tmp_path)
     alone, again = log_probs(model, shard, corpus.tokenizer)
     assert (scored == again).all() and scored.sum() == shard.tokens - shard.records
     assert abs(packed - alone).max() < 1e-4
+
+
+@pytest.mark.parametrize("model", sorted(TRANSLATORS))
+def test_every_translator_trains_and_passes_every_check_there_is(reversed_words, tmp_path, model):
+    keys = ["train.steps=6", f"model.name={model}"]
+    if model != "ibm1":
+        keys += ["model.n_layers=1", "model.d_model=32", "train.batch_tokens=512"]
+    train(plan(reversed_words, assignments=keys)[0], tmp_path / "run")
+    report = verify(tmp_path / "run")
+    assert all(check.ok for check in report.checks), report
+    missing = {"fused = explicit"} if model != "transformer" else set()
+    assert {check.name for check in report.checks} == set(CHECKS) - missing

@@ -120,7 +120,7 @@ def report(plan: Plan, found: Found, seed: int) -> Result:
         reading=(
             "Each line is a model: where it runs at the top, the model relates the two motifs at "
             "that distance, and where it lies on the dashed line, it guesses; bands are 95% "
-            "intervals."
+            "intervals, and where lines coincide the map below tells them apart."
         ),
         claims=claims(pooled, sizes),
         tables=tables,

@@ -341,7 +341,7 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
     axes.set_xlabel(visible(lines.x_label, spaces=False))
     axes.set_ylabel(visible(lines.y_label, spaces=False))
     axes.grid(axis="y", color=colours("line")[0], linewidth=0.8)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     _finish(axes, lines.title)
 
 

@@ -4,7 +4,7 @@ Each word of a target comes from one word of its source, or from NULL, all of th
 probable; t(f | e) is how probable f is then. Expectation–maximisation finds t: a pass shares every
 f out among the words of its source in proportion to t, and what each e got of f, divided by all it
 got, is the new t. No pass lowers the likelihood, which is concave in t: from equal t it climbs to
-the highest there is. `<E>` is a word like any other, on both sides.
+the highest there is. Markers are not words.
 """
 
 from __future__ import annotations
@@ -112,9 +112,10 @@ def cells(pairs: Shard, source_vocab: int, longest: int) -> Iterator[tuple[Ints,
     """
     assert pairs.source is not None
     sides = (np.asarray(pairs.offsets), np.asarray(pairs.source.offsets))
-    kept = np.maximum(*(np.diff(offsets) - 1 for offsets in sides)) <= longest
+    counts = np.stack([np.diff(offsets) - 2 for offsets in sides])
+    kept = counts.max(axis=0) <= longest
     targets, sources = ((offsets[:-1] + 1)[kept] for offsets in sides)  # after `<S>`
-    lengths, each = ((np.diff(offsets) - 1)[kept] for offsets in sides)
+    lengths, each = counts[:, kept]
     ends = np.cumsum(lengths * (each + 1))
     first = done = 0
     while first < len(ends):

@@ -115,7 +115,7 @@ class Informed(Given, NeuralLanguageModel):
     steps_alike = True
 
     def __init__(self, translator: EncoderDecoder, source: Source) -> None:
-        super().__init__(translator.vocab_size, translator.config)
+        super().__init__(translator)
         self.translator, self.decoder = translator, translator.decoder
         self.head = translator.head
         self.segments = source.segments.clone()  # (B, S)

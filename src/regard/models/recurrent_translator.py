@@ -269,7 +269,7 @@ class RecurrentGiven(Given, NeuralLanguageModel):
     """A recurrent decoder and what it knows of its sources."""
 
     def __init__(self, translator: RecurrentTranslator, source: Source) -> None:
-        super().__init__(translator.vocab_size, translator.config)
+        super().__init__(translator)
         self.translator, self.head = translator, translator.head
         self.reading = translator.read(source)
 

@@ -52,6 +52,10 @@ class Given(LanguageModel):
     of the same shape.
     """
 
+    def __init__(self, translator: Translator) -> None:
+        super().__init__(translator.vocab_size, translator.config)
+        self.training = translator.training  # it drops nothing that the translator does not
+
     @abstractmethod
     def read(self, source: Source, *, tap: Tap | None = None) -> None:
         """Forget the sources and read these, of the same shape, in the same memory."""

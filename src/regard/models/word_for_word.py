@@ -1,13 +1,16 @@
 """Word for word: the table of IBM model 1 (`models.alignment`) as a translator, a floor.
 
-Model 1 does not say where words stand, nor what goes together. Here word i of the target comes from
-word j of the source with a weight of decay ** |i - j|. NULL stands at a distance of 1 from
-everywhere, and beyond the end of its source a target stays there, at `<E>`; with decay = 1 this is
-model 1 itself. It is mixed with a bigram of targets, so that nothing is impossible:
+Model 1 chooses how many words a target has, from how many its source has; which source word, or
+NULL, each comes from, all equally probable; and the word, by t. It does not say where words stand,
+nor what goes together. Here word i of the target comes from word j of the source with a weight of
+decay ** |i - j|. NULL is at a distance of 1 from everywhere, and beyond the end of its source a
+target stays at the last word; decay = 1 is model 1 itself. A source word never seen leaves its
+weight to the others. This is mixed with a bigram of target words, so that nothing is impossible:
 
     P(f | d, i, source) = share · Σ_j w_ij t(f | e_j) + (1 - share) · P(f | d),  d the word before.
 
-A source word that was never seen leaves its weight to the others.
+Whether a target ends before word i depends on i less the length of its source: it ends as often as
+targets of the training data did that came so far.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ from regard.models.tally import Ints
 from regard.models.translator import Given, Translator
 
 DECAYS = tuple(n / 10 for n in range(1, 11))  # tried
-USUAL = (0.4, 0.5)  # decay and share where nothing can choose: those of English to German
+USUAL = (0.4, 0.6)  # decay and share where nothing can choose: those of English to German
 ROUNDS = 30  # of estimating the share
+RARE = 1e-9  # targets of every length, counted beside those that were seen
 RECORDS = 256  # measured at once
 
 
@@ -70,6 +74,8 @@ class WordForWord(Translator, Counting):
     sized_by_config = False
     keys: Tensor
     t: Tensor
+    ends: Tensor
+    end_id: Tensor
 
     def __init__(self, vocab_size: int, config: WordForWordConfig) -> None:
         super().__init__()
@@ -77,6 +83,9 @@ class WordForWord(Translator, Counting):
         self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
         self.register_buffer("keys", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("t", torch.zeros(0, dtype=torch.float64))
+        half = torch.full((2 * config.max_len + 1,), 0.5, dtype=torch.float64)
+        self.register_buffer("ends", half)  # P(end) at i - S from -max_len to max_len
+        self.register_buffer("end_id", torch.tensor([0]))  # of `<E>` among targets
 
     @property
     def lexicon(self) -> Lexicon:
@@ -93,6 +102,7 @@ class WordForWord(Translator, Counting):
         size, config = self.lexicon.source_vocab, self.config
         found = estimate(train, size, config.iterations, longest=config.max_len)
         self.keys, self.t = found.keys, found.t
+        self.ends, self.end_id = endings(train, config.max_len), torch.tensor([int(train.ids[-1])])
         decay, share = config.decay or USUAL[0], config.share or USUAL[1]
         if valid is not None and valid.records:
             decay, share = self.choose(valid)
@@ -119,19 +129,20 @@ class WordForWord(Translator, Counting):
         return max(tried)[1:]
 
     def parts(self, source: Source, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
-        """What table and bigram say of held-out targets (B, T), IGNORE where there is none."""
+        """What table and bigram say of the words of targets (B, T), IGNORE where there is none."""
         given = WordForWordGiven(self, source)
         start = torch.full_like(targets[:, :1], int(self.bigram.start_id))
         ids = torch.cat((start, targets[:, :-1]), dim=1)
-        wanted, scored = targets.clamp_min(0), targets != IGNORE
+        wanted, words = targets.clamp_min(0), (targets != IGNORE) & (targets != self.end_id)
         lexical = given.lexical(given.weights(given.places(targets), decay), wanted)
-        return lexical[scored], self.plain(ids, wanted)[scored]
+        return lexical[words], self.plain(ids, wanted)[words]
 
-    def plain(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """The bigram's P of targets (B, T) after ids (B, T)."""
+    def plain(self, ids: Tensor, words: Tensor) -> Tensor:
+        """The bigram's P of words (B, T) after ids (B, T), if it is not `<E>`."""
         nodes = [node.flatten() for node in self.bigram.table.contexts(ids)]
-        *_, p = self.bigram.probabilities(nodes, targets.flatten())
-        return p.view(targets.shape)
+        *_, p = self.bigram.probabilities(nodes, words.flatten())
+        *_, end = self.bigram.probabilities(nodes, self.end_id.expand(words.numel()))
+        return (p / (1 - end)).view(words.shape)
 
     def given(self, source: Source) -> Given:
         """See Translator."""
@@ -154,7 +165,7 @@ class WordForWordGiven(Given):
     """The table's words for some sources, and the bigram."""
 
     def __init__(self, translator: WordForWord, source: Source) -> None:
-        super().__init__(translator.vocab_size, translator.config)
+        super().__init__(translator)
         self.translator = translator
         self.read(source)
 
@@ -164,9 +175,10 @@ class WordForWordGiven(Given):
         real = source.segments > 0  # (B, S)
         null = torch.full_like(source.ids[:, :1], lexicon.source_vocab)
         self.words = torch.cat((null, source.ids), dim=1)  # (B, 1 + S)
-        self.last = (real.sum(1, keepdim=True) - 1).clamp_min(0)  # (B, 1) where `<E>` stands
+        self.size = (real.sum(1, keepdim=True) - 1).clamp_min(0)  # (B, 1) words, without `<E>`
         self.begin, many = lexicon.translations(self.words)
-        self.many = many * torch.cat((torch.ones_like(real[:, :1]), real), dim=1)
+        columns = torch.arange(many.size(1), device=many.device)
+        self.many = many * (columns <= self.size)
         self._entries: tuple[Tensor, ...] | None = None
 
     @property
@@ -177,7 +189,8 @@ class WordForWordGiven(Given):
     def weights(self, positions: Tensor, decay: float = 0.0) -> Tensor:
         """(B, T) target positions to (B, T, 1 + S): from which word each probably comes."""
         columns = torch.arange(-1, self.words.size(1) - 1, device=positions.device)
-        distance = (torch.minimum(positions, self.last)[..., None] - columns).abs()
+        at = torch.minimum(positions, (self.size - 1).clamp_min(0))
+        distance = (at[..., None] - columns).abs()  # (B, T, 1 + S)
         distance[..., 0] = 1  # NULL
         weights = torch.pow(decay or self.config.decay or USUAL[0], distance.double())
         weights = weights * (self.many > 0)[:, None]
@@ -223,9 +236,18 @@ class WordForWordGiven(Given):
         bigram = self.translator.bigram
         nodes = [node.flatten() for node in bigram.table.contexts(ids)]
         p = bigram.log_rows(nodes, ids.numel()).double().exp_().view(*ids.shape, self.vocab_size)
+        last = self.translator.end_id
+        p.div_(1 - p[..., last]).mul_(1 - self.share)
         lexical = self.lexical_rows(self.weights(positions))  # (B, T, V)
-        p.mul_(1 - self.share).add_(repeated(lexical, len(ids)), alpha=self.share)
+        p.add_(repeated(lexical, len(ids)), alpha=self.share)
+        ends = repeated(self.ends(positions), len(ids))[..., None]
+        p.mul_(1 - ends)[..., last] = ends
         return p.log_().float()
+
+    def ends(self, positions: Tensor) -> Tensor:
+        """P that a target ends at positions (B, T) rather than go on."""
+        most = self.translator.config.max_len
+        return self.translator.ends[(positions - self.size).clamp(-most, most) + most]
 
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
@@ -251,7 +273,8 @@ class WordForWordGiven(Given):
         if constrain is None:
             lexical = self.lexical(self.weights(at), wanted)
             p = self.share * lexical + (1 - self.share) * self.translator.plain(ids, wanted)
-            logs = p.log().float()
+            ends = repeated(self.ends(at), len(ids))
+            logs = torch.where(wanted == self.translator.end_id, ends, (1 - ends) * p).log().float()
         else:
             logs = self._constrained(ids, at, wanted, constrain)
         return torch.where(targets == IGNORE, 0.0, logs)
@@ -281,13 +304,28 @@ class WordForWordGiven(Given):
         beams, seen = len(ids) // len(self.words), state.length
         if isinstance(seen, int):
             at = torch.full((len(self.words), 1), seen - 1, device=ids.device)
-        else:
-            at = seen[::beams, None] - 1  # beams have seen as much as their neighbours
-        return self.rows(memory.ids, at)[:, 0]  # (B·W, V)
+            return self.rows(memory.ids, at)[:, 0]  # (B·W, V)
+        each = seen.view(-1, beams)  # (B, W)
+        if bool((each == each[:, :1]).all()):  # as beams have
+            return self.rows(memory.ids, each[:, :1] - 1)[:, 0]
+        parts = [self.rows(memory.ids[w::beams], each[:, w, None] - 1) for w in range(beams)]
+        return torch.cat(parts, dim=1).flatten(0, 1)
 
     def places(self, ids: Tensor) -> Tensor:
         """(B, T): the target positions that follow (B·W, T) ids, the first after `<S>`."""
         return torch.arange(ids.size(1), device=ids.device).expand(len(self.words), -1)
+
+
+def endings(pairs: Shard, most: int) -> Tensor:
+    """(2 · most + 1,) P that a target ends with so many words more than its source as it has by
+    then, from -most to most; the ends of the scale stand for all beyond.
+    """
+    assert pairs.source is not None
+    more = np.diff(pairs.offsets) - np.diff(pairs.source.offsets)
+    counts = np.bincount(more.clip(-most, most) + most, minlength=2 * most + 1) + RARE
+    found = counts / counts[::-1].cumsum()[::-1]
+    found[-1] = 0.5  # beyond all that was seen
+    return torch.from_numpy(found)
 
 
 def alone(segments: Tensor | None) -> None:
