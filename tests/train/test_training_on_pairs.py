@@ -11,11 +11,27 @@ from regard.api import plan, train
 from regard.data.corpus import reopen
 from regard.decode import Greedy
 from regard.decode.translation import translate
+from regard.evaluate import conclusion
 from regard.registry import TRANSLATORS
 from regard.run import load_model, read_tensors
 from regard.train.loop import Trainer
 from regard.train.validation import log_probs
 from regard.verify.checks import CHECKS, verify
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Tiny models are fastest on one thread, on a busy machine by far."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def few_translations(monkeypatch):
+    """Models that have learned little never stop."""
+    monkeypatch.setattr(conclusion, "TRANSLATED", 4)
 
 
 @pytest.fixture(scope="module")

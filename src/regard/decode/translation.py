@@ -18,7 +18,7 @@ from regard.models.language_model import Constrain
 from regard.models.translator import Given, Translator
 
 BLOCK = 8  # widths of sources are multiples of this
-ROOM = (2, 32)  # a target may have twice the tokens of the width of its source, and so many more
+ROOM = (2, 16)  # a target may have twice the tokens of the width of its source, and so many more
 
 
 class Interpreting:
