@@ -228,6 +228,7 @@ def test_decay_and_share_are_the_best_on_held_out_pairs(model):
     fixed = make(decay=0.25, share=0.5).config
     assert (fixed.decay, fixed.share) == (0.25, 0.5)
     assert make(valid=False).config.decay == word_for_word.USUAL[0]
+    assert model.choose(shard([[]], V).paired(shard([[3]], S))) == (decay, share)
 
 
 def test_it_comes_back_from_a_file_and_a_damaged_one_is_refused(model, tmp_path):
@@ -237,9 +238,11 @@ def test_it_comes_back_from_a_file_and_a_damaged_one_is_refused(model, tmp_path)
     assert again.config == model.config
     source, ids = source_of([[3, 4], [5]]), torch.tensor([[START, 4], [START, 8]])
     torch.testing.assert_close(again.given(source).logits(ids), model.given(source).logits(ids))
-    for damage in ({"keys": model.keys.flip(0)}, {"keys": model.keys + S * V}, {"t": model.t[1:]}):
+    damages = [{"keys": model.keys.flip(0)}, {"keys": model.keys + S * V}, {"t": model.t[1:]}]
+    damages += [{"end_id": model.end_id + V}, {"ends": -model.ends}, {"ends": 2 * model.ends + 1}]
+    for damage in damages:
         write_tensors(tmp_path / "model.safetensors", {**weights(model), **damage})
-        with pytest.raises(UserError, match="keys must"):
+        with pytest.raises(UserError, match=r"keys must|end_id must"):
             load_model(tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
     assert stored["task"] == "target" and stored["config"]["source_vocab"] == S

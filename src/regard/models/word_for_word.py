@@ -115,6 +115,8 @@ class WordForWord(Translator, Counting):
     def choose(self, valid: Shard) -> tuple[float, float]:
         """The decay and share, of those not given, under which held-out pairs are most probable."""
         asked = self.config
+        if valid.tokens == 2 * valid.records:  # no words
+            return asked.decay or USUAL[0], asked.share or USUAL[1]
         tried: list[tuple[float, float, float]] = []
         for decay in (asked.decay,) if asked.decay else DECAYS:
             parts = [self.parts(source, targets, decay) for source, targets in batches(valid)]
@@ -159,6 +161,10 @@ class WordForWord(Translator, Counting):
             rest[-1].append("keys must be sorted and have as many t")
         elif len(self.keys) and not (int(self.keys[0]) >= 0 and int(self.keys[-1]) < last):
             rest[-1].append(f"keys must lie in [0, {last})")
+        if not 0 <= int(self.end_id) < self.vocab_size or not bool(
+            ((self.ends > 0) & (self.ends < 1)).all()
+        ):
+            rest[-1].append("end_id must be a token, and ends probabilities between 0 and 1")
 
 
 class WordForWordGiven(Given):
@@ -323,7 +329,7 @@ def endings(pairs: Shard, most: int) -> Tensor:
     assert pairs.source is not None
     more = np.diff(pairs.offsets) - np.diff(pairs.source.offsets)
     counts = np.bincount(more.clip(-most, most) + most, minlength=2 * most + 1) + RARE
-    found = counts / counts[::-1].cumsum()[::-1]
+    found = np.minimum(counts / counts[::-1].cumsum()[::-1], 1 - 1e-12)  # never for certain
     found[-1] = 0.5  # beyond all that was seen
     return torch.from_numpy(found)
 
