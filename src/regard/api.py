@@ -17,6 +17,7 @@ from regard.data.corpus import prepare
 from regard.data.pairs import looks_paired
 from regard.data.shards import Shard
 from regard.decode import Forbidden
+from regard.decode.translation import USUAL
 from regard.errors import UsageError, UserError
 from regard.evaluate import material
 from regard.evaluate.board import Board
@@ -34,11 +35,13 @@ from regard.recipe import Recipe, build, override, read
 from regard.registry import TASKS, family
 from regard.run import (
     CONFIG,
+    FACTS,
     FORBIDDEN,
     SOURCE_TOKENIZER,
     TOKENIZER,
     load_model,
     open_run,
+    read_json,
     write_json,
     write_text,
 )
@@ -164,7 +167,16 @@ def load(run: str | Path, *, int8: bool = False) -> Predictor | Interpreter:
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
     sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
-    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden)
+    ratio = told(folder).get("ratio", USUAL)
+    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, ratio=ratio)
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """What a run knows of the data it was trained on; nothing where it was imported."""
+    path = folder / FACTS
+    facts = read_json(path) if path.exists() else {}
+    data = facts.get("data") if isinstance(facts, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:

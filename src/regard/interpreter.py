@@ -18,7 +18,7 @@ import numpy as np
 from regard.data.formats import decoded_lines
 from regard.data.shards import Shard
 from regard.decode import Beam, Forbidden, Generated, Strategy
-from regard.decode.translation import Interpreting, translate
+from regard.decode.translation import USUAL, Interpreting, translate
 from regard.errors import UserError
 from regard.evaluate.material import shard_of
 from regard.evaluate.report import Measured, measure
@@ -49,9 +49,11 @@ class Interpreter:
         *,
         run: Path | None = None,
         forbidden: Forbidden | None = None,
+        ratio: float = USUAL,
     ) -> None:
         self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
         self.source_tokenizer = source_tokenizer or tokenizer
+        self.ratio = ratio  # tokens of a translation for one of its source, at most
 
     @cached_property
     def interpreting(self) -> Interpreting:
@@ -117,6 +119,7 @@ class Interpreter:
             banned=tokenizer.never_produced(self.model.vocab_size),
             constraint=self.forbidden,
             max_new=max_new,
+            ratio=self.ratio,
             batch_size=batch_size,
             interpreting=self.interpreting,
             keys=keys,

@@ -24,6 +24,7 @@ from regard.tokens import KINDS, Tokenizer, load
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
 LONGEST_WORD = 1 << 20  # characters without a space that are still held together
+MORE = 8  # tokens that a source counts as longer, as in decode/translation.py
 LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
 SLOW = 200 << 20  # bytes from which reading is announced
 QUIET = 15.0  # seconds of reading between two signs of life
@@ -133,7 +134,18 @@ def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[
         "blank": sum(files.blank for files in read),
         "leaks": sources.leaks(),
         "sides": counts,
+        **({"ratio": _ratio(folder)} if sources.paired else {}),
     }
+
+
+def _ratio(folder: Path) -> float:
+    """Tokens of a training target for one of its source and MORE, in all but one of a thousand
+    pairs: what a translation may have.
+    """
+    target, source = (
+        np.diff(Shard.open(folder / (SIDES[0] + end)).offsets) - 2 for end in ("", SOURCE)
+    )
+    return round(float(np.quantile((target + 1) / (source + MORE), 0.999)) * 1.1, 3)
 
 
 def _stored(manifest: Path) -> dict[str, Any] | None:

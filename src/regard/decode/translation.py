@@ -7,6 +7,7 @@ step serves batch after batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -18,7 +19,8 @@ from regard.models.language_model import Constrain
 from regard.models.translator import Given, Translator
 
 BLOCK = 8  # widths of sources are multiples of this
-ROOM = (2, 16)  # a target may have twice the tokens of the width of its source, and so many more
+MORE = 8  # tokens by which a source counts as longer than it is, when its target is limited
+USUAL = 2.0  # times so many tokens may the target have then, where no data have told
 
 
 class Interpreting:
@@ -54,6 +56,7 @@ def translate(
     banned: Sequence[int] = (),
     constraint: Constrain | None = None,
     max_new: int = 0,
+    ratio: float = USUAL,
     batch_size: int = 64,
     interpreting: Interpreting | None = None,
     keys: Sequence[int] | None = None,
@@ -61,8 +64,9 @@ def translate(
     """What follows from each source, its ids with the end token at the last: a list for each.
 
     `Greedy` and `Sample` give one sequence, `Beam` its n best. `max_new` limits their tokens (0:
-    in proportion to the source), which are never more than the model's max_len. `batch_size` is how
-    many rows are decoded together, beams counted. `keys` number the sources for samples and traces.
+    `ratio` for each of the source's, and of MORE), which are never more than the model's max_len.
+    `batch_size` is how many rows are decoded together, beams counted. `keys` number the sources for
+    samples and traces.
     """
     results: list[list[Generated]] = [[] for _ in sources]
     most, keys = model.config.max_len, range(len(sources)) if keys is None else keys
@@ -80,7 +84,7 @@ def translate(
                 given,
                 [[start]] * len(numbers),
                 strategy,
-                max_new=min(max_new or ROOM[0] * width + ROOM[1], most),
+                max_new=min(max_new or math.ceil(ratio * (width + MORE)), most),
                 end=end,
                 pad=pad,
                 banned=banned,

@@ -70,7 +70,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
             if shard is not None:
                 part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
                 shares[side] = round(part.tokens / shard.tokens, 4)
-                found[side] = figures_of(model, part, fitted)
+                found[side] = figures_of(model, side, part, fitted)
     result = Trained(
         run=run,
         outcome=fitted.outcome,
@@ -88,13 +88,20 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
 
 
 def figures_of(
-    model: LanguageModel | Translator, shard: Shard, fitted: Fitted
+    model: LanguageModel | Translator, side: str, shard: Shard, fitted: Fitted
 ) -> dict[str, Figure]:
-    """What a held-out side costs the model and, of a translator, how good its translations are."""
+    """What a held-out side costs the model and, of a translator, how good its translations are.
+
+    They take longer than all else: only those of the side that is reported last are made.
+    """
     corpus = fitted.corpus
-    if isinstance(model, Translator):
+    if isinstance(model, Translator) and (side == "test" or corpus.test is None):
         interpreter = Interpreter(
-            model, corpus.tokenizer, corpus.source_tokenizer, forbidden=fitted.forbidden
+            model,
+            corpus.tokenizer,
+            corpus.source_tokenizer,
+            forbidden=fitted.forbidden,
+            ratio=corpus.facts["ratio"],
         )
         return figures_of_translation(interpreter, shard, most=TRANSLATED, lenient=True)
     return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
@@ -123,7 +130,8 @@ def model_card(recipe: Recipe, result: Trained) -> str:
         shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
         uses = "`regard translate .` and `regard evaluate .`"
     rows = [
-        f"| {side} | {' | '.join(str(f[n]) for n in shown)} |" for side, f in result.figures.items()
+        f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
+        for side, f in result.figures.items()
     ]
     head = f"| side | {' | '.join(name.replace('_', ' ') for name in shown)} |"
     table = [head, "|---" * (len(shown) + 1) + "|", *rows] if rows else []
