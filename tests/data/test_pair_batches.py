@@ -91,6 +91,8 @@ def test_an_epoch_holds_every_pair_that_fits_exactly_once(tmp_path, pairs, max_l
     assert (loader.items, loader.dropped) == (len(fits), len(pairs) + 1 - len(fits))
     assert loader.windowed == 0 and not loader.running
     loader.items_per_step = max(k for k in (1, 2, 3, 5, 7) if loader.items % k == 0)
+    loader._pool = 1 if packs else loader.items // loader.items_per_step
+    loader._pooled = (-1, [])
     for epoch in range(2):
         steps = range(loader.items // loader.items_per_step)
         batches = [b for n in steps for b in loader.step(n + epoch * len(steps))]
@@ -166,7 +168,7 @@ def test_padding_of_sentences_stays_below_five_percent_of_both_sides(tmp_path, p
         assert {width % 8 for a, b in shapes for width in (a[1], b[1])} == {0}
         assert max(a[1] for a, _ in shapes) < 16 * np.mean([t for _, t in sizes])
     else:
-        assert all(len(step) < 60 for step in steps)
+        assert sum(map(len, steps)) < 8 * len(steps)  # few rectangles
     evaluated = windows(shard, TOKENS, max_len=64, stride=1, batch_tokens=4096, packs=packs)
     total = sum(b.ids.numel() + b.source.ids.numel() for b in evaluated)
     assert 1 - (shard.tokens + shard.source.tokens - 2 * shard.records) / total < 0.07

@@ -38,6 +38,8 @@ LONGEST_ROW = 1024  # packing never makes rows longer than this, or than max_len
 SAMPLED_STEPS = 4  # laid out at construction, to choose the row length and to measure padding ...
 SAMPLED_ITEMS = 1 << 14  # ... but no more items than this, beyond the first step
 AHEAD = 8  # evaluation lays out this many batches together, so that lengths find their like
+POOL = 32  # steps whose pairs are sorted by length together, where they cannot be packed
+POOLS = 2  # the stream of random words that shuffles those steps
 SHIFTS = 1  # the stream of random words that moves the windows of running text (0 is the order)
 
 
@@ -94,7 +96,7 @@ class Loader:
     """
 
     items: int  # per epoch
-    items_per_step: int  # the same in every step, and never more than an epoch
+    items_per_step: int  # on average, never more than an epoch; the same in every step but of pools
     windowed: int  # records cut because they have more than max_len inputs
     dropped: int  # pairs left out: a side has more than max_len tokens, or max_ratio the other's
     running: bool  # are items windows of running text, on a grid that moves every epoch?
@@ -135,6 +137,9 @@ class Loader:
         mean = longest if self.running else inputs / self.items
         self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
         self.order = Order(self.items, seed)
+        self._pool, self._pooled = 1, (-1, list[Ints]())
+        if shard.source is not None and not packs:
+            self._pool = max(1, min(POOL, self.items // self.items_per_step))
         steps = range(max(1, min(SAMPLED_STEPS, SAMPLED_ITEMS // self.items_per_step)))
         samples = [self.spans(self._positions(step))[1] for step in steps]
         self._rows = 0, 0
@@ -209,8 +214,31 @@ class Loader:
                 f"step must be at least 0 and rank in [0, world), "
                 f"got step {n}, rank {rank} and world {world}"
             )
+        if self._pool > 1:
+            return self._alike(n)[rank::world]
         first = n * self.items_per_step
         return np.arange(first + rank, first + self.items_per_step, world)
+
+    def _alike(self, n: int) -> Ints:
+        """The positions of a step whose pairs have like lengths: those of a pool of steps, in order
+        of length, are shared out to have like sums, and the steps of the pool then shuffled.
+        """
+        number, place = divmod(n, self._pool)
+        if self._pooled[0] != number:
+            size = self._pool * self.items_per_step
+            positions = np.arange(number * size, (number + 1) * size)
+            _, spans = self.spans(positions)
+            assert spans.source is not None
+            order = np.lexsort((spans.source.lengths, spans.lengths))
+            ends = np.cumsum(spans.sizes[order])
+            cuts = np.searchsorted(ends, ends[-1] * np.arange(1, self._pool) / self._pool)
+            parts = np.split(positions[order], cuts)
+            if not all(part.size for part in parts):
+                parts = np.array_split(positions[order], self._pool)
+            steps = np.arange(number * self._pool, (number + 1) * self._pool)
+            shuffled = np.argsort(draw(self.seed, steps, stream=POOLS))
+            self._pooled = number, [parts[i] for i in shuffled.tolist()]
+        return self._pooled[1][place]
 
     def _index(self) -> int:
         """Count the items; the inputs of the longest record, or of the whole running text."""
