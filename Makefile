@@ -21,7 +21,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest --durations=10 -rs
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs
 
 quick: setup
 	$(BIN)/pytest -m 'not browser' -x tests/layers tests/models tests/tokens tests/data tests/decode
