@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from regard.run import read_tensors
-from regard.train import loop
+from regard.train import calibration, loop
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -117,14 +117,16 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
         work["clock"] += 0.001 * shard.tokens
 
     monkeypatch.setattr(trainer, "take_step", step)
-    monkeypatch.setattr(loop, "log_probs", scored)
-    steps = loop.calibrate(trainer, 10_000.0)
+    monkeypatch.setattr(calibration, "log_probs", scored)
+    steps = calibration.calibrate(trainer, 10_000.0)
     valid, test = trainer.corpus.valid.tokens, trainer.corpus.test.tokens
     evaluations = -(-steps // (steps // loop.EVALUATIONS))
     whole = (
-        2.0 * steps + 0.001 * (evaluations * valid + 2 * (valid + test)) + evaluations * loop.SAVING
+        2.0 * steps
+        + 0.001 * (evaluations * valid + 2 * (valid + test))
+        + evaluations * calibration.SAVING
     )
-    assert 0.99 * 10_000 < whole + loop.CLOSING <= 10_000
+    assert 0.99 * 10_000 < whole + calibration.CLOSING <= 10_000
 
 
 def test_resume_without_a_checkpoint_starts_over_and_says_so(cli, words):

@@ -21,8 +21,9 @@ from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, to_toml
 from regard.registry import family
 from regard.run import RECIPE, weights, write_config, write_text
+from regard.train.calibration import CLOSING
 from regard.train.distributed import ALONE
-from regard.train.loop import CLOSING, EVALUATIONS, Loop, seed_of
+from regard.train.loop import EVALUATIONS, Loop, seed_of
 from regard.train.progress import Reporter
 from regard.train.validation import beginning
 

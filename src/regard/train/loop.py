@@ -46,8 +46,6 @@ VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the t
 LOGGED = 200  # training lines in metrics.jsonl, about
 FINAL_TOKENS = 1 << 16  # of each held-out side are always measured at the end ...
 FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
-WARMING = 3  # steps taken before any is timed
-SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
 
 
 def seed_of(*numbers: int) -> int:
@@ -380,48 +378,3 @@ def validation_tokens(recipe: TrainRecipe, steps: int) -> int:
 def final_tokens(recipe: TrainRecipe, steps: int) -> int:
     """How much of each held-out side is measured when training ends, at most."""
     return max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))
-
-
-def calibrate(trainer: Trainer, seconds: float) -> int:
-    """How many steps fit into `seconds` with all that is measured and saved.
-
-    A few steps are taken to see, and undone: afterwards the trainer is what it was. All processes
-    take them; the clock of the first one counts.
-    """
-    world = trainer.world
-    before = {name: value.clone() for name, value in weights(trainer.model).items()}
-    trainer.plan(1_000_000)
-    trainer.model.train()
-    for step in range(WARMING):  # slow: memory is taken, kernels are chosen, work is captured
-        trainer.take_step(step)
-    times: list[float] = []
-    began = time.monotonic()
-    while world.share(
-        len(times) < 3 or (time.monotonic() - began < 0.03 * seconds and len(times) < 50)
-    ):
-        start = time.monotonic()
-        trainer.take_step(len(times) + WARMING)
-        times.append(time.monotonic() - start)
-    per_step = sorted(times)[len(times) // 2]
-    shards = [shard for shard in (trainer.corpus.valid, trainer.corpus.test) if shard is not None]
-    start, part = time.monotonic(), beginning(trainer.corpus.train, 2 * BATCH_TOKENS)
-    log_probs(trainer.model, part, trainer.corpus.tokenizer, stride=trainer.model.config.max_len)
-    per_token = (time.monotonic() - start) / part.tokens
-
-    def cost(steps: int) -> float:
-        evaluations = -(-steps // (trainer.recipe.eval_every or max(1, steps // EVALUATIONS)))
-        part = validation_tokens(trainer.recipe, steps)
-        validated = (
-            evaluations * min(part, trainer.corpus.valid.tokens) if trainer.corpus.valid else 0
-        )
-        final = sum(min(final_tokens(trainer.recipe, steps), shard.tokens) for shard in shards)
-        scored = validated / world.size + 2 * final  # the first process measures the end alone
-        return steps * per_step + scored * per_token + SAVING * evaluations
-
-    low, high = 1, 1 << 40  # cost(low) may be too much, cost(high) is
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= seconds - CLOSING else (low, middle)
-    trainer.model.load_state_dict(before, strict=False)
-    trainer.stepper.optimizer.forget()
-    return world.share(low)

@@ -40,9 +40,10 @@ from regard.run import (
     write_text,
 )
 from regard.train import checkpoint
+from regard.train.calibration import calibrate
 from regard.train.distributed import ALONE, World
 from regard.train.iterate import iterate
-from regard.train.loop import Trainer, calibrate, seed_of
+from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
