@@ -157,11 +157,15 @@ def cross_entropy(
     loss = nats = -right.where(scored, 0).sum()
     told = 1 - label_smoothing
     wrong = right.exp() - told
-    if label_smoothing:
+    if label_smoothing and constrain is None:  # all tokens are allowed
+        even = label_smoothing / logs.size(-1)
+        loss = told * nats - even * logs.sum(-1, keepdim=True).where(scored, 0).sum()
+        gradient, wrong = logs.exp_().sub_(even), wrong - even
+    elif label_smoothing:
         allowed = logs > -torch.inf
         share = label_smoothing / allowed.sum(-1, keepdim=True)  # (N, 1)
-        even = -(share * logs.where(allowed, 0).sum(-1, keepdim=True)).where(scored, 0)
-        loss = told * nats + even.sum()
+        spread = -(share * logs.where(allowed, 0).sum(-1, keepdim=True)).where(scored, 0)
+        loss = told * nats + spread.sum()
         gradient, wrong = logs.exp() - share * allowed, wrong - share
     else:
         gradient = logs.exp_()
