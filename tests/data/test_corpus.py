@@ -39,5 +39,6 @@ def test_a_text_without_spaces_is_not_held_back(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "LONGEST_WORD", 10)
     pieces = [corpus.Piece(0, (), begins=True), corpus.Piece(0, ["acgt" * 9])]
     pieces += [corpus.Piece(0, ["acgt ac"]), corpus.Piece(0, (), ends=True)]
-    texts = ["".join(piece.texts) for piece in corpus._at_spaces(pieces, 0)]
+    cut = KINDS["words"].train(["a"]).cut
+    texts = ["".join(piece.texts) for piece in corpus._at_borders(pieces, cut, 0)]
     assert texts == ["", "acgt" * 9, "acgt", " ac", ""]

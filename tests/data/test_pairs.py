@@ -198,7 +198,14 @@ def test_two_sides_of_pairs_are_told_by_their_names_and_lines(tmp_path, one, two
     told = looks_paired([tmp_path / one, tmp_path / two])
     assert told == (f"two files of 3 lines, {sides}, line by line" if sides else None)
     (tmp_path / two).write_text("x\n" * 4)
-    assert looks_paired([tmp_path / one, tmp_path / two]) is None
+    files = [tmp_path / one, tmp_path / two]
+    if sides:  # languages: a line was lost, and what remains is no other task
+        with pytest.raises(UserError) as error:
+            looks_paired(files)
+        assert f"{files[0]} has 3 lines, {files[1]} 4: line 4 of {files[1]}" in str(error.value)
+        assert "--task next" in str(error.value)
+    else:
+        assert looks_paired(files) is None
     assert looks_paired([tmp_path / one]) is None
     assert looks_paired([tmp_path / one, tmp_path / "none.de"]) is None
 

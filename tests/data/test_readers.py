@@ -70,12 +70,13 @@ def test_block_size_changes_nothing(write, monkeypatch, block, zipped):
     assert all(pieces)
 
 
-def test_gzip_goes_by_its_magic_bytes_not_its_name(write):
+def test_gzip_goes_by_its_magic_bytes_and_a_name_that_promises_it_must_keep_it(write):
     plain = write("plain.txt.gz", "anna\nbob\n")
     zipped = write(
         "zipped.txt", gzip.compress(b"anna\nbob\n", mtime=0) + gzip.compress(b"carl\n", mtime=0)
     )
-    assert texts(Source([plain], format="lines")) == ["anna", "bob"]
+    with pytest.raises(UserError, match=r"plain\.txt\.gz: is no gzip data, for all its name"):
+        texts(Source([plain], format="lines"))
     assert texts(Source([zipped])) == ["anna", "bob", "carl"]
 
 

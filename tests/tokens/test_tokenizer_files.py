@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.tokens import KINDS, load
+from regard.interop.hugging_face import adopt_tokenizer, declared
+from regard.tokens import KINDS, TEXT_KINDS, load
 
 ODD = ["<S>", "<E>", "<pad>", "<unk>", " <S>", "<<S>>", "\n<E>", "  ", "\t", "\r\n", "\0", "\x1c"]
 ODD += [
@@ -32,8 +33,18 @@ ODD += [
 TEXTS = st.lists(st.sampled_from(ODD) | st.text(max_size=4), max_size=8).map("".join)
 SOME = settings(max_examples=60, deadline=None, database=None)
 CORPUS = ["to be, or not  to be\n", "日本 café <S> the\tend <unk>", "to be to be to be"]
-FIXED = {name: kind.train(CORPUS) for name, kind in KINDS.items()}
+PROTEINS = ["MKTAYIAKQR", "MKTAYMKTAYMKTAYX*", "mktay--AK."]
+OWN = {"nucleotides": ["ACGTTNNAC-RYG", "acgtU"], "residues": PROTEINS, "motifs": PROTEINS}
+OWN["kmers"] = ["ACGTTGCAACGTTAG", "ACGTNNACGTACGTTT-a"]
+OWN["smiles"] = OWN["groups"] = [
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "C[C@@H](Cl)Br.[nH]1cc1>>C%10C%10",
+    "ClCCl",
+]
+CORPORA = dict.fromkeys(TEXT_KINDS, CORPUS) | OWN
+FIXED = {name: kind.train(CORPORA[name]) for name, kind in KINDS.items()}
 every_kind = pytest.mark.parametrize("kind", sorted(KINDS))
+text_kinds = pytest.mark.parametrize("kind", sorted(TEXT_KINDS))
 
 
 def elsewhere(tokenizer):
@@ -43,7 +54,7 @@ def elsewhere(tokenizer):
 OPENED = {name: elsewhere(tokenizer) for name, tokenizer in FIXED.items()}
 
 
-@every_kind
+@text_kinds
 @SOME
 @given(text=TEXTS)
 def test_every_accepted_text_comes_back_here_and_in_the_tokenizers_library(kind, text):
@@ -56,16 +67,19 @@ def test_every_accepted_text_comes_back_here_and_in_the_tokenizers_library(kind,
 
 @every_kind
 @SOME
-@given(text=TEXTS)
-def test_the_saved_file_encodes_the_same_in_the_tokenizers_library(kind, text):
+@given(text=TEXTS, data=st.data())
+def test_the_saved_file_encodes_the_same_in_the_tokenizers_library(kind, text, data):
     tokenizer = FIXED[kind]
+    if kind in OWN:
+        some = st.sampled_from(sorted({c for known in OWN[kind] for c in known} | set("?é[]")))
+        text = data.draw(st.text(alphabet=some, max_size=30)) + text
     ids = tokenizer.encode(text)
     assert ids.tolist() == OPENED[kind].encode(text).ids
     known = [id for id in ids.tolist() if id > 3]
     assert tokenizer.decode(known) == OPENED[kind].decode(known)
 
 
-@every_kind
+@text_kinds
 @pytest.mark.parametrize("text", ["<S>", "<E>", "<pad>", "<unk>", "a <S>", "<S><E>"])
 def test_a_special_written_out_in_a_text_stays_text(kind, text):
     learned = KINDS[kind].train([text] * 9)
@@ -74,12 +88,20 @@ def test_a_special_written_out_in_a_text_stays_text(kind, text):
 
 
 @every_kind
+@pytest.mark.parametrize("text", ["<S>", "<E>C", "<pad>", "<unk>", "A<S>A"])
+def test_no_text_reaches_a_special_but_unk(kind, text):
+    ids = FIXED[kind].encode(text).tolist()
+    assert min(ids) >= 3 and ids == OPENED[kind].encode(text).ids
+
+
+@every_kind
 def test_a_saved_tokenizer_is_recognised_by_its_structure_under_any_name(kind, tmp_path):
     path = tmp_path / "tokens.bin"
     FIXED[kind].save(path)
     again = load(path)
     assert again.kind == kind and again.document() == FIXED[kind].document()
-    np.testing.assert_array_equal(again.encode(CORPUS[1]), FIXED[kind].encode(CORPUS[1]))
+    for text in (CORPUS[1], *CORPORA[kind]):
+        np.testing.assert_array_equal(again.encode(text), FIXED[kind].encode(text))
     tokenizers.Tokenizer.from_file(str(path)).save(str(path))  # another tool rewrites it
     assert load(path).document() == FIXED[kind].document()
 
@@ -98,14 +120,15 @@ def test_the_specials_come_first_and_count_as_promised(kind):
 @every_kind
 def test_specials_leave_no_text_but_unk_does(kind):
     tokenizer = FIXED[kind]
-    ids = [1, *tokenizer.encode("to be").tolist(), 2, 0, 0]
-    assert tokenizer.decode(ids) == tokenizer.decode(torch.tensor(ids)) == "to be"
+    text = OWN[kind][0] if kind in OWN else "to be"
+    ids = [1, *tokenizer.encode(text).tolist(), 2, 0, 0]
+    assert tokenizer.decode(ids) == tokenizer.decode(torch.tensor(ids)) == text
     assert tokenizer.decode([1, 3, 2]) == "<unk>" and tokenizer.decode([]) == ""
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"words"}))  # a word is one symbol
 def test_characters_and_bytes_of_a_text_add_up_whatever_the_tokens(kind):
-    for text in CORPUS:
+    for text in CORPORA[kind]:
         ids = FIXED[kind].encode(text)
         assert FIXED[kind].symbols[ids].sum() == len(text)
         assert FIXED[kind].byte_counts[ids].sum() == len(text.encode())
@@ -113,7 +136,7 @@ def test_characters_and_bytes_of_a_text_add_up_whatever_the_tokens(kind):
 
 @every_kind
 def test_a_batch_is_its_texts_one_after_another(kind):
-    texts = [*CORPUS, "", "ß?"]
+    texts = [*CORPUS, *CORPORA[kind], "", "ß?"]
     ids, lengths = FIXED[kind].encode_batch(texts)
     single = [FIXED[kind].encode(text) for text in texts]
     assert ids.dtype == FIXED[kind].dtype and lengths.dtype == np.int64
@@ -189,10 +212,11 @@ def test_damaged_vocabularies_are_refused_in_one_line(kind, damage, tmp_path):
     assert str(caught.value).startswith(f"{path}: damaged: ") and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "motifs", "groups"])
 @pytest.mark.parametrize("merges", [None, [["t"]], [["t", 3]], [["t", "nowhere"]], ["t o"], 5])
-def test_damaged_merges_are_refused_in_one_line(merges, tmp_path):
+def test_damaged_merges_are_refused_in_one_line(kind, merges, tmp_path):
     path = tmp_path / "tokenizer.json"
-    document = FIXED["bpe"].document()
+    document = FIXED[kind].document()
     document["model"]["merges"] = merges
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match=r"damaged: .*merges") as caught:
@@ -210,3 +234,15 @@ def test_a_byte_vocabulary_that_lacks_a_byte_is_refused(tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="lacks 255 of the 256 bytes"):
         load(path)
+
+
+@every_kind
+def test_an_exported_tokenizer_is_adopted_as_what_it_was(kind, tmp_path):
+    document = declared(FIXED[kind].document(), "next")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    again = adopt_tokenizer(tmp_path)
+    assert again.kind == kind and again.document() == FIXED[kind].document()
+    library = tokenizers.Tokenizer.from_str(json.dumps(document))
+    library.encode_special_tokens = True
+    for text in (*CORPORA[kind], "<S>"):
+        assert library.encode(text).ids == [1, *FIXED[kind].encode(text).tolist()]

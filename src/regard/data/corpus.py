@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from regard.data.answers import AnswerWriter, read_answers
+from regard.data.archives import located
+from regard.data.examination import examine
+from regard.data.labelled import Labelled
 from regard.data.shards import Shard, ShardWriter
 from regard.data.sides import SIDES, SPARED, Piece, Say, Sources
+from regard.data.targets import Targets, survey
+from regard.data.unknown import Unknown
 from regard.errors import UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
-from regard.tokens import KINDS, Tokenizer, load
+from regard.tokens import KINDS, Tokenizer, learn, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
 LONGEST_WORD = 1 << 20  # characters without a space that are still held together
 MORE = 8  # tokens that a source counts as longer, as in decode/translation.py
-LEARN_FROM = 100_000_000  # characters that a subword vocabulary is learned from at most
 SLOW = 200 << 20  # bytes from which reading is announced
 QUIET = 15.0  # seconds of reading between two signs of life
 
@@ -35,7 +40,7 @@ class Corpus:
     """A tokenizer and the shards it made; an empty side is None. `facts` are for regard.json.
 
     `source_tokenizer` is that of the shards' sources, where there are pairs: `tokenizer` itself, or
-    one of their own.
+    one of their own. `targets` says what is asked of labelled records.
     """
 
     tokenizer: Tokenizer
@@ -44,6 +49,7 @@ class Corpus:
     test: Shard | None
     facts: dict[str, Any]
     source_tokenizer: Tokenizer | None = None
+    targets: Targets | None = None
 
     def side(self, name: str) -> Shard | None:
         """The shard called train, valid or test."""
@@ -63,7 +69,7 @@ def prepare(
     """Tokenise once into RUN/data; what is there for the same files and settings is used again.
 
     `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes. The
-    task `target` reads pairs.
+    task `target` reads pairs, those of `targets.LABELLED` labelled records.
     """
     sources = Sources(data, task)
     key = {
@@ -74,7 +80,7 @@ def prepare(
             [str(file), file.stat().st_size, file.stat().st_mtime_ns]
             for source in (sources.train, *sources.given)
             if source
-            for file in source.files
+            for file in dict.fromkeys(located(path)[0] for path in source.all_files)
         ],
     }
     folder = run / FOLDER
@@ -117,15 +123,18 @@ def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[
     learned = {}
     for name, part in parts.items():
         texts = _training_texts(sources, tokens.kind, part)
-        learned[name] = KINDS[tokens.kind].train(texts, tokens.size)
+        learned[name] = learn(tokens, texts)
     tokenizer = learned[TOKENIZER]
-    counts = _encode(sources, tokenizer, learned.get(SOURCE_TOKENIZER, tokenizer), folder, say)
+    both = (tokenizer, learned.get(SOURCE_TOKENIZER, tokenizer))
+    targets = _targets(sources)
+    counts = _encode(sources, both, folder, say, targets, strict=tokens.strict)
     for name in learned:
         with replacing(run / name) as temporary:
             learned[name].save(temporary)
     read = [files for files in (sources.train, *sources.given) if files is not None]
+    asked = {} if targets is None else _asked(sources, targets, say)
     return {
-        "paired": sources.paired,
+        "paired": sources.two_sided,
         "format": sources.train.format,
         "why": sources.train.why,
         "fingerprints": sources.fingerprints(),
@@ -135,7 +144,25 @@ def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[
         "leaks": sources.leaks(),
         "sides": counts,
         **({"ratio": _ratio(folder)} if sources.paired else {}),
+        **asked,
     }
+
+
+def _targets(sources: Sources) -> Targets | None:
+    """What is asked of labelled records, the classes being those of training."""
+    if not isinstance(sources.train, Labelled):
+        return None
+    names = sources.train.names
+    training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
+    return Targets.learn(sources.task, names, survey(training, len(names)))
+
+
+def _asked(sources: Sources, targets: Targets, say: Say) -> dict[str, Any]:
+    """What the manifest says of labelled records; what a user must know is said."""
+    found = examine(sources)
+    for name, line in found.warnings():
+        say(f"{name}: {line}")
+    return {"targets": dataclasses.asdict(targets), "labels": found.to_json()}
 
 
 def _ratio(folder: Path) -> float:
@@ -187,7 +214,25 @@ def reopen(run: Path, *, verify: bool = False) -> Corpus:
     tokenizer = load(run / TOKENIZER)
     own = load(run / SOURCE_TOKENIZER) if (run / SOURCE_TOKENIZER).exists() else tokenizer
     sources = own if paired else None
-    return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources)
+    asked = _reopened(facts)
+    for name, shard in shards.items():
+        if asked is not None and shard is not None:
+            stem = folder / name
+            answers = read_answers(stem, shard.records, shard.tokens, verify=verify)
+            shards[name] = dataclasses.replace(shard, targets=answers)
+    train = shards["train"] or train
+    return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)
+
+
+def _reopened(facts: dict[str, Any]) -> Targets | None:
+    """What is asked, as the manifest has it."""
+    if "targets" not in facts:
+        return None
+    try:
+        told = facts["targets"]
+        return Targets(told["task"], tuple(told["names"]), tuple(map(tuple, told["classes"])))
+    except (KeyError, TypeError):
+        raise UserError(f"{MANIFEST} is damaged: it does not say what is asked") from None
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -203,22 +248,22 @@ def _training_texts(sources: Sources, kind: str, part: str) -> Iterator[str]:
                 if part != unwanted:
                     yield from texts
                     taken += sum(map(len, texts))
-            if kind == "bpe" and taken > LEARN_FROM:
+            if taken > KINDS[kind].learns_from:
                 return
 
 
-def _at_spaces(pieces: Iterable[Piece], dropped: int) -> Iterator[Piece]:
-    """Running text cut between a word and a space instead of anywhere: no word becomes two.
+def _at_borders(
+    pieces: Iterable[Piece], cut: Callable[[str], int], dropped: int
+) -> Iterator[Piece]:
+    """Running text cut where its tokenizer says, instead of anywhere: no word becomes two.
 
-    `dropped` characters of that space are left out, where encoding puts one before every text.
+    `dropped` characters after the cut are left out, where encoding puts one before every text.
     """
     held = ""
     for piece in pieces:
         if piece.texts:
             text = held + "".join(piece.texts)
-            at = text.rfind(" ")
-            while at > 0 and text[at - 1].isspace():  # a run of white space stays whole
-                at = text.rfind(" ", 0, at)
+            at = cut(text)
             if at <= 0 or len(text) - at > LONGEST_WORD:
                 yield Piece(piece.side, [text])
                 held = ""
@@ -233,59 +278,81 @@ def _at_spaces(pieces: Iterable[Piece], dropped: int) -> Iterator[Piece]:
 
 
 class _Encoder:
-    """Writes one shard, and counts what is unknown in it."""
+    """Writes one shard, and takes account of what is unknown in it."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
-        self.writer, self.tokenizer, self.unknown = ShardWriter(path, tokenizer), tokenizer, 0
+    def __init__(self, path: Path, tokenizer: Tokenizer, strict: bool) -> None:
+        self.writer, self.tokenizer = ShardWriter(path, tokenizer), tokenizer
+        self.unknown = Unknown(tokenizer, strict)
 
-    def add(self, piece: Piece, text: bool) -> None:
-        """Write a piece: records, or a stretch of running text."""
+    def add(self, piece: Piece, text: bool, answers: AnswerWriter | None = None) -> None:
+        """Write a piece: records, with what is asked of them, or a stretch of running text."""
         if piece.begins:
             self.writer.begin_text()
         if piece.texts:
             ids, lengths = self.tokenizer.encode_batch(piece.texts)
-            self.unknown += int(np.count_nonzero(ids == self.tokenizer.unk))
+            self.unknown.note(piece, ids, lengths)
             if text:
                 self.writer.add_text(ids)
             else:
                 self.writer.add(ids, lengths)
+                if answers:
+                    answers.add(piece.targets, lengths, piece.place)
         if piece.ends:
             self.writer.end_text()
 
-    def facts(self, prefix: str = "") -> dict[str, int]:
+    def facts(self, prefix: str = "") -> dict[str, Any]:
         """What the shard holds."""
         found = {name: getattr(self.writer, name) for name in ("tokens", "symbols", "bytes")}
-        return {prefix + name: n for name, n in (found | {"unknown": self.unknown}).items()}
+        return {prefix + name: n for name, n in (found | self.unknown.facts()).items()}
 
 
 def _encode(
-    sources: Sources, tokenizer: Tokenizer, source_tokenizer: Tokenizer, folder: Path, say: Say
+    sources: Sources,
+    learned: tuple[Tokenizer, Tokenizer],
+    folder: Path,
+    say: Say,
+    asked: Targets | None,
+    *,
+    strict: bool,
 ) -> dict[str, Any]:
     """Write the shards of the three sides; count what each holds and what of it is unknown."""
-    targets = [_Encoder(folder / name, tokenizer) for name in SIDES]
-    beside = [_Encoder(folder / (n + SOURCE), source_tokenizer) for n in SIDES if sources.paired]
+    tokenizer, own = learned  # of what is predicted, and of the sources
+    targets = [_Encoder(folder / name, tokenizer, strict) for name in SIDES]
+    beside = [_Encoder(folder / (n + SOURCE), own, strict) for n in SIDES if sources.two_sided]
+    answers = [AnswerWriter(folder / name, asked) for name in SIDES if asked]
     done, told = 0, time.monotonic()
     try:
         stream = sources.pieces()
-        for piece in _at_spaces(stream, len(tokenizer.prefix)) if sources.text else stream:
+        if sources.text:
+            stream = _at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
+        for piece in stream:
             if piece.side == SPARED:
                 continue
             done += sum(map(len, piece.texts)) + sum(map(len, piece.sources))
             if time.monotonic() - told > QUIET:
                 told = time.monotonic()
                 say(f"tokenised {done:,} characters of about {sources.train.size:,}")
-            targets[piece.side].add(piece, sources.text)
+            writer = answers[piece.side] if answers else None
+            targets[piece.side].add(piece, sources.text, writer)
             if beside:
-                beside[piece.side].add(Piece(piece.side, piece.sources), False)
+                source = Piece(piece.side, piece.sources, place=piece.place)
+                beside[piece.side].add(source, False)
         for encoder in (*targets, *beside):
             encoder.writer.close()
+        for answer in answers:
+            answer.close()
     except BaseException:
         for encoder in (*targets, *beside):
             encoder.writer.abort()
+        for answer in answers:
+            answer.abort()
         raise
     sides: dict[str, Any] = {}
     for i, name in enumerate(SIDES):
         sides[name] = {"records": targets[i].writer.records} | targets[i].facts()
         if beside:
             sides[name] |= beside[i].facts("source_")
+        for encoder in (targets[i], *beside[i : i + 1]):
+            for line in encoder.unknown.words(name):
+                say(line)
     return sides

@@ -1,4 +1,4 @@
-"""From paths to text: which files, gzip or not, decoded line by line, and what a plain file holds.
+"""From paths to text: which files, packed or not, decoded by lines, and what a plain file holds.
 
 Nothing here reads a file whole: bytes come in blocks, decompressed as they come, and a line has a
 greatest length, so a file larger than memory streams and a compressed bomb cannot fill it.
@@ -6,9 +6,12 @@ greatest length, so a file larger than memory streams and a compressed bomb cann
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
+import re
 import stat
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -18,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+from regard.data.archives import listed, located, opened, size
 from regard.errors import UsageError, UserError
 
 BLOCK = 4 << 20  # bytes read at a time
@@ -26,8 +30,12 @@ LINE_LIMIT = 64 << 20  # bytes of the longest line, or table row, that is still 
 HEAD = 1 << 20  # characters looked at to tell records from running text
 PROBLEMS = 5  # damaged records named; all of them are counted
 EXTENSIONS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+EXTENSIONS |= dict.fromkeys((".fa", ".fasta", ".faa", ".fna"), "fasta") | {".smi": "smi"}
 PLAIN = (".txt", ".text")
-PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+# A header, and a line of letters alone below it; comments and blank lines may come before.
+FASTA = re.compile(r"(?:;[^\n]*\n|[ \t]*\n)*>[^\n]*\n[ \t]*[A-Za-z*.-]+[ \t]*(?:\n|\Z)")
+UTF8 = "utf-8"
+PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 
 @dataclass
@@ -37,6 +45,7 @@ class Tally:
     strict: bool = False
     blank: int = 0
     skipped: int = 0
+    noted: int = 0
     problems: list[str] = field(default_factory=list)
 
     def damaged(self, problem: str) -> None:
@@ -44,6 +53,16 @@ class Tally:
         if self.strict:
             raise UserError(problem)
         self.skipped += 1
+        self._name(problem)
+
+    def odd(self, problem: str) -> None:
+        """Count a record that is kept, but that something is wrong with; `strict` refuses it."""
+        if self.strict:
+            raise UserError(problem)
+        self.noted += 1
+        self._name(problem)
+
+    def _name(self, problem: str) -> None:
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
 
@@ -54,17 +73,18 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         raise UsageError("data: no file given; name at least one file or folder")
     files: list[Path] = []
     for path in paths:
+        place, member = located(path)
         try:
-            status = path.stat()
+            status = place.stat()
         except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path}: no such file or folder{_sibling(path)}") from None
+            raise UserError(f"{place}: no such file or folder{_sibling(place)}") from None
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
         if stat.S_ISDIR(status.st_mode):
             files += _inside(path)
         elif not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path}: is not a regular file; it is read more than once, so save it")
-        elif not status.st_size:
+        elif not (size(path) if member else status.st_size):
             raise UserError(f"{path}: is empty")
         else:
             files.append(path)
@@ -105,17 +125,27 @@ def _reason(error: Exception) -> str:
     return (reason or str(error)).lower()
 
 
-def blocks(path: Path) -> Iterator[bytes]:
-    """The file's bytes in blocks, decompressed, without a byte-order mark; text or an error.
+def blocks(path: Path, encoding: str = UTF8) -> Iterator[bytes]:
+    """The file's text in blocks of UTF-8, decompressed, without a byte-order mark; or an error.
 
-    A file is taken as gzip by its first two bytes, never by its name.
+    A file is taken as gzip by its first two bytes, whatever its name; but one that is named so and
+    is not has most likely gone wrong on its way, and is refused. UTF-8 is handed on unchecked, so
+    that a reader can tell which record is damaged; another encoding must be right throughout.
     """
     try:
-        with path.open("rb") as raw:
+        with opened(path) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
+            if path.suffix == ".gz" and not zipped:
+                raise UserError(
+                    f"{path}: is no gzip data, for all its name; fetch it again, or if it is plain "
+                    "text give it a name without .gz"
+                )
             raw.seek(0)
-            with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as opened:
-                stream = cast(BinaryIO, opened)
+            with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as unpacked:
+                stream = cast(BinaryIO, unpacked)
+                if encoding != UTF8:
+                    yield from _recoded(path, stream, encoding)
+                    return
                 opening = stream.read(OPENING)
                 _refuse_binary(path, opening)
                 opening = opening.removeprefix(b"\xef\xbb\xbf")
@@ -125,18 +155,55 @@ def blocks(path: Path) -> Iterator[bytes]:
                     yield block
     except EOFError:
         raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: the gzip data is corrupt: {str(error).lower()}") from None
+    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: the packed data is corrupt: {str(error).lower()}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
 
 
+def _recoded(path: Path, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
+    """Text of another encoding as UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    start = 0  # of the block, in bytes
+    while True:
+        block = stream.read(BLOCK)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            place = f"about byte {start + error.start:,}"
+            raise UserError(f"{path}: is not {encoding} text: {error.reason}, {place}") from None
+        if "\0" in text:
+            raise UserError(f"{path}: is not {encoding} text: it holds zero characters")
+        if text:
+            yield text.removeprefix("\ufeff" if not start else "").encode(errors="surrogatepass")
+        start += len(block)
+        if not block:
+            return
+
+
+def known_encoding(name: str) -> str:
+    """The usual name of an encoding of text, given one of its names."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)  # bytes to bytes, such as "hex", is no encoding of text
+    except (LookupError, ValueError, TypeError):
+        raise UsageError(
+            f"unknown data.encoding {name!r}; choose utf-8, latin-1, cp1252, utf-16 or another "
+            "that Python knows"
+        ) from None
+    return found.name
+
+
 def _refuse_binary(path: Path, sample: bytes) -> None:
+    if sample.startswith(b"PK\x03\x04"):
+        raise UserError(
+            f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; {listed(path)}"
+        )
     for magic, kind in PACKED.items():
         if sample.startswith(magic):
             raise UserError(f"{path}: is a {kind} archive; unpack it first, or use gzip")
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(f"{path}: is UTF-16 text; only UTF-8 is read: iconv -f UTF-16 -t UTF-8")
+        raise UserError(f"{path}: is UTF-16 text, not UTF-8: --set data.encoding=utf-16")
     if (place := sample.find(0)) >= 0:
         raise UserError(
             f"{path}: is a binary file (a zero byte at offset {place:,}); expected text"
@@ -148,22 +215,22 @@ def _refuse_binary(path: Path, sample: bytes) -> None:
         raise UserError(f"{path}: is not UTF-8 text: a binary file, or one in another encoding")
 
 
-def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+def line_blocks(path: Path, encoding: str = UTF8) -> Iterator[tuple[int, bytes]]:
     """The file in pieces of whole lines, each with the number of its first line."""
     held: list[bytes] = []
-    size, line = 0, 1
-    for block in blocks(path):
+    length, line = 0, 1
+    for block in blocks(path, encoding):
         end = block.find(b"\n")
-        if size + (len(block) if end < 0 else end) > LINE_LIMIT:
+        if length + (len(block) if end < 0 else end) > LINE_LIMIT:
             raise too_long(path, line)
         cut = block.rfind(b"\n") + 1
         if cut:
             yield line, b"".join([*held, block[:cut]])
             line += block.count(b"\n")
-            held, size = [], 0
+            held, length = [], 0
         held.append(block[cut:])
-        size += len(block) - cut
-    if size:
+        length += len(block) - cut
+    if length:
         yield line, b"".join(held)
 
 
@@ -183,9 +250,9 @@ class Lines(NamedTuple):
     bad: dict[int, str]
 
 
-def decoded_lines(path: Path) -> Iterator[Lines]:
+def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[Lines]:
     """The file's lines, a few megabytes at a time; only "\\n" and "\\r\\n" end a line."""
-    for first, block in line_blocks(path):
+    for first, block in line_blocks(path, encoding):
         bad: dict[int, str] = {}
         try:
             text = block.decode()
@@ -212,14 +279,14 @@ def invalid_utf8(path: Path, line: int, offset: int, byte: int) -> str:
     """One sentence that leads the user to the byte; `offset` counts bytes from the line's start."""
     return (
         f"{path}:{line}: invalid UTF-8, byte 0x{byte:02x} at offset {offset:,} of the line; "
-        "if the file is Latin-1: iconv -f LATIN1 -t UTF-8"
+        "if the file is Latin-1: --set data.encoding=latin-1"
     )
 
 
-def head(path: Path) -> tuple[str, bool]:
+def head(path: Path, encoding: str = UTF8) -> tuple[str, bool]:
     """The file's first characters, bad bytes replaced, and whether that is all there is."""
     data, complete = b"", True
-    for block in blocks(path):
+    for block in blocks(path, encoding):
         if len(data) > 4 * HEAD:  # bytes enough for as many characters of any kind
             complete = False
             break
@@ -236,7 +303,7 @@ def extension(path: Path) -> str:
     return EXTENSIONS.get(suffixes[-1], "") if suffixes else ""
 
 
-def detect(files: Sequence[Path]) -> tuple[str, str]:
+def detect(files: Sequence[Path], encoding: str = UTF8) -> tuple[str, str]:
     """The format of files read as one thing, and the reason in a few words."""
     promised: dict[str, Path] = {}
     for path in files:
@@ -250,9 +317,17 @@ def detect(files: Sequence[Path]) -> tuple[str, str]:
     format = next(iter(promised))
     if format:
         return format, "by the name"
-    verdicts = [guess(*head(path)) for path in files[:50]]
-    texts = sum(verdict == "text" for verdict, _ in verdicts)
-    format = "text" if 2 * texts > len(verdicts) else "lines"
+    verdicts = [guess(*head(path, encoding)) for path in files[:50]]
+    kinds = [verdict for verdict, _ in verdicts]
+    if "fasta" in kinds and len(set(kinds)) > 1:
+        apart = next(i for i, kind in enumerate(kinds) if kind != "fasta")
+        path = files[kinds.index("fasta")]
+        raise UsageError(
+            f"the files mix formats: {path} is fasta, {files[apart]} is {kinds[apart]}; give files "
+            "of one format, or --set data.format=lines"
+        )
+    rest = "fasta" if "fasta" in kinds else "lines"
+    format = "text" if 2 * kinds.count("text") > len(kinds) else rest
     why = next(why for verdict, why in verdicts if verdict == format)
     return format, why if len(files) == 1 else f"{len(files):,} files, the first such: {why}"
 
@@ -261,8 +336,11 @@ def guess(text: str, complete: bool = True) -> tuple[str, str]:
     """Whether the beginning of a plain file is records, one a line, or running text; and why.
 
     Running text shows itself by blank lines between paragraphs, by lines broken at a common width,
-    or by very long lines. What shows none of these is taken as one record a line.
+    or by very long lines. What shows none of these is taken as one record a line. A header and a
+    sequence below it are FASTA.
     """
+    if FASTA.match(text):
+        return "fasta", "a header with > and a sequence below it"
     lines = text.split("\n")
     if not complete and len(lines) > 1:
         lines.pop()  # most likely cut

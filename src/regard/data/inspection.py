@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from rich.text import Text
 
 from regard.data.readers import Files
 from regard.data.splits import Counts, Leak, cut_points, distinct, find, overlap, sides_of
+
+if TYPE_CHECKING:
+    from regard.data.examination import Examination
 
 LONG_LINE = 40  # characters from which a repeated line of running text is a copy, not a habit
 PIECE = 1 << 20  # characters at which an endless line is cut before it is hashed
@@ -77,6 +80,7 @@ class Inspection:
     repeated: tuple[tuple[str, int], ...]
     leaks: dict[str, Leak]
     suggestion: Suggestion
+    labels: Examination | None = None  # of labelled records
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists, every number finite."""
@@ -93,6 +97,7 @@ class Inspection:
             side: [_short(text) for text in leak.examples] for side, leak in self.leaks.items()
         }
         document["problems"] = list(self.problems)
+        document["labels"] = self.labels.to_json() if self.labels else None
         return document
 
 
@@ -148,7 +153,7 @@ def inspect(
             survey.lengths.update(map(len, chunk.texts))
             survey.source_lengths.update(map(len, chunk.sources))
             survey.copies.add(chunk.keys)
-    left_out = {"blank": source.blank, "skipped": source.skipped}
+    blank, skipped = source.blank, source.skipped
     problems = tuple(source.problems)  # read now: the next pass counts afresh
     common = survey.common()
     records, characters = survey.lengths.total(), sum(n for _, n in common)
@@ -161,7 +166,8 @@ def inspect(
         format=source.format,
         why=source.why,
         records=records,
-        **left_out,
+        blank=blank,
+        skipped=skipped,
         problems=problems,
         symbols=symbols,
         alphabet_size=len(common),
@@ -330,7 +336,7 @@ def render(inspection: Inspection, console: Console) -> None:
     """Print what was found: the figures, the lengths as bars, the copies, the suggestion."""
     x = inspection
     grid = Table.grid(padding=(0, 2))
-    paired = x.source_lengths is not None
+    paired = x.source_lengths is not None and x.labels is None
     unit = "documents" if x.format == "text" else "pairs" if paired else "records"
     left_out = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
     copies = "repeated lines" if x.format == "text" else "same sources" if paired else "copies"
@@ -338,7 +344,8 @@ def render(inspection: Inspection, console: Console) -> None:
         f"{_visible(s) if s != ' ' else 'space'} {n / x.symbols:.1%}" for s, n in x.common
     )
     task = "--task target " if paired else ""
-    lengths = (("lengths", x.lengths), ("of sources", x.source_lengths))
+    model = f" --model {x.suggestion.model}" if x.suggestion.model else ""
+    lengths = (("lengths", x.lengths), ("of sources" if paired else "of 2nd", x.source_lengths))
     rows = [
         ("read as", f"{x.format} ({x.why})"),
         ("files", f"{x.files:,}, {x.bytes:,} bytes"),
@@ -349,8 +356,9 @@ def render(inspection: Inspection, console: Console) -> None:
         (copies, f"{x.duplicates:,}"),
         *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
         *((f"leaks to {side}", _leak_words(leak)) for side, leak in x.leaks.items()),
+        *((name, _visible(value)) for name, value in (x.labels.rows() if x.labels else ())),
         *(("damaged", _visible(problem)) for problem in x.problems),
-        ("suggestion", f"{task}--tokens {x.suggestion.tokens} --model {x.suggestion.model}"),
+        ("suggestion", f"{task}--tokens {x.suggestion.tokens}{model}"),
         ("", x.suggestion.why),
     ]
     for name, value in rows:

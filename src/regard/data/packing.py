@@ -246,9 +246,13 @@ def padding_share(layouts: Sequence[Layout], real: int) -> float:
 def choose_rows(firsts: Ints, seconds: Ints, *, limit: int) -> tuple[int, int]:
     """Two widths for rows of pairs of these lengths, as `pack_pairs` wants them.
 
-    They are the shortest of those ABREAST whose proportion wastes less than MISFIT, or else the
-    pair that wastes least; the wider is at most `limit`, rounded up.
+    Pairs that are all alike have a row each. Otherwise they are the shortest of those ABREAST whose
+    proportion wastes less than MISFIT, or else the pair that wastes least; the wider is at most
+    `limit`, rounded up.
     """
+    alone = _round_up(int(firsts.max())), _round_up(int(seconds.max()))
+    if firsts.sum() + seconds.sum() > (1 - PACKED) * firsts.size * sum(alone):
+        return alone
     shorter, longer = sorted((float(firsts.mean()), float(seconds.mean())))
     found: list[tuple[float, int, int]] = []
     least, most = (_round_up(min(limit, n * longer)) for n in ABREAST)

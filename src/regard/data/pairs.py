@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regard.data.formats import Tally, blocks, decoded_lines, detect, extension
-from regard.data.readers import Chunk, Files
+from regard.data.formats import UTF8, Tally, blocks, decoded_lines, detect, extension
+from regard.data.readers import TABLES, Chunk, Files
 from regard.data.tables import Batch
 from regard.errors import UsageError, UserError
 
 # Parts in which the names of files differ that are no two sides: parts of a whole.
 NO_SIDES = {"train", "training", "valid", "validation", "val", "dev", "test", "eval", "all"}
+LANGUAGE = re.compile(r"[a-z]{2}([_-]\w{2,4})?|src|tgt|source|target")  # certainly sides
 NO_SIDES |= {"aa", "ab", "ac", "xaa", "xab", "xac"}  # as the command `split` names them
 
 
@@ -33,15 +34,17 @@ class Pairs(Files):
         format: str = "auto",
         columns: tuple[str, str] = ("", ""),
         strict: bool = False,
+        encoding: str = UTF8,
     ) -> None:
-        super().__init__(paths, format, strict)
+        super().__init__(paths, format, strict, encoding)
         why = "as asked"
         if format == "auto":
             named = any(map(extension, self.files))
-            format, why = detect(self.files) if named else ("lines", "two files, line by line")
-        if format == "text":
+            two = ("lines", "two files, line by line")
+            format, why = detect(self.files, self.encoding) if named else two
+        if format not in ("lines", *TABLES):
             raise UsageError(
-                "data.format = 'text' has no pairs; choose one of csv, jsonl, lines, tsv"
+                f"data.format = {format!r} has no pairs; choose one of csv, jsonl, lines, tsv"
             )
         if format == "lines" and len(self.files) != 2:
             raise UsageError(
@@ -80,7 +83,8 @@ class Pairs(Files):
 
     def _columns(self, tally: Tally) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
         if self._layout is None:
-            yield from ((self.files[1], *batch) for batch in aligned(self.files, tally))
+            batches = aligned(self.files, tally, self.encoding)
+            yield from ((self.files[1], *batch) for batch in batches)
             return
         for path in self.files:
             yield from ((path, *batch) for batch in self._layout.batches(path, tally))
@@ -94,13 +98,12 @@ class Pairs(Files):
         return f"{path}:{line}: {missing!r} is empty, but {there!r} is not"
 
 
-def aligned(paths: Sequence[Path], tally: Tally) -> Iterator[Batch]:
+def aligned(paths: Sequence[Path], tally: Tally, encoding: str = UTF8) -> Iterator[Batch]:
     """The lines of two files side by side; those not UTF-8 on one side go to `tally`.
 
     Files of unequal length are an error at the end of the shorter.
     """
-    one, two = paths
-    streams = [decoded_lines(path) for path in paths]
+    streams = [decoded_lines(path, encoding) for path in paths]
     held: list[list[str]] = [[], []]  # read, but not yet handed on
     bad: dict[int, str] = {}  # line to what is wrong with it
     line = 1
@@ -126,18 +129,25 @@ def aligned(paths: Sequence[Path], tally: Tally) -> Iterator[Batch]:
             line - 1 + len(h) + sum(len(b.texts) for b in s)
             for h, s in zip(held, streams, strict=True)
         ]
-        longer = one if sizes[0] > sizes[1] else two
-        raise UserError(
-            f"{one} has {sizes[0]:,} lines, {two} {sizes[1]:,}: line {line:,} of {longer} has no "
-            "partner; line n of one file must belong to line n of the other"
-        )
+        raise UserError(unequal(paths, sizes))
+
+
+def unequal(paths: Sequence[Path], counts: Sequence[int]) -> str:
+    """What is wrong with two files of so many lines each."""
+    longer = paths[counts[0] < counts[1]]
+    return (
+        f"{paths[0]} has {counts[0]:,} lines, {paths[1]} {counts[1]:,}: "
+        f"line {min(counts) + 1:,} of {longer} has no partner; "
+        "line n of one file must belong to line n of the other"
+    )
 
 
 def looks_paired(paths: Sequence[Path]) -> str | None:
     """Why two files are the two sides of pairs, in words; None if nothing says so.
 
     They are if both are plain text with as many lines, two at least, and their names differ in one
-    part alone, such as the language.
+    part alone, such as the language. Where that names two languages and the lines are not as many,
+    it is an error: whoever has lost a line should not end up with another task.
     """
     if len(paths) != 2 or not all(path.is_file() and not extension(path) for path in paths):
         return None
@@ -145,6 +155,8 @@ def looks_paired(paths: Sequence[Path]) -> str | None:
     if differ is None:
         return None
     counts = [_count_lines(path) for path in paths]
+    if counts[0] != counts[1] and all(map(LANGUAGE.fullmatch, differ)):
+        raise UserError(f"{unequal(paths, counts)}; what is no pairs trains with --task next")
     if counts[0] != counts[1] or counts[0] < 2:
         return None
     return f"two files of {counts[0]:,} lines, {differ[0]} and {differ[1]}, line by line"

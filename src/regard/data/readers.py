@@ -2,31 +2,41 @@
 
 `Source` takes files and folders, decides what they hold and says why, and streams them: `records`
 for one record a line, a table cell or a JSON object; `text` and `documents` for running text, where
-every file is one document. Files are UTF-8, compressed with gzip or not.
+every file is one document. Files are UTF-8 unless another encoding is asked for, plain, compressed
+with gzip, or members of zip archives.
 """
 
 from __future__ import annotations
 
 import codecs
 import hashlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.archives import opened, size
+from regard.data.fasta import Fasta, entries, fasta
 from regard.data.formats import (
+    UTF8,
     Tally,
     blocks,
     decoded_lines,
     detect,
     expand,
+    extension,
     invalid_utf8,
+    known_encoding,
 )
-from regard.data.tables import Objects, Table, objects, table
+from regard.data.halves import Halves
+from regard.data.objects import Objects, objects
+from regard.data.tables import Table, table
 from regard.errors import UsageError, UserError, did_you_mean
 
-FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl")
+FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled")
+TABLES = ("csv", "tsv", "jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,7 @@ class Document:
     """The running text of one file."""
 
     path: Path
+    encoding: str = UTF8
 
     def text(self) -> Iterator[str]:
         """The text in pieces of a few million characters; "\\r\\n" becomes "\\n", all else stays.
@@ -76,7 +87,7 @@ class Document:
         held = b""  # of a character that the next block completes
         carriage = ""  # a "\r" whose "\n" may follow in the next block
         line, column = 1, 0  # of the first held byte
-        for block in blocks(self.path):
+        for block in blocks(self.path, self.encoding):
             data = held + block
             try:
                 text, used = codecs.utf_8_decode(data, "strict", False)
@@ -106,6 +117,17 @@ class Document:
         return UserError(invalid_utf8(self.path, line + ends, offset, data[start]))
 
 
+@dataclass(frozen=True, slots=True)
+class Sequenced(Document):
+    """One sequence of a FASTA file as running text."""
+
+    sequence: str = ""
+
+    def text(self) -> Iterator[str]:
+        """The sequence, in one piece."""
+        yield self.sequence
+
+
 class Files(ABC):
     """One or more files or folders read as one thing, in a format decided at the first.
 
@@ -117,30 +139,41 @@ class Files(ABC):
     format: str
     why: str
 
-    def __init__(self, paths: Sequence[Path], format: str, strict: bool) -> None:
+    def __init__(
+        self, paths: Sequence[Path], format: str, strict: bool, encoding: str = UTF8
+    ) -> None:
         if format not in FORMATS:
             hint = did_you_mean(format, list(FORMATS))
             raise UsageError(f"unknown data.format {format!r}; {hint}")
         self.paths = [Path(path) for path in paths]
         self.files = expand(self.paths)
-        self.size = sum(path.stat().st_size for path in self.files)
-        self.strict = strict
+        self.size = sum(map(size, self.files))
+        self.strict, self.encoding = strict, known_encoding(encoding)
         self._tally = Tally(strict)
-        self._layout: Table | Objects | None = None
+        self._layout: Table | Objects | Fasta | Halves | None = None
+        self._sequenced = False  # is running text that of FASTA?
 
     def _read_as(self, format: str, why: str, columns: Sequence[str]) -> None:
         """Settle the format, and which columns of a table or keys of objects are read."""
         self.format, self.why = format, why
+        first, encoding = self.files[0], self.encoding
         if format in ("csv", "tsv"):
-            self._layout = table(self.files[0], format, columns)
+            self._layout = table(first, format, columns, encoding=encoding)
         elif format == "jsonl":
-            self._layout = objects(self.files[0], columns)
+            self._layout = objects(first, columns, encoding=encoding)
         elif any(columns):
             key = "input" if columns[0] else "target"
             raise UsageError(
                 f"data.{key} = {columns[0] or columns[1]!r} names a column, but {self.files[0]} is "
                 f"read as {format} ({why}); --set data.format=csv, tsv or jsonl has columns"
             )
+        elif format == "text" and extension(first) == "fasta":
+            self._sequenced = True
+            self.why = f"{why}, each sequence of FASTA a document"
+        elif format == "fasta":
+            self._layout = fasta(first, (), encoding)
+        elif format in ("smi", "labelled"):
+            self._layout = Halves(("1" if format == "smi" else "2",), encoding)
         if self._layout:
             self.why = f"{why}, {self._layout.why}"
 
@@ -164,10 +197,16 @@ class Files(ABC):
         """Every record in order, a few megabytes at a time; an error if there is none."""
 
     def documents(self) -> Iterator[Document]:
-        """The files of running text, each one document."""
+        """The files of running text, each one document; of FASTA, each sequence is one."""
         if self.format != "text":
             raise ValueError(f"{self.format} files have no documents; read records()")
-        yield from map(Document, self.files)
+        if not self._sequenced:
+            yield from (Document(path, self.encoding) for path in self.files)
+            return
+        tally = self._tally = Tally(self.strict)
+        for path in self.files:
+            for entry in entries(path, tally, self.encoding, longest=math.inf):
+                yield Sequenced(path, self.encoding, entry.text)
 
     def text(self) -> Iterator[str]:
         """The documents' text, one after the other, in pieces; an error if there is none."""
@@ -179,13 +218,18 @@ class Files(ABC):
         if empty:
             raise self._nothing(Tally())
 
+    @property
+    def all_files(self) -> list[Path]:
+        """Every file that is read, those that stand beside the records' own too."""
+        return self.files
+
     def fingerprint(self) -> str:
         """A hash of the files' names, sizes and bytes; the same wherever the files are put."""
         total = hashlib.blake2b(digest_size=16)
-        for path in self.files:
+        for path in self.all_files:
             try:
-                with path.open("rb") as stream:
-                    label = f"{self._name(path)}\0{path.stat().st_size}\0"
+                with opened(path) as stream:
+                    label = f"{self._name(path)}\0{size(path)}\0"
                     total.update(label.encode(errors="surrogateescape"))
                     while block := stream.read(1 << 20):
                         total.update(block)
@@ -220,9 +264,10 @@ class Source(Files):
         format: str = "auto",
         column: str = "",
         strict: bool = False,
+        encoding: str = UTF8,
     ) -> None:
-        super().__init__(paths, format, strict)
-        found = (format, "as asked") if format != "auto" else detect(self.files)
+        super().__init__(paths, format, strict, encoding)
+        found = (format, "as asked") if format != "auto" else detect(self.files, self.encoding)
         self._read_as(*found, [column])
 
     def records(self) -> Iterator[Chunk]:
@@ -232,7 +277,9 @@ class Source(Files):
         tally = self._tally = Tally(self.strict)
         empty = True
         for path in self.files:
-            stream = self._cells(path, tally) if self._layout else _lines(path, tally)
+            stream = (
+                self._cells(path, tally) if self._layout else lines_of(path, tally, self.encoding)
+            )
             for texts, lines in stream:
                 if texts:
                     empty = False
@@ -251,8 +298,11 @@ class Source(Files):
                 yield texts, lines
 
 
-def _lines(path: Path, tally: Tally) -> Iterator[tuple[list[str], Sequence[int]]]:
-    for first, texts, bad in decoded_lines(path):
+def lines_of(
+    path: Path, tally: Tally, encoding: str = UTF8
+) -> Iterator[tuple[list[str], Sequence[int]]]:
+    """The lines that hold something, and their numbers; the others are counted."""
+    for first, texts, bad in decoded_lines(path, encoding):
         if not bad and "" not in texts:
             yield texts, range(first, first + len(texts))
             continue

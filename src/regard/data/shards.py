@@ -71,7 +71,7 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
     return ids, offsets, facts
 
 
-class _Column:
+class Column:
     """One file being written: a temporary name, a running checksum."""
 
     def __init__(self, path: Path) -> None:
@@ -81,17 +81,19 @@ class _Column:
         self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - outlives this call
 
     def write(self, values: Array) -> None:
+        """Append values."""
         data = np.ascontiguousarray(values).view(np.uint8).data
         self.digest.update(data)
         self.file.write(data)
 
     def finish(self) -> None:
+        """Put all of it on the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
 
     def discard(self) -> None:
-        # A full disk makes close fail too, when it flushes; the file goes either way.
+        """Remove the file, though a full disk makes close fail too, when it flushes."""
         try:
             self.file.close()
         except OSError:
@@ -117,11 +119,11 @@ class ShardWriter:
         self.kind = ""
         self.records = self.tokens = self.symbols = self.bytes = 0
         self._document = False  # inside begin_text ... end_text
-        self._columns: list[_Column] = []
+        self._columns: list[Column] = []
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for name in _files(self.path):
-                self._columns.append(_Column(name))
+                self._columns.append(Column(name))
             self._columns[1].write(np.zeros(1, dtype="<i8"))
         except OSError as error:
             self._fail(error)
@@ -282,7 +284,8 @@ class Shard:
     """A finished shard: `ids` (tokens,) and `offsets` (records + 1,) are read-only memory maps.
 
     `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
-    records answer others (pairs), `source` holds those: its record i is the source of record i.
+    records answer others (pairs), `source` holds those: its record i is the source of record i (of
+    labelled pairs of texts, the second one). `targets` is what is asked of them, as `answers` says.
     """
 
     path: Path
@@ -295,6 +298,7 @@ class Shard:
     symbols: int
     bytes: int
     source: Shard | None = None
+    targets: Array | None = None
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Shard:
@@ -307,13 +311,13 @@ class Shard:
         ids_file, offsets_file, facts_file = _files(path)
         facts = _read_facts(facts_file)
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-        ids = _map(ids_file, dtype, facts["tokens"])
-        offsets = _map(offsets_file, np.dtype("<i8"), facts["records"] + 1)
+        ids = map_file(ids_file, dtype, facts["tokens"])
+        offsets = map_file(offsets_file, np.dtype("<i8"), facts["records"] + 1)
         if offsets[0] != 0 or offsets[-1] != ids.size:
-            raise _damaged(offsets_file, f"must run from 0 to {ids.size}")
+            raise damaged(offsets_file, f"must run from 0 to {ids.size}")
         if verify:
-            _verify(ids_file, facts["ids_blake2b"])
-            _verify(offsets_file, facts["offsets_blake2b"])
+            verify_file(ids_file, facts["ids_blake2b"])
+            verify_file(offsets_file, facts["offsets_blake2b"])
         counts = {name: facts[name] for name in COUNTS}
         return cls(path=path, kind=facts["kind"], ids=ids, offsets=offsets, **counts)
 
@@ -341,11 +345,12 @@ class Shard:
         for first in range(0, self.records, CHUNK):
             lengths = np.diff(self.offsets[first : min(first + CHUNK, self.records) + 1])
             if lengths.min() < 2:
-                raise _damaged(_files(self.path)[1], "a record must hold its two markers")
+                raise damaged(_files(self.path)[1], "a record must hold its two markers")
             yield first, lengths
 
 
-def _damaged(file: Path, why: str) -> UserError:
+def damaged(file: Path, why: str) -> UserError:
+    """Something is wrong with a file of a shard."""
     return UserError(f"{file} is damaged: {why}; delete the shard and build it again")
 
 
@@ -355,32 +360,34 @@ def _read_facts(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise _damaged(file, "it is not JSON") from error
+        raise damaged(file, "it is not JSON") from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise _damaged(file, f"it must be an object with format {FORMAT}")
+        raise damaged(file, f"it must be an object with format {FORMAT}")
     for name in COUNTS:
         if type(facts.get(name)) is not int or facts[name] < 0:
-            raise _damaged(file, f"{name} must be a count, got {facts.get(name)!r}")
+            raise damaged(file, f"{name} must be a count, got {facts.get(name)!r}")
     for name, allowed in (("dtype", DTYPES), ("kind", KINDS)):
         if facts.get(name) not in allowed:
-            raise _damaged(file, f"{name} must be one of {allowed}, got {facts.get(name)!r}")
+            raise damaged(file, f"{name} must be one of {allowed}, got {facts.get(name)!r}")
     for name in ("ids_blake2b", "offsets_blake2b"):
         if not isinstance(facts.get(name), str):
-            raise _damaged(file, f"{name} must be a checksum, got {facts.get(name)!r}")
+            raise damaged(file, f"{name} must be a checksum, got {facts.get(name)!r}")
     return facts
 
 
-def _map(file: Path, dtype: np.dtype[Any], size: int) -> Array:
+def map_file(file: Path, dtype: np.dtype[Any], size: int) -> Array:
+    """A file of so many numbers, mapped; another size is an error."""
     try:
-        found = file.stat().st_size
-        if found != size * dtype.itemsize:
-            raise _damaged(file, f"it must hold {size * dtype.itemsize} bytes, got {found}")
+        found, wanted = file.stat().st_size, size * dtype.itemsize
+        if found != wanted:
+            raise damaged(file, f"it must hold {wanted} bytes, got {found}")
         return np.memmap(file, dtype=dtype, mode="r") if size else np.empty(0, dtype=dtype)
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from error
 
 
-def _verify(file: Path, expected: str) -> None:
+def verify_file(file: Path, expected: str) -> None:
+    """Read all of a file; another checksum is an error."""
     digest = blake2b()
     try:
         with open(file, "rb") as opened:
@@ -389,4 +396,4 @@ def _verify(file: Path, expected: str) -> None:
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from error
     if digest.hexdigest() != expected:
-        raise _damaged(file, "its checksum does not match")
+        raise damaged(file, "its checksum does not match")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
-from regard.data.readers import Files, Source
-from regard.data.splits import assign, cut_points, leaks
+from regard.data.plans import Plan, columns_read, refuse_plan
+from regard.data.readers import Chunk, Files, Source
+from regard.data.splits import Leak, assign, cut_points, distinct, leaks, overlap
+from regard.data.targets import CHECKS, LABELLED, unchecked
 from regard.errors import UserError
 from regard.recipe import DataRecipe
 
@@ -26,7 +31,8 @@ Say = Callable[[str], None]
 class Piece:
     """Some records, or a stretch of one document of running text with its borders marked.
 
-    Of pairs, `texts` are the targets and `sources` what they answer.
+    Of pairs, `texts` are the targets and `sources` what they answer; of labelled records, `targets`
+    are as written, and `sources` the second texts where there are two.
     """
 
     side: int
@@ -34,10 +40,14 @@ class Piece:
     begins: bool = False
     ends: bool = False
     sources: Sequence[str] = ()
+    place: Callable[[int], str] | None = None  # where record i stands, as file:line
+    targets: Sequence[tuple[str, ...]] = ()
+    keys: Sequence[str] = ()  # what copies and leaks of records go by
 
 
 class Sources:
-    """The files of a recipe as pieces that know their side; for the task `target`, pairs.
+    """The files of a recipe as pieces that know their side; for the task `target`, pairs, and for
+    those of `targets.LABELLED`, labelled records ("labelled" leaves open which).
 
     Pairs are split, and looked for in training, by their sources: a source that training has seen
     leaks whatever its target.
@@ -47,9 +57,12 @@ class Sources:
         if not recipe.train:
             raise UserError("data.train names no file")
         self.recipe, self.paired = recipe, task == "target"
+        self.labelled = task in (*LABELLED, "labelled")
+        if not self.labelled:
+            refuse_plan(recipe)
         self.train = self._open(recipe.train, recipe.format)
         self.given = [
-            self._open(paths, self.train.format) if paths else None
+            self._open(paths, self.train.format, self.train) if paths else None
             for paths in (recipe.valid, recipe.test)
         ]
         self.fractions = [
@@ -58,13 +71,39 @@ class Sources:
                 self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True
             )
         ]
+        self.settle(task)
 
-    def _open(self, paths: Sequence[str], format: str) -> Files:
+    def settle(self, task: str) -> None:
+        """Hold labelled records to a task: what its targets cannot be is damage from now on."""
+        self.task = task
+        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if self.labelled else None
+        for files in (self.train, *self.given):
+            if isinstance(files, Labelled):
+                files.check = CHECKS.get(task, unchecked)
+
+    def _open(self, paths: Sequence[str], format: str, train: Files | None = None) -> Files:
+        """Files of one side; those that are held out are read as the training files are."""
         recipe, files = self.recipe, [Path(p) for p in paths]
+        shared: dict[str, Any] = {"strict": recipe.strict, "encoding": recipe.encoding}
         if self.paired:
             columns = recipe.input, recipe.target
-            return Pairs(files, format=format, columns=columns, strict=recipe.strict)
-        return Source(files, format=format, column=recipe.input, strict=recipe.strict)
+            return Pairs(files, format=format, columns=columns, **shared)
+        if not self.labelled:
+            return Source(files, format=format, column=recipe.input, **shared)
+        asked = Asked(
+            inputs=columns_of(recipe.input) or ("",),
+            targets=columns_of(recipe.target),
+            asides=columns_read(recipe) if train is None else (),
+            pattern=recipe.pattern,
+            labels=Path(recipe.labels) if recipe.labels else None,
+            classes=train.like(files) if isinstance(train, Labelled) else (),
+        )
+        return Labelled(files, asked, format=format, **shared)
+
+    @property
+    def two_sided(self) -> bool:
+        """Has every record two texts: pairs, or labelled pairs of texts?"""
+        return self.paired or (isinstance(self.train, Labelled) and self.train.two_texts)
 
     @property
     def text(self) -> bool:
@@ -81,18 +120,27 @@ class Sources:
                     yield from (Piece(side, [text]) for text in document.text())
                     yield Piece(side, (), ends=True)
             return
+        start = 0
         for chunk in self.train.records():
-            sides = assign(chunk.keys, self.fractions[0], self.fractions[1])
+            sides = self._sides(chunk, start)
+            start += len(chunk)
             if self.recipe.train_fraction < 1:
                 share = 1 - self.recipe.train_fraction
                 sides[(sides == 0) & (assign(chunk.keys, 0.0, share, SPARING) > 0)] = SPARED
             for side in np.unique(sides).tolist():
-                chosen = np.flatnonzero(sides == side).tolist()
-                texts = [chunk.texts[i] for i in chosen]
-                yield Piece(side, texts, sources=[chunk.sources[i] for i in chosen if self.paired])
+                yield _piece(side, chunk, np.flatnonzero(sides == side).tolist())
         for side, source in enumerate(self.given, start=1):
             for chunk in source.records() if source else ():
-                yield Piece(side, chunk.texts, sources=chunk.sources)
+                yield _piece(side, chunk, range(len(chunk)))
+
+    def _sides(self, chunk: Chunk, start: int) -> NDArray[np.uint8]:
+        """The sides of the records of a chunk, of which the first is number `start`."""
+        if self.plan is not None and isinstance(self.train, Labelled):
+            found = self.plan.sides(self.train, chunk, start)
+            if found is not None:
+                return found
+        valid, test = self.fractions
+        return assign(chunk.keys, valid, test, self.recipe.split_seed)
 
     def _cut(self) -> Iterator[Piece]:
         """Running text, its end held out: a stretch of a document on one side is one there."""
@@ -122,21 +170,60 @@ class Sources:
 
     def leave_something(self, say: Say) -> None:
         """Where so few records are that all would be held out, all of them train instead."""
+        if self.plan is not None and self.plan.decided:
+            return
         if any(self.fractions) and not any(p.side == 0 and p.texts for p in self.pieces()):
             self.fractions = [0.0, 0.0]
-            say("too little data to hold any out: all of it trains, nothing measures")
+            cut = "; --set data.format=text cuts sequences" if self.train.format == "fasta" else ""
+            say(f"too little data to hold any out: all of it trains, nothing measures{cut}")
 
     def fingerprints(self) -> dict[str, str]:
         """A hash of every side's files."""
         sources = zip(SIDES, (self.train, *self.given), strict=True)
         return {name: source.fingerprint() for name, source in sources if source is not None}
 
-    def leaks(self) -> dict[str, Any]:
-        """Records (of pairs, sources) of given validation and test files that training has too."""
+    def overlaps(self) -> dict[str, Leak]:
+        """What of valid and test training has too: of given files and, of labelled records, of all
+        that is held out. Of pairs, sources count.
+        """
+        if self.text:
+            return {}
         found = {}
-        for name, source in zip(SIDES[1:], self.given, strict=True):
-            if source is not None and not self.text:
+        known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.labelled else None
+        for side, (name, source) in enumerate(zip(SIDES[1:], self.given, strict=True), start=1):
+            if known is not None:
+                leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))
+            elif source is not None:
                 train = (chunk.keys for chunk in self.train.records())
                 leak = leaks(train, (chunk.keys for chunk in source.records()))
-                found[name] = {"records": leak.records, "examples": list(leak.examples)}
+            if source is not None or (known is not None and leak.total):
+                found[name] = leak
         return found
+
+    def leaks(self) -> dict[str, Any]:
+        """The same, as the manifest has it."""
+        return {
+            name: {"records": leak.records, "examples": list(leak.examples)}
+            for name, leak in self.overlaps().items()
+        }
+
+
+def _piece(side: int, chunk: Chunk, chosen: Sequence[int]) -> Piece:
+    """Some records of a chunk."""
+
+    def of(column: str) -> Sequence[Any]:
+        values = getattr(chunk, column, ())
+        return values if len(chosen) == len(values) else [values[i] for i in chosen if values]
+
+    return Piece(
+        side,
+        of("texts"),
+        sources=of("sources"),
+        place=partial(_place, chunk, chosen),
+        targets=of("targets"),
+        keys=of("keys"),
+    )
+
+
+def _place(chunk: Chunk, chosen: Sequence[int], i: int) -> str:
+    return chunk.place(chosen[i])

@@ -1,22 +1,20 @@
-"""Records in the cells of a table (CSV, TSV) or under a key of JSON objects, one object a line.
+"""Records in the cells of a table (CSV, TSV).
 
 The column is the one asked for, by name or by number from 1, or the only one that looks like text.
-Pairs need two columns, both asked for.
+Pairs and labelled records need more than one; all but the one of the input must be asked for.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 
-from regard.data.formats import LINE_LIMIT, Tally, decoded_lines, head, too_long
+from regard.data.formats import LINE_LIMIT, UTF8, Tally, decoded_lines, head, too_long
 from regard.errors import UsageError, UserError
 
 USUAL = ("text", "sequence", "name", "smiles", "sentence")  # columns taken without being asked for
@@ -25,7 +23,7 @@ BATCH = 2 << 20  # characters of records handed on at a time ...
 ROW = 64  # ... where a row, however short, weighs as much as this many
 
 Batch = tuple[list[list[str]], list[int]]  # the texts of each column, and the lines they begin on
-FLAGS = ("--input", "--target")  # that ask for the columns, in order
+FLAGS = ("--input", "--target")  # that ask for the columns of pairs, in order
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,11 @@ class Table:
     names: tuple[str, ...]  # of the columns: each one of the header, or else a number from 1
     titled: bool  # lines of one field before the first row are titles
     why: str
+    encoding: str = UTF8
 
     def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
         """The columns' cells, in order, empty ones too; damaged rows go to `tally`."""
-        rows = _Rows(path, self.delimiter, self.quoted)
+        rows = _Rows(path, self)
         width, places = 0, [0]
         for batch in rows.batches():
             texts: list[list[str]] = [[] for _ in self.names]
@@ -75,28 +74,28 @@ class Table:
             elif _is_number(column) and 1 <= int(column) <= len(row):
                 places.append(int(column) - 1)
             else:
-                raise UserError(f"{path}: has no column {column!r}; it has {_listed(names or row)}")
+                raise UserError(f"{path}: has no column {column!r}; it has {listed(names or row)}")
         return places
 
 
 class _Rows:
     """Rows of one file, each with its first line, parsed by the csv module in bounded memory."""
 
-    def __init__(self, path: Path, delimiter: str, quoted: bool) -> None:
-        self.path = path
+    def __init__(self, path: Path, layout: Table) -> None:
+        self.path, self.encoding = path, layout.encoding
         self.fed = 0  # characters given to the parser since the last row was complete
         self.line = 1  # the first of the row being read
         self.ended = False
         self.bad: deque[tuple[int, str]] = deque()  # lines read, not UTF-8
         self.reader = csv.reader(
             self._feed(),
-            delimiter=delimiter,
-            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+            delimiter=layout.delimiter,
+            quoting=csv.QUOTE_MINIMAL if layout.quoted else csv.QUOTE_NONE,
             strict=True,
         )
 
     def _feed(self) -> Iterator[str]:
-        for block in decoded_lines(self.path):
+        for block in decoded_lines(self.path, self.encoding):
             self.bad += [(block.first + i, problem) for i, problem in block.bad.items()]
             for text in block.texts:
                 self.fed += len(text) + 1
@@ -148,9 +147,20 @@ def _wide_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def table(path: Path, format: str, columns: Sequence[str]) -> Table:
-    """Decide how tables like the file at `path` are read; an only column may be "" to choose."""
-    text, complete = head(path)
+def table(
+    path: Path,
+    format: str,
+    columns: Sequence[str],
+    *,
+    flags: Sequence[str] = FLAGS,
+    encoding: str = UTF8,
+) -> Table:
+    """Decide how tables like the file at `path` are read.
+
+    An only column may be "" to choose it, and so may the first of more where `flags`, the options
+    that ask for them, are not those of pairs.
+    """
+    text, complete = head(path, encoding)
     if not complete and "\n" in text:
         text = text[: text.rindex("\n")]
     lines = [line + "\n" for line in text.split("\n")]
@@ -165,40 +175,33 @@ def table(path: Path, format: str, columns: Sequence[str]) -> Table:
     names = rows[0]
     header = any(column in names for column in columns if column) or _has_header(rows)
     labels = names if header else []
-    if len(columns) == 1 and not columns[0]:
-        columns = [_choose(path, labels, rows[header:] or rows, len(names))]
-    else:
-        columns = [
-            _asked(path, flag, column, names, header)
-            for flag, column in zip(FLAGS, columns, strict=False)
-        ]
-    said = (
-        f"column {columns[0]!r}"
-        if len(columns) == 1
-        else f"columns {' and '.join(map(repr, columns))}"
-    )
-    why = f"{'with' if header else 'without'} a header, text in {said}"
-    return Table(delimiter, quoted, header, tuple(columns), len(names) > 1, why)
+    chosen = list(columns)
+    if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
+        chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
+    chosen = [_asked(path, *asked, names, header) for asked in zip(flags, chosen, strict=False)]
+    said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
+    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
+    return Table(delimiter, quoted, header, tuple(chosen), len(names) > 1, why, encoding)
 
 
 def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
     """A column that was asked for, by its name where it has one of its own."""
     if not column:
-        raise _two_needed(path, "COLUMN", names)
+        raise two_needed(path, "COLUMN", names)
     if column in names:
         return column
     if not _is_number(column):
-        raise UsageError(f"{path}: has no column {column!r} ({flag}); {_hint(column, names)}")
+        raise UsageError(f"{path}: has no column {column!r} ({flag}); {hint(column, names)}")
     if not 1 <= int(column) <= len(names):
         raise UsageError(f"{path}: has no column {column} ({flag}); it has {len(names)} columns")
     name = names[int(column) - 1]
     return name if header and names.count(name) == 1 else column
 
 
-def _two_needed(path: Path, unit: str, names: list[str]) -> UsageError:
+def two_needed(path: Path, unit: str, names: list[str]) -> UsageError:
     return UsageError(
         f"{path}: which hold the pairs? say --input {unit} --target {unit} "
-        f"(data.input, data.target); it has {_listed(names) or 'none'}"
+        f"(data.input, data.target); it has {listed(names) or 'none'}"
     )
 
 
@@ -260,20 +263,24 @@ def _has_header(rows: list[list[str]]) -> bool:
     return False
 
 
-def _choose(path: Path, names: list[str], rows: list[list[str]], width: int) -> str:
+def _choose(
+    path: Path, names: list[str], rows: list[list[str]], width: int, taken: Sequence[str]
+) -> str:
+    """The column of the text, where there is only one that it can be; not one of those taken."""
     labels = names if len(set(names)) == width else [str(i + 1) for i in range(width)]
-    usual = [name for name in names if name.strip().lower() in USUAL]
+    usual = [name for name in names if name.strip().lower() in USUAL and name not in taken]
     texts = [
         label
         for i, label in enumerate(labels)
         if 2 * sum(_is_text(row[i]) for row in rows) > sum(bool(row[i]) for row in rows)
+        and not {label, str(i + 1)} & set(taken)
     ]
     for found in (usual, texts):
         if len(found) == 1:
             return found[0]
     raise UsageError(
         f"{path}: which column holds the text? say --input COLUMN (data.input); "
-        f"it has {_listed(labels)}"
+        f"it has {listed(labels)}"
     )
 
 
@@ -293,107 +300,13 @@ def _shown(name: str) -> str:
     return name[:40] if name.isprintable() else repr(name[:40])
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Names of columns in a few words."""
     shown = ", ".join(map(_shown, names[:20]))
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _hint(column: str, names: list[str]) -> str:
+def hint(column: str, names: list[str]) -> str:
+    """The nearest of the names to one that is not among them."""
     close = get_close_matches(column, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {_listed(names)}"
-
-
-@dataclass(frozen=True)
-class Objects:
-    """JSON Lines: an object with texts under `names` on every line, or a string if only one is."""
-
-    names: tuple[str, ...]
-    why: str
-
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
-        """The texts, in order, empty ones too; lines that are no such objects go to `tally`."""
-        for block in decoded_lines(path):
-            texts: list[list[str]] = [[] for _ in self.names]
-            lines: list[int] = []
-            for i, raw in enumerate(block.texts):
-                line = block.first + i
-                if i in block.bad:
-                    tally.damaged(block.bad[i])
-                    continue
-                if not raw.strip():
-                    tally.blank += 1
-                    continue
-                try:
-                    found = self._texts(raw)
-                except ValueError as error:
-                    tally.damaged(f"{path}:{line}: {error}")
-                    continue
-                for column, text in zip(texts, found, strict=True):
-                    column.append(text)
-                lines.append(line)
-            yield texts, lines
-
-    def _texts(self, raw: str) -> list[str]:
-        value = _parse(raw)
-        if isinstance(value, str) and len(self.names) == 1:
-            value = {self.names[0]: value}
-        if not isinstance(value, dict):
-            keys = " and ".join(map(repr, self.names))
-            raise ValueError(f"expected text under {keys}, got {type(value).__name__}")
-        return [self._text(raw, value, key) for key in self.names]
-
-    def _text(self, raw: str, values: dict[str, object], key: str) -> str:
-        if key not in values:
-            raise ValueError(f"no key {key!r}; it has {_listed(list(values)) or 'none'}")
-        value = values[key]
-        if not isinstance(value, str):
-            raise ValueError(f"expected text under {key!r}, got {type(value).__name__}")
-        if "\\u" in raw:
-            _refuse_surrogates(value)
-        return value
-
-
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(text[error.start]):04x}"
-        raise ValueError(f"{half} is half of a pair, which is no character") from None
-
-
-def _parse(raw: str) -> object:
-    try:
-        return json.loads(raw)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise ValueError("not JSON that can be read: nested too deeply") from None
-
-
-def objects(path: Path, keys: Sequence[str]) -> Objects:
-    """Decide under which keys the texts lie in JSON Lines like the file at `path`."""
-    if all(keys):
-        return Objects(tuple(keys), f"text under {' and '.join(map(repr, keys))}")
-    samples: list[dict[str, object]] = []
-    strings = 0
-    for raw in islice(head(path)[0].split("\n"), SAMPLE):
-        try:
-            value = _parse(raw)
-        except ValueError:
-            continue
-        strings += isinstance(value, str)
-        if isinstance(value, dict):
-            samples.append(value)
-    named = list(dict.fromkeys(key for sample in samples for key in sample))
-    if len(keys) > 1:
-        raise _two_needed(path, "KEY", named)
-    if not samples:
-        return Objects(("text",), "a string a line" if strings else "text under 'text'")
-    usual = [key for key in named if key.lower() in USUAL]
-    texts = [key for key in named if any(isinstance(sample.get(key), str) for sample in samples)]
-    for found in (usual, texts):
-        if len(found) == 1:
-            return Objects((found[0],), f"text under {found[0]!r}")
-    raise UsageError(
-        f"{path}: which key holds the text? say --input KEY (data.input); it has {_listed(named)}"
-    )
+    return f"did you mean {close[0]!r}?" if close else f"it has {listed(names)}"

@@ -1,11 +1,34 @@
-"""Discrete tokenizers: characters, bytes, words, byte-pair encoding, and other people's."""
+"""Discrete tokenizers of text, of DNA, RNA and proteins, of molecules; and other people's."""
 
 from regard.tokens.bpe import BPE
 from regard.tokens.bytes_ import Bytes
 from regard.tokens.characters import Characters
-from regard.tokens.loading import KINDS, load
+from regard.tokens.groups import Groups
+from regard.tokens.kmers import Kmers
+from regard.tokens.loading import KINDS, TEXT_KINDS, learn, load
+from regard.tokens.motifs import Motifs
+from regard.tokens.nucleotides import Nucleotides
 from regard.tokens.pretrained import Pretrained
+from regard.tokens.residues import Residues
+from regard.tokens.smiles import Smiles
 from regard.tokens.tokenizer import Tokenizer
 from regard.tokens.words import Words
 
-__all__ = ["BPE", "KINDS", "Bytes", "Characters", "Pretrained", "Tokenizer", "Words", "load"]
+__all__ = [
+    "BPE",
+    "KINDS",
+    "TEXT_KINDS",
+    "Bytes",
+    "Characters",
+    "Groups",
+    "Kmers",
+    "Motifs",
+    "Nucleotides",
+    "Pretrained",
+    "Residues",
+    "Smiles",
+    "Tokenizer",
+    "Words",
+    "learn",
+    "load",
+]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Self
 
@@ -43,59 +44,24 @@ PART = 1 << 18  # characters of a long text encoded as one part
 BOUNDARY = re.compile(r"(?<=\S)[ \n]")
 
 
-class BPE(OwnTokenizer):
-    """Byte-level byte-pair encoding, trained and run by the `tokenizers` library."""
+class Merges(OwnTokenizer):
+    """A vocabulary of merged pairs, learned and applied by the `tokenizers` library."""
 
-    kind: ClassVar[str] = "bpe"
-    layout: ClassVar[Document] = layout(
-        model=BYTE_LEVEL_MODEL,
-        pre_tokenizer={
-            "type": "Sequence",
-            "pretokenizers": [
-                {
-                    "type": "Split",
-                    "pattern": {"Regex": "<(?=(?:pad|S|E|unk)>)"},
-                    "behavior": "Isolated",
-                    "invert": False,
-                },
-                {**BYTE_LEVEL, "use_regex": True},
-            ],
-        },
-        decoder={**BYTE_LEVEL, "use_regex": True},
-    )
+    learns_from: ClassVar[float] = 1e7  # without words, learning costs about 10 s a megabyte
 
-    def __init__(self, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> None:
-        """`tokens`, in the byte alphabet, get the ids after the specials; `merges` are by rank."""
-        raw = [token_bytes(token) for token in tokens]
-        for token, spelt in zip(tokens, raw, strict=True):
-            if not spelt:
-                raise UserError(f"{token!r} in model.vocab is not spelt in the byte alphabet")
-        absent = set(ALPHABET).difference(tokens)
-        if absent:
-            raise UserError(f"model.vocab lacks {len(absent)} of the 256 bytes")
-        super().__init__([b"", b"", b"", b"<unk>", *(spelt for spelt in raw if spelt)])
+    def __init__(
+        self, tokens: Sequence[str], merges: Sequence[Sequence[str]], raw: Sequence[bytes]
+    ) -> None:
+        """`tokens`, decoding to `raw`, get the ids after the specials; `merges` are by rank."""
+        super().__init__([b"", b"", b"", b"<unk>", *raw])
         self.tokens = tuple(tokens)
         self.merges = [list(pair) for pair in merges]
         self._model = open_tokenizer(json.dumps(self.document()), "model.merges")
 
     @classmethod
-    def train(cls, texts: Iterable[str], size: int = 0) -> Self:
-        """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer."""
-        check_size(cls.kind, size, LEAST_SIZE)
-        model = tokenizers.Tokenizer.from_str(json.dumps(filled(cls.layout, [], merges=[])))
-        trainer = trainers.BpeTrainer(
-            vocab_size=size or DEFAULT_SIZE,
-            min_frequency=MIN_FREQUENCY,
-            show_progress=False,
-            special_tokens=list(SPECIALS),
-            initial_alphabet=list(ALPHABET),
-        )
-        model.train_from_iterator(_parts_of_all(texts), trainer=trainer)
-        learned = json.loads(model.to_str())["model"]
-        tokens = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-        assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
-        assert len(tokens) <= (size or DEFAULT_SIZE), "the trainer exceeded the vocabulary size"
-        return cls(tokens[len(SPECIALS) :], learned["merges"])
+    @abstractmethod
+    def of(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
+        """The tokenizer of a vocabulary, once it is known to be sound; else UserError."""
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
         """See Tokenizer."""
@@ -117,9 +83,75 @@ class BPE(OwnTokenizer):
         if not isinstance(merges, list) or not all(_is_pair(pair) for pair in merges):
             raise UserError(f"{name}: damaged: model.merges must be a list of pairs of tokens")
         try:
-            return cls(learned_tokens(document, name), merges)
+            return cls.of(learned_tokens(document, name), merges)
         except UserError as error:
             raise UserError(f"{name}: damaged: {error}") from error
+
+
+class BPE(Merges):
+    """Byte-level byte-pair encoding."""
+
+    kind: ClassVar[str] = "bpe"
+    learns_from: ClassVar[float] = 1e8
+    layout: ClassVar[Document] = layout(
+        model=BYTE_LEVEL_MODEL,
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": "<(?=(?:pad|S|E|unk)>)"},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {**BYTE_LEVEL, "use_regex": True},
+            ],
+        },
+        decoder={**BYTE_LEVEL, "use_regex": True},
+    )
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
+        """See Merges; tokens are spelt in the byte alphabet, of which none may be missing."""
+        raw = [token_bytes(token) for token in tokens]
+        for token, spelt in zip(tokens, raw, strict=True):
+            if not spelt:
+                raise UserError(f"{token!r} in model.vocab is not spelt in the byte alphabet")
+        absent = set(ALPHABET).difference(tokens)
+        if absent:
+            raise UserError(f"model.vocab lacks {len(absent)} of the 256 bytes")
+        return cls(tokens, merges, [spelt for spelt in raw if spelt])
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int = 0) -> Self:
+        """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer."""
+        check_size(cls.kind, size, LEAST_SIZE)
+        size = size or DEFAULT_SIZE
+        return cls.of(*learn(_parts_of_all(texts), cls.layout, size, ALPHABET))
+
+
+def learn(
+    texts: Iterable[str], layout: Document, size: int, alphabet: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Tokens after the specials, at most `size` with them, and the merges that made them.
+
+    `alphabet` is in the vocabulary whether or not it occurs. Nothing is merged across the borders
+    that the layout's pre-tokenizer makes, nor what occurs once.
+    """
+    model = tokenizers.Tokenizer.from_str(json.dumps(filled(layout, [], merges=[])))
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=MIN_FREQUENCY,
+        show_progress=False,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=list(alphabet),
+    )
+    model.train_from_iterator(texts, trainer=trainer)
+    learned = json.loads(model.to_str())["model"]
+    tokens = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
+    assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
+    assert len(tokens) <= size, "the trainer exceeded the vocabulary size"
+    return tokens[len(SPECIALS) :], learned["merges"]
 
 
 def _is_pair(pair: object) -> bool:

@@ -67,6 +67,10 @@ class Bytes(OwnTokenizer):
         flat = np.frombuffer(b"".join(parts), dtype=np.uint8)
         return np.add(flat, len(SPECIALS), dtype=self.dtype), lengths
 
+    def cut(self, text: str) -> int:
+        """Anywhere."""
+        return len(text)
+
     def document(self) -> Document:
         """See Tokenizer."""
         return filled(self.layout, ALPHABET, merges=[])

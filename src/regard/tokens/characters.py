@@ -5,6 +5,7 @@ Encoding is a table lookup over UTF-32, so it runs at the speed of memory rather
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Self
 
@@ -75,6 +76,15 @@ class Characters(OwnTokenizer):
             ids[filled_to : filled_to + len(points)] = self._table[points]
             filled_to += len(points)
         return ids, lengths
+
+    def cut(self, text: str) -> int:
+        """Anywhere."""
+        return len(text)
+
+    def unknown(self, text: str) -> Counter[str]:
+        """See Tokenizer."""
+        places = np.flatnonzero(self.encode(text) == self.unk)
+        return Counter(text[place] for place in places.tolist())
 
     def document(self) -> Document:
         """See Tokenizer."""

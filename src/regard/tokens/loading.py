@@ -1,18 +1,37 @@
-"""Opening a tokenizer.json, whoever wrote it."""
+"""The kinds of tokenizers by name: learning one as a recipe says, opening a tokenizer.json."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from regard.recipe import TokensRecipe
 from regard.tokens.bpe import BPE
 from regard.tokens.bytes_ import Bytes
 from regard.tokens.characters import Characters
+from regard.tokens.groups import Groups
+from regard.tokens.kmers import Kmers
+from regard.tokens.motifs import Motifs
+from regard.tokens.nucleotides import Nucleotides
 from regard.tokens.pretrained import Pretrained
+from regard.tokens.residues import Residues
+from regard.tokens.smiles import Smiles
 from regard.tokens.tokenizer import OwnTokenizer, Tokenizer, read_document
 from regard.tokens.words import Words
 
+TEXT_KINDS: dict[str, type[OwnTokenizer]] = {k.kind: k for k in (Characters, Bytes, Words, BPE)}
+BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, Motifs)
+CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, Groups)
 # The kinds that can be trained, by their name in recipes.
-KINDS: dict[str, type[OwnTokenizer]] = {kind.kind: kind for kind in (Characters, Bytes, Words, BPE)}
+KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
+
+
+def learn(recipe: TokensRecipe, texts: Iterable[str]) -> OwnTokenizer:
+    """The tokenizer that a recipe asks for, learned from these texts."""
+    train: Any = KINDS[recipe.kind].train  # options differ from kind to kind; the recipe knows
+    tokenizer: OwnTokenizer = train(texts, recipe.size, **recipe.options)
+    return tokenizer
 
 
 def load(path: str | Path) -> Tokenizer:

@@ -112,7 +112,7 @@ class Pretrained(Tokenizer):
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:
         """A pretrained tokenizer is taken as it is: always a UsageError."""
         raise UsageError(
-            "tokens.kind pretrained cannot be trained; choose one of bpe, bytes, characters, words"
+            "tokens.kind pretrained cannot be trained; choose another, such as characters or bpe"
         )
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
@@ -122,7 +122,7 @@ class Pretrained(Tokenizer):
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """See Tokenizer; spaces between words are put back as the foreign tokenizer does it."""
-        kept = [id for id in self._checked(ids) if id not in self._silent]
+        kept = [id for id in self.checked(ids) if id not in self._silent]
         with blaming(self.name):
             text: str = self._model.decode(kept, skip_special_tokens=False)
         return text

@@ -8,7 +8,9 @@ so no text can reach them: a literal `<S>` in a text stays three characters, in 
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -29,9 +31,12 @@ Document = dict[str, Any]
 
 
 class Tokenizer(ABC):
-    """Text to ids of a fixed vocabulary and back: `decode(encode(text)) == text` unless unknown."""
+    """Text to ids of a fixed vocabulary and back: `decode(encode(text)) == normal(text)`, which is
+    the text itself in most kinds, unless something in it is unknown.
+    """
 
     kind: ClassVar[str]  # the name in recipes: tokens.kind
+    learns_from: ClassVar[float] = math.inf  # characters that are enough to train on
     prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding takes away
 
     def __init__(
@@ -85,14 +90,40 @@ class Tokenizer(ABC):
         """(T,) ids of one text, without `<S>` or `<E>`: see encode_batch."""
         return self.encode_batch([text])[0]
 
+    def normal(self, text: str) -> str:
+        """The text as it is read: what decoding gives back where nothing is unknown."""
+        return text
+
+    def changed(self, texts: Sequence[str]) -> Counter[str]:
+        """How often each symbol occurs that is read as another, in words: "a as A"."""
+        return Counter()
+
+    def unknown(self, text: str) -> Counter[str]:
+        """How often each symbol of the text occurs that becomes `<unk>`, where this can be told."""
+        return Counter()
+
+    def spelt(self, text: str) -> str:
+        """The text as the `tokenizers` library must be given it for the same ids."""
+        return text
+
+    def cut(self, text: str) -> int:
+        """The last place to cut running text at without changing a token; 0 where none is seen.
+
+        Here, between a word and the space after it.
+        """
+        at = text.rfind(" ")
+        while at > 0 and text[at - 1].isspace():  # a run of white space stays whole
+            at = text.rfind(" ", 0, at)
+        return max(at, 0)
+
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of (T,) ids: no specials but `<unk>`; invalid UTF-8 becomes U+FFFD."""
-        raw = map(self.raw.__getitem__, self._checked(ids))
+        raw = map(self.raw.__getitem__, self.checked(ids))
         return b"".join(raw).decode("utf-8", "replace")
 
     def text(self, id: int) -> str:
         """How one token is displayed; bytes that are no character alone appear as `\\xe2`."""
-        (id,) = self._checked([id])
+        (id,) = self.checked([id])
         return self.names.get(id) or self.raw[id].decode("utf-8", "backslashreplace")
 
     def never_produced(self, vocab_size: int) -> list[int]:
@@ -102,7 +133,8 @@ class Tokenizer(ABC):
         markers = {self.pad, self.start, self.unk} - {self.end}
         return sorted(markers | set(range(self.vocab_size, vocab_size)))
 
-    def _checked(self, ids: Sequence[int] | Ids) -> list[int]:
+    def checked(self, ids: Sequence[int] | Ids) -> list[int]:
+        """(T,) ids as whole numbers; any other shape or type, or an id that is none: UserError."""
         array = np.asarray(ids)
         if array.size == 0:
             return []
@@ -138,13 +170,19 @@ class OwnTokenizer(Tokenizer):
     @classmethod
     def recognises(cls, document: Document) -> bool:
         """Was this document written by this kind of tokenizer?"""
-        learned = ("vocab", "merges")
-        model = {key: value for key, value in document["model"].items() if key not in learned}
-        return {**document, "model": model} == cls.layout
+        return without_learned(document) in cls.layouts()
+
+    @classmethod
+    def layouts(cls) -> list[Document]:
+        """The layouts that files of this kind may have: one, unless it has options."""
+        return [cls.layout]
 
 
 def layout(
-    model: Document, pre_tokenizer: Document, decoder: Document, normalizer: Document | None = None
+    model: Document,
+    pre_tokenizer: Document | None,
+    decoder: Document,
+    normalizer: Document | None = None,
 ) -> Document:
     """A tokenizer.json without its vocabulary, with the keys the `tokenizers` library writes."""
     return {
@@ -158,6 +196,13 @@ def layout(
         "decoder": decoder,
         "model": model,
     }
+
+
+def without_learned(document: Document) -> Document:
+    """The layout of a document."""
+    learned = ("vocab", "merges")
+    model = {key: value for key, value in document["model"].items() if key not in learned}
+    return {**document, "model": model}
 
 
 def filled(layout: Document, tokens: Sequence[str], **learned: Any) -> Document:

@@ -97,6 +97,10 @@ class Words(OwnTokenizer):
             ids.append(np.fromiter((known(p, UNK) for p in pieces), self.dtype, len(pieces)))
         return np.concatenate(ids), np.array([len(part) for part in ids[1:]], dtype=np.int64)
 
+    def unknown(self, text: str) -> Counter[str]:
+        """See Tokenizer; a word's whitespace is not shown."""
+        return Counter(piece[1:] for piece in _cut(text) if piece not in self._ids)
+
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """See Tokenizer; the space that encoding put before the text is taken away."""
         return super().decode(ids).removeprefix(" ")

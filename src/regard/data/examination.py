@@ -1,0 +1,223 @@
+"""What is asked of labelled records, side by side: classes, values, gaps, conflicts, leaks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from regard.data.labelled import Labelled
+from regard.data.near import BUDGET, Near, near
+from regard.data.sides import SIDES, Piece, Sources
+from regard.data.splits import Leak, hashes
+from regard.data.targets import LABELLED, Targets, guess, number, survey, unchecked
+
+SHOWN = 12  # classes listed
+EXAMPLES = 3
+LONG = 200  # characters of an example
+
+
+@dataclass(frozen=True)
+class Values:
+    """The numbers of one column."""
+
+    min: float
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What `examine` found. Classes count records; those of positions, positions.
+
+    `unseen` has, by side, the classes that training lacks; `single` those that one record has, over
+    all sides; `conflicts` are inputs that come with different targets.
+    """
+
+    task: str
+    why: str
+    names: tuple[str, ...]
+    records: dict[str, int]  # by side
+    classes: dict[str, dict[str, dict[str, int]]]  # by target, class, side
+    values: dict[str, Values]  # by target
+    gaps: dict[str, int]  # by target
+    single: tuple[str, ...]
+    unseen: dict[str, dict[str, int]]
+    conflicts: int
+    conflicting: tuple[str, ...]
+    leaks: dict[str, Leak]
+    near: dict[str, Near]
+    notes: tuple[str, ...]  # on how the sides were decided
+
+    def to_json(self) -> dict[str, Any]:
+        """A document of plain numbers, texts and lists, every number finite; long texts are cut."""
+        document = asdict(self)
+        document["conflicting"] = [text[:LONG] for text in self.conflicting]
+        for part in (*document["leaks"].values(), *document["near"].values()):
+            part["examples"] = [
+                [text[:LONG] for text in found] if isinstance(found, tuple) else found[:LONG]
+                for found in part["examples"]
+            ]
+        return document
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: names and values."""
+        by_side = ", ".join(f"{n:,} {side}" for side, n in self.records.items())
+        rows = [("task", f"{self.task} ({self.why})"), ("sides", by_side)]
+        for name, found in self.classes.items():
+            rows.append((f"{name}", f"{len(found):,} classes: {_listed(found)}"))
+        for name, value in self.values.items():
+            said = f"from {value.min:g} to {value.max:g}, mean {value.mean:g}"
+            rows.append((f"{name}", said))
+        if any(self.gaps.values()):
+            said = ", ".join(f"{n:,} of {name}" for name, n in self.gaps.items() if n)
+            rows.append(("gaps", said))
+        rows += self.warnings()
+        for side, leak in self.near.items():
+            rows.append((f"near in {side}", _near_words(leak)))
+            rows += [("", f"{one[:30]} ~ {two[:30]}") for one, two in leak.examples[:1]]
+        return rows
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """What one who trains on this should know: names and values, a line each."""
+        rows = [("scaffolds", note) for note in self.notes]
+        if self.task == "label" and len(self.classes.get(self.names[0], {})) == 1:
+            rows.append(("one class", f"all are {next(iter(self.classes[self.names[0]]))!r}"))
+        if self.single:
+            rows.append(("one example", ", ".join(self.single[:SHOWN])))
+        for side, lost in self.unseen.items():
+            said = ", ".join(f"{label} × {n:,}" for label, n in list(lost.items())[:SHOWN])
+            rows.append((f"unseen in {side}", f"{said}: training has no such class"))
+        if self.conflicts:
+            said = ", ".join(repr(text[:40]) for text in self.conflicting)
+            rows.append(
+                ("conflicts", f"{self.conflicts:,} inputs come with different targets: {said}")
+            )
+        return rows
+
+
+def _listed(found: dict[str, dict[str, int]]) -> str:
+    counts = Counter({label: sum(sides.values()) for label, sides in found.items()})
+    shown = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(SHOWN))
+    return shown + (", …" if len(counts) > SHOWN else "")
+
+
+def _near_words(leak: Near) -> str:
+    share = leak.records / leak.compared if leak.compared else 0.0
+    return (
+        f"{leak.records:,} of {leak.compared:,} different ones ({share:.1%}) are almost one of "
+        f"{leak.training:,} in training"
+    )
+
+
+def task_of(source: Labelled) -> tuple[str, str]:
+    """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
+    source.check = unchecked
+    return guess(survey(source.examples(), len(source.names)), source.names)
+
+
+def examine(sources: Sources, why: str = "as asked") -> Examination:
+    """Look through labelled records of a settled task, side by side."""
+    assert isinstance(sources.train, Labelled) and sources.task in LABELLED
+    names = sources.train.names
+    columns = survey((p for p in sources.pieces() if p.side == 0), len(names))
+    targets = Targets.learn(sources.task, names, columns)
+    tally = _Tally(targets)
+    for piece in sources.pieces():
+        if piece.side < len(SIDES):
+            tally.add(piece)
+    return Examination(
+        task=sources.task,
+        why=why,
+        names=names,
+        records={side: n for side in SIDES if (n := tally.records[side])},
+        classes=tally.by_class(),
+        values=tally.ranges(),
+        gaps=dict(zip(names, tally.gaps, strict=True)),
+        single=tally.single(),
+        unseen=tally.unseen(),
+        conflicts=len(tally.conflicts),
+        conflicting=tuple(tally.conflicts.values())[:EXAMPLES],
+        leaks=sources.overlaps(),
+        near=_near(sources),
+        notes=sources.plan.notes if sources.plan else (),
+    )
+
+
+class _Tally:
+    """Counts that grow piece by piece."""
+
+    def __init__(self, targets: Targets) -> None:
+        self.targets = targets
+        self.records: Counter[str] = Counter()
+        self.classes: list[Counter[tuple[str, str]]] = [Counter() for _ in targets.names]
+        self.gaps = [0 for _ in targets.names]
+        self.sums = [[math.inf, 0.0, -math.inf, 0.0] for _ in targets.names]  # least, sum, most, n
+        self.met: dict[int, tuple[str, ...]] = {}
+        self.conflicts: dict[int, str] = {}
+
+    def add(self, piece: Piece) -> None:
+        side = SIDES[piece.side]
+        self.records[side] += len(piece.texts)
+        for key, text, cells in zip(
+            hashes(piece.keys).tolist(), piece.texts, piece.targets, strict=True
+        ):
+            if self.met.setdefault(key, cells) != cells:
+                self.conflicts.setdefault(key, text)
+            for i, cell in enumerate(cells):
+                self._count(i, cell, side)
+
+    def _count(self, i: int, cell: str, side: str) -> None:
+        if not cell:
+            self.gaps[i] += 1
+        elif self.targets.task == "value":
+            value = number(cell)
+            assert value is not None  # the reader has checked it
+            low, total, high, n = self.sums[i]
+            self.sums[i] = [min(low, value), total + value, max(high, value), n + 1]
+        elif self.targets.task == "position-label":
+            for label, n in Counter(cell).items():
+                self.classes[i][label, side] += n
+        else:
+            self.classes[i][cell, side] += 1
+
+    def by_class(self) -> dict[str, dict[str, dict[str, int]]]:
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for name, counts in zip(self.targets.names, self.classes, strict=True):
+            for (label, side), n in sorted(counts.items()):
+                found.setdefault(name, {}).setdefault(label, {})[side] = n
+        return found
+
+    def ranges(self) -> dict[str, Values]:
+        rows = zip(self.targets.names, self.sums, strict=True)
+        return {name: Values(low, total / n, high) for name, (low, total, high, n) in rows if n}
+
+    def single(self) -> tuple[str, ...]:
+        """Classes of one record: nothing can be both learned and measured of them."""
+        found = self.by_class().values()
+        return tuple(c for col in found for c, sides in col.items() if sum(sides.values()) == 1)
+
+    def unseen(self) -> dict[str, dict[str, int]]:
+        """By side, the classes that training has not."""
+        found: dict[str, dict[str, int]] = {}
+        for counts in self.classes:
+            for (label, side), n in sorted(counts.items()):
+                if not counts[label, SIDES[0]]:
+                    found.setdefault(side, {})[label] = n
+        return found
+
+
+def _near(sources: Sources) -> dict[str, Near]:
+    """For every side but training, its inputs that are almost ones of training."""
+    held: list[list[str]] = [[], [], []]
+    taken = [0, 0, 0]
+    for piece in sources.pieces():
+        if piece.side < len(SIDES) and taken[piece.side] < 4 * BUDGET:
+            held[piece.side] += piece.keys
+            taken[piece.side] += sum(map(len, piece.keys))
+    return {
+        name: near(held[0], held[side])
+        for side, name in enumerate(SIDES[1:], start=1)
+        if held[side]
+    }

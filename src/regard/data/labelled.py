@@ -1,0 +1,348 @@
+"""Labelled records: texts and what is asked of each, as the files spell it.
+
+A target is a cell of a table, a key of a FASTA header, the first word of a line, an entry of a file
+of labels beside FASTA, or the name of the file where there is a file for every class. Several
+columns are several targets, and an empty cell among them is a gap. Blanks around cells are dropped.
+What the targets mean is for `targets` to say; here they stay texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.fasta import Fasta, entries, fasta
+from regard.data.formats import EXTENSIONS, PLAIN, UTF8, Tally, detect, expand, extension
+from regard.data.halves import Halves
+from regard.data.objects import objects
+from regard.data.readers import TABLES, Chunk, Files, lines_of
+from regard.data.tables import Batch, table
+from regard.data.targets import Check, unchecked
+from regard.errors import UsageError, UserError
+
+LABEL = "label"  # the name of a target that no column names
+
+
+@dataclass(frozen=True, slots=True)
+class Examples(Chunk):
+    """Some consecutive records and, of each, the targets ("" is a gap) and what else was read.
+
+    `sources` are the second texts, where records are pairs of them.
+    """
+
+    targets: Sequence[tuple[str, ...]] = ()
+    asides: Sequence[tuple[str, ...]] = ()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """What copies, sides and leaks go by: the texts, both of them where there are two."""
+        if not self.sources:
+            return self.texts
+        return [f"{one}\t{two}" for one, two in zip(self.texts, self.sources, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to read: the columns of the text or two texts, of the targets, and of what else."""
+
+    inputs: tuple[str, ...] = ("",)
+    targets: tuple[str, ...] = ()
+    asides: tuple[str, ...] = ()  # such as the column that says the side
+    pattern: str = ""  # its first group is the label in what the target's column holds
+    labels: Path | None = None  # a file of targets by id
+    classes: tuple[str, ...] = ()  # of the files, where each holds a class; () = their names
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) > 2:
+            raise UsageError(f"data.input names one column or two, got {len(self.inputs)}")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise UsageError(
+                f"data.pattern = {self.pattern!r} is no regular expression: {error}"
+            ) from None
+
+    @property
+    def columns(self) -> list[str]:
+        """All of them."""
+        return [*self.inputs, *self.targets, *self.asides]
+
+    @property
+    def flags(self) -> list[str]:
+        """The options that ask for them."""
+        flags = ["--input"] * len(self.inputs) + ["--target"] * len(self.targets)
+        return flags + ["data.split or data.group"] * len(self.asides)
+
+
+class Labelled(Files):
+    """Files as records with targets; `names` are those of the targets, in order.
+
+    `check` says what is wrong with a record's targets; such records are damaged.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        asked: Asked,
+        *,
+        format: str = "auto",
+        strict: bool = False,
+        encoding: str = UTF8,
+    ) -> None:
+        super().__init__(paths, format, strict, encoding)
+        found = (format, "as asked") if format != "auto" else detect(self.files, self.encoding)
+        self.format, self.why = found
+        self.asked = asked
+        self.check: Check = unchecked
+        self.names = asked.targets or (LABEL,)
+        self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
+        self.classes: tuple[str, ...] = ()  # of the files, where each holds one
+        self._settle()
+
+    @property
+    def two_texts(self) -> bool:
+        """Are records pairs of texts?"""
+        return len(self.asked.inputs) == 2
+
+    @property
+    def all_files(self) -> list[Path]:
+        """The files of the records, and that of their targets."""
+        return self.files + ([self.asked.labels] if self.asked.labels else [])
+
+    def _settle(self) -> None:
+        """Choose the layout: where text, targets and asides stand."""
+        asked, first = self.asked, self.files[0]
+        if self.format == "text":
+            raise UsageError(
+                f"{first}: running text ({self.why}) has no records to label; "
+                "if each line is one: --set data.format=lines"
+            )
+        if asked.labels is not None:
+            self._read_labels(asked.labels)
+        elif self.format == "labelled":
+            self._layout = self._halves(("2", "1"))
+        elif not asked.targets:
+            self._read_classes()
+        elif self.format in TABLES:
+            self._layout = self._table(first, asked.columns, asked.flags)
+        elif self.format == "fasta":
+            self._refuse_input()
+            names = (*asked.targets, *asked.asides)
+            self._layout = fasta(first, names, self.encoding, "--target, data.split or data.group")
+        elif self.format == "smi" and asked.targets == ("2",):
+            self._layout = self._halves(("1", "2"))
+        else:
+            raise UsageError(
+                f"--target {asked.targets[0]} names a column, but {first} is read as {self.format} "
+                f"({self.why}); --set data.format=csv, tsv, jsonl or fasta has them, "
+                "data.format=labelled is a label and a text a line"
+            )
+        if self._layout:
+            self.why = f"{self.why}, {self._layout.why}"
+
+    def _table(self, path: Path, columns: Sequence[str], flags: Sequence[str]) -> Any:
+        format = extension(path) if path != self.files[0] else self.format
+        if format == "jsonl":
+            texts = len(self.asked.inputs)
+            return objects(path, columns, texts=texts, encoding=self.encoding)
+        return table(path, format, columns, flags=flags, encoding=self.encoding)
+
+    def _halves(self, names: tuple[str, str]) -> Halves:
+        if self.asked.asides:
+            raise UsageError(
+                f"{self.files[0]}: {self.format} has no column {self.asked.asides[0]!r} "
+                "(data.split or data.group)"
+            )
+        self._refuse_input()
+        return Halves(names, self.encoding)
+
+    def _refuse_input(self) -> None:
+        if any(self.asked.inputs):
+            raise UsageError(
+                f"--input {self.asked.inputs[0]} names a column, but {self.files[0]} is read as "
+                f"{self.format} ({self.why}), which has one text alone"
+            )
+
+    def _read_classes(self) -> None:
+        """A file for every class."""
+        if len(self.files) < 2 and not self.asked.classes:
+            raise UsageError(
+                f"{self.files[0]}: where are the labels? say --target COLUMN (data.target), or "
+                "give a file for every class, or data.labels, or data.format=labelled"
+            )
+        self.classes = self.asked.classes or tuple(map(class_of, self.files))
+        if self.format in TABLES:
+            columns = [*self.asked.inputs, *self.asked.asides]
+            flags = ["--input", "--input"][: len(self.asked.inputs)]
+            flags += ["data.split or data.group"] * len(self.asked.asides)
+            self._layout = self._table(self.files[0], columns, flags)
+        elif self.format == "fasta":
+            self._refuse_input()
+            self._layout = fasta(self.files[0], self.asked.asides, self.encoding, "data.split")
+        elif self.format == "smi":
+            self._layout = Halves(("1",), self.encoding)
+        elif any((*self.asked.inputs, *self.asked.asides)):
+            self._refuse_input()
+            raise UsageError(f"{self.files[0]}: lines have no column {self.asked.asides[0]!r}")
+        shown = ", ".join(f"{name} = {c}" for name, c in self._files_by_class())
+        self.why += f", a file for every class: {shown}"
+
+    def like(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """The classes of other files, each of which holds one: by name, or else in this order."""
+        if not self.classes:
+            return ()
+        found = expand(files)
+        names = tuple(map(class_of, found))
+        if set(names) <= set(self.classes):
+            return names
+        if found == list(files) and len(found) == len(self.classes):
+            return self.classes
+        raise UsageError(
+            f"which classes do {', '.join(path.name for path in found[:3])} hold? give one file "
+            f"for each of {', '.join(self.classes)}, named so or in this order"
+        )
+
+    def _files_by_class(self) -> list[tuple[str, str]]:
+        return [(path.name, c) for path, c in zip(self.files, self.classes, strict=True)]
+
+    def _read_labels(self, path: Path) -> None:
+        """A file of targets by id, held in memory."""
+        if self.format != "fasta":
+            raise UsageError(f"data.labels goes by the ids of FASTA; the data is {self.format}")
+        self._refuse_input()
+        asked, tally = self.asked, Tally(self.strict)
+        expand([path])  # says what is wrong with it
+        kind = extension(path) or detect([path], self.encoding)[0]
+        if kind == "fasta":
+            batches = _by_id(fasta(path, asked.asides, self.encoding), path, tally)
+        elif kind in TABLES:
+            columns = ["1", *(asked.targets or ("2",)), *asked.asides]
+            flags = ["the id", *["--target"] * len(asked.targets or ("2",)), "data.split"]
+            layout: Any = self._table(path, columns, [*flags, *["data.group"] * len(columns)])
+            batches = layout.batches(path, tally)
+        else:
+            raise UsageError(
+                f"{path}: data.labels is a table of ids and targets (csv, tsv, jsonl) or FASTA of "
+                f"targets, got {kind}"
+            )
+        for columns_read, lines in batches:
+            for row, line in zip(zip(*columns_read, strict=True), lines, strict=True):
+                id, cells = row[0].strip(), tuple(cell.strip() for cell in row[1:])
+                if self._beside.setdefault(id, cells) != cells:
+                    raise UserError(f"{path}:{line}: the id {id!r} has two targets in this file")
+        if tally.problems:
+            raise UserError(f"{tally.skipped:,} records are damaged; first: {tally.problems[0]}")
+        self._layout = Fasta(("id",), f"each sequence, its target by id from {path}", self.encoding)
+
+    def records(self) -> Iterator[Chunk]:
+        """Every whole record in order, a few megabytes at a time; an error if there is none."""
+        yield from self.examples()
+
+    def examples(self) -> Iterator[Examples]:
+        """The same, as what they are."""
+        tally = self._tally = Tally(self.strict)
+        empty = True
+        for number, path in enumerate(self.files):
+            for columns, lines in self._batches(number, path, tally):
+                chunk = self._chunk(path, columns, lines, tally)
+                if chunk.texts:
+                    empty = False
+                    yield chunk
+        if empty:
+            raise self._nothing(tally)
+
+    def _batches(self, number: int, path: Path, tally: Tally) -> Iterator[Batch]:
+        """Columns of texts, then targets, then asides."""
+        texts = len(self.asked.inputs)
+        stream: Iterator[Any] = (
+            self._layout.batches(path, tally)
+            if self._layout
+            else (([t], n) for t, n in lines_of(path, tally, self.encoding))
+        )
+        for columns, lines in stream:
+            if self.classes:
+                target = [self.classes[number]] * len(lines)
+                yield [*columns[:texts], target, *columns[texts:]], lines
+            elif self.asked.labels is not None:
+                yield self._looked_up(path, columns, lines, tally)
+            else:
+                yield columns, lines
+
+    def _looked_up(
+        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: Tally
+    ) -> Batch:
+        rows, kept = [], []
+        for text, id, line in zip(*columns, lines, strict=True):
+            if id in self._beside:
+                rows.append((text, *self._beside[id]))
+                kept.append(line)
+            else:
+                tally.damaged(f"{path}:{line}: the id {id!r} is not in {self.asked.labels}")
+        width = 1 + len(next(iter(self._beside.values()), ()))
+        return [list(column) for column in zip(*rows, strict=True)] or [[]] * width, kept
+
+    def _chunk(
+        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: Tally
+    ) -> Examples:
+        """The records of a batch that are whole; the others go to `tally`."""
+        inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
+        kept: list[tuple[tuple[str, ...], int]] = []
+        for row, line in zip(zip(*columns, strict=True), lines, strict=True):
+            cells = tuple(cell.strip() for cell in row)
+            texts, targets = cells[:inputs], cells[inputs:last]
+            if not any((*texts, *targets)) or (self.classes and not any(texts)):
+                tally.blank += 1
+                continue
+            try:
+                if not all(texts):
+                    raise ValueError(f"{self._input(texts.index(''))} is empty")
+                if not any(targets):
+                    raise ValueError(f"no target: {', '.join(map(repr, self.names))} is empty")
+                targets = tuple(map(self._label, targets))
+                self.check(texts[0], targets, self.names)
+            except ValueError as error:
+                tally.damaged(f"{path}:{line}: {error}")
+                continue
+            kept.append(((*texts, *targets, *cells[last:]), line))
+        rows = [row for row, _ in kept]
+        return Examples(
+            path,
+            [row[0] for row in rows],
+            [line for _, line in kept],
+            [row[1] for row in rows] if inputs == 2 else (),
+            targets=[row[inputs:last] for row in rows],
+            asides=[row[last:] for row in rows] if self.asked.asides else (),
+        )
+
+    def _input(self, place: int) -> str:
+        return repr(self.asked.inputs[place]) if self.asked.inputs[place] else "the text"
+
+    def _label(self, cell: str) -> str:
+        """The part of a target's cell that is the label."""
+        if not cell or not self.asked.pattern:
+            return cell
+        found = re.search(self.asked.pattern, cell)
+        if found is None:
+            raise ValueError(f"{cell[:40]!r} does not match data.pattern {self.asked.pattern!r}")
+        return (found.group(1) or "") if found.re.groups else found.group()
+
+
+def _by_id(layout: Fasta, path: Path, tally: Tally) -> Iterator[Batch]:
+    """FASTA of targets: ids, the targets that stand where sequences do, and asides."""
+    for entry in entries(path, tally, layout.encoding):
+        yield [[cell] for cell in (entry.id, entry.text, *layout.cells(entry))], [entry.line]
+
+
+def class_of(path: Path) -> str:
+    """The class that a file holds, by its name without the endings that are known."""
+    name = path.name.rpartition("/")[2].removesuffix(".gz")
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN) else name
+
+
+def columns_of(names: str) -> tuple[str, ...]:
+    """Columns named in one text, with commas between them."""
+    return tuple(name.strip() for name in names.split(",") if name.strip())

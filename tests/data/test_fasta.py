@@ -1,0 +1,284 @@
+"""FASTA, molecules a line, archives, other encodings: what is read, what is said of damage."""
+
+import gzip
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.data import formats, tables
+from regard.data.fasta import entries
+from regard.data.formats import Tally, guess
+from regard.data.readers import Source
+from regard.data.sides import Sources
+from regard.errors import UsageError, UserError
+from regard.recipe import DataRecipe
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def texts(source):
+    return [text for chunk in source.records() for text in chunk.texts]
+
+
+def lines(source):
+    return [n for chunk in source.records() for n in chunk.lines]
+
+
+@pytest.mark.parametrize("block", [1, 3, 8, 1 << 20])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_sequences_are_joined_and_nothing_else_is_changed(write, monkeypatch, block, zipped):
+    raw = (
+        b"; old comment\n\n>one first of all\r\nACgt\r\nNN-*\n\n>two\nAC GT\tac\n>three\n;no\nM\n\n"
+    )
+    path = write("s.fasta", gzip.compress(raw, mtime=0) if zipped else raw)
+    monkeypatch.setattr(formats, "BLOCK", block)
+    source = Source([path])
+    assert source.format == "fasta"
+    assert texts(source) == ["ACgtNN-*", "ACGTac", "M"]
+    assert lines(source) == [3, 7, 9]
+    assert (source.skipped, source.problems) == (0, [])
+
+
+def test_batches_end_where_they_are_full_and_lose_nothing(write, monkeypatch):
+    from regard.data import fasta
+
+    rng = random.Random(1)
+    sequences = ["".join(rng.choices("ACDEFGHIKL", k=rng.randint(1, 90))) for _ in range(60)]
+    path = write("s.fa", "".join(f">{i}\n{s}\n" for i, s in enumerate(sequences)))
+    monkeypatch.setattr(fasta, "BATCH", 300)
+    chunks = list(Source([path]).records())
+    assert len(chunks) > 5
+    assert [text for chunk in chunks for text in chunk.texts] == sequences
+
+
+def test_what_is_wrong_is_named_by_file_and_line_and_counted(write):
+    path = write(
+        "s.fa", b"MKV\nLL\n>a\n>b\nAA\n>a\nCC\n>b again\nDD\n>c\nE\xffE\n>d\nFF\n>\nG\n>\nH\n"
+    )
+    source = Source([path])
+    assert texts(source) == ["AA", "CC", "DD", "FF", "G", "H"]  # copies of an id are kept
+    assert source.skipped == 3
+    expected = [
+        f"{path}:1: a sequence before the first header",
+        f"{path}:3: the header 'a' has no sequence",
+        f"{path}:8: the id 'b' was on line 4 already",
+        f"{path}:11: invalid UTF-8, byte 0xff",
+    ]
+    assert len(source.problems) == len(expected)
+    for problem, start in zip(source.problems, expected, strict=True):
+        assert problem.startswith(start)
+    for raw, message in (
+        (b"MK\n>a\nA\n", "before the first header"),
+        (b">a\n>b\nA\n", "'a' has no sequence"),
+        (b">a\nA\n>b\n", r":3: the header 'b' has no sequence"),
+        (b">a x\nA\n>a y\nC\n", r":3: the id 'a' was on line 1 already"),
+    ):
+        with pytest.raises(UserError, match=message):
+            texts(Source([write("t.fa", raw)], strict=True))
+
+
+def test_ids_may_come_again_in_another_file(write):
+    source = Source([write("1.fa", ">a\nA\n"), write("2.fa", ">a\nC\n")], strict=True)
+    assert texts(source) == ["A", "C"]
+
+
+def test_fasta_without_a_header_says_what_to_do(write):
+    with pytest.raises(
+        UserError, match=r"s\.fa: is read as fasta, but no line begins with >.*lines"
+    ):
+        Source([write("s.fa", "ACGT\nACGT\n")])
+    assert texts(Source([write("s.fa", "ACGT\nAC\n")], format="lines")) == ["ACGT", "AC"]
+
+
+def test_a_genome_can_be_running_text(write, monkeypatch):
+    monkeypatch.setattr(formats, "LINE_LIMIT", 50)  # for records alone
+    path = write("s.fna", ">a\n" + "ACGT\n" * 20 + ">b\n>c x\nGG\n")
+    source = Source([path], format="text")
+    documents = list(source.documents())
+    assert ["".join(document.text()) for document in documents] == ["ACGT" * 20, "GG"]
+    assert documents[0].place(5) == f"{path}@5"
+    assert "each sequence of FASTA a document" in source.why
+    assert source.problems == [f"{path}:22: the header 'b' has no sequence"]
+    data = DataRecipe(train=(str(path),), format="text", valid_fraction=0.1, test_fraction=0.1)
+    sides = {}
+    for piece in Sources(data).pieces():
+        sides[piece.side] = sides.get(piece.side, "") + "".join(piece.texts)
+    assert [len(sides[side]) for side in (0, 1, 2)] == [66, 8, 8]
+    assert "".join(sides[side] for side in (0, 1, 2)) == "ACGT" * 20 + "GG"
+
+
+def test_an_endless_sequence_is_refused(write, monkeypatch):
+    monkeypatch.setattr(formats, "LINE_LIMIT", 50)
+    monkeypatch.setattr(tables, "LINE_LIMIT", 50)
+    path = write("s.fa", ">a\n" + "ACGTACGTAC\n" * 6)
+    with pytest.raises(UserError, match=r"s\.fa:1: a record is longer"):
+        texts(Source([path]))
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (">a\nACGT\n", "fasta"),
+        ("\n; comment\n>a b c\nMKV*\nLL\n", "fasta"),
+        (">a\n", "lines"),  # no sequence
+        ("> on Monday you wrote\nnot so fast\n", "lines"),  # an answered letter
+        ("ACGT\n>a\nACGT\n", "lines"),
+    ],
+)
+def test_a_header_and_a_sequence_are_fasta_whatever_the_name(text, format):
+    assert guess(text)[0] == format
+
+
+def test_plain_names_must_agree_on_fasta(write):
+    with pytest.raises(UsageError, match=r"mix formats: .*a\.txt is fasta, .*b\.txt is lines"):
+        Source([write("a.txt", ">a\nACGT\n"), write("b.txt", "anna\nbob\n")])
+    assert Source([write("c", ">a\nACGT\n"), write("d", ">a\nACGT\n")]).format == "fasta"
+
+
+HOSTILE = st.lists(
+    st.sampled_from(
+        [b">", b"\n", b"\r\n", b";", b"ACGT", b" ", b"a=1", b"\xff", b"\xc3\xa4", b"x"]
+    ),
+    max_size=40,
+).map(b"".join)
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=HOSTILE, strict=st.booleans(), block=st.integers(1, 50))
+def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, block):
+    path = write("fuzz.fa", content)
+    monkeypatch.setattr(formats, "BLOCK", block)
+    try:
+        source = Source([path], strict=strict)
+        found = texts(source)
+        assert len(lines(source)) == len(found)
+    except UserError as error:
+        assert "\n" not in str(error)
+    else:
+        assert found and all(found) and not any(" " in text or ">" in text[:1] for text in found)
+
+
+SEQUENCES = st.lists(st.text("ACGTacgtN-", min_size=1, max_size=30), min_size=1, max_size=12)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(SEQUENCES, st.integers(1, 11))
+def test_sequences_written_are_sequences_read(write, sequences, width):
+    written = ""
+    for i, text in enumerate(sequences):
+        parts = [text[at : at + width] for at in range(0, len(text), width)]
+        written += f">id{i} note\n" + "\n".join(parts) + "\n"
+    found = list(entries(write("a.fa", written), Tally()))
+    assert [entry.text for entry in found] == sequences
+    assert [entry.id for entry in found] == [f"id{i}" for i in range(len(sequences))]
+
+
+def test_molecules_end_at_the_first_blank(write):
+    source = Source([write("m.smi", "CCO ethanol\n\nc1ccccc1\tbenzene ring\nC\n")])
+    assert source.format == "smi"
+    assert texts(source) == ["CCO", "c1ccccc1", "C"]
+    assert source.blank == 1
+    said = Source([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
+    assert texts(said) == ["good film", "bad"]
+
+
+# Archives and encodings
+
+
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "all.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("deep/a.fasta", ">x\nACGT\n>y\nGG\n")
+        packed.writestr("deep/b.csv.gz", gzip.compress(b"text,n\nanna,1\n", mtime=0))
+        packed.writestr("empty.txt", "")
+        packed.writestr(".hidden", "no")
+    return path
+
+
+def test_members_of_archives_are_files_like_others(archive):
+    source = Source([Path(f"{archive}:deep/a.fasta")])
+    assert texts(source) == ["ACGT", "GG"]
+    assert source.size == len(">x\nACGT\n>y\nGG\n")
+    assert [chunk.place(1) for chunk in source.records()] == [f"{archive}:deep/a.fasta:3"]
+    other = Source([Path(f"{archive}:deep/b.csv.gz")])
+    assert texts(other) == ["anna"]
+    assert source.fingerprint() != other.fingerprint()
+
+
+def test_what_an_archive_does_not_hold_is_explained(archive, tmp_path):
+    for path, message in (
+        (f"{archive}:deep/a.fast", r"holds no 'deep/a\.fast'; did you mean 'deep/a\.fasta'"),
+        (f"{archive}:q", r"it holds deep/a\.fasta, deep/b\.csv\.gz, empty\.txt$"),
+        (f"{archive}", r"is a zip archive; name a file in it, as all\.zip:MEMBER; it holds deep/a"),
+        (f"{archive}:empty.txt", "is empty"),
+        (f"{tmp_path}/alls.zip:x", r"alls\.zip: no such file or folder; did you mean 'all\.zip'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            texts(Source([Path(path)]))
+    raw = bytearray(archive.read_bytes())
+    raw[45] ^= 255
+    (tmp_path / "bad.zip").write_bytes(raw)
+    with pytest.raises(UserError, match=r"bad\.zip"):
+        texts(Source([Path(f"{tmp_path}/bad.zip:deep/a.fasta")]))
+    (tmp_path / "no.zip").write_text("plain")
+    with pytest.raises(UserError, match=r"no\.zip: cannot be unpacked"):
+        Source([Path(f"{tmp_path}/no.zip:x")])
+
+
+@pytest.mark.parametrize("block", [1, 5, 1 << 20])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "UTF-8"])
+def test_an_encoding_that_is_asked_for_is_read(write, monkeypatch, encoding, block):
+    text = "müller\nzoë ½\n\nend"
+    path = write("a.txt", text.encode(encoding))
+    monkeypatch.setattr(formats, "BLOCK", block)
+    assert texts(Source([path], format="lines", encoding=encoding)) == ["müller", "zoë ½", "end"]
+    running = Source([path], format="text", encoding=encoding)
+    assert "".join(running.text()) == text
+
+
+def test_encodings_are_never_guessed_and_must_hold_throughout(write):
+    latin = write("l.txt", "anna\nzoë\n".encode("latin-1"))
+    source = Source([latin], format="lines")
+    assert texts(source) == ["anna"]
+    assert "--set data.encoding=latin-1" in source.problems[0]
+    with pytest.raises(UserError, match=r"u\.txt: is UTF-16 text.*data\.encoding=utf-16"):
+        texts(Source([write("u.txt", "anna\n".encode("utf-16"))], format="lines"))
+    with pytest.raises(UserError, match=r"l\.txt: is not ascii text: .* about byte 7"):
+        texts(Source([latin], format="lines", encoding="ascii"))
+    for name in ("latin-15x", "hex", ""):
+        with pytest.raises(UsageError, match=r"unknown data\.encoding"):
+            Source([latin], encoding=name)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
+def test_real_fasta_files_have_the_known_counts():
+    for name, count, length in (
+        ("protein/amplify/AMPlify_AMP_test_common.fa", 835, None),
+        ("dna/cnnprom/Bacillus_prom.fa.gz", 373, 81),
+        ("protein/flip_gb1/splits.zip:splits/one_vs_rest.fasta", 8733, 265),
+    ):
+        found = texts(Source([SHARED / name]))
+        assert len(found) == count
+        assert length is None or {len(text) for text in found} == {length}
+    genome = texts(Source([SHARED / "dna/ecoli_k12/GCF_000005845.2_ASM584v2_genomic.fna.gz"]))
+    assert [len(text) for text in genome] == [4_641_652]
+    assert set(genome[0]) == set("ACGT")

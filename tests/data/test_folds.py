@@ -1,0 +1,158 @@
+"""Folds: every record once, copies together, shares kept, nothing by chance."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.folds import (
+    by_scaffold,
+    deal,
+    k_folds,
+    leave_one_out,
+    murcko,
+    side_of,
+    together,
+)
+from regard.data.splits import hashes
+from regard.errors import UserError
+
+TEXTS = st.lists(st.integers(0, 30).map(str), min_size=1, max_size=60)
+SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(TEXTS, SHARES, st.integers(0, 3))
+def test_every_record_is_dealt_once_and_copies_stay_together(texts, shares, seed):
+    keys = hashes(texts)
+    folds = deal(keys, shares, seed=seed)
+    assert folds.shape == (len(texts),)
+    assert folds.min() >= 0 and folds.max() < len(shares)
+    of = defaultdict(set)
+    for text, fold in zip(texts, folds.tolist(), strict=True):
+        of[text].add(fold)
+    assert all(len(found) == 1 for found in of.values())
+    assert deal(keys[::-1], shares, seed=seed).tolist() == folds[::-1].tolist()  # not the order
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=120), SHARES, st.integers(0, 3))
+def test_each_label_is_within_one_record_of_its_share(labels, shares, seed):
+    keys = hashes([str(i) for i in range(len(labels))])
+    folds = deal(keys, shares, labels=np.array(labels), seed=seed)
+    total = sum(shares)
+    for label, count in Counter(labels).items():
+        for fold, share in enumerate(shares):
+            got = int(((folds == fold) & (np.array(labels) == label)).sum())
+            assert abs(got - count * share / total) < 1 + 1e-6
+
+
+def test_rare_labels_do_not_all_land_in_training():
+    labels = np.repeat(np.arange(50), 8)  # a twentieth of eight is less than half a record
+    sides = deal(hashes([str(i) for i in range(400)]), (0.9, 0.05, 0.05), labels=labels)
+    assert np.bincount(sides).tolist() == [360, 20, 20]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=10, max_size=90), st.integers(2, 10))
+def test_k_folds_are_as_large_as_each_other(labels, k):
+    keys = hashes([str(i) for i in range(len(labels))])
+    for given_labels in (None, np.array(labels)):
+        sizes = np.bincount(k_folds(keys, k, labels=given_labels), minlength=k)
+        assert sizes.max() - sizes.min() <= 1
+        assert sizes.sum() == len(labels)
+
+
+def test_seeds_give_other_folds_and_the_same_seed_the_same():
+    keys = hashes([str(i) for i in range(100)])
+    one, again, other = (k_folds(keys, 5, seed=seed) for seed in (1, 1, 2))
+    assert (one == again).all()
+    assert 50 < (one != other).sum() < 100  # four fifths move
+
+
+def test_a_key_with_conflicting_labels_goes_by_the_commonest():
+    texts = ["a", "a", "a", "b", "c", "d"]
+    labels = np.array([0, 1, 1, 1, 0, 0])
+    folds = deal(hashes(texts), (0.5, 0.5), labels=labels)
+    assert folds[0] == folds[1] == folds[2]
+    assert sorted(folds[[0, 3]].tolist()) == [0, 1]  # a and b are the two of label 1
+    assert sorted(folds[[4, 5]].tolist()) == [0, 1]
+
+
+def test_more_folds_than_different_records_are_refused():
+    with pytest.raises(UserError, match=r"data\.folds = 3, but there are only 2 different"):
+        k_folds(hashes(["a", "b", "a"]), 3)
+
+
+def test_one_is_left_out_with_all_its_copies():
+    assert leave_one_out(hashes(["x", "y", "x", "z", "y"])).tolist() == [0, 1, 0, 2, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25))
+def test_groups_and_copies_are_joined_as_a_graph_says(pairs):
+    keys = hashes([f"k{a}" for a, _ in pairs])
+    groups = hashes([f"g{b}" for _, b in pairs])
+    joined = together(keys, groups).tolist()
+    part = list(range(len(pairs)))  # union by brute force
+    for _ in pairs:
+        for i, (a, b) in enumerate(pairs):
+            for j, (c, d) in enumerate(pairs):
+                if a == c or b == d:
+                    part[i] = part[j] = min(part[i], part[j])
+    for i in range(len(pairs)):
+        for j in range(len(pairs)):
+            assert (joined[i] == joined[j]) == (part[i] == part[j])
+
+
+def test_scaffolds_fill_training_first_and_the_rarest_are_tested():
+    # By hand: sets a (4), b (3), c (2), d (1); of 10, 6 train, 2 validate, 2 are tested. a trains;
+    # b would make 7 of these 6, but with a no more than 8, so it validates; c fills training; d
+    # is tested: neither has room for it.
+    scaffolds = ["a", "b", "a", "c", "a", "b", "d", "b", "a", "c"]
+    sides = by_scaffold(scaffolds, (0.6, 0.2, 0.2)).tolist()
+    assert {s: {sides[i] for i, t in enumerate(scaffolds) if t == s} for s in "abcd"} == {
+        "a": {0},
+        "b": {1},
+        "c": {0},
+        "d": {2},
+    }
+
+
+def test_scaffolds_need_rdkit_or_say_so():
+    try:
+        import rdkit  # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match=r"rdkit.*pip install 'regard\[chem\]'"):
+            murcko(["CCO"])
+    else:
+        found, unread = murcko(["Cc1ccccc1", "CCc1ccccc1O", "CCO", "no molecule"])
+        assert found[0] == found[1] == "c1ccccc1"
+        assert (found[2], found[3], unread) == ("", "no molecule", [3])
+
+
+@pytest.mark.parametrize(
+    ("cells", "side"),
+    [
+        (("train",), 0),
+        ((" Test ",), 2),
+        (("dev",), 1),
+        (("validation",), 1),
+        (("2",), 2),
+        (("train", "True"), 1),
+        (("train", ""), 0),
+        (("test", "false"), 2),
+        (("",), None),
+        (("tset",), None),
+        (("train", "maybe"), None),
+    ],
+)
+def test_a_split_column_says_the_side_in_the_usual_words(cells, side):
+    assert side_of(*cells) == side
+
+
+def test_shares_need_not_add_up_to_one():
+    keys = hashes([str(i) for i in range(12)])
+    assert np.bincount(deal(keys, [3, 1])).tolist() == [9, 3]
