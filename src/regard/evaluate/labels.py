@@ -1,0 +1,371 @@
+"""How well labels are predicted: one of C classes, several at once, or one at each position.
+
+Everything is computed from arrays: scores and truths. A figure that the truths do not define is
+undefined and says why; it is never a default. Confidence is checked as by Guo et al. 2017
+(arXiv:1706.04599), correlation as by Gorodkin 2004 ("Comparing two K-category assignments by a
+K-category correlation coefficient"), which for two classes is Matthews's, and Pearson's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.evaluate.estimates import (
+    Estimate,
+    by_sums,
+    by_weights,
+    digest,
+    macro,
+    mean_of_defined,
+)
+from regard.evaluate.intervals import Floats
+from regard.evaluate.ranking import Ranking
+from regard.evaluate.report import Figure
+
+BINS = 15  # of equal width, as in Guo et al. 2017
+EDGES = np.arange(BINS + 1) / BINS
+NAMES = ("accuracy", "error", "macro_f1", "mcc", "log_loss", "ece")
+RANKED = ("auroc", "average_precision")
+COSTS = ("error", "log_loss", "ece")
+GIVEN = ("logits", "probabilities")
+SLACK = 1e-4  # how far the probabilities of a record may be from a sum of one
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """The bins of a reliability diagram: how sure, and how often right. An empty bin has NaN."""
+
+    edges: Floats  # (BINS + 1,)
+    counts: Integers  # (BINS,)
+    confidence: Floats  # (BINS,) the mean probability of the likeliest class
+    accuracy: Floats  # (BINS,) how often the likeliest class is the true one
+
+
+@dataclass(frozen=True, eq=False)
+class Classified:
+    """How good some predicted labels are."""
+
+    estimates: dict[str, Estimate]
+    classes: tuple[dict[str, Estimate], ...]  # `recall` and `f1` of each class
+    confusion: Integers  # (C, C), truths down, predictions across
+    reliability: Reliability
+
+    def figures(self) -> dict[str, Figure]:
+        """The metrics by name."""
+        return {name: one.figure() for name, one in self.estimates.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Tagged:
+    """How good several labels at once are: the mean over columns, and each column."""
+
+    mean: dict[str, Estimate]  # over the columns whose truths have both classes
+    columns: tuple[Classified, ...]
+
+    def figures(self) -> dict[str, Figure]:
+        """The means by name."""
+        return {name: one.figure() for name, one in self.mean.items()}
+
+
+def label(
+    scores: ArrayLike,
+    truths: ArrayLike,
+    *,
+    given: str = "logits",
+    threshold: float | None = None,
+    ranked: bool = True,
+) -> Classified:
+    """Judge scores (N, C), logits or probabilities, of which class each of N records has (N,).
+
+    The likeliest class is predicted; with two, class 1 where its probability reaches `threshold`
+    (see `best_threshold`). Without `ranked` AUROC and average precision, which cost most where
+    there are many classes, are left out.
+    """
+    table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths)
+    _check(table, right, given)
+    known = _whole(right, table.shape[1])
+    if not len(known):
+        raise ValueError("there are no records")
+    problem = _Problem(table, known, given, threshold, ranked)
+    return problem.judged(*by_weights(problem, len(known)), digest(known))
+
+
+def labels(
+    scores: ArrayLike,
+    truths: ArrayLike,
+    *,
+    given: str = "logits",
+    thresholds: Sequence[float] | None = None,
+) -> Tagged:
+    """Judge scores (N, C) of C independent labels beside truths (N, C): 0, 1, or missing.
+
+    Missing is negative or NaN. A logit is of label 1 against 0. Each column is judged like `label`
+    on the records that have it; resamples are of records, the same for all columns.
+    """
+    table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths, dtype=np.float64)
+    if table.ndim != 2 or table.shape != right.shape or not table.size:
+        raise ValueError(
+            f"scores {table.shape} and truths {right.shape} must be of one shape (N, C), not empty"
+        )
+    if thresholds is not None and len(thresholds) != table.shape[1]:
+        raise ValueError(f"{table.shape[1]} columns need as many thresholds, got {len(thresholds)}")
+    known = right >= 0  # NaN is not
+    problems = []
+    for column in range(table.shape[1]):
+        there = known[:, column]
+        ones, zeros = table[there, column], np.zeros(int(there.sum()))
+        pair = np.stack([1 - ones if given == "probabilities" else zeros, ones], axis=1)  # (N, 2)
+        _check(pair, right[there, column], given)
+        threshold = None if thresholds is None else thresholds[column]
+        problems.append(_Problem(pair, _whole(right[there, column], 2), given, threshold))
+
+    def measure(weights: Floats) -> Floats:
+        pairs = zip(problems, known.T, strict=True)
+        drawn = ((one, np.take(weights, np.flatnonzero(there), axis=1)) for one, there in pairs)
+        return np.concatenate([one(of) for one, of in drawn], axis=1)
+
+    values, samples = by_weights(measure, len(right))
+    data = digest(np.where(known, right, -1.0))
+    parts = zip(
+        np.split(values, len(problems)), np.split(samples, len(problems), axis=1), strict=True
+    )
+    columns = tuple(
+        one.judged(*part, digest(one.truths, there))
+        for one, part, there in zip(problems, parts, known.T, strict=True)
+    )
+    full = [
+        one.estimates
+        for one, problem in zip(columns, problems, strict=True)
+        if len(np.unique(problem.truths)) == 2
+    ]
+    if full:
+        return Tagged(macro(full, data, ""), columns)
+    why = "no column has both classes"
+    nothing = {name: _undefined(one, data, why) for name, one in columns[0].estimates.items()}
+    return Tagged(nothing, columns)
+
+
+def positions(
+    scores: ArrayLike, truths: ArrayLike, lengths: ArrayLike, *, given: str = "logits"
+) -> Classified:
+    """Judge scores (P, C) of the class of each of P positions (P,), in sequences of `lengths` (S,).
+
+    A negative truth is missing. Accuracy is per position: Q3 for three classes of secondary
+    structure. Neighbours depend on one another, so that resamples are of sequences.
+    """
+    table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths)
+    sizes = np.asarray(lengths, dtype=np.int64)
+    _check(table, right, given)
+    if not len(sizes) or (sizes < 0).any() or sizes.sum() != len(right):
+        raise ValueError(
+            f"lengths must be of one sequence at least and sum to the {len(right)} positions, "
+            f"got {len(sizes)} with the sum {sizes.sum()}"
+        )
+    known = right >= 0
+    problem = _Problem(table[known], _whole(right[known], table.shape[1]), given, ranked=False)
+    sequences = np.repeat(np.arange(len(sizes)), sizes)[known]
+    truths_of_all = np.where(known, right, -1).astype(np.int64)
+    estimated = by_sums(problem.figures, problem.sums_of(sequences, len(sizes)))
+    return problem.judged(*estimated, digest(truths_of_all, sizes))
+
+
+class _Problem:
+    """Scores and truths of N records, as a function from weights to figures."""
+
+    def __init__(
+        self,
+        scores: Floats,
+        truths: Integers,
+        given: str,
+        threshold: float | None = None,
+        ranked: bool = True,
+    ) -> None:
+        self.classes = scores.shape[1]
+        self.truths = truths
+        likeliest = scores.argmax(1)
+        logs, probabilities = _normalised(scores, given)
+        confidence = np.take_along_axis(probabilities, likeliest[:, None], axis=1)[:, 0]
+        self.sure = confidence - (likeliest == truths)  # (N,) by how much too sure
+        self.confidence = confidence
+        # bins are open below: (0, 1/15], (1/15, 2/15], ...; a sum may round to more than 1
+        self.bins = np.clip(np.searchsorted(EDGES, confidence, "left") - 1, 0, BINS - 1)
+        self.signs = np.sign(np.bincount(self.bins, self.sure, BINS))  # too sure, or not enough
+        self.predicted = likeliest
+        if threshold is not None:
+            if self.classes != 2:
+                raise ValueError(f"a threshold is for two classes, got {self.classes}")
+            self.predicted = (probabilities[:, 1] >= threshold).astype(np.int64)
+        pairs = truths * self.classes + self.predicted  # cells of the confusion matrix ...
+        self.cells, self.cell = np.unique(pairs, return_inverse=True)  # ... that occur, and whose
+        nats = -np.take_along_axis(logs, truths[:, None], axis=1)[:, 0]
+        self.impossible = int(np.isinf(nats).sum())
+        self.nats = np.where(np.isinf(nats), 0.0, nats)
+        self.rankings = _rankings(scores, logs, truths, given) if ranked else []
+        self.names = (*NAMES, *(RANKED if ranked else ()))
+
+    def __call__(self, weights: Floats) -> Floats:
+        """(R, names and two for each class) under weights (R, N)."""
+        cells = _counts(self.cell, weights, len(self.cells))  # fewer than the records
+        said, there = self.cells % self.classes, self.cells // self.classes
+        parts = [
+            _counts(there, cells * (said == there), self.classes),
+            _counts(there, cells, self.classes),
+            _counts(said, cells, self.classes),
+            np.einsum("rn,n->r", weights, self.nats)[:, None],
+            _counts(self.bins, weights * self.sure, BINS),
+        ]
+        found = self.figures(np.concatenate(parts, axis=1))
+        if not self.rankings:
+            return found
+        each = np.stack([one(weights) for one in self.rankings])  # (classes, R, 2)
+        means = np.stack([mean_of_defined(each[:, :, i].T) for i in range(2)], axis=1)  # (R, 2)
+        return np.concatenate([found[:, : len(NAMES)], means, found[:, len(NAMES) :]], axis=1)
+
+    def sums_of(self, units: Integers, count: int) -> Floats:
+        """(count, K) what `figures` takes, of each unit: units (N,) says whose a record is."""
+
+        def spread(codes: Integers, width: int, values: Any = None) -> Floats:
+            found = np.bincount(units * width + codes, values, count * width)
+            return found.reshape(count, width).astype(np.float64)
+
+        parts = [
+            spread(self.truths, self.classes, self.truths == self.predicted),
+            spread(self.truths, self.classes),
+            spread(self.predicted, self.classes),
+            spread(np.zeros_like(units), 1, self.nats),
+            spread(self.bins, BINS, self.sure),
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def figures(self, sums: Floats) -> Floats:
+        """(R, NAMES and recall and F1 of each class) from sums (R, 3 C + 1 + BINS).
+
+        The sums are hits, truths and predictions of each class, nats, and excess confidence by bin.
+        A bin keeps its sign in a resample: noise around zero, folded up, would lift every sample.
+        """
+        hits, there, said = np.split(sums[:, : 3 * self.classes], 3, axis=1)  # (R, C) each
+        nats, sure = sums[:, 3 * self.classes], sums[:, 3 * self.classes + 1 :]
+        records = there.sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN: undefined
+            accuracy = hits.sum(1) / records
+            f1 = 2 * hits / (there + said)
+            recall = hits / there
+            log_loss = nats / records
+            ece = np.maximum(np.einsum("rb,b->r", sure, self.signs), 0.0) / records
+        mcc = _correlation(hits.sum(1), there, said, records)
+        main = [accuracy, 1 - accuracy, mean_of_defined(f1), mcc, log_loss, ece]
+        return np.concatenate([np.stack(main, axis=1), recall, f1], axis=1)
+
+    def judged(self, values: Floats, samples: Floats, data: str) -> Classified:
+        """The figures under their names."""
+        names = (*self.names, *("recall",) * self.classes, *("f1",) * self.classes)
+        found = []
+        for place, name in enumerate(names):
+            value, impossible = float(values[place]), 0
+            if name == "log_loss" and self.impossible:
+                value, impossible = math.inf, self.impossible
+            why = self._why(name) if math.isnan(value) else ""
+            cost = name in COSTS
+            found.append(Estimate(value, samples[:, place], data, cost, why, impossible))
+        main = dict(zip(self.names, found, strict=False))
+        recall, f1 = np.array(found[len(main) :], dtype=object).reshape(2, self.classes)
+        classes = tuple({"recall": a, "f1": b} for a, b in zip(recall, f1, strict=True))
+        if self.classes == 2:
+            main["f1"] = classes[1]["f1"]
+        return Classified(main, classes, self._confusion(), self._reliability())
+
+    def _why(self, name: str) -> str:
+        """A figure is undefined."""
+        if not len(self.truths):
+            return "no truth is known"
+        if name == "recall":
+            return "the class does not occur"
+        if name == "f1":
+            return "the class neither occurs nor is predicted"
+        return "all truths are of one class"
+
+    def _confusion(self) -> Integers:
+        found = np.zeros(self.classes**2, dtype=np.int64)
+        found[self.cells] = np.bincount(self.cell, minlength=len(self.cells))
+        return found.reshape(self.classes, self.classes)
+
+    def _reliability(self) -> Reliability:
+        counts = np.bincount(self.bins, minlength=BINS)
+        with np.errstate(invalid="ignore"):
+            confidence = np.bincount(self.bins, self.confidence, BINS) / counts
+            gap = np.bincount(self.bins, self.sure, BINS) / counts
+        return Reliability(EDGES.copy(), counts, confidence, confidence - gap)
+
+
+def _correlation(hits: Floats, there: Floats, said: Floats, records: Floats) -> Floats:
+    """(R,) Gorodkin's correlation. Undefined if all truths are alike, 0 if all predictions are."""
+    covariance = hits * records - (there * said).sum(1)
+    truth, prediction = (records**2 - (x**2).sum(1) for x in (there, said))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.where(prediction > 0, covariance / np.sqrt(truth * prediction), 0.0)
+    return np.where(truth > 0, found, np.nan)
+
+
+def _counts(codes: Integers, weights: Floats, groups: int) -> Floats:
+    """(R, groups) the weights (R, N) of the records of each group, N codes."""
+    return np.stack([np.bincount(codes, row, groups) for row in weights])
+
+
+def _rankings(scores: Floats, logs: Floats, truths: Integers, given: str) -> list[Ranking]:
+    """Of class 1 for two classes, else of each class against the rest, where both occur.
+
+    Two logits are ranked by their difference: probabilities near 1 would run together.
+    """
+    if scores.shape[1] == 2:
+        ones = scores[:, 1] - scores[:, 0] if given == "logits" else scores[:, 1]
+        return [Ranking(ones, truths == 1)]
+    table = logs if given == "logits" else scores
+    return [Ranking(table[:, c], truths == c) for c in range(scores.shape[1])]
+
+
+def _normalised(scores: Floats, given: str) -> tuple[Floats, Floats]:
+    """The logarithms of probabilities and the probabilities themselves, (N, C) each."""
+    if given == "probabilities":
+        with np.errstate(divide="ignore"):
+            return np.log(scores), scores
+    logs = scores - scores.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+    return logs, np.exp(logs)
+
+
+def _check(scores: Floats, truths: NDArray[Any], given: str) -> None:
+    """Scores (N, C) beside truths (N,) must be what they are said to be."""
+    if given not in GIVEN:
+        raise ValueError(f"unknown given={given!r}; choose one of {', '.join(GIVEN)}")
+    if scores.ndim != 2 or scores.shape[1] < 2 or truths.shape != scores.shape[:1]:
+        raise ValueError(
+            "scores must be (N, C) with two classes at least and truths (N,), "
+            f"got {scores.shape} and {truths.shape}"
+        )
+    if np.isnan(scores).any() or (scores == np.inf).any() or (scores == -np.inf).all(1).any():
+        raise ValueError("a score is NaN or infinite")
+    if given == "probabilities":
+        sums = scores.sum(1)
+        if (scores < 0).any() or (scores > 1).any() or (np.abs(sums - 1) > SLACK).any():
+            raise ValueError("probabilities must be from 0 to 1 and sum to 1 for each record")
+
+
+def _whole(truths: NDArray[Any], classes: int) -> Integers:
+    """Truths as the numbers of classes."""
+    found = truths.astype(np.int64)
+    if (found != truths).any() or (found < 0).any() or (found >= classes).any():
+        bad = truths[(found != truths) | (found < 0) | (found >= classes)][0]
+        raise ValueError(f"truths must be whole numbers from 0 to {classes - 1}, got {bad}")
+    return found
+
+
+def _undefined(one: Estimate, data: str, why: str) -> Estimate:
+    return Estimate(math.nan, np.full_like(one.samples, np.nan), data, one.cost, why)
