@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError, UserError
-from regard.look.figures import _heights, _wrapped, colours, save
+from regard.look.drawn_maps import colours
+from regard.look.figures import _heights, _wrapped, save
 from regard.look.page import (
     Attention,
     Bars,
@@ -51,6 +52,7 @@ def everything():
         Text("left out"),
         Heatmap([[1.0, math.nan, -2.0]], [EVIL], list("abc"), scale="diverging", title=EVIL),
         Heatmap([[0.0, 1.0, 20.0]], ["x"], list("abc"), scale="logarithmic"),
+        Heatmap([[0.0, 1.0, 0.5]], ["x"], list("abc"), scale="weights", marks=[(0, 1)]),
         Mask(np.tril(np.ones((4, 4), bool)), tokens),
         Attention(np.full((2, 3, 4, 4), 0.25), tokens, title=EVIL),
         Surprise(tokens, [(EVIL, bits), ("second", bits)]),
@@ -69,7 +71,7 @@ def test_every_component_is_drawn_into_one_svg_that_is_well_formed(tmp_path):
     assert not [e for e in root.iter() if e.tag.endswith("script")]
     drawn = [e for e in root.iter() if e.get("id", "").startswith("axes_")]
     # a colour bar beside a heat map, six heads, two rows of two in the surprise, one for the rest
-    assert len(drawn) == 4 + 1 + 6 + 4 + 6
+    assert len(drawn) == 6 + 1 + 6 + 4 + 6
 
 
 def test_a_png_is_a_png_and_nothing_else_is_left_behind(tmp_path):
@@ -89,6 +91,14 @@ def test_kept_bars_are_coloured_and_cut_bars_are_not(tmp_path):
     text = save([Distribution(list("abcd"), logits, top_k=3)], tmp_path / "d.svg").read_text()
     assert text.count(f"fill: {colours('accent')[0]}") == 3
     assert text.count(f"fill: {colours('line')[0]}") == 1
+
+
+def test_a_marked_cell_is_outlined(tmp_path):
+    plain = Heatmap([[0.0, 1.0], [0.5, 0.5]], ["x", "y"], list("ab"), scale="weights")
+    marked = Heatmap(plain.values, plain.rows, plain.columns, scale="weights", marks=[(1, 0)])
+    stroke = f"stroke: {colours('mark')[0]}"
+    for heatmap, count in ((plain, 0), (marked, 1)):
+        assert save([heatmap], tmp_path / "h.svg").read_text().count(stroke) == count
 
 
 def test_a_parent_stands_between_its_children():

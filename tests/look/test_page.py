@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figures import colours
+from regard.look.drawn_maps import colours
 from regard.look.page import (
     Attention,
     Bars,
@@ -335,7 +335,10 @@ def test_colour_ramps_are_monotone_in_lightness():
         (lambda: Heatmap([1, 2], ["a"], ["b"]), "values must have 2 dimensions"),
         (lambda: Heatmap([[1]], ["a"], ["b"], scale="rainbow"), "scale must be one of .*'rainbow'"),
         (lambda: Mask([[1]], ["a"]), "mask must be boolean"),
+        (lambda: Heatmap([[1]], ["a"], ["b"], marks=[(0, 1)]), r"marks must lie in .*\(0, 1\)"),
+        (lambda: Heatmap([[2]], ["a"], ["b"], scale="weights"), r"weights must lie in \[0, 1\]"),
         (lambda: Attention(np.ones((1, 2, 3)), ["a"]), "weights must have 4 dimensions"),
+        (lambda: Attention(np.ones((1, 2, 1, 1)), ["a"], chosen=(0, 2)), "chosen must be a layer"),
         (
             lambda: Attention(np.full((1, 1, 2, 3), 2.0), ["a", "b"]),
             r"weights must lie in \[0, 1\]",

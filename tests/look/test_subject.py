@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from regard import api
 from regard.errors import UserError
@@ -93,17 +92,7 @@ def test_the_facts_of_a_run_come_from_its_files(tmp_path):
         run_facts(run, model, TOKENIZER)
 
 
-def look(*arguments):
-    from regard.cli import VERBS, app
-    from regard.cli.look import command
-
-    assert VERBS["look"] == "look"
-    if not any(c.callback is command for c in app.registered_commands):
-        app.command("look")(command)
-    return CliRunner().invoke(app, ["look", *map(str, arguments)])
-
-
-def test_the_verb_writes_the_page_and_the_picture_and_prints_where(tmp_path):
+def test_the_verb_writes_the_page_and_the_picture_and_prints_where(look, tmp_path):
     run = run_folder(tmp_path / "run", decoder(), "transformer")
     page, picture = tmp_path / "look.html", tmp_path / "look.svg"
     result = look(run, "abba" * 5, "--out", page, "--png", picture, "--beams", 2)
@@ -117,7 +106,7 @@ def test_the_verb_writes_the_page_and_the_picture_and_prints_where(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["lines", "text"])
-def test_without_a_text_what_was_held_out_is_read(form, tmp_path):
+def test_without_a_text_what_was_held_out_is_read(look, form, tmp_path):
     names = [a + b + c for a in "abcd" for b in "aeiou" for c in "lmnrs"]
     (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
     recipe, _ = api.plan([tmp_path / "names.txt"], model={"name": "bigram"}, data={"format": form})
@@ -131,7 +120,7 @@ def test_without_a_text_what_was_held_out_is_read(form, tmp_path):
     assert f"run reads “{shown}" in (tmp_path / "look.html").read_text()
 
 
-def test_without_a_text_or_data_the_model_provides_one(tmp_path):
+def test_without_a_text_or_data_the_model_provides_one(look, tmp_path):
     run = run_folder(tmp_path / "run", bigram(), "bigram")
     result = look(run, "--out", tmp_path / "look.html")
     assert result.exit_code == 0, result.output
@@ -139,14 +128,14 @@ def test_without_a_text_or_data_the_model_provides_one(tmp_path):
     assert "run reads" in (tmp_path / "look.html").read_text()
 
 
-def test_unknown_symbols_are_counted_aloud(tmp_path):
+def test_unknown_symbols_are_counted_aloud(look, tmp_path):
     run = run_folder(tmp_path / "run", lstm(), "lstm")
     result = look(run, "axby", "--out", tmp_path / "look.html")
     assert result.exit_code == 0, result.output
     assert "2 symbols are not in the vocabulary" in result.stderr
 
 
-def test_what_cannot_be_written_is_one_line(tmp_path):
+def test_what_cannot_be_written_is_one_line(look, tmp_path):
     run = run_folder(tmp_path / "run", lstm(), "lstm")
     wrong = look(run, "ab", "--png", tmp_path / "look.gif")
     assert isinstance(wrong.exception, UserError)

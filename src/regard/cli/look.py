@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from regard.api import Predictor
+    from regard.api import Interpreter, Predictor
+    from regard.look.page import Page
+    from regard.look.translation import Pair
+    from regard.tokens import Tokenizer
 
 HELD_OUT = 128  # tokens of held-out running text that are read when no text is given
 
@@ -20,47 +24,39 @@ def command(
         str,
         typer.Argument(help="What the model reads, or a file of it; default a held-out record."),
     ] = "",
+    target: Annotated[
+        str,
+        typer.Option(help="Of a translator: look at this translation; default its own."),
+    ] = "",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
     png: Annotated[Path | None, typer.Option(help="Also a picture (.png or .svg).")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=32, help="Width of the beam tree.")] = 4,
+    beams: Annotated[
+        int,
+        typer.Option(min=0, max=32, help="Width of the beam tree; 0: 4, or 5 as translators have."),
+    ] = 0,
 ) -> None:
     """What happens inside, as one HTML page.
 
-    Attention, surprise, choices and beams of the model reading TEXT; the page needs no network.
+    Attention, surprise, choices and beams of the model reading TEXT; of a translator also which
+    word comes from which. The page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
+
+    Of pairs: regard look runs/en-de "a red house" --target "ein rotes Haus"
     """
-    from regard.api import load_predictor
+    from regard.api import Interpreter, load
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
-    from regard.look.language import language_page
-    from regard.look.subject import fitted, run_facts
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    predictor = load_predictor(run)
-    whole = chosen(predictor, text)
-    model, tokenizer = predictor.model, predictor.tokenizer
-    ids, cut = fitted(whole, model.config.max_len)
-    unknown = sum(i == tokenizer.unk for i in ids if tokenizer.unk != tokenizer.end)
-    if unknown:
-        say(f"{unknown:,} symbols are not in the vocabulary and are read as <unk>")
-    facts = run_facts(predictor.run, model, tokenizer)
-    if cut:
-        say(cut)
-        facts.append(("text", cut))
-    read = " ".join(tokenizer.decode([i for i in ids if i != tokenizer.start]).split())
-    name = predictor.run.resolve().name
-    page = language_page(
-        model,
-        tokenizer,
-        ids,
-        title=f"{name} reads “{read[:40]}{'…' if len(read) > 40 else ''}”",
-        facts=facts,
-        constrain=predictor.forbidden,
-        beams=beams,
-        continues=predictor.text or bool(cut),
-    )
+    model = load(run)
+    if isinstance(model, Interpreter):
+        page = about_translator(model, run, text, target, beams or 5)
+    elif target:
+        raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
+    else:
+        page = about_language(model, text, beams or 4)
     for path in (out, png):
         if path is None:
             continue
@@ -70,21 +66,94 @@ def command(
             raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
+def about_language(predictor: Predictor, text: str, beams: int) -> Page:
+    """The page about a language model reading a text."""
+    from regard.look.language import language_page
+    from regard.look.subject import fitted, run_facts
+
+    whole = chosen(predictor, text)
+    model, tokenizer = predictor.model, predictor.tokenizer
+    ids, cut = fitted(whole, model.config.max_len)
+    tell_unknown(ids, tokenizer)
+    facts = run_facts(predictor.run, model, tokenizer)
+    if cut:
+        say(cut)
+        facts.append(("text", cut))
+    read = tokenizer.decode([i for i in ids if i != tokenizer.start])
+    return language_page(
+        model,
+        tokenizer,
+        ids,
+        title=f"{predictor.run.resolve().name} reads {short(read)}",
+        facts=facts,
+        constrain=predictor.forbidden,
+        beams=beams,
+        continues=predictor.text or bool(cut),
+    )
+
+
+def about_translator(
+    interpreter: Interpreter, run: Path, text: str, target: str, beams: int
+) -> Page:
+    """The page about a translator reading a pair."""
+    from regard.look.subject import agreement_of, fitted, run_facts
+    from regard.look.translation import translation_page
+
+    pair = chosen_pair(interpreter, run, text, target)
+    facts = run_facts(run, interpreter.model, interpreter.tokenizer)
+    for what, ids in (("source", pair.source), ("translation given", pair.target or ())):
+        cut = fitted(ids, interpreter.room)[1]
+        if cut:
+            say(f"{what}: {cut}")
+            facts.append((what, cut))
+    tell_unknown(pair.source, interpreter.source_tokenizer)
+    tell_unknown(pair.target or (), interpreter.tokenizer)
+    return translation_page(
+        interpreter,
+        pair,
+        title=f"{run.resolve().name} translates "
+        + short(interpreter.source_tokenizer.decode(pair.source)),
+        facts=facts,
+        agreement=agreement_of(run, interpreter.model, say),
+        beams=beams,
+    )
+
+
 def say(words: str) -> None:
     """A remark, beside the result."""
     print(words, file=sys.stderr)
+
+
+def short(text: str) -> str:
+    """The beginning of a text, in quotation marks."""
+    text = " ".join(text.split())
+    return f"“{text[:40]}{'…' if len(text) > 40 else ''}”"
+
+
+def tell_unknown(ids: Sequence[int], tokenizer: Tokenizer) -> None:
+    """Say how many symbols the model does not know, if any."""
+    unknown = sum(i == tokenizer.unk for i in ids if tokenizer.unk != tokenizer.end)
+    if unknown:
+        say(f"{unknown:,} symbols are not in the vocabulary and are read as <unk>")
+
+
+def text_given(text: str, *, running: bool, most: int) -> str:
+    """The text, or what the file that it names begins with."""
+    from regard.look.subject import file_named, text_of
+
+    path = file_named(text) if text else None
+    if path is None:
+        return text
+    say(f"reading the beginning of the file {path}")
+    return text_of(path, running=running, most=most)
 
 
 def chosen(predictor: Predictor, text: str) -> list[int]:
     """The ids to read: of the text given, of the file it names, held out, or made by the model."""
     from regard.api import held_out
     from regard.errors import UserError
-    from regard.look.subject import file_named, text_of
 
-    path = file_named(text) if text else None
-    if path is not None:
-        say(f"reading the beginning of the file {path}")
-        text = text_of(path, running=predictor.text, most=predictor.model.config.max_len)
+    text = text_given(text, running=predictor.text, most=predictor.model.config.max_len)
     if text:
         return predictor.prompt_ids(text)
     try:
@@ -97,3 +166,25 @@ def chosen(predictor: Predictor, text: str) -> list[int]:
     what = "the beginning" if predictor.text else "the first record"
     say(f"no text given: reading {what} of the run's {side} data")
     return record[1 : 1 + HELD_OUT] if predictor.text else record
+
+
+def chosen_pair(interpreter: Interpreter, run: Path, text: str, target: str) -> Pair:
+    """What a translator is to read: what is given, or a pair that was held out."""
+    from regard.api import held_out
+    from regard.errors import UsageError, UserError
+    from regard.look.translation import Pair
+
+    answer = interpreter.tokenizer.encode(target).tolist() if target else None
+    text = text_given(text, running=False, most=interpreter.room)
+    if text:
+        return Pair(interpreter.source_tokenizer.encode(text).tolist(), answer)
+    if target:
+        raise UsageError("--target needs the text that it translates: regard look RUN TEXT")
+    try:
+        side, shard = held_out(run, interpreter)
+    except UserError as error:
+        raise UserError(f"no text given, and {error}") from None
+    assert shard.source is not None
+    say(f"no text given: reading the first pair of the run's {side} data")
+    source, reference = (part.record(0)[1:-1].tolist() for part in (shard.source, shard))
+    return Pair(source, reference=reference)

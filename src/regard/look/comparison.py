@@ -11,10 +11,18 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from regard.evaluate.comparison import Comparison
+from regard.evaluate.comparison import Comparison, Row
+from regard.evaluate.translation import kept
 from regard.run import METRICS
 
 from .page import Bars, Lines, Page, Sequences, Surprise, Table, Text
+
+SHOWN = 8  # sentences whose translations are shown
+BARS = {  # figures drawn where rows have them
+    "bleu": "BLEU: more is better",
+    "chrf": "chrF: more is better",
+    "bits_per_symbol": "Bits per symbol: less is better",
+}
 
 Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
 
@@ -28,9 +36,11 @@ def comparison_page(
 ) -> Page:
     """The page of a comparison, with a text's surprise and what the models say by themselves."""
     best = comparison.rows[0]
-    page = Page(title, f"{len(comparison.rows)} models · best {best.model} · {best.nats} nats")
+    page = Page(title, f"{len(comparison.rows)} models · best {best.model} · {best.worth}")
     add_table(page, comparison)
     add_learning(page, comparison)
+    if comparison.sentences:
+        add_translations(page, comparison)
     if strip is not None:
         add_strip(page, strip)
     if samples:
@@ -40,31 +50,63 @@ def comparison_page(
 
 def add_table(page: Page, comparison: Comparison) -> None:
     """The verdict, the table and its figures as bars."""
-    measured = f"{comparison.symbols:,} symbols of {comparison.records:,} held-out records"
     page.section(
         "The table",
-        f"Every model learned from the same part of the data and is measured on the same {measured}"
-        f" ({comparison.side}). Intervals are 95%, by the bootstrap. A rank is one more than the "
+        "Every model learned from the same part of the data and is measured on the same "
+        f"{comparison.material}. Intervals are 95%, by the bootstrap. A rank is one more than the "
         "number of models that are surely better, compared in pairs.",
     )
     page.add(Text(comparison.verdict))
     columns, lines = comparison.cells()
     won = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
-    sides = ["right", "left", *["right"] * (len(columns) - 2)]
-    page.add(Table(columns, lines, align=sides, highlight=won))
-    shown = [row for row in comparison.rows if math.isfinite(row.nats.value)]
-    bits = [row.figures["bits_per_symbol"] for row in shown]
-    page.add(
-        Bars(
-            [row.model for row in shown],
-            [b.value for b in bits],
-            [b.low for b in bits],
-            [b.high for b in bits],
-            title="Bits per symbol: less is better",
-            unit="bits",
-            highlight=[i for i, row in enumerate(shown) if row.rank == 1],
+    cost = columns.index("parameters") if comparison.sentences else len(columns)
+    for part, title in ((range(2, cost), ""), (range(cost, len(columns)), "What it cost")):
+        if part:  # of translators there is more than goes beside each other
+            some = [0, 1, *part]
+            cells = [[line[i] for i in some] for line in lines]
+            sides = ["right", "left", *["right"] * len(part)]
+            named = [columns[i] for i in some]
+            page.add(Table(named, cells, align=sides, highlight=won, title=title))
+    if comparison.signatures:
+        signed = "; ".join(f"{name} {one}" for name, one in comparison.signatures.items())
+        page.add(Text(f"How translations were judged (sacrebleu): {signed}."))
+    for name, words in BARS.items():
+        add_bars(page, [row for row in comparison.rows if name in row.figures], name, words)
+
+
+def add_bars(page: Page, rows: Sequence[Row], name: str, words: str) -> None:
+    """One figure of the rows that have it and for which it is finite."""
+    rows = [row for row in rows if math.isfinite(row.figures[name].value)]
+    figures = [row.figures[name] for row in rows]
+    if figures:
+        page.add(
+            Bars(
+                [row.model for row in rows],
+                [figure.value for figure in figures],
+                [figure.low for figure in figures],
+                [figure.high for figure in figures],
+                title=words,
+                unit="bits" if name == "bits_per_symbol" else "",
+                highlight=[i for i, row in enumerate(rows) if row.rank == 1],
+            )
         )
+
+
+def add_translations(page: Page, comparison: Comparison) -> None:
+    """Held-out sentences, how they should be translated, and what each model made of them."""
+    page.section(
+        "Translations",
+        "The first held-out sentences, as they should be translated and as the models did it, by "
+        "beam search. ✓: word for word the reference.",
     )
+    made = {row.model: kept(row.runs[0])[0] for row in comparison.rows}
+    for number in range(min(SHOWN, comparison.sentences)):
+        asked = next(iter(made.values()))[number]
+        lines = [["reference", asked.reference]]
+        for model, sentences in made.items():
+            said = sentences[number].translation
+            lines.append([model, "✓" if said == asked.reference else said])
+        page.add(Table(["", asked.source], lines, align=["left", "left"], highlight=[0]))
 
 
 def add_learning(page: Page, comparison: Comparison) -> None:

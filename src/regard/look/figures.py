@@ -7,7 +7,6 @@ facts, tables, samples) have no picture and are left out.
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
@@ -18,14 +17,13 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
 
+from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
 from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
-from .page.document import asset
 from .page.maps import Attention, Heatmap, Mask
 from .page.symbols import BeamTree, Distribution, Surprise, Tagged
 
 FORMATS = (".png", ".svg", ".pdf")
-MOST_LABELS = 40  # on one side of a map
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
 MOST_BARS = 20  # of a distribution
 LINE = 84  # characters per line of a surprise panel
@@ -69,20 +67,6 @@ def save(
     return path
 
 
-def colours(name: str) -> list[str]:
-    """The light colours of a variable of the page's style sheet, such as `ramp` or `series`."""
-    found = re.search(rf"--{re.escape(name)}: ([^;]+);", asset("page.css"))
-    if found is None:
-        raise ValueError(f"page.css has no variable --{name}")
-    return [colour.strip() for colour in found.group(1).split(",")]
-
-
-def _ramp(name: str) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list(name, colours(name))
-
-
 def _height(component: Component, width: float) -> float:
     """Inches a component needs at this width."""
     if isinstance(component, Heatmap | Mask):
@@ -104,68 +88,6 @@ def _height(component: Component, width: float) -> float:
     if isinstance(component, Distribution):
         return 0.22 * min(MOST_BARS, len(component.tokens)) + 0.9
     return 3.2
-
-
-def _draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
-    from matplotlib.colors import FuncNorm, Normalize
-
-    axes = panel.subplots()
-    values = np.ma.masked_invalid(heatmap.array())
-    limit = float(np.abs(values).max()) if values.count() else 1.0
-    norm: Any = Normalize()
-    if heatmap.scale in ("diverging", "mask"):
-        norm = Normalize(-limit, limit) if heatmap.scale == "diverging" else Normalize(0, 1)
-    elif heatmap.scale == "logarithmic":  # as on the page: log(1 + n), and nothing where n is 0
-        values = np.ma.masked_equal(values, 0)
-        norm = FuncNorm((np.log1p, np.expm1), vmin=0, vmax=limit or 1.0)
-    name = {"sequential": "ramp", "logarithmic": "ramp"}.get(heatmap.scale, heatmap.scale)
-    aspect = "equal" if 0.2 < values.shape[0] / values.shape[1] < 5 else "auto"
-    image = axes.imshow(values, cmap=_ramp(name), norm=norm, aspect=aspect)
-    _label_map(axes, list(heatmap.rows), list(heatmap.columns))
-    axes.set_title(visible(heatmap.title, spaces=False))
-    if heatmap.scale != "mask":
-        panel.colorbar(image, ax=axes, label=visible(heatmap.unit, spaces=False), shrink=0.8)
-
-
-def _draw_mask(panel: Any, mask: Mask) -> None:
-    _draw_heatmap(panel, mask.heatmap())
-
-
-def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
-    for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
-        at = range(0, len(names), -(-len(names) // MOST_LABELS))
-        axis.set_ticks(list(at), [_named(names[i])[:24] for i in at], rotation=turn, fontsize=7)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-
-
-def _named(text: str) -> str:
-    """A label, as on the page: a name keeps its inner spaces, a token's white space shows."""
-    token = text != text.strip() or not text or "\n" in text or "\t" in text
-    return visible(text, spaces=token)
-
-
-def _draw_attention(panel: Any, attention: Attention) -> None:
-    from matplotlib.colors import PowerNorm
-
-    weights = attention.array()
-    n_layers, n_heads, n_queries, n_keys = weights.shape
-    grid = panel.subplots(n_layers, n_heads, squeeze=False)
-    for i, name in enumerate(attention.layer_names()):
-        for j in range(n_heads):
-            axes = grid[i, j]
-            # As on the page, colour follows the square root of the weight.
-            norm = PowerNorm(0.5, vmin=0, vmax=1)
-            axes.imshow(weights[i, j], cmap=_ramp("ramp"), norm=norm, aspect="auto")
-            if n_layers * n_heads <= 4 and max(n_queries, n_keys) <= MOST_LABELS:
-                _label_map(axes, list(attention.tokens), attention.keys())
-            else:
-                axes.set(xticks=[], yticks=[])
-            if i == 0:
-                axes.set_title(f"head {j + 1}", fontsize=8)
-            if j == 0:
-                axes.set_ylabel(visible(name, spaces=False), fontsize=8)
-    panel.suptitle(visible(attention.title, spaces=False) or None)
 
 
 def _cells(token: str) -> int:
@@ -195,7 +117,7 @@ def _wrapped(tokens: Iterable[str], room: int = 0) -> list[list[tuple[int, int, 
 
 def _draw_surprise(panel: Any, surprise: Surprise) -> None:
     lines = _wrapped(surprise.tokens[:MOST_TOKENS])
-    ramp = _ramp("warm")
+    warm = ramp("warm")
     bits = np.asarray([row for _, row in surprise.rows], dtype=np.float64)
     most = max(1.0, float(bits[np.isfinite(bits)].max(initial=0.0)))
     ratios = [ratio for _ in surprise.rows for ratio in (max(1, len(lines)), 2.5)]
@@ -206,22 +128,22 @@ def _draw_surprise(panel: Any, surprise: Surprise) -> None:
         text.set_title(visible(name, spaces=False), loc="left", fontsize=9)
         for y, line in enumerate(lines):
             for i, x, cells in line:
-                _draw_token(text, surprise.tokens[i], (x, y, cells), row[i], ramp, most)
+                _draw_token(text, surprise.tokens[i], (x, y, cells), row[i], warm, most)
         shown = np.nan_to_num(np.clip(row, 0, most), nan=0.0)
-        strip.bar(range(len(row)), shown, width=1.0, color=ramp(0.25 + 0.75 * shown / most))
+        strip.bar(range(len(row)), shown, width=1.0, color=warm(0.25 + 0.75 * shown / most))
         strip.set(xlim=(-0.5, len(row) - 0.5), ylim=(0, most), xticks=[], ylabel="bits")
         strip.spines[["top", "right"]].set_visible(False)
     panel.suptitle(visible(surprise.title, spaces=False) or None)
 
 
 def _draw_token(
-    axes: Any, token: str, place: tuple[int, int, int], bits: float, ramp: Any, most: float
+    axes: Any, token: str, place: tuple[int, int, int], bits: float, warm: Any, most: float
 ) -> None:
     from matplotlib.patches import Rectangle
 
     x, y, cells = place
     impossible = bool(np.isposinf(bits))
-    colour = ramp(min(bits / most, 1.0)) if np.isfinite(bits) or impossible else (1, 1, 1, 0)
+    colour = warm(min(bits / most, 1.0)) if np.isfinite(bits) or impossible else (1, 1, 1, 0)
     edge = colours("warn")[0] if impossible else "none"
     axes.add_patch(Rectangle((x, y + 0.06), cells, 0.88, facecolor=colour, edgecolor=edge))
     light = np.dot(np.power(colour[:3], 2.2), (0.2126, 0.7152, 0.0722)) > 0.18
@@ -387,9 +309,9 @@ def _finish(axes: Any, title: str) -> None:
 
 
 DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
-    Heatmap: _draw_heatmap,
-    Mask: _draw_mask,
-    Attention: _draw_attention,
+    Heatmap: draw_heatmap,
+    Mask: draw_mask,
+    Attention: draw_attention,
     Surprise: _draw_surprise,
     Tagged: _draw_tagged,
     Distribution: _draw_distribution,

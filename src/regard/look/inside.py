@@ -1,11 +1,11 @@
 """What is inside a language model as it reads: attention, a recurrent state, and, in files of their
-own, tables of counts and hidden states.
+own, tables of counts, hidden states and what a translator looks at.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 from regard.models.bayes import MapModel
 from regard.models.counts import Bigram
 from regard.models.decoder import Decoder
+from regard.models.encoder_decoder import Informed
 from regard.models.hidden_markov import HiddenMarkov
 from regard.models.kneser_ney import KneserNey
 
 from .page import Attention, Heatmap, Lines, Mask, Page
-from .reading import Reading
+from .reading import PairReading, Reading
 from .states import add_states
 from .tables import add_discounts, add_priors, add_transitions
 
@@ -40,45 +41,86 @@ def add_inside(page: Page, reading: Reading) -> None:
         add_recurrence(page, reading, found["recurrent.output"][0])
 
 
-def add_attention(page: Page, reading: Reading, model: Decoder) -> None:
+def add_attention(page: Page, reading: Reading, model: Decoder, title: str = "Attention") -> None:
     """Every head of every layer, and who may look at whom."""
     heads = model.config.n_layers * model.config.n_heads
     first = min(len(reading.ids), max(2, math.isqrt(MOST_WEIGHTS // heads)))
-    kinds = ("weights", "scores") if first <= MOST_SCORED else ("weights",)
-    found = reading.activations(*(f"*.attention.{kind}" for kind in kinds), first=first)
-    weights, *scores = (
-        torch.stack([x[0] for name, x in found.items() if name.endswith(f".{kind}")])
-        for kind in kinds
-    )  # (L, H, T, S)
     tokens = reading.tokens[:first]
+    found = reading.activations(*named("block.*.attention", first), first=first)
     cut = ""
     if first < len(reading.ids):
         cut = (
             f" Only the first {first:,} of {len(reading.ids):,} tokens are drawn, to keep the page "
             "small; later tokens change nothing about them."
         )
-    beside = (
-        " The first map is what comes before: how well the query of the row fits the key of the "
-        "column, hatched where it may not look; the softmax of each row makes weights of it."
-        if scores
-        else ""
-    )
     page.section(
-        "Attention",
+        title,
         "Reading a token, each head looks back at the tokens before it and mixes what it finds "
         "there; a row shows how it shares its attention out, and sums to 1. Choose a small map "
-        f"to see that head large, as a map or as arcs.{beside}{cut}",
+        f"to see that head large, as a map or as arcs.{beside(found)}{cut}",
     )
-    page.add(
-        Attention(
-            weights.numpy(),
-            tokens,
-            scores=scores[0].numpy() if scores else None,
-            score_name=SCORES.get(model.config.score, "score"),
-            title="Attention",
-        )
+    page.add(panel(found, tokens, tokens, model.config.score, title=title))
+    add_reach(page, model, stacked(found, "weights"), tokens)
+
+
+def named(part: str, size: int) -> list[str]:
+    """The activations of attention to ask for: weights and, of few tokens, their scores."""
+    return [f"{part}.{kind}" for kind in ("weights", "scores")[: 1 + (size <= MOST_SCORED)]]
+
+
+def stacked(found: Mapping[str, Tensor], kind: str) -> Tensor:
+    """(L, H, T, S) the weights or scores of all layers, of the first row of a batch."""
+    return torch.stack([x[0] for name, x in found.items() if name.endswith(f".{kind}")])
+
+
+def beside(found: Mapping[str, Tensor]) -> str:
+    """What is said of the scores, where they are drawn."""
+    if not any(name.endswith(".scores") for name in found):
+        return ""
+    return (
+        " The first map is what comes before: how well the query of the row fits the key of the "
+        "column, hatched where it may not look; the softmax of each row makes weights of it."
     )
-    add_reach(page, model, weights, tokens)
+
+
+def panel(
+    found: Mapping[str, Tensor],
+    tokens: Sequence[str],
+    sources: Sequence[str],
+    score: str,
+    *,
+    title: str,
+    chosen: tuple[int, int] = (0, 0),
+) -> Attention:
+    """The heads of these activations, the first rows of them if they are too many to draw."""
+    weights = stacked(found, "weights")
+    rows = max(1, min(len(tokens), MOST_WEIGHTS // (weights[:, :, 0].numel())))
+    scores = None
+    if beside(found):
+        scores = stacked(found, "scores")[:, :, :rows].numpy()
+    part = f", the first {rows:,} of {len(tokens):,} rows" if rows < len(tokens) else ""
+    return Attention(
+        weights[:, :, :rows].numpy(),
+        tokens[:rows],
+        sources,
+        scores=scores,
+        score_name=SCORES.get(score, "score"),
+        title=title + part,
+        chosen=chosen,
+    )
+
+
+def add_both(page: Page, reading: PairReading, model: Informed) -> None:
+    """The attention of decoder and encoder, each to its own sequence."""
+    add_attention(page, reading, model.decoder, "Attention within the translation")
+    sources, title = reading.sources, "Attention within the source"
+    found = reading.activations(*named("encoder.block.*.attention", len(sources)))
+    page.section(
+        title,
+        "The encoder reads the whole source at once: every token looks at all of them, those after "
+        "it too.",
+    )
+    page.add(panel(found, sources, sources, model.config.score, title=title))
 
 
 def add_reach(page: Page, model: Decoder, weights: Tensor, tokens: list[str]) -> None:
@@ -147,10 +189,11 @@ def add_recurrence(page: Page, reading: Reading, states: Tensor) -> None:
     )
 
 
-PANELS: tuple[tuple[type, Callable[[Page, Reading, Any], None]], ...] = (
+PANELS: tuple[tuple[type, Callable[[Page, Any, Any], None]], ...] = (
     (Bigram, add_transitions),
     (MapModel, add_priors),
     (KneserNey, add_discounts),
     (HiddenMarkov, add_states),
     (Decoder, add_attention),
+    (Informed, add_both),
 )

@@ -67,7 +67,7 @@ def quoted(reading: Reading, ids: Sequence[int]) -> str:
     return f"“{text}”" if len(text) <= QUOTED else f"“…{text[-QUOTED:]}”"
 
 
-def add_surprise(page: Page, reading: Reading) -> None:
+def add_surprise(page: Page, reading: Reading, name: str = "this text") -> None:
     """What each symbol of the text cost, and the text as a whole."""
     targets, bits = reading.surprise()
     scored = ~np.isnan(bits)
@@ -101,7 +101,7 @@ def add_surprise(page: Page, reading: Reading) -> None:
         f"in 1,024.{ending}",
     )
     page.add(Facts(found))
-    rows = [("this text", bits.tolist())]
+    rows = [(name, bits.tolist())]
     page.add(Surprise(reading.names(targets), rows, title="Bits of each token"))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from regard.errors import UsageError
 from regard.models.motifs import DNA, RNA, Alphabet, Motif
 
-from .figures import colours
+from .drawn_maps import colours
 from .page.component import escape
 
 CAP = 0.72  # height of a capital letter over the font size, as in Arial, Helvetica and Liberation

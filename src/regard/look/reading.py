@@ -1,4 +1,5 @@
-"""A language model reading one text: all that a page about it shows, computed from the model.
+"""A language model reading one text, or a translator one pair: all that a page about it shows,
+computed from the model.
 
 A reading works on any `LanguageModel`, through the interface and through named activations, so that
 a family has nothing to do to be looked at.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from torch import Tensor
 from regard.decode import Beam, Generated, Node, Sample, Strategy, Trace, generate
 from regard.decode.engine import evaluating
 from regard.decode.workspace import device_of
+from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.language_model import Constrain, LanguageModel, NeuralLanguageModel
+from regard.models.translator import Given, Translator
 from regard.tokens import Tokenizer
 
 
@@ -104,11 +107,14 @@ class Reading:
         tap = Tap(patterns)
         ids = self._tensor(self.ids[:first])
         with evaluating(self.model):
-            if isinstance(self.model, NeuralLanguageModel):
-                self.model.hidden(ids, tap=tap)  # spares the (T, V) logits
-            else:
-                self.model.logits(ids, tap=tap)
+            self._read(ids, tap)
         return {name: value.float().cpu() for name, value in tap.found.items()}
+
+    def _read(self, ids: Tensor, tap: Tap) -> None:
+        if isinstance(self.model, NeuralLanguageModel):
+            self.model.hidden(ids, tap=tap)  # spares the (T, V) logits
+        else:
+            self.model.logits(ids, tap=tap)
 
     @property
     def prompt(self) -> list[int]:
@@ -146,3 +152,42 @@ class Reading:
             constraint=self.constrain,
             context=config.max_len if limited else None,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PairReading(Reading):
+    """What a translator that has read `source` (ids, `<E>` at the last) makes of a target, `ids`.
+
+    Its search goes from `<S>`. Activations of the encoder are among the others.
+    """
+
+    model: Given
+    source: Sequence[int] = field(kw_only=True)
+    source_tokenizer: Tokenizer = field(kw_only=True)
+
+    @classmethod
+    def of(cls, translator: Translator, source: Sequence[int], **rest: Any) -> PairReading:
+        """The reading of a translator to whom this source is given."""
+        with evaluating(translator):
+            given = translator.given(one(source, device_of(translator)))
+        return cls(model=given, source=source, **rest)
+
+    @property
+    def sources(self) -> list[str]:
+        """The tokens of the source, as they are displayed."""
+        return [self.source_tokenizer.text(int(i)) for i in self.source]
+
+    @property
+    def prompt(self) -> list[int]:
+        """See Reading."""
+        return [self.tokenizer.start]
+
+    def _read(self, ids: Tensor, tap: Tap) -> None:
+        self.model.read(one(self.source, device_of(self.model)), tap=tap)
+        super()._read(ids, tap)
+
+
+def one(ids: Sequence[int], device: torch.device) -> Source:
+    """One source."""
+    row = torch.tensor([list(ids)], dtype=torch.int64, device=device)  # (1, S)
+    return Source(row, torch.ones_like(row))

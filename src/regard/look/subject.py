@@ -1,17 +1,38 @@
-"""What a page is about: the text to read, cut to what the model sees, and the facts of its run."""
+"""What a page is about: the text to read, cut to what the model sees, the facts of its run, and
+which head of it aligns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from regard.data.corpus import FOLDER, MANIFEST, reopen
 from regard.data.readers import Source
 from regard.errors import UserError
-from regard.models.counts import CountingModel
+from regard.evaluate.agreement import Agreement, agreement
+from regard.models.counts import Counting
 from regard.models.language_model import LanguageModel
+from regard.models.translator import Translator
 from regard.run import FACTS, read_config, read_json
 from regard.tokens import Tokenizer
+
+SHAPE = (
+    ("n_encoder_layers", "encoder layers"),
+    ("n_layers", "layers"),
+    ("n_heads", "heads"),
+    ("d_model", "width"),
+    ("source_vocab", "source vocabulary"),
+)
+FIGURES = (  # and the digits they are told with
+    ("bleu", "BLEU", 1),
+    ("chrf", "chrF", 1),
+    ("exact", "exact, %", 1),
+    ("bits_per_symbol", "bits per symbol", 3),
+)
 
 
 def file_named(text: str) -> Path | None:
@@ -46,10 +67,12 @@ def fitted(ids: Sequence[int], max_len: int) -> tuple[list[int], str]:
     return list(ids[:max_len]), note
 
 
-def run_facts(run: Path, model: LanguageModel, tokenizer: Tokenizer) -> list[tuple[str, object]]:
+def run_facts(
+    run: Path, model: LanguageModel | Translator, tokenizer: Tokenizer
+) -> list[tuple[str, object]]:
     """What a run is, from its own files: model, size, tokens and the figures it was measured at."""
     name, vocab_size, config = read_config(run)
-    counting = isinstance(model, CountingModel)
+    counting = isinstance(model, Counting)
     size = sum(t.numel() for t in (model.buffers() if counting else model.parameters()))
     facts: list[tuple[str, object]] = [
         ("model", name),
@@ -57,29 +80,58 @@ def run_facts(run: Path, model: LanguageModel, tokenizer: Tokenizer) -> list[tup
         ("tokens", tokenizer.kind),
         ("vocabulary", vocab_size),
     ]
-    for key, label in (("n_layers", "layers"), ("n_heads", "heads"), ("d_model", "width")):
-        if hasattr(config, key):
-            facts.append((label, getattr(config, key)))
+    for key, label in SHAPE:
+        if getattr(config, key, 0):
+            whose = "decoder " if key == "n_layers" and hasattr(config, "n_encoder_layers") else ""
+            facts.append((whose + label, getattr(config, key)))
     facts.append(("context", config.max_len))
-    stored = read_json(run / FACTS) if (run / FACTS).exists() else {}
-    if not isinstance(stored, dict):
-        raise UserError(f"{run / FACTS} is damaged: it must hold a JSON object")
+    stored = stored_facts(run)
     for key, label in (("imported_from", "imported from"), ("steps", "steps")):
         if key in stored:
             facts.append((label, stored[key]))
-    for side, words in (
-        ("valid", "bits per symbol, validation"),
-        ("test", "bits per symbol, test"),
-    ):
-        figure = stored.get("metrics", {}).get(side, {}).get("bits_per_symbol")
-        if figure:
-            facts.append((words, figure_words(figure)))
+    for side, words in (("valid", "validation"), ("test", "test")):
+        for key, label, digits in FIGURES:
+            figure = stored.get("metrics", {}).get(side, {}).get(key)
+            if figure:
+                facts.append((f"{label}, {words}", figure_words(figure, digits)))
     return facts
 
 
-def figure_words(figure: dict[str, Any]) -> str:
+def stored_facts(run: Path) -> dict[str, Any]:
+    """What regard.json says; nothing where there is none."""
+    stored = read_json(run / FACTS) if (run / FACTS).exists() else {}
+    if not isinstance(stored, dict):
+        raise UserError(f"{run / FACTS} is damaged: it must hold a JSON object")
+    return stored
+
+
+def agreement_of(run: Path, model: Translator, say: Callable[[str], object]) -> Agreement | None:
+    """How well the heads of a run's translator align: as its facts say, or else judged now; None
+    where it has no heads, or no data to judge by.
+    """
+    stored = stored_facts(run).get("alignment")
+    if stored is not None:
+        config = model.config
+        heads = (config.n_layers, config.n_heads) if hasattr(config, "n_heads") else (1, 1)
+        try:
+            found = Agreement.from_json(stored)
+            if np.shape(found.per_head) != heads:
+                raise ValueError(f"alignment must be of {heads[0]} layers of {heads[1]} heads")
+            return found
+        except ValueError as error:
+            raise UserError(f"{run / FACTS} is damaged: {error}") from None
+    if not (run / FOLDER / MANIFEST).exists():
+        return None
+    corpus = reopen(run)
+    if corpus.train.source is None or corpus.train.vocab_size != model.vocab_size:
+        return None
+    judging = "the run does not say which head aligns: judging it now"
+    return agreement(model, corpus.train, corpus.valid, begins=lambda: say(judging))
+
+
+def figure_words(figure: dict[str, Any], digits: int = 3) -> str:
     """A stored figure with its 95% interval."""
     if figure.get("value") is None:
         return f"infinite ({figure.get('impossible', 0):,} impossible)"
     value, low, high = (figure.get(key, figure["value"]) for key in ("value", "low", "high"))
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -11,15 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from .component import Component, choice, matrix, pack, pack_weights, same_length
 
-SCALES = ("sequential", "logarithmic", "diverging", "mask")
+SCALES = ("sequential", "weights", "logarithmic", "diverging", "mask")
 
 
 @dataclass(frozen=True, eq=False)
 class Heatmap(Component):
     """A matrix (R, C) with a label per row and column; values that are not finite are hatched.
 
-    `logarithmic` is for counts: colours follow log(1 + n), and 0 is hatched too. `diverging`
-    centres its colours on zero; `mask` has two colours, for zero and for the rest.
+    `weights` has the colours of attention: the square root, from 0 to 1. `logarithmic` is for
+    counts: colours follow log(1 + n), and 0 is hatched too. `diverging` centres its colours on
+    zero; `mask` has two, for zero and for the rest. `marks` are (row, column) of outlined cells.
     """
 
     kind: ClassVar[str] = "heatmap"
@@ -29,6 +30,7 @@ class Heatmap(Component):
     title: str = ""
     scale: str = "sequential"
     unit: str = ""
+    marks: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
@@ -38,6 +40,11 @@ class Heatmap(Component):
         same_length("columns", len(self.columns), "column of values", array.shape[1])
         if self.scale == "logarithmic" and (array < 0).any():
             raise ValueError(f"logarithmic values must be at least 0, got {array.min()}")
+        if self.scale == "weights" and not (array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
+            raise ValueError(f"weights must lie in [0, 1], got {array.min()} to {array.max()}")
+        for row, column in self.marks:
+            if not (0 <= row < array.shape[0] and 0 <= column < array.shape[1]):
+                raise ValueError(f"marks must lie in values {array.shape}, got {(row, column)}")
 
     def array(self) -> NDArray[np.float64]:
         """The values, (R, C)."""
@@ -52,6 +59,7 @@ class Heatmap(Component):
             "columns": list(self.columns),
             "scale": self.scale,
             "unit": self.unit,
+            "marks": [list(mark) for mark in self.marks],
         }
 
 
@@ -88,7 +96,8 @@ class Attention(Component):
     `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
     to one, or to zero where a query may look nowhere; only the range [0, 1] is checked here.
     `scores` (L, H, T, S), where given, are what the softmax made the weights of, and stand beside
-    them; a score that is not finite is one that the mask hides.
+    them; a score that is not finite is one that the mask hides. `chosen`, a layer and a head, is
+    the one that is large at first.
     """
 
     kind: ClassVar[str] = "attention"
@@ -99,6 +108,7 @@ class Attention(Component):
     title: str = ""
     scores: ArrayLike | None = None
     score_name: str = "score"
+    chosen: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         array = matrix("weights", self.weights, 4)
@@ -115,6 +125,10 @@ class Attention(Component):
             )
         if self.layers:
             same_length("layers", len(self.layers), "layer", array.shape[0])
+        if not all(0 <= i < n for i, n in zip(self.chosen, array.shape, strict=False)):
+            raise ValueError(
+                f"chosen must be a layer and a head of weights {array.shape}, got {self.chosen}"
+            )
 
     def array(self) -> NDArray[np.float64]:
         """The weights, (L, H, T, S)."""
@@ -138,4 +152,5 @@ class Attention(Component):
             "layers": self.layer_names(),
             "scores": None if self.scores is None else pack(matrix("scores", self.scores, 4)),
             "score_name": self.score_name,
+            "chosen": list(self.chosen),
         }

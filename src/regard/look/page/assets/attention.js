@@ -42,7 +42,7 @@ renderers.attention = (data) => {
   const scores = data.scores && split(unpack(data.scores));
   const [tokens, sources] = [data.tokens.map((t) => visible(t)), data.sources.map((t) => visible(t))];
   const detail = el("div", { class: "detail" });
-  let [chosen, mode] = [0, "map"];
+  let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], "map"];
 
   const show = () => {
     const matrix = heads[chosen];
@@ -62,7 +62,7 @@ renderers.attention = (data) => {
       scores ? el("h5", {}, "weights: after the softmax") : null,
       mapView(matrix, {
         ...shared, lines: reading("weight", matrix), scale: () => scaleOf("sequential", [0, 1], true),
-        values: scores ? (weight) => (weight ? weight.toFixed(2) : "") : null,
+        values: scores ? weightInCell : null,
         describe: `attention weights of ${name}; arrow keys read them`,
       }),
       colourBar("sequential", 0, 1, "weight"));

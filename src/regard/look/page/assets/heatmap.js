@@ -71,8 +71,16 @@ function drawValues(context, matrix, scale, at, words) {
     }
 }
 
+function drawMarks(context, marks, at) {
+  const inset = at.w > 10 && at.h > 10 ? 1.5 : 0.5;
+  context.strokeStyle = css("--mark");
+  context.lineWidth = at.w > 10 && at.h > 10 ? 2 : 1;
+  for (const [r, c] of marks)
+    context.strokeRect(at.left + c * at.w + inset, at.top + r * at.h + inset, at.w - 2 * inset, at.h - 2 * inset);
+}
+
 // options: rows, columns (shown labels), scale() → colour function, lines(r, c) → read-out,
-// values(number) → what stands in a cell that has room, if anything does.
+// values(number) → what stands in a cell that has room, if anything does; marks, cells to outline.
 function mapView(matrix, options) {
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": options.describe });
   const cursor = el("div", { class: "cursor", hidden: true });
@@ -91,6 +99,7 @@ function mapView(matrix, options) {
     context.drawImage(picture(matrix, scale), at.left, at.top, w, h);
     drawLabels(context, names, at);
     if (options.values && at.w >= 30 && at.h >= 18) drawValues(context, matrix, scale, at, options.values);
+    drawMarks(context, options.marks ?? [], at);
   });
   const point = ([r, c], x, y) => {
     cell = [r, c];
@@ -130,6 +139,9 @@ function exactness(matrix, r, c) {
   return `${format(value)} (stored in ${matrix.bits} bits: ${format(bounds[0])} to ${format(bounds[1])})`;
 }
 
+// Weights too small for two digits leave their cell to the colour.
+const weightInCell = (weight) => (weight < 0.005 ? "" : weight.toFixed(2));
+
 function colourBar(kind, low, high, unit = "") {
   const bar = el("span", { class: "bar" });
   onWidth(bar, () => (bar.style.background = gradient(kind)));
@@ -151,18 +163,20 @@ renderers.heatmap = (data) => {
   if (data.scale === "diverging") [low, high] = [-reach, reach];
   if (data.scale === "logarithmic" || (data.scale === "sequential" && low > 0 && low < 0.3 * high)) low = 0;
   const [rows, columns] = [data.rows.map(tokenOrName), data.columns.map(tokenOrName)];
-  const masked = data.scale === "mask";
+  const [masked, weighed] = [data.scale === "mask", data.scale === "weights"];
+  const [colours, domain] = weighed ? ["sequential", [0, 1]] : [data.scale, [low, high]];
+  const inCell = weighed ? weightInCell : (value) => format(value, 2);
   const words = (r, c) => {
     const value = matrix.get(r, c);
     if (masked) return value ? "may attend" : "may not attend";
     return `${exactness(matrix, r, c)} ${label(data.unit)}`;
   };
   const view = mapView(matrix, {
-    rows, columns, values: masked ? null : (value) => format(value, 2), scale: () => scaleOf(data.scale, [low, high]),
+    rows, columns, marks: data.marks, values: masked ? null : inCell, scale: () => scaleOf(colours, domain, weighed),
     describe: `${label(data.title) || "heat map"}, ${matrix.rows} by ${matrix.columns}; arrow keys read it`,
     lines: (r, c) => [words(r, c), `row ${r + 1}: ${rows[r]}`, `column ${c + 1}: ${columns[c]}`],
   });
-  const key = masked ? maskKey() : colourBar(data.scale, low, high, label(data.unit));
+  const key = masked ? maskKey() : colourBar(colours, ...domain, label(data.unit));
   const note = data.scale === "logarithmic" ? el("p", { class: "hint" }, "Colour follows the logarithm; hatched is 0.") : null;
   return [heading(data.title), view, key, note];
 };

@@ -1,0 +1,100 @@
+"""The page of `regard look` about a translator as a reader meets it, in headless Chromium."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from regard.evaluate.agreement import Agreement
+from regard.interpreter import Interpreter
+from regard.look.translation import Pair, translation_page
+from regard.models.encoder_decoder import EncoderDecoder, modern
+from regard.models.recurrent_translator import Attentive, Bottleneck
+from regard.models.word_for_word import WordForWord, WordForWordConfig
+from regard.tokens import Words
+
+pytestmark = pytest.mark.browser
+
+MARKUP = "<img src=x onerror=alert(1)> </script> &amp;"
+PAIRS = [("the red house", "das rote haus"), ("the tree", "der baum"), (MARKUP, MARKUP)]
+BEFORE, AFTER = ["The model", "Translation", "Alignment", "Surprise"], ["Beam search"]
+SECTIONS = {
+    EncoderDecoder: [
+        *BEFORE,
+        "Looking at the source",
+        "Attention within the translation",
+        "Mask and reach",
+        "Attention within the source",
+        *AFTER,
+    ],
+    Attentive: [*BEFORE, "Hidden state", *AFTER],
+    Bottleneck: ["The model", "Translation", "Surprise", "Hidden state", *AFTER],
+    WordForWord: [*BEFORE, *AFTER],
+}
+
+
+def interpreter_of(family):
+    torch.manual_seed(0)
+    tokenizer = Words.train([text for pair in PAIRS for text in pair])
+    size, maker = tokenizer.vocab_size, Interpreter(None, tokenizer)
+    if family is WordForWord:
+        model = WordForWord(size, WordForWordConfig(max_len=12))
+        model.fit(maker.pairs(*zip(*PAIRS, strict=True)), None, print)
+    elif family is EncoderDecoder:
+        config = dataclasses.replace(modern(2, 24), n_heads=3, n_kv_heads=3, d_head=8, max_len=12)
+        model = EncoderDecoder(size, config)
+    else:
+        preset = next(iter(family.PRESETS.values()))
+        model = family(size, dataclasses.replace(preset(1, 9), max_len=12))
+    return Interpreter(model.eval(), tokenizer)
+
+
+@pytest.mark.parametrize("family", SECTIONS, ids=lambda family: family.__name__)
+def test_every_translator_draws_without_an_error_or_a_request(family, tmp_path, browser_page):
+    maker = interpreter_of(family)
+    source, target = (maker.tokenizer.encode(text).tolist() for text in (MARKUP, "der baum"))
+    heads = Agreement([[0.1, 0.2, 0.3], [0.4, 0.9, 0.6]], 7) if family is EncoderDecoder else None
+    page = translation_page(
+        maker,
+        Pair(source, target, reference=source),
+        title=f"translates {MARKUP}",
+        facts=[("model", family.__name__)],
+        agreement=heads,
+        beams=2,
+    )
+    path = page.write(tmp_path / "look.html")
+    shown = browser_page.open(path)
+    assert shown.locator("h2").all_text_contents() == SECTIONS[family]
+    assert shown.locator(".undrawn").count() == 0
+    assert shown.locator("td").nth(1).text_content() == MARKUP
+    assert shown.locator("main img").count() == 0
+    if family is EncoderDecoder:
+        across = shown.locator(".attention").first
+        assert across.locator(".detail h4").text_content() == "layer 2, head 2"  # that aligns
+        across.get_by_role("button", name="arcs").click()
+        browser_page.settle()
+        words = across.locator(".side.keys-looked-at .token").all_text_contents()
+        assert words[-1] == "<E>" and len(words) == len(source) + 1
+        assert len(across.locator(".side.queries .token").all_text_contents()) == 3
+    for width in (1100, 390):
+        shown.set_viewport_size({"width": width, "height": 800})
+        browser_page.settle()
+        assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser_page.errors == []
+    assert browser_page.requests == [path.as_uri()]
+
+
+def test_a_marked_cell_is_outlined(tmp_path, browser_page):
+    from regard.look.page import Heatmap, Page
+
+    page = Page("marks")
+    page.add(Heatmap([[1.0, 0.0]], ["q"], ["a", "b"], scale="weights", marks=[(0, 1)]))
+    shown = browser_page.open(page.write(tmp_path / "marks.html"))
+    corner = """() => { const c = document.querySelector('.map canvas'), g = c.getContext('2d');
+        const y = c.height - 2, at = x => Array.from(g.getImageData(c.width - x, y, 1, 1).data);
+        return [at(57), at(19)] }"""  # the lower edges of both cells, 38 pixels wide
+    plain, marked = shown.evaluate(corner)
+    assert marked == [0xD9, 0x48, 0x0F, 255] and plain == [0x22, 0x26, 0x5E, 255]
+    assert browser_page.errors == []
