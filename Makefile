@@ -24,9 +24,10 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs
 
 quick: setup
-	$(BIN)/pytest -m 'not browser' -x tests/layers tests/models tests/tokens tests/data tests/decode
+	$(BIN)/pytest -m 'not browser and not slow' -x tests/layers tests/models tests/tokens tests/data tests/decode
 
 slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/kill.py --kills 20
 
 format: setup

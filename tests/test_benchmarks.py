@@ -52,6 +52,23 @@ def test_training_beside_hugging_face(tmp_path):
         assert row["case"]["peer"] in printed
 
 
+def test_translation_beside_its_peers(tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("ctranslate2")
+    printed, found = run("cpu_translate.py", "--data", tmp_path, folder=tmp_path)
+    assert [row["row"] for row in found["rows"]] == ["decode, vaswani", "decode, modern", "train"]
+    for row in found["rows"]:
+        assert min(row["tokens_per_second"].values()) > 0
+        assert row["row"] in printed
+    post, pre, trained = found["rows"]
+    ours, peer, other = "ours", "Hugging Face", "CTranslate2"
+    assert post["same_as_ours"][peer] == pre["same_as_ours"][other] == 3  # sources
+    assert post["different_translations"] > 1, "equal answers would prove little"
+    assert f"{ours} / {peer}" in post["ratios"] and f"{ours} / {other}" in pre["ratios"]
+    assert f"{ours}, int8 / {other}, int8" in pre["ratios"]
+    assert trained["loss_difference"] <= 1e-4
+
+
 def test_growth_is_measured(tmp_path):
     printed, found = run("scaling.py", "--device", "cpu", folder=tmp_path)
     assert {"device", "threads", "torch", "repeats", "holds", "rows"} <= set(found)

@@ -59,6 +59,10 @@ def folder(tmp_path_factory):
     rows = [f'"{name}",{len(name)}' for name in names]
     (place / "people.csv").write_text("\n".join(["name,age", *rows]) + "\n")
     (place / "some.txt").write_text("aaron\nabrams\n")
+    for name, part in (("good", names[::2]), ("bad", names[1::2])):
+        (place / f"{name}.txt").write_text("\n".join(part) + "\n")
+    entries = [f">p{i} class={'ab'[i % 2]}\n{name.upper()}\n" for i, name in enumerate(names)]
+    (place / "proteins.fasta").write_text("".join(entries))
     (place / "rules.txt").write_text("# no name begins with x\n<S> x\n")
     for name, part in (("train", names), ("test", others), ("some", others[:3])):
         (place / f"{name}.en").write_text("\n".join(part) + "\n")
@@ -79,7 +83,8 @@ def run_line(line: str) -> str:
     if verb == "train" and "--resume" not in arguments:
         arguments += SMALL_OPTIONS
     if verb == "compare":
-        arguments += [*SMALL_OPTIONS, "--models", "bigram,transformer"]
+        models = "ibm1" if "train.de" in arguments else "bigram,transformer"
+        arguments += [*SMALL_OPTIONS, "--models", models]
     if not cli.app.registered_commands:
         cli._fill()
     with contextlib.ExitStack() as stack:
@@ -171,7 +176,8 @@ def test_a_recipe_builds_and_every_key_says_what_it_does(path):
     for line in path.read_text().splitlines():
         if re.match(r"\w+ = ", line):
             assert re.search(r"  # \S", line), f"{line}: no comment"
-    for name in tomllib.loads(path.read_text())["data"]["train"].split():
+    named = tomllib.loads(path.read_text())["data"]["train"]
+    for name in named if isinstance(named, list) else [named]:
         assert not Path(name).is_absolute()
 
 

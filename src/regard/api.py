@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.corpus import prepare
+from regard.data.corpus import Corpus, prepare
 from regard.data.pairs import looks_paired
 from regard.data.shards import Shard
+from regard.data.sides import SIDES
 from regard.decode import Forbidden
 from regard.decode.translation import USUAL
 from regard.errors import UsageError, UserError
@@ -32,6 +33,7 @@ from regard.models.sizing import parameters, sized
 from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import Recipe, build, override, read
+from regard.recipe import tables as tables_of
 from regard.registry import TASKS, family
 from regard.run import (
     CONFIG,
@@ -49,8 +51,9 @@ from regard.tokens import Pretrained, Tokenizer
 from regard.tokens import load as load_tokenizer
 from regard.train.choose import choose
 from regard.train.distributed import World, joined
+from regard.train.precision import choose_device
 from regard.train.progress import Reporter
-from regard.train.session import Session
+from regard.train.session import Session, own_words
 
 __all__ = [
     "Compared",
@@ -77,28 +80,29 @@ def plan(
     assignments: Sequence[str] = (),
     **tables: Mapping[str, Any],
 ) -> tuple[Recipe, list[str]]:
-    """A complete recipe from a TOML file or data files, and two lines that say what and why.
+    """A complete recipe from a TOML file, data files, or both, and two lines that say what and why.
 
-    `tables` (data=, tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
+    Data files stand in for all that the TOML file names, those held out too. `tables` (data=,
+    tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
     """
-    paths = [Path(p) for p in source]
-    if any(path.suffix == ".toml" for path in paths):
-        if len(paths) > 1:
-            raise UsageError(
-                "a recipe names its own data: give either one recipe.toml or data files"
-            )
-        try:
-            values = read(paths[0])
-        except OSError as error:
-            raise UserError(f"cannot read {paths[0]}: {error.strerror}") from None
-    else:
-        values = {"data": {"train": [str(p.resolve()) for p in paths]}}
+    recipes = [Path(path) for path in source if Path(path).suffix == ".toml"]
+    files = [str(Path(path).resolve()) for path in source if Path(path) not in recipes]
+    if len(recipes) > 1:
+        raise UsageError(f"give one recipe.toml, got {' and '.join(map(str, recipes))}")
+    try:
+        values = read(recipes[0]) if recipes else {}
+    except OSError as error:
+        raise UserError(f"cannot read {recipes[0]}: {error.strerror}") from None
     build(values)  # wrong keys are told before any file is read
+    if files:
+        own = {k: v for k, v in values.get("data", {}).items() if k not in SIDES}
+        values["data"] = {**own, "train": files}
     for section, keys in tables.items():
         given = {k: v for k, v in keys.items() if v not in (None, (), [])}
         values[section] = {**values.get(section, {}), **given}
     values = absolute(override(values, assignments))
-    values.setdefault("task", task_of(values.get("data", {})))
+    if "task" not in values:
+        values["task"] = task_of(values.get("data", {}))
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
@@ -113,11 +117,13 @@ def task_of(data: Mapping[str, Any]) -> str:
 def absolute(values: dict[str, Any]) -> dict[str, Any]:
     """The tables with every path made absolute, so that a run can be resumed from anywhere."""
     data, train = values.get("data", {}), values.get("train", {})
-    for key in ("train", "valid", "test"):
+    for key in SIDES:
         paths = data.get(key, [])
         paths = [paths] if isinstance(paths, str) else paths
         if isinstance(paths, list | tuple):
             data[key] = [str(Path(str(p)).resolve()) for p in paths]
+    if labels := data.get("labels"):
+        data["labels"] = str(Path(str(labels)).resolve())
     forbid = train.get("forbid", "")
     if isinstance(forbid, str) and forbid not in ("", "unseen"):
         train["forbid"] = str(Path(forbid).resolve())
@@ -148,14 +154,15 @@ def train(
     return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
 
 
-def load(run: str | Path, *, int8: bool = False) -> Predictor | Interpreter:
+def load(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predictor | Interpreter:
     """The best model of a run folder, with its tokenizers and forbidden transitions: a Predictor of
     what comes next or, where the run translates, an Interpreter.
 
     With `int8`, its linear layers hold int8 weights: faster on a CPU, and not quite the same.
+    `device` is where it computes: cpu, cuda, cuda:1 or auto, a GPU where there is one.
     """
-    folder = open_run(run)
-    model = load_model(folder)
+    folder, where = open_run(run), choose_device("cpu" if int8 else device)
+    model = load_model(folder).to(where)
     if int8:
         to_int8(model)
     tokenizer = tokenizer_of(folder, TOKENIZER, model.vocab_size)
@@ -188,9 +195,9 @@ def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:
     return found
 
 
-def load_predictor(run: str | Path, *, int8: bool = False) -> Predictor:
+def load_predictor(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predictor:
     """The Predictor of a run folder; that of another task is a UserError."""
-    found = load(run, int8=int8)
+    found = load(run, int8=int8, device=device)
     if isinstance(found, Interpreter):
         raise UserError(
             f"{run} translates (task target), and this needs a run that predicts the next symbol "
@@ -199,9 +206,9 @@ def load_predictor(run: str | Path, *, int8: bool = False) -> Predictor:
     return found
 
 
-def load_interpreter(run: str | Path, *, int8: bool = False) -> Interpreter:
+def load_interpreter(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Interpreter:
     """The Interpreter of a run folder; that of another task is a UserError."""
-    found = load(run, int8=int8)
+    found = load(run, int8=int8, device=device)
     if isinstance(found, Predictor):
         raise UserError(
             f"{run} predicts the next symbol (task next); translate needs a run of task target, "
@@ -247,17 +254,14 @@ def compare(
         family(name, chosen.task)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
-    recipes = [
-        plan(source, assignments=assignments, data=data or {}, model=told)[0]
-        for told in as_large(chosen, table, models, corpus.tokenizer.vocab_size)
-    ]
+    recipes = as_large(chosen, models, corpus)
     rungs = [rung(recipe, folder, seed) for seed in range(seeds) for recipe in recipes]
     if scaling:
         rungs += [rung(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes]
     with Board(reporter, rungs) as board:
         climb(rungs, minutes, folder, board)
     comparison = compared(rungs, folder)
-    strip = surprise(comparison) if chosen.task == "next" else None
+    strip = surprise(comparison)
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
     page.write(folder / "compare.html")
     write_text(folder / "compare.md", comparison.to_markdown())
@@ -265,22 +269,23 @@ def compare(
     return Compared(comparison, strip, folder)
 
 
-def as_large(
-    chosen: Recipe, table: Mapping[str, Any], models: Sequence[str], vocab_size: int
-) -> list[dict[str, Any]]:
-    """The model tables of a comparison: neural ones as large as the recipe's Transformer, which was
-    asked for by `table`, to a tenth, and with its dropout.
+def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
+    """The recipes of a comparison: neural models as large as the chosen Transformer, to a tenth,
+    with its dropout; all with its context.
     """
-    config, found = chosen.model.config, []
+    config, vocab_size = own_words(chosen.model.config, corpus), corpus.tokenizer.vocab_size
     size = parameters("transformer", vocab_size, config, chosen.task)
+    shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
+    shape |= {"source_vocab": getattr(config, "source_vocab", 0)}
+    found = []
     for name in models:
-        told: dict[str, Any] = dict(table) if name == "transformer" else {"name": name}
+        told: dict[str, Any] = {"name": name}
         fields = family(name, chosen.task).Config.__dataclass_fields__
         if "d_model" in fields and name != "transformer":
-            depth = {"n_layers": config.n_layers, "max_len": config.max_len}
-            told |= dataclasses.asdict(sized(name, size, vocab_size, **depth, task=chosen.task))
-            told |= {"dropout": config.dropout} if "dropout" in fields else {}
-        found.append(told)
+            told |= dataclasses.asdict(sized(name, size, vocab_size, **shape))
+        told |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
+        whole = {**tables_of(chosen), "model": told}
+        found.append(chosen if name == "transformer" else build(choose(whole)[0]))
     return found
 
 
@@ -288,14 +293,28 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     """The bits that each model's first run gives the symbols of one held-out text."""
     found: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
-    first = load_predictor(comparison.rows[0].runs[0])
-    _, shard = held_out(first.run, first)
-    record = [int(i) for i in shard.record(0)]
-    text = first.tokenizer.decode(record[1 : 1 + most] if first.text else record[1:-1])
+    text, source = one_held_out(load(comparison.rows[0].runs[0]), most)
     for row in comparison.rows:
-        tokens, logs = load_predictor(row.runs[0]).score([text])[0]
+        model = load(row.runs[0])
+        if isinstance(model, Interpreter):
+            (scored,) = model.score([(source, text)])
+            tokens, logs = scored.tokens, scored.log_probs
+        else:
+            ((tokens, logs),) = model.score([text])
         found.append((row.model, [-x / math.log(2) for x in logs[:most]]))
     return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
+
+
+def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
+    """The first held-out text of a run, at most so many tokens of running text, and its source."""
+    assert model.run is not None
+    _, shard = held_out(model.run, model)
+    record = [int(i) for i in shard.record(0)]
+    if isinstance(model, Interpreter):
+        assert shard.source is not None
+        asked = model.source_tokenizer.decode(shard.source.record(0)[1:-1])
+        return model.tokenizer.decode(record[1:-1]), asked
+    return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 
 
 def held_out(run: str | Path, predictor: Predictor | Interpreter) -> tuple[str, Shard]:

@@ -22,6 +22,10 @@ from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TASKS, family
 
 STRICT = ConfigDict(extra="forbid")
+TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
+OtherTokens = Literal["nucleotides", "kmers", "residues", "motifs", "smiles", "groups"]
+# Keys of [tokens] that only some kinds have.
+TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +35,19 @@ class DataRecipe:
     train: tuple[str, ...] = ()  # for pairs: the sources and their targets, or tables
     valid: tuple[str, ...] = ()  # empty: held out from train
     test: tuple[str, ...] = ()  # empty: held out from train
-    input: str = ""  # the column to read in a table; of pairs, that of the source
-    target: str = ""  # the column of the target
-    format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl"] = "auto"
+    input: str = ""  # the column to read in a table; of pairs, the source; A,B of two texts
+    target: str = ""  # the column of the target, or several, y1,y2; of FASTA, a key of the header
+    pattern: str = ""  # a regular expression: its first group is the label in what target names
+    labels: str = ""  # a file of the targets by id, beside FASTA
+    format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"] = (
+        "auto"
+    )
+    encoding: str = "utf-8"
+    split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it
+    group: str = ""  # a column: records that share its value stay on one side
+    folds: int = 0  # of labelled records: the test part is one of so many; -1 = leave one out
+    fold: int = 0  # which, from 0
+    split_seed: int = 0  # another gives other sides
     valid_fraction: float = 0.05  # of the records by hash, or of running text before its end
     test_fraction: float = 0.05
     train_fraction: float = 1.0  # of the rest that is used; the vocabulary is that of all of it
@@ -49,6 +63,10 @@ class DataRecipe:
             raise ValueError(
                 f"train_fraction must be above 0, at most 1, got {self.train_fraction}"
             )
+        if self.folds not in (-1, 0) and not 2 <= self.folds <= 1000:
+            raise ValueError(f"folds must be 0 (none), from 2 to 1000, or -1, got {self.folds}")
+        if self.fold < 0 or (self.folds != -1 and self.fold >= max(1, self.folds)):
+            raise ValueError(f"fold must be at least 0 and below folds, got {self.fold}")
         if self.max_ratio and not (self.max_ratio >= 1 and math.isfinite(self.max_ratio)):
             raise ValueError(f"max_ratio must be 0 (none) or at least 1, got {self.max_ratio}")
 
@@ -57,13 +75,27 @@ class DataRecipe:
 class TokensRecipe:
     """How text becomes ids."""
 
-    kind: Literal["auto", "characters", "bytes", "words", "bpe"] = "auto"
+    kind: Literal[TextTokens, OtherTokens] = "auto"
     size: int = 0  # wanted vocabulary, specials included; 0 = the kind's default
     joint: bool = True  # of pairs: one vocabulary for both sides
+    k: int = 0  # of kmers: bases of a word; 0 = six
+    stride: int = 0  # of kmers: 1 = overlapping; 0 = k, side by side
+    case: Literal["fold", "keep"] = "fold"  # of bases and residues: lower case is read as upper
+    strict: bool = False  # stop at the first record with an unknown symbol instead of counting it
 
     def __post_init__(self) -> None:
         if self.size < 0 or self.size > 1 << 20:
             raise ValueError(f"size must be from 0 to {1 << 20}, got {self.size}")
+        for name, kinds in TOKEN_OPTIONS.items():
+            if name in self.options and self.kind not in kinds:
+                raise ValueError(f"{name} is for {' and '.join(kinds)}, not for {self.kind}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What only this kind is told: the options that are not at their defaults."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        given = {name: getattr(self, name) for name in TOKEN_OPTIONS}
+        return {name: value for name, value in given.items() if value != defaults[name]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +130,7 @@ class TrainRecipe:
     warmup: float = 0.02  # share of the steps
     clip: float = 1.0  # largest norm of the gradient; 0 = off
     label_smoothing: float = 0.0
+    consistency: float = 0.0  # weight of R-Drop: two passes with different dropout shall agree
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
     checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
@@ -117,7 +150,14 @@ class TrainRecipe:
             "patience": 0,
             "average": 0,
         }
-        least |= {"eval_every": 0, "checkpoint_every": 0, "weight_decay": 0, "warmup": 0, "seed": 0}
+        least |= {
+            "consistency": 0,
+            "eval_every": 0,
+            "checkpoint_every": 0,
+            "weight_decay": 0,
+            "warmup": 0,
+            "seed": 0,
+        }
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} must be at least {value}, got {getattr(self, name)}")
@@ -273,6 +313,8 @@ def read(path: Path) -> dict[str, Any]:
                 paths = [paths]
             if isinstance(paths, list):
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
+        if isinstance(labels := data.get("labels"), str) and labels:
+            data["labels"] = str((path.parent / labels).resolve())
     return values
 
 

@@ -8,10 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
 
+from regard.data.sides import SIDES
 from regard.train import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
@@ -32,7 +35,7 @@ BROKEN = {
     "binary": (bytes(range(256)) * 40, "binary file"),
     "utf16": ("names\n".encode("utf-16"), "UTF-16"),
     "truncated.gz": (gzip.compress(b"anna\nbob\n" * 500)[:-40], "truncated"),
-    "corrupt.gz": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip data is corrupt"),
+    "corrupt.gz": (b"\x1f\x8b\x08\x00" + b"x" * 40, "data is corrupt"),
 }
 
 
@@ -126,7 +129,9 @@ def test_a_recipe_that_is_damaged_or_not_alone_is_named(cli, words, tmp_path):
     (tmp_path / "empty.toml").write_text("")
     assert "no file" in refused(cli("train", "empty.toml"))
     assert "no recipe at none.toml" in refused(cli("train", "none.toml"))
-    assert "one recipe.toml or data files" in refused(cli("train", "bad.toml", words), 2)
+    assert "bad.toml is not valid TOML" in refused(cli("train", "bad.toml", words))
+    line = refused(cli("train", "bad.toml", words, "wrong.toml"), 2)
+    assert "give one recipe.toml, got bad.toml and wrong.toml" in line
     (tmp_path / "folder.toml").mkdir()
     assert "cannot read folder.toml" in refused(cli("train", "folder.toml"))
 
@@ -214,6 +219,99 @@ def test_data_that_changed_under_a_checkpoint_is_refused(cli, words, tmp_path):
     )
 
 
+WORDS = ["ab cd", "ef", "fa be", "cc", "d a", "bb ee"] * 10
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """Two files of pairs, with what is asked for in place of some lines of the second."""
+
+    def write(changes=None, *, cut=0, name="some.de"):
+        lines = [word.upper().encode() for word in WORDS[: len(WORDS) - cut]]
+        for line, text in (changes or {}).items():
+            lines[line - 1] = text
+        (tmp_path / "some.en").write_text("\n".join(WORDS) + "\n")
+        (tmp_path / name).write_bytes(b"\n".join(lines) + b"\n" * bool(lines))
+        return tmp_path / "some.en", tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("verb", ["train", "compare", "data"])
+def test_sides_of_unequal_length_are_refused_with_both_counts(cli, sides, verb):
+    """Once they were taken as two texts, and a language model was trained on both."""
+    one, two = sides(cut=7)
+    line = refused(cli(verb, one, two))
+    assert f"{one} has 60 lines, {two} 53: line 54 of {one} has no partner" in line
+    assert "line n of one file must belong to line n of the other" in line
+    assert "--task next" in line
+
+
+def test_files_that_are_no_pairs_may_have_unequal_lengths(cli, sides):
+    found = cli("train", *sides(cut=7), "--task", "next", "--model", "bigram", "--out", "run")
+    assert found.code == 0 and "task next" in found.err
+
+
+def test_an_empty_side_is_named(cli, sides, tmp_path):
+    one, two = sides(cut=60)
+    told = f"{one} has 60 lines, {two} 0: line 1 of {one} has no partner"
+    assert told in refused(cli("train", one, two, "--out", "run"))
+    assert f"{two}: is empty" in refused(cli("train", one, two, "--task", "target"))
+    one, two = sides(dict.fromkeys(range(1, 61), b""))
+    line = refused(cli("train", one, two, *QUICK, "--out", "run"))
+    assert "all 60 records are damaged" in line
+    assert f"first: {two}:1: is empty, but line 1 of {one} is not" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "told"),
+    [
+        (17, b"", "is empty, but line 17 of "),
+        (42, b"GR\xdcN", "invalid UTF-8, byte 0xdc at offset 2 of the line"),
+    ],
+)
+def test_a_pair_of_which_a_side_is_damaged_is_named_by_file_and_line(cli, sides, line, text, told):
+    one, two = sides({line: text})
+    found = cli("train", one, two, *QUICK, "--out", "run")
+    told = f"{two}:{line}: {told}"
+    assert found.code == 0
+    assert f"warning: damaged records left out: 1; first: {told}" in found.err
+    assert told in refused(cli("train", one, two, "--strict", *QUICK, "--out", "strict"))
+
+
+def test_a_line_of_ten_thousand_words_does_not_train_and_that_is_said(cli, sides):
+    one, two = sides({8: b"word " * 10_000})
+    found = cli("train", one, two, *QUICK, "--out", "run")
+    assert found.code == 0 and "warning: 1 pairs do not train: they are longer than" in found.err
+    line = refused(cli("train", one, two, *QUICK, "--strict", "--out", "strict"))
+    assert "1 pairs are longer than model.max_len" in line and "data.strict" in line
+
+
+def test_a_name_that_promises_gzip_must_keep_it(cli, sides):
+    one, two = sides(name="some.de.gz")
+    line = refused(cli("train", one, two, "--out", "run"))
+    assert f"{two}: is no gzip data" in line and "fetch it again" in line
+
+
+def test_a_side_that_is_not_there_is_named_with_the_one_that_was_meant(cli, sides):
+    one, two = sides()
+    line = refused(cli("train", one, two.with_name("sone.de"), "--out", "run"))
+    assert "sone.de: no such file" in line and "did you mean 'some.de'?" in line
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_a_column_that_is_not_there_is_named_with_the_one_that_was_meant(cli, tmp_path, verb):
+    rows = [f"{word}\t{word.upper()}" for word in WORDS]
+    (tmp_path / "some.tsv").write_text("\n".join(["source\ttarget", *rows]) + "\n")
+    line = refused(cli(verb, "some.tsv", "--input", "sorce", "--target", "target"), 2)
+    assert "some.tsv: has no column 'sorce' (--input); did you mean 'source'?" in line
+    line = refused(cli(verb, "some.tsv", "--input", "source", "--target", "xyz"), 2)
+    assert "no column 'xyz' (--target); it has source, target" in line
+    line = refused(cli(verb, "some.tsv", "--target", "target"), 2)
+    assert "say --input COLUMN --target COLUMN" in line and "it has source, target" in line
+
+
 def limited(bytes_: int):
     """Before a process starts: no file may grow beyond this, as on a full disk."""
 
@@ -256,3 +354,29 @@ def test_a_disk_already_full_leaves_no_folder(words, tmp_path):
     found = train_limited(words, tmp_path, 100)
     assert found.returncode == 1 and found.stderr.startswith("error: cannot write ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_serves_other_files_that_are_given_beside_it(cli, tmp_path):
+    """Another pair of languages: the recipe as it is, only the names of files are others."""
+    sizes = "n_layers = 1\nd_model = 16\nmax_len = 32"
+    (tmp_path / "en_de.toml").write_text(
+        'task = "target"\n[data]\ntrain = ["train.en", "train.de"]\nvalid = ["v.en", "v.de"]\n'
+        'test = ["t.en", "t.de"]\n[tokens]\nkind = "characters"\n'
+        f'[model]\npreset = "vaswani"\n{sizes}\n[train]\nsteps = 2\nbatch_tokens = 256\n'
+    )
+    files = {"a.fr": "abcdef", "b.cs": "uvwxyz", "c.fr": "fedcba", "d.cs": "zyxwvu"}
+    for name, letters in files.items():
+        lines = [letters[i % 5 :: 1 + i % 3] + letters[: i % 4] + "?" * (i % 7) for i in range(60)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    assert "train.en: no such file" in refused(cli("train", "en_de.toml", "--out", "run"))
+    given = ["--test", "c.fr", "--test", "d.cs", "--quiet"]
+    found = cli("train", "en_de.toml", "a.fr", "b.cs", *given, "--out", "run")
+    assert found.code == 0, found.err
+    recipe = tomllib.loads((tmp_path / "run" / "recipe.toml").read_text())
+    names = {side: [Path(p).name for p in recipe["data"][side]] for side in SIDES}
+    assert names == {"train": ["a.fr", "b.cs"], "valid": [], "test": ["c.fr", "d.cs"]}
+    assert recipe["model"]["preset"] == "vaswani" and recipe["train"]["steps"] == 2
+    facts = json.loads((tmp_path / "run" / "regard.json").read_text())
+    assert set(facts["metrics"]) == {"valid", "test"}  # held out of what was given, and given
+    made = json.loads((tmp_path / "run" / "translations.json").read_text())["sentences"]
+    assert [one["source"] for one in made] == (tmp_path / "c.fr").read_text().splitlines()

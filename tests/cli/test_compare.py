@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 
 import pytest
 
 from regard import compare
+from regard.api import as_large, plan
 from regard.cli import run
+from regard.data.corpus import prepare
 from regard.evaluate import rungs
+from regard.models.sizing import parameters
+from regard.recipe import to_toml
+from regard.registry import TRANSLATORS
+from regard.train.session import own_words
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
 
@@ -43,3 +51,86 @@ def test_a_comparison_trains_measures_writes_and_is_completed(words, tmp_path, c
 def test_a_row_that_fails_is_named_with_its_reason(words, tmp_path):
     with pytest.raises(rungs.UserError, match=r"bigram could not be trained: .*forbidden"):
         compare([words], models=["bigram"], out=tmp_path / "x", assignments=["train.forbid=/none"])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """A table of words and the same words backwards in capitals, and the same as two files."""
+    source, folder = random.Random(5), tmp_path_factory.mktemp("pairs")
+    words = ["".join(source.choices("abcdef", k=source.randint(1, 5))) for _ in range(300)]
+    lines = [" ".join(source.sample(words, 2)) for _ in words]
+    sides = {"en": lines, "de": [line[::-1].upper() for line in lines]}
+    for name, side in sides.items():
+        (folder / f"some.{name}").write_text("\n".join(side) + "\n")
+    rows = ["src\ttgt", *("\t".join(row) for row in zip(*sides.values(), strict=True))]
+    (folder / "some.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
+    pairs, tmp_path, capsys, monkeypatch
+):
+    trained = []
+
+    def here(one, told):
+        """In this process, which is faster."""
+        trained.append(one.model)
+        words = ["train", str(one.run / "recipe.toml"), "--out", str(one.run), "--resume"]
+        assert run([*words, "--quiet"]) == 0
+        capsys.readouterr()
+        (one.run / rungs.MEMORY).write_text('{"peak_memory_bytes": 1}')
+
+    monkeypatch.setattr(rungs, "train", here)
+    out = tmp_path / "compared"
+    asked = ["compare", str(pairs / "some.tsv"), "--input", "src", "--target", "tgt", "--quiet"]
+    asked += ["--models", "ibm1,rnn", "--out", str(out), "--set", "train.steps=3"]
+    asked += ["--set", "model.n_layers=1", "--set", "model.d_model=16"]
+    assert run(asked) == 0
+    table = capsys.readouterr().out
+    assert "BLEU [95%]" in table and "test records, all translated, 95% intervals" in table
+    document = json.loads((out / "compare.json").read_text())
+    assert {row["model"] for row in document["rows"]} == {"ibm1", "rnn"}
+    for row in document["rows"]:
+        assert {"bleu", "chrf", "exact", "bits_per_symbol"} <= row["metrics"].keys()
+        assert row["metrics"]["bleu"]["low"] <= row["metrics"]["bleu"]["value"]
+        assert row["tokens_per_second"] > 0 and row["sentences_per_second"] > 0
+        facts = json.loads((out / row["model"] / "regard.json").read_text())["metrics"]["test"]
+        assert row["metrics"]["bleu"] == pytest.approx(facts["bleu"])  # what the run itself says
+    page = (out / "compare.html").read_text()
+    assert "Translations" in page and "BLEU: more is better" in page and "Surprise" in page
+    assert "| 1. |" in (out / "compare.md").read_text()
+    shutil.rmtree(out / "rnn")
+    assert run([*asked, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert trained == ["ibm1", "rnn", "rnn"]
+    assert [row["metrics"] for row in again["rows"]] == [r["metrics"] for r in document["rows"]]
+
+
+@pytest.mark.parametrize("joint", ["true", "false"])
+def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, joint):
+    files = [pairs / "some.en", pairs / "some.de"]
+    asked = [f"tokens.joint={joint}", "model.n_layers=2", "model.d_model=48"]
+    chosen, _ = plan(files, assignments=asked)
+    corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda words: None, task="target")
+    counted = {}
+    for recipe in as_large(chosen, list(TRANSLATORS), corpus):
+        model, size = recipe.model, corpus.tokenizer.vocab_size
+        assert model.config.max_len == chosen.model.config.max_len
+        if model.name != "ibm1":
+            config = own_words(model.config, corpus)
+            assert config.dropout == chosen.model.config.dropout
+            counted[model.name] = parameters(model.name, size, config, "target")
+    assert len(counted) == 3
+    assert max(counted.values()) / min(counted.values()) < 1.1
+
+
+def test_every_patient_row_has_the_same_minutes_also_those_made_later(pairs, tmp_path):
+    chosen, _ = plan([pairs / "some.en", pairs / "some.de"])
+    made = [rungs.rung(chosen, tmp_path, seed) for seed in range(4)]
+    assert rungs.share_minutes(made, 8.0) == 2.0
+    assert rungs.share_minutes(made, 8.0, extra=0.5) == 1.5
+    assert rungs.share_minutes(made, 8.0, extra=5.0) == 1.0  # half at least
+    made[2].run.mkdir()
+    recipe = made[2].recipe.replace(train={"minutes": 1.25})
+    (made[2].run / "recipe.toml").write_text(to_toml(recipe))
+    assert rungs.share_minutes(made, 8.0) == 1.25

@@ -116,7 +116,7 @@ def test_a_terminal_is_told_how_far_it_is_and_nothing_else_changes(
     ("data", "options", "code", "message"),
     [
         (b"abc\n\nab\xff\n", [], 1, "standard input:3: invalid UTF-8, byte 0xff at offset 2"),
-        (b"", ["none.txt"], 1, "none.txt"),
+        (b"", ["none.txt"], 1, "none.txt: cannot be read: no such file"),
         (b"", ["--n-best", "2", "--strategy", "greedy"], 2, "--n-best is for --strategy beam"),
         (b"", ["--strategy", "bema"], 2, "unknown strategy 'bema'; did you mean 'beam'?"),
         (b"", ["--beams", "0"], 2, "Invalid value for '--beams'"),
@@ -129,6 +129,45 @@ def test_a_mistake_is_one_line(cli, translator, said, data, options, code, messa
     assert message in found.err
 
 
+def test_blank_lines_on_standard_input_stay_blank(cli, translator, interpreter, said):
+    said(b"\n\nabc\n  \n\r\nhg\n\n")
+    found = cli("translate", translator)
+    one, two = (several[0].text for several in interpreter.translate(["abc", "hg"]))
+    assert found.code == 0 and found.err == ""
+    assert found.out == f"\n\n{one}\n\n\n{two}\n\n"
+
+
+def test_a_file_that_is_no_text_is_named(cli, translator, tmp_path):
+    (tmp_path / "some.gz").write_bytes(b"abc\n")
+    (tmp_path / "latin.txt").write_bytes(b"abc\n\xdcbel\n")
+    for name, told in (
+        ("some.gz", "some.gz: is no gzip data"),
+        ("latin.txt", "latin.txt:2: invalid UTF-8, byte 0xdc at offset 0 of the line"),
+    ):
+        found = cli("translate", translator, name)
+        assert found.code == 1 and found.out == "" and len(found.err.splitlines()) == 1
+        assert told in found.err
+
+
+def test_sources_that_are_too_long_are_scored_as_they_are_translated(
+    cli, translator, interpreter, tmp_path
+):
+    """Once the whole source was read: ten thousand words took minutes, and memory to match."""
+    source, target = "abcdefgh " * 10_000, "cba"
+    (tmp_path / "long.en").write_text(f"abc\n{source}\nabc\n")
+    (tmp_path / "long.de").write_text(f"{target}\n" * 3)
+    found = cli("score", translator, "long.en", "long.de")
+    told = "long.en:2: the source has 90,000 tokens; only the first 15 are read"
+    assert found.code == 0 and found.err == f"warning: {told}\n"
+    (expected,) = interpreter.score([(source[:15], target)])
+    assert float(found.out.splitlines()[1].split("\t")[0]) == pytest.approx(
+        expected.total, abs=1e-4
+    )
+    found = cli("evaluate", translator, "long.en", "long.de", "--beams", 1)
+    assert found.code == 0
+    assert "the source of pair 2 has 90,000 tokens; only the first 15 are read" in found.err
+
+
 def test_a_run_of_another_task_is_told(cli, translator, bigram, said):
     found = cli("translate", bigram)
     assert found.code == 1 and found.out == ""
@@ -136,10 +175,11 @@ def test_a_run_of_another_task_is_told(cli, translator, bigram, said):
         f"error: {bigram} predicts the next symbol (task next); translate needs a run of task "
         "target, as `regard train SOURCE TARGET` makes\n"
     )
-    for verb in (["generate"], ["look"]):
-        found = cli(*verb, translator)
-        assert found.code == 1 and f"{translator} translates (task target)" in found.err
-        assert "use `regard translate`" in found.err and len(found.err.splitlines()) == 1
+    found = cli("generate", translator)
+    assert found.code == 1 and f"{translator} translates (task target)" in found.err
+    assert "use `regard translate`" in found.err and len(found.err.splitlines()) == 1
+    found = cli("look", bigram, "abc", "--target", "cba")
+    assert found.code == 2 and "--target is for translators" in found.err
 
 
 SOURCES, TARGETS = ["abc", "a b", "dd", "fgh."], ["cba", "b a", "dd", "hgf."]
@@ -198,6 +238,8 @@ def test_pairs_that_are_none_are_told(cli, translator, bigram, files, tmp_path, 
     if verb == "score":
         found = cli("score", bigram, *files)
         assert found.code == 2 and "(task next): it scores no targets" in found.err
+        found = cli("evaluate", bigram, "some.tsv", "--input", "en", "--target", "de")
+        assert found.code == 2 and "(task next): it has no --target" in found.err
     else:
         found = cli("evaluate", translator, *files, "--against", bigram)
         assert found.code == 1 and "needs a run of task target" in found.err

@@ -18,7 +18,7 @@ class LastTwo:
     def __init__(self, batch: int) -> None:
         self.ids = torch.zeros(batch, 2, dtype=torch.int64)
 
-    def select(self, parents: Tensor) -> None:
+    def select(self, parents: Tensor, places: slice = slice(None)) -> None:
         self.ids = self.ids[parents]
 
     def expand(self, width: int) -> None:

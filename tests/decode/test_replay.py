@@ -10,7 +10,9 @@ import torch
 from regard.decode import Beam, Greedy, Sample, generate, products, replay, workspace
 from regard.decode.replay import STEPS, Replay, pays
 from regard.layers.int8 import to_int8
+from regard.layers.source import Source
 from regard.models.decoder import Decoder
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.recurrent import LSTMConfig, LSTMModel
 
 V = 29
@@ -61,6 +63,7 @@ def test_replayed_steps_give_the_logits_of_extend(variant, rows):
 def test_so_do_steps_of_large_models_with_the_kernels_chosen_for_them(variant, rows, monkeypatch):
     monkeypatch.setattr(products, "LARGE", 0)
     monkeypatch.setattr(products, "HEADS", 0)
+    monkeypatch.setattr(products, "KEYS", 0)
     monkeypatch.setattr(replay, "WIDE", 0)
     assert farthest(make(variant), rows) < 1e-5
 
@@ -71,6 +74,35 @@ def test_so_do_steps_in_int8(rows):
     to_int8(model)
     assert pays(model, model.start(rows, 40), STEPS)
     assert farthest(model, rows) < 0.02  # a difference in the last bit may move a rounding
+
+
+@pytest.mark.parametrize("keys", [0, 64])  # by PyTorch, by NumPy
+@pytest.mark.parametrize("preset", EncoderDecoder.PRESETS)
+def test_beams_look_at_their_own_source_and_their_own_past(preset, keys, monkeypatch):
+    monkeypatch.setattr(products, "HEADS", 0)
+    monkeypatch.setattr(products, "KEYS", keys)
+    torch.manual_seed(3)
+    heads = {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 80}
+    config = dataclasses.replace(EncoderDecoder.PRESETS[preset](2, 32), **heads)
+    generator = torch.Generator().manual_seed(1)
+    segments = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+    with torch.inference_mode():
+        source = Source(torch.randint(4, V, (2, 7), generator=generator), segments)
+        model = EncoderDecoder(V, config).eval().given(source)
+        one, other = model.start(2, 40), model.start(2, 40)
+        for state in (one, other):
+            model.extend(torch.ones(2, 1, dtype=torch.long), None, state)
+            state.expand(3)
+        recorded = Replay(model, one)
+        for _ in range(30):
+            ids = torch.randint(4, V, (6,), generator=generator)
+            parents = torch.randint(0, 3, (2, 3), generator=generator)
+            parents = (parents + torch.tensor([[0], [3]])).flatten()
+            expected = model.extend(ids[:, None], None, other)
+            torch.testing.assert_close(recorded(ids), expected, atol=1e-5, rtol=1e-5)
+            one.select(parents)
+            for layer in other.layers:  # all of it
+                layer.select(parents)
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Sample(seed=4), Beam(width=3)])

@@ -12,7 +12,6 @@ from regard.errors import UsageError, UserError
 from regard.evaluate.intervals import RESAMPLES
 from regard.evaluate.report import figures
 from regard.evaluate.translation import (
-    figures_of_translation,
     judge,
     measure_translation,
 )
@@ -141,7 +140,7 @@ def test_only_so_many_sentences_are_translated_as_are_asked_for(interpreter, mon
     shard = interpreter.pairs(*map(list, zip(*PAIRS, strict=True)))
     for most, right in ((3, 2 / 3), (0, 4 / 5), (99, 4 / 5)):
         asked.clear()
-        found = figures_of_translation(interpreter, shard, most=most)
+        found = measure_translation(interpreter, shard, most=most).figures()
         assert len(asked) == (most if 0 < most < 5 else 5)
         assert found["exact"].value == pytest.approx(100 * right)
     assert [interpreter.tokenizer.decode(ids) for ids in asked] == [source for source, _ in PAIRS]

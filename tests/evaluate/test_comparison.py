@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.evaluate.comparison import Comparison, Row, mean, ranked, verdict
+from regard.evaluate.comparison import Comparison, Row, mean, mean_judged, ranked, verdict
 from regard.evaluate.report import Measured
+from regard.evaluate.translation import judge
 
 
 def measured(per_symbol, *, noise=0.02, seed=0, impossible=0):
@@ -82,3 +83,87 @@ def test_seeds_are_averaged_unit_by_unit_and_documents_hold_no_infinity():
     assert document["rows"][1]["metrics"]["nats_per_symbol"]["infinite"] is True
     assert {"model", "metrics", "rank", "parameters", "train_seconds"} <= set(document["rows"][0])
     assert "| 1. | unigram |" in table.to_markdown()
+
+
+REFERENCES = [f"the {a} cat sees a {b} dog in {a} {b}" for a in "abcdefgh" for b in "ijklmnop"]
+
+
+def judged(share, seed=0):
+    """BLEU of translations of which a share is right and the rest has only its first words."""
+    right = np.random.default_rng(seed).random(len(REFERENCES)) < share
+    pairs = zip(REFERENCES, right, strict=True)
+    return judge([text if ok else f"{text[:13]} horse ran" for text, ok in pairs], REFERENCES)
+
+
+def translator(model, share, per_symbol, *, seed=0, epochs=2.0, seconds=60.0):
+    cost, found = measured(per_symbol, seed=len(model)), judged(share, seed)
+    values, runs = (found["bleu"].value,), (Path(model),)
+    rest = {"judged": found, "tokens_per_second": 2e3, "epochs": epochs}
+    return Row(model, 1000, seconds, 1e4, 1 << 28, cost, values, runs, **rest)
+
+
+def test_translators_are_ranked_by_bleu_and_not_by_bits():
+    rows = [
+        translator("ibm1", 0.1, 1.0, seconds=1),
+        translator("rnn", 0.3, 3.0),
+        translator("rnn-attention", 0.6, 2.0),
+        translator("transformer", 0.95, 1.5),
+    ]
+    table = ranked(rows)
+    assert [row.model for row in table] == ["transformer", "rnn-attention", "rnn", "ibm1"]
+    assert [row.rank for row in table] == [1, 2, 3, 4]
+    words = verdict(table)
+    best = rows[3].judged["bleu"].value
+    assert words.startswith(f"Use transformer: BLEU {best:.2f} [") and "the best of 4" in words
+    gap = best - rows[2].judged["bleu"].value
+    assert f"rnn-attention, the next, is worse by {gap:.2f} [" in words
+    gain = rows[2].judged["bleu"].value - rows[1].judged["bleu"].value
+    assert f"Attention gives the recurrence {gain:.2f} [" in words
+    assert "By what the references cost, ibm1 is better, -0.5" in words
+    assert "not surely better than word for word" not in words and "does not pay" not in words
+
+
+def test_what_the_numbers_do_not_say_is_not_said_of_translators():
+    """Equal ones are a tie, and who is no better than a table of words is named."""
+    rows = translator("ibm1", 0.5, 1.0, seconds=1), translator("rnn", 0.5, 2.0)
+    table = ranked([*rows, translator("rnn-attention", 0.5, 2.0), translator("transformer", 0, 3)])
+    assert [row.rank for row in table] == [1, 1, 1, 4]
+    words = verdict(table)
+    assert "cannot be told apart here (95%): use ibm1, the cheapest of them (1 s" in words
+    assert "recurrence 0.00 [0.00, 0.00] over a bottleneck, no difference that 95% sup" in words
+    assert "The transformer is worse by" in words and "attention does not pay" in words
+    assert "rnn, rnn-attention and transformer are not surely better than word for word." in words
+
+
+def test_nothing_is_concluded_of_rows_that_had_no_time():
+    words = told(translator("ibm1", 0.5, 1.0), translator("transformer", 0, 3.0, epochs=0.04))
+    assert "transformer had too little time to see all of the data once (the least: 4.0%)" in words
+    assert "more --minutes" in words and "does not pay" not in words
+
+
+def test_the_table_of_translators_has_their_figures_with_intervals():
+    rows = ranked([translator("transformer", 0.9, 1.5), translator("ibm1", 0.2, 2.5)])
+    table = Comparison("test", 3200, 400, rows, verdict(rows), sentences=len(REFERENCES))
+    columns, lines = table.cells()
+    assert columns[2:7] == [
+        *("BLEU [95%]", "chrF [95%]", "exact % [95%]", "bits/symbol [95%]", "bits/token")
+    ]
+    assert columns[7:] == ["parameters", "tokens/s", "sentences/s", "trained", "memory"]
+    exact = rows[0].figures["exact"]
+    assert lines[0][4] == f"{exact.value:.1f} [{exact.low:.1f}, {exact.high:.1f}]"
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert document["ranked_by"] == "bleu" and document["sentences"] == len(REFERENCES)
+    assert {"bleu", "chrf", "exact", "bits_per_symbol"} <= document["rows"][0]["metrics"].keys()
+    assert "tok:13a" in document["signatures"]["bleu"]
+    text = table.to_markdown()
+    assert "the first 64 translated" in text and document["signatures"]["chrf"] in text
+
+
+def test_judgements_of_seeds_are_averaged_resample_by_resample():
+    one, two = judged(0.3, seed=1), judged(0.7, seed=2)
+    both = mean_judged([one, two])
+    for name in ("bleu", "chrf", "exact"):
+        assert both[name].value == pytest.approx((one[name].value + two[name].value) / 2)
+        assert np.allclose(both[name].samples, (one[name].samples + two[name].samples) / 2)
+    low, high = both["exact"].figure().low, both["exact"].figure().high
+    assert low < both["exact"].value < high

@@ -24,11 +24,22 @@ from regard.layers.positions import (
 
 def test_sinusoids_follow_the_papers_formula_from_exponent_zero():
     d, p = 6, 11
-    code = Sinusoidal().add(torch.zeros(1, 1, d), torch.tensor([p]))[0, 0]
+    code = Sinusoidal(d, 8).add(torch.zeros(1, 1, d), torch.tensor([p]))[0, 0]
     for i in range(d // 2):
         angle = p / 10_000 ** (2 * i / d)
         assert math.isclose(code[2 * i], math.sin(angle), abs_tol=1e-6)
         assert math.isclose(code[2 * i + 1], math.cos(angle), abs_tol=1e-6)
+
+
+def test_sinusoids_are_the_same_from_the_table_and_beyond_it():
+    positions, x = Sinusoidal(6, 8), torch.zeros(2, 3, 6)
+    size = len(positions.waves)
+    where = torch.tensor([[0, 1, 2], [size - 1, 5, 7]])
+    computed = positions.add(x, where)
+    assert torch.equal(positions.add(x, where, size), computed)
+    assert torch.equal(positions.add(x[:1], range(3)), computed[:1])
+    far = torch.tensor([size, size + 1, size + 2])
+    assert torch.equal(positions.add(x[:1], range(size, size + 3)), positions.add(x[:1], far, 9999))
 
 
 def test_binary_positions_spell_the_number_in_bits():

@@ -87,7 +87,7 @@ def test_it_learns_a_rule_of_three_symbols():
     [
         ({"window": 0}, "window must be from 1"),
         ({"embedding": "random"}, "embedding must be one of learned, onehot"),
-        ({"activation": "swiglu"}, "activation must be one of tanh, relu, gelu, relu2"),
+        ({"activation": "swiglu"}, "activation must be one of tanh, relu, gelu, gelu_exact, relu2"),
         ({"dropout": -0.1}, "dropout must be"),
         ({"d_embedding": 0}, "d_embedding must be from 1"),
     ],

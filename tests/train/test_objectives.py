@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -72,19 +74,46 @@ def test_smoothing_spreads_only_over_what_is_allowed():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("constrained", [False, True])
-def test_the_gradient_made_by_hand_is_the_gradient(smoothing, constrained, monkeypatch):
+@pytest.mark.parametrize("consistency", [0.0, 3.0])
+def test_the_gradient_made_by_hand_is_the_gradient(
+    smoothing, constrained, consistency, monkeypatch
+):
     monkeypatch.setattr(objectives, "CHUNK", 4 * V)
     torch.manual_seed(0)
     hidden = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(V, 5, dtype=torch.float64, requires_grad=True)
-    targets, previous = torch.tensor([3, -1, 0, 12, 7, -1]), torch.tensor([1, 2, 3, 1, 2, 3])
+    targets, previous = torch.tensor([3, -1, 0] * 2), torch.tensor([1, 2, 3] * 2)
+    if not consistency:  # else the second half are the first again
+        targets = torch.tensor([3, -1, 0, 12, 7, -1])
     pairs = [(a, b) for a in (1, 2) for b in (5, 6)]
     rule = Forbidden.from_pairs(pairs, V) if constrained else None
 
     def loss(hidden, weight):
         return objectives.ProjectedCrossEntropy.apply(
-            hidden, weight, targets, previous, smoothing, rule
+            hidden, weight, targets, previous, smoothing, consistency, rule
         )[0]
 
     assert loss(hidden, weight).dtype == torch.float64
     assert torch.autograd.gradcheck(loss, (hidden, weight))
+
+
+def test_two_passes_are_asked_to_agree():
+    """R-Drop's loss by its definition: the mean cross-entropy of both, and the divergences."""
+    model, x = Decoder(V, dataclasses.replace(modern(1, 32), dropout=0.5)), batch()
+    torch.manual_seed(1)
+    loss, nats, grads = gradients(model, x, label_smoothing=0.1, consistency=5.0)
+    model.zero_grad()
+    torch.manual_seed(1)
+    both = model.logits(x.ids.repeat(2, 1)).flatten(0, 1)
+    targets = x.targets.repeat(2, 1).flatten()
+    asked = {"ignore_index": -1, "reduction": "sum"}
+    one, two = both.log_softmax(-1)[targets >= 0].chunk(2)
+    apart = F.kl_div(one, two, reduction="sum", log_target=True)
+    apart = apart + F.kl_div(two, one, reduction="sum", log_target=True)
+    expected = F.cross_entropy(both, targets, label_smoothing=0.1, **asked) / 2 + 5 / 4 * apart
+    expected.backward()
+    assert apart > 0.01
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(nats, F.cross_entropy(both, targets, **asked).detach() / 2)
+    for mine, p in zip(grads, model.parameters(), strict=True):
+        torch.testing.assert_close(mine, p.grad, atol=1e-5, rtol=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,8 @@ Scaling = Annotated[bool, typer.Option("--scaling", help="Also on fractions of t
 Out = Annotated[Path | None, typer.Option(help="Folder; default runs/NAME-compare.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
-Column = Annotated[str, typer.Option(help="The column of a table to read.")]
+Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
+Target = Annotated[str, typer.Option(help="The column of the targets, where there are pairs.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Recipe key for all rows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
@@ -35,6 +36,7 @@ def command(
     valid: Valid = None,
     test: Test = None,
     input: Column = "",
+    target: Target = "",
     set_: Set = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -43,6 +45,8 @@ def command(
 
     Example: regard compare names.txt --minutes 5 --models bigram,lstm,transformer
 
+    Translators, by BLEU: regard compare train.en train.de --minutes 20
+
     The same split, the same symbols, each row in its own process; neural rows of equal size share
     the time. The same command goes on where it was stopped.
     """
@@ -50,7 +54,7 @@ def command(
     from regard.cli.output import print_json, print_strip, print_table
     from regard.train.progress import Reporter
 
-    data = {"input": input or None, "valid": text(valid), "test": text(test)}
+    data = {"input": input or None, "target": target or None, **given(valid=valid, test=test)}
     try:
         found = compare(
             files,
@@ -80,10 +84,9 @@ def command(
 
 def title(found: Compared) -> str:
     """What was measured on."""
-    table = found.comparison
-    return f"{table.symbols:,} symbols of {table.records:,} {table.side} records, 95% intervals"
+    return f"{found.comparison.material}, 95% intervals"
 
 
-def text(paths: list[Path] | None) -> list[str] | None:
+def given(**sides: list[Path] | None) -> dict[str, Any]:
     """Paths as a recipe has them."""
-    return [str(path.resolve()) for path in paths] if paths else None
+    return {side: [str(path.resolve()) for path in paths or []] for side, paths in sides.items()}

@@ -8,39 +8,61 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.data.examination import Examination
     from regard.data.inspection import Inspection
+    from regard.data.sides import Sources
     from regard.recipe import DataRecipe
 
 
+Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
+Input = Annotated[str, typer.Option(help="The column of a table to read; two texts: A,B.")]
+Target = Annotated[str, typer.Option(help="The column of targets or labels; several: y1,y2.")]
+Task = Annotated[
+    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
+]
+Format = Annotated[
+    str, typer.Option(help="auto, lines, text, csv, tsv, jsonl, fasta, smi or labelled.")
+]
+Valid = Annotated[
+    list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
+]
+Test = Annotated[list[Path] | None, typer.Option(help="Test file, looked through for leaks.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first damaged record.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Any data key: --set data.split=stratified.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
 def command(
-    files: Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")],
-    input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
-    target: Annotated[str, typer.Option(help="The column of the targets, for pairs.")] = "",
-    format: Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")] = "auto",
-    valid: Annotated[
-        list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
-    ] = None,
-    test: Annotated[
-        list[Path] | None, typer.Option(help="Test file, looked through for leaks.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first damaged record.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    files: Files,
+    input: Input = "",
+    target: Target = "",
+    task: Task = "",
+    format: Format = "auto",
+    valid: Valid = None,
+    test: Test = None,
+    strict: Strict = False,
+    set_: Set = None,
+    json: Json = False,
 ) -> None:
     """What is in a file, and what to train on it.
 
     Records, alphabet, entropy, lengths, duplicates, and leaks between the parts of a split. Two
     files with as many lines, named alike but for the language, are read as pairs.
 
+    With labels: what is asked, classes and values by side, conflicts, and what of the held-out
+    sides training has seen, exactly or almost.
+
     Example: regard data train.txt --test test.txt
+
+    With labels: regard data molecules.csv --input smiles --target active
     """
     from rich.console import Console
 
     from regard.cli.output import print_json
+    from regard.data.examination import examine
     from regard.data.inspection import inspect, render
-    from regard.data.pairs import looks_paired
-    from regard.data.sides import Sources
     from regard.recipe import DataRecipe
 
     recipe = DataRecipe(
@@ -52,8 +74,8 @@ def command(
         format=format,  # type: ignore[arg-type]  # the reader names what is allowed
         strict=strict,
     )
-    task = "target" if target or looks_paired(files) else "next"
-    sources = Sources(recipe, task)
+    recipe = changed(recipe, set_ or [])
+    sources, why = opened(recipe, files, task)
     found = inspect(
         sources.train,
         valid=sources.given[0],
@@ -61,12 +83,62 @@ def command(
         valid_fraction=recipe.valid_fraction,
         test_fraction=recipe.test_fraction,
     )
-    if task == "target":
+    if sources.task == "target":
         found = suggested(found, recipe)
+    if sources.labelled:
+        found = labelled(found, examine(sources, why))
     if json:
         print_json(found.to_json())
     else:
         render(found, Console(highlight=False))
+
+
+def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
+    """The recipe with the keys that --set names."""
+    from dataclasses import replace
+
+    from regard.errors import UsageError
+    from regard.recipe import DataRecipe, check, override
+
+    values = override({}, assignments)
+    if values.keys() - {"data"}:
+        raise UsageError(f"--set {min(values.keys() - {'data'})}: regard data has data.KEY alone")
+    given = values.get("data", {})
+    typed = check("data", DataRecipe, given)
+    return replace(recipe, **{key: getattr(typed, key) for key in given})
+
+
+def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, str]:
+    """The data as the task reads it, which is guessed where it is not given; and why it is that."""
+    from regard.data.examination import task_of
+    from regard.data.labelled import Labelled
+    from regard.data.pairs import looks_paired
+    from regard.data.sides import Sources
+    from regard.data.targets import LABELLED
+    from regard.errors import UsageError, did_you_mean
+
+    tasks = ["next", "target", *LABELLED]
+    if task and task not in tasks:
+        raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
+    if task:
+        return Sources(recipe, task), "as asked"
+    if recipe.target or recipe.labels or recipe.format == "labelled":
+        sources = Sources(recipe, "labelled")
+        assert isinstance(sources.train, Labelled)
+        task, why = task_of(sources.train)
+        if task != "target":
+            sources.settle(task)
+            return sources, why
+    return Sources(recipe, "target" if recipe.target or looks_paired(files) else "next"), ""
+
+
+def labelled(found: Inspection, labels: Examination) -> Inspection:
+    """What was found in labelled records, with what is asked of them; no model is suggested."""
+    from dataclasses import replace
+
+    why = found.suggestion.why.partition(";")[0]  # of the tokens
+    suggestion = replace(found.suggestion, task=labels.task, model="", why=why)
+    return replace(found, labels=labels, leaks=labels.leaks, suggestion=suggestion)
 
 
 def suggested(found: Inspection, recipe: DataRecipe) -> Inspection:

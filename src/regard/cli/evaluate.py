@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.strategy import Beams, Penalty
+from regard.cli.strategy import Beams, Device, Penalty
 
 if TYPE_CHECKING:
     from regard.api import Interpreter, Predictor
@@ -49,6 +49,7 @@ def command(
     length_penalty: Penalty = 1.0,
     tokenize: Tokenize = "13a",
     lowercase: Lowercase = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Bits per symbol, and BLEU of translators, with 95% intervals.
@@ -60,10 +61,11 @@ def command(
     from regard.api import Interpreter, load
     from regard.cli.output import print_figures, print_json
     from regard.cli.strategy import strategy_of
+    from regard.errors import UsageError
     from regard.evaluate.translation import measure_translation
 
-    material = Material(run, files or [], format, input, target)
-    found = load(run)
+    material = Material(run, files or [], format, input, target, device)
+    found = load(run, device=device)
     if isinstance(found, Interpreter):
         strategy = strategy_of("beam", beams=beams, length_penalty=length_penalty)
 
@@ -73,6 +75,8 @@ def command(
             )
 
         document, figures, line = of_pairs(found, against, material, translated)
+    elif target:
+        raise UsageError(f"{run} predicts the next symbol (task next): it has no --target")
     else:
         document, figures, line = of_symbols(found, against, material, stride)
     if json:
@@ -91,6 +95,7 @@ class Material:
     format: str
     input: str
     target: str
+    device: str  # where models compute
 
     def read(self, model: Predictor | Interpreter) -> tuple[str, Shard]:
         """Its name, and the shard as a model's tokenizers read it."""
@@ -121,7 +126,7 @@ def of_symbols(ours: Predictor, against: Path | None, material: Material, stride
     found = figures(measured)
     document, line = summary(side, measured, found)
     if against is not None:
-        theirs = load_predictor(against)
+        theirs = load_predictor(against, device=material.device)
         other = theirs.measure(material.read(theirs)[1], stride)
         document["against"], more = compared(against, measured, other)
         line += more
@@ -135,10 +140,17 @@ def of_pairs(
     translated: Callable[[Interpreter, Shard], Translated],
 ) -> Result:
     """What a translator costs, and how good its translations are."""
+    import numpy as np
+
     from regard.api import load_interpreter
+    from regard.cli.translate import warn_of_length
     from regard.evaluate.report import verdict
 
     side, shard = material.read(ours)
+    assert shard.source is not None
+    lengths = np.diff(shard.source.offsets) - 2
+    for record in np.flatnonzero(lengths > ours.room).tolist():
+        warn_of_length(f"the source of pair {record + 1:,}", int(lengths[record]), ours.room)
     result = translated(ours, shard)
     found = result.figures()
     document, line = summary(side, result.measured, found)
@@ -146,7 +158,7 @@ def of_pairs(
     for name in ("bleu", "chrf"):
         line += f"\n{name}: {result.judged[name].signature}"
     if against is not None:
-        theirs = load_interpreter(against)
+        theirs = load_interpreter(against, device=material.device)
         other = translated(theirs, material.read(theirs)[1])
         told, more = compared(against, result.measured, other.measured)
         gaps = {name: one.minus(other.judged[name]) for name, one in result.judged.items()}

@@ -12,6 +12,7 @@ import typer
 
 from regard.cli.strategy import (
     Beams,
+    Device,
     Int8,
     Name,
     Penalty,
@@ -48,6 +49,7 @@ def command(
     forbid: Forbid = "",
     seed: Seed = 0,
     int8: Int8 = False,
+    device: Device = "auto",
     stream: Stream = False,
     json: Json = False,
 ) -> None:
@@ -76,7 +78,7 @@ def command(
         raise UsageError(
             "--stream is for one sequence as it comes: no --json, beam or 2nd --prompt"
         )
-    predictor = load_predictor(run, int8=int8)
+    predictor = load_predictor(run, int8=int8, device=device)
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
 

@@ -73,8 +73,8 @@ def print_strip(tokens: Sequence[str], rows: Sequence[tuple[str, Sequence[float]
 
 def _one(token: str) -> str:
     """A token as one column."""
-    token = plain(token)
-    return "·" if token in (" ", "") else "$" if token == "<E>" else token[0]
+    token = plain(token).strip()
+    return "$" if token == "<E>" else token[:1] or "·"
 
 
 def plain(text: str) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.strategy import Device
+
 if TYPE_CHECKING:
     from regard.api import Interpreter, Predictor
     from regard.evaluate.scoring import ScoredRecord
@@ -25,6 +27,7 @@ def command(
     input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
     target: Annotated[str, typer.Option(help="The column of a table that has the targets.")] = "",
     format: Annotated[str, typer.Option(help="auto, lines, csv, tsv or jsonl.")] = "auto",
+    device: Device = "auto",
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")
     ] = False,
@@ -41,7 +44,7 @@ def command(
     from regard.cli.output import plain, print_json
     from regard.errors import UsageError
 
-    found = load(run)
+    found = load(run, device=device)
     if isinstance(found, Predictor):
         if targets is not None or target:
             raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")
@@ -70,10 +73,15 @@ def of_pairs(
     interpreter: Interpreter, files: list[Path], format: str, columns: tuple[str, str]
 ) -> Iterator[ScoredRecord]:
     """The targets of pairs, scored."""
+    from regard.cli.translate import warn_of_length
     from regard.data.pairs import Pairs
     from regard.evaluate.scoring import AT_ONCE
 
     for chunk in Pairs(files, format=format, columns=columns, strict=True).records():
+        lengths = interpreter.source_tokenizer.encode_batch(list(chunk.sources))[1]
+        for line, length in zip(chunk.lines, lengths, strict=True):
+            if length > interpreter.room:
+                warn_of_length(f"{files[0]}:{line}: the source", length, interpreter.room)
         pairs = list(zip(chunk.sources, chunk.texts, strict=True))
         for first in range(0, len(pairs), AT_ONCE):
             yield from interpreter.score(pairs[first : first + AT_ONCE])

@@ -16,6 +16,7 @@ TopP = Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.
 Beams = Annotated[int, typer.Option(min=1, help="Width of the beam.")]
 Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same samples.")]
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:1.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Weights in int8: faster on a CPU, rounded.")]
 
 

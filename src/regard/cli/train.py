@@ -174,10 +174,9 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
-    if "exact" in next(iter(result.figures.values()), {}):
-        print(f"next: regard translate {run} < FILE  ·  regard evaluate {run} SOURCE TARGET")
-    else:
-        print(f"next: regard generate {run}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
+    translates = any("exact" in found for found in result.figures.values())
+    verb = f"translate {run} < FILE" if translates else f"generate {run}"
+    print(f"next: regard {verb}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
 
 
 def full(paths: list[Path] | None) -> list[str]:

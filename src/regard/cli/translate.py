@@ -14,6 +14,7 @@ import typer
 
 from regard.cli.strategy import (
     Beams,
+    Device,
     Int8,
     Name,
     Penalty,
@@ -51,6 +52,7 @@ def command(
     top_p: TopP = 1.0,
     seed: Seed = 0,
     int8: Int8 = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Translate line by line.
@@ -78,7 +80,7 @@ def command(
         length_penalty=length_penalty,
         n_best=n_best,
     )
-    interpreter = load_interpreter(run, int8=int8)
+    interpreter = load_interpreter(run, int8=int8, device=device)
     chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
     stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
     if json:
@@ -97,11 +99,15 @@ def told(stream: Iterator[list[Translation]], room: int) -> Iterator[list[Transl
     """The translations, with a warning for each that is not of the whole line."""
     for number, several in enumerate(stream, start=1):
         if several[0].cut:
-            whole = several[0].cut + room
-            warn(f"line {number} has {whole:,} tokens; only the first {room:,} are translated")
+            warn_of_length(f"line {number}", several[0].cut + room, room, "translated")
         if several[0].dead_end:
             warn(f"the translation of line {number} ended where all is forbidden")
         yield several
+
+
+def warn_of_length(which: str, tokens: int, room: int, verb: str = "read") -> None:
+    """A source that is longer than what the model has learned of."""
+    warn(f"{which} has {tokens:,} tokens; only the first {room:,} are {verb}")
 
 
 def warn(words: str) -> None:

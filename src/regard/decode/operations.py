@@ -18,6 +18,7 @@ from regard.decode.products import Call, array, attention, int_mm, linear
 from regard.layers.state import State
 
 aten = torch.ops.aten
+WIDE = 1 << 16  # elements from which PyTorch, which has threads, outruns NumPy
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -36,6 +37,9 @@ def by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any)
     if func._schema.is_mutable:
         return lambda: func(*args, **kwargs)
     if isinstance(out, Tensor):
+        kernel = writing(func)
+        if kernel is not None:
+            return lambda: kernel(*args, **kwargs, out=out)
         return lambda: out.copy_(func(*args, **kwargs))
 
     def several() -> None:
@@ -43,6 +47,16 @@ def by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any)
             old.copy_(new)
 
     return several
+
+
+def writing(func: Any) -> Any:
+    """The form of an operation that writes its result where it is told, if it has one."""
+    kernel = getattr(func.overloadpacket, "out", None)
+    if kernel is None:
+        return None
+    taken = [(a.name, str(a.type)) for a in kernel._schema.arguments if not a.is_out]
+    same = taken == [(a.name, str(a.type)) for a in func._schema.arguments]
+    return kernel if same and kernel._schema.arguments[-1].name == "out" else None
 
 
 def flat(out: Tensor, *inputs: Any) -> list[Any]:
@@ -179,6 +193,8 @@ def roll(state: State, out: Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> C
 
 def copy(state: State, out: Tensor, x: Tensor, *_: Any, **__: Any) -> Call:
     """The same values in memory of their own."""
+    if out.numel() > WIDE:
+        return lambda: out.copy_(x)
     values, result = array(x), array(out)
     return lambda: np.copyto(result, values, "unsafe")
 
@@ -193,17 +209,44 @@ def store(
     new = array(values.view(target.size(0), target.size(1), target.size(3)))
 
     def call() -> None:
-        for row, place in enumerate(places.tolist()):
+        first, *others = places.tolist()
+        if others.count(first) == len(others):  # no row is ahead of another
+            cache[:, :, first] = new
+            return
+        for row, place in enumerate((first, *others)):
             cache[row, :, place] = new[row]
 
     return call
 
 
+def layer_norm(
+    state: State,
+    out: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Call:
+    """PyTorch's own, without a copy of the result."""
+    kernel = torch.ops.aten.native_layer_norm.out
+    moments = x.new_empty(x.shape[: -len(shape)] + (1,) * len(shape))
+    more = {"out0": out, "out1": moments, "out2": moments.clone()}
+    return lambda: kernel(x, shape, weight, bias, eps, **more)
+
+
 Maker = Callable[..., Call | None]
-PRODUCTS: dict[Any, Maker] = {
+# Whatever their size; of the others, those of wide results are left to PyTorch.
+ALWAYS: dict[Any, Maker] = {
     aten.linear.default: linear,
     aten._int_mm.default: int_mm,
     aten.scaled_dot_product_attention.default: attention,
+    aten.layer_norm.default: layer_norm,
+    aten.index_put_.default: store,
+    aten.clone.default: copy,
+    aten._to_copy.default: copy,
+    aten.to.dtype: copy,
 }
 MAKERS: dict[Any, Maker] = {
     aten.add.Tensor: elementwise(np.add),
@@ -228,8 +271,4 @@ MAKERS: dict[Any, Maker] = {
     aten.silu.default: silu,
     aten.cat.default: cat,
     aten.roll.default: roll,
-    aten.clone.default: copy,
-    aten._to_copy.default: copy,
-    aten.to.dtype: copy,
-    aten.index_put_.default: store,
 }

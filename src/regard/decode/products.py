@@ -21,7 +21,8 @@ from regard.layers.state import State
 Call = Callable[[], object]
 LARGE = 1 << 18  # weights from which a product is worth a thread
 PACKED = 4  # rows from which oneDNN's own layout of a matrix is faster than ours
-HEADS = 32  # rows times heads from which PyTorch attends faster than NumPy
+HEADS = 32  # rows times heads from which PyTorch's threads attend faster than NumPy,
+KEYS = 64  # given so many keys; with fewer the fused kernel spends its time between the heads
 
 
 def array(value: Any) -> Any:
@@ -76,38 +77,42 @@ def attention(
     enable_gqa: bool = False,
     **_: Any,
 ) -> Call | None:
-    """One query per row over the keys there are; see layers.attention for what is computed."""
+    """A few queries of a row, all of which may see the same, over the keys there are: one, or one
+    of each beam over their source; see layers.attention for what is computed.
+    """
     (batch, heads, queries, width), groups = q.shape, k.size(1)
-    if queries != 1 or attn_mask is None or attn_mask.dtype != torch.bool or attn_mask.size(1) != 1:
+    if attn_mask is None or attn_mask.dtype != torch.bool or attn_mask.shape[1:3] != (1, 1):
         return None
-    if batch * heads >= HEADS:
+    if batch * heads >= HEADS and k.size(2) >= KEYS:
         return attention_by_torch(state, out, q, k, v, attn_mask, enable_gqa)
-    each, rows = heads // groups, batch * groups
-    source = array(q.transpose(1, 2))  # (B, 1, H, K), a view, whatever its strides
-    query = np.empty((rows, each, width), source.dtype)
-    scaled = query.reshape(source.shape)
+    each, rows = heads // groups * queries, batch * groups
+    query = np.empty(q.shape, np.float32)  # (B, H, T, K)
+    grouped = query.reshape(rows, each, width)
+    source, result = array(q), array(out)
+    found = np.empty_like(grouped)
+    whole = found.reshape(query.shape)
     keys = array(k.view(rows, -1, width)).transpose(0, 2, 1)  # (B·G, K, S)
     values = array(v.view(rows, -1, width))  # (B·G, S, K)
     allowed = array(attn_mask.expand(batch, 1, 1, -1))[:, 0]  # (B, 1, S)
-    result = array(out.transpose(1, 2).view(rows, each, width))
     scale = np.float32(width**-0.5)
-    room = np.empty(rows * each * k.size(2), result.dtype)
+    room = np.empty(rows * each * k.size(2), np.float32)
     held = reach(state, k)
 
     def call() -> None:
         used = held()
         dense = room[: rows * each * used]  # without gaps, which NumPy rewards
         scores = dense.reshape(rows, each, used)
-        np.multiply(source, scale, out=scaled)
-        np.matmul(query, keys[:, :, :used], out=scores)
+        np.multiply(source, scale, out=query)
+        np.matmul(grouped, keys[:, :, :used], out=scores)
         seen = allowed[:, :, :used]
         if not np.logical_and.reduce(seen, None):
-            np.copyto(scores.reshape(batch, heads, used), -np.inf, where=~seen)
+            np.copyto(scores.reshape(batch, -1, used), -np.inf, where=~seen)
         np.subtract(scores, np.maximum.reduce(scores, -1, keepdims=True), out=scores)
         np.exp(dense, out=dense)
         total = np.add.reduce(scores, -1, keepdims=True)
-        np.matmul(scores, values[:, :used], out=result)
-        np.divide(result, total, out=result)
+        np.matmul(scores, values[:, :used], out=found)
+        np.divide(found, total, out=found)
+        np.copyto(result, whole)
 
     return call
 

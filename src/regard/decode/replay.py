@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.decode.operations import MAKERS, PRODUCTS, by_torch, tensors
+from regard.decode.operations import ALWAYS, MAKERS, WIDE, by_torch, tensors
 from regard.decode.products import Call
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
 
 OVERHEAD = 1 << 23  # weights times rows up to which a step is overhead rather than arithmetic
 WEIGHTS = 1 << 29  # weights up to which memory for a packed copy of them, 2 GB, is taken
-WIDE = 1 << 16  # elements from which PyTorch, which has threads, outruns NumPy
 STEPS = 24  # steps that must remain for recording, some milliseconds, to pay
 
 
@@ -95,7 +94,7 @@ class Replay:
             if written <= read and not func._schema.is_mutable:
                 continue  # a view: the memory is there already
             wide = isinstance(out, Tensor) and out.numel() > WIDE
-            maker = PRODUCTS.get(func) or (None if wide else MAKERS.get(func))
+            maker = ALWAYS.get(func) or (None if wide else MAKERS.get(func))
             call = maker(self.state, out, *args, **kwargs) if maker is not None else None
             calls.append(call or by_torch(func, args, kwargs, out))
         return calls

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 import regard
+from regard.data.corpus import Corpus
 from regard.data.shards import Shard
+from regard.evaluate.agreement import agreement
 from regard.evaluate.report import Figure, figures, measure
-from regard.evaluate.translation import figures_of_translation
+from regard.evaluate.translation import measure_translation
 from regard.interpreter import Interpreter
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
@@ -63,6 +65,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
     facts, recipe, corpus = fitted.facts, fitted.recipe, fitted.corpus
     found: dict[str, dict[str, Figure]] = {}
     shares: dict[str, float] = {}
+    aligned: dict[str, Any] = {}
     if measures:
         model = load_model(run).to(facts["device"])
         for side in ("valid", "test"):
@@ -70,7 +73,8 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
             if shard is not None:
                 part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
                 shares[side] = round(part.tokens / shard.tokens, 4)
-                found[side] = figures_of(model, side, part, fitted)
+                found[side] = figures_of(model, side, part, fitted, run)
+        aligned = alignment(model, corpus)
     result = Trained(
         run=run,
         outcome=fitted.outcome,
@@ -82,17 +86,18 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         measured=shares,
     )
     if measures:
-        write_json(run / FACTS, facts_of(fitted, result))
+        write_json(run / FACTS, facts_of(fitted, result) | aligned)
         write_text(run / "README.md", model_card(recipe, result))
     return result
 
 
 def figures_of(
-    model: LanguageModel | Translator, side: str, shard: Shard, fitted: Fitted
+    model: LanguageModel | Translator, side: str, shard: Shard, fitted: Fitted, run: Path
 ) -> dict[str, Figure]:
     """What a held-out side costs the model and, of a translator, how good its translations are.
 
-    They take longer than all else: only those of the side that is reported last are made.
+    They take longer than all else: only those of the side that is reported last are made, and kept
+    in the run.
     """
     corpus = fitted.corpus
     if isinstance(model, Translator) and (side == "test" or corpus.test is None):
@@ -103,8 +108,18 @@ def figures_of(
             forbidden=fitted.forbidden,
             ratio=corpus.facts["ratio"],
         )
-        return figures_of_translation(interpreter, shard, most=TRANSLATED, lenient=True)
+        found = measure_translation(interpreter, shard, most=TRANSLATED, lenient=True)
+        found.keep(run, side)
+        return found.figures()
     return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
+
+
+def alignment(model: LanguageModel | Translator, corpus: Corpus) -> dict[str, Any]:
+    """Which head of a translator aligns, for regard.json; nothing where it has none."""
+    if not isinstance(model, Translator):
+        return {}
+    found = agreement(model, corpus.train, corpus.valid)
+    return {"alignment": found.to_json()} if found is not None else {}
 
 
 def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
@@ -128,7 +143,7 @@ def model_card(recipe: Recipe, result: Trained) -> str:
     uses = "`regard generate .`, `regard evaluate .`,\n`regard look . TEXT` and `regard verify .`"
     if recipe.task == "target":
         shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
-        uses = "`regard translate .` and `regard evaluate .`"
+        uses = "`regard translate .`, `regard evaluate .`\nand `regard look . TEXT`"
     rows = [
         f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
         for side, f in result.figures.items()

@@ -11,18 +11,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from regard.data.corpus import FOLDER
 from regard.errors import UserError
-from regard.evaluate.comparison import Comparison, Row, mean, ranked, verdict
+from regard.evaluate.comparison import Comparison, Row, mean, mean_judged, ranked, verdict
 from regard.evaluate.material import held_out
-from regard.evaluate.report import Figure, Measured, measure
+from regard.evaluate.report import Measured, measure
+from regard.evaluate.translation import Sentence, judged_of, kept
 from regard.models.counts import Counting
-from regard.recipe import Recipe, to_toml
+from regard.models.translator import Translator
+from regard.recipe import Recipe, build, read, to_toml
 from regard.registry import family
 from regard.run import (
     FACTS,
@@ -72,10 +75,19 @@ def rung(recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0) -> 
     return Rung(name, recipe, folder / f"{name}{ending}", seed, fraction)
 
 
-def share_minutes(rungs: Sequence[Rung], minutes: float) -> float:
-    """Minutes for each of the rungs that take as long as they are given and are not done."""
-    left = [r for r in rungs if not r.counts and not r.done]
-    return minutes / max(1, len(left))
+def share_minutes(rungs: Sequence[Rung], left: float, extra: float = 0.0) -> float:
+    """Minutes for each of the rungs that take as long as they are given: an equal share of those
+    that are left, less what a row takes beside (`extra`), but no more than half for that.
+
+    Where one of them has begun, as many as it was given: a row that is made up later, or added, has
+    no advantage.
+    """
+    patient = [one for one in rungs if not one.counts]
+    begun = [one for one in patient if (one.run / RECIPE).exists()]
+    if begun:
+        return build(read(begun[0].run / RECIPE)).train.minutes
+    share = left / max(1, len(patient))
+    return max(0.05, share / 2, share - extra)
 
 
 def climb(
@@ -86,12 +98,19 @@ def climb(
     The `shared` folder holds the tokenised data.
     """
     began, data = time.monotonic(), {1.0: shared}
-    for at, one in enumerate(rungs):
+    share: float | None = None
+    extra: list[float] = []  # minutes that rows which count took to start and to be measured
+    for one in rungs:
         if not one.done:
-            left = minutes - (time.monotonic() - began) / 60
-            share = max(0.05, share_minutes(rungs[at:], left))
-            prepare(one, share, data.get(one.fraction))
+            now = time.monotonic()
+            if share is None and not one.counts:
+                left = minutes - (now - began) / 60
+                share = share_minutes(rungs, left, fmean(extra or [0.0]))
+            prepare(one, share or minutes, data.get(one.fraction))
             train(one, told)
+            if one.counts:
+                fitting = read_json(one.run / FACTS)["train_seconds"]
+                extra.append((time.monotonic() - now - fitting) / 60)
         data.setdefault(one.fraction, one.run)
         told(one, "done")
 
@@ -144,66 +163,95 @@ def train(one: Rung, told: Callable[[Rung, str], None]) -> None:
     write_json(one.run / MEMORY, {"peak_memory_bytes": usage.ru_maxrss * scale})
 
 
-def measured(one: Rung, shared: Path) -> tuple[Measured, str, dict[str, Any]]:
-    """What a finished run costs on what was held out of the shared data; and its facts."""
-    name, shard = held_out(shared, tokenizer := load_tokenizer(one.run / TOKENIZER))
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a finished run: its cost on what was held out, its facts, its translations."""
+
+    measured: Measured
+    side: str
+    facts: dict[str, Any]
+    made: Sequence[Sentence]  # empty where it does not translate
+    seconds: float  # that making them took
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of training: as many more or less than symbols as the training data has."""
+        held = self.facts["data"]["sides"]["train"]
+        rate = self.facts.get("symbols_per_second") or 0.0
+        return float(rate * held["tokens"] / max(1, held["symbols"]))
+
+    @property
+    def point(self) -> tuple[int, float]:
+        """Symbols trained on and nats per symbol."""
+        return int(self.facts["data"]["sides"]["train"]["symbols"]), per_symbol(self.measured)
+
+    @property
+    def sentences_per_second(self) -> float:
+        """Translated by a beam."""
+        return len(self.made) / max(self.seconds, 1e-3)
+
+
+def outcome(one: Rung, shared: Path) -> Outcome:
+    """What came of a run on what was held out of the shared data."""
+    tokenizer = load_tokenizer(one.run / TOKENIZER)
+    own = one.run / SOURCE_TOKENIZER
+    name, shard = held_out(shared, tokenizer, load_tokenizer(own) if own.exists() else None)
     facts = read_json(one.run / FACTS)
     model = load_model(one.run)
     if facts.get("device", "cpu").startswith("cuda"):
         model = model.to(facts["device"])
-    return measure(model, shard, tokenizer), name, facts
+    made, seconds = kept(one.run) if isinstance(model, Translator) else ([], 0.0)
+    return Outcome(measure(model, shard, tokenizer), name, facts, made, seconds)
 
 
 def compared(rungs: Sequence[Rung], shared: Path) -> Comparison:
     """The table of finished rungs."""
-    rows, curves, name = [], {}, ""
-    whole: Measured | None = None
-    for model in dict.fromkeys(r.model for r in rungs):
-        seeds = [r for r in rungs if r.model == model and r.fraction == 1]
-        found = [measured(r, shared) for r in seeds]
-        whole, name = found[0][0], found[0][1]
-        costs = [m for m, _, _ in found]
-        facts = [f for _, _, f in found]
-        peaks = [read_json(r.run / MEMORY)["peak_memory_bytes"] for r in seeds]
-        rows.append(
-            Row(
-                model=model,
-                parameters=facts[0]["parameters"],
-                train_seconds=sum(f["train_seconds"] for f in facts) / len(facts),
-                symbols_per_second=facts[0].get("symbols_per_second") or 0.0,
-                peak_memory_bytes=max(peaks),
-                measured=mean(costs),
-                values=tuple(per_symbol(m) for m in costs),
-                runs=tuple(r.run for r in seeds),
-                quality=quality(facts[0], name),
-            )
-        )
-        parts = [r for r in rungs if r.model == model and r.seed == 0]
+    found = {one.run: outcome(one, shared) for one in rungs}
+    sentences = min(len(each.made) for each in found.values())  # each has the first of the same
+    rows, curves = [], {}
+    for model in dict.fromkeys(one.model for one in rungs):
+        seeds = [one for one in rungs if one.model == model and one.fraction == 1]
+        rows.append(row(model, seeds, [found[one.run] for one in seeds], sentences))
+        parts = [one for one in rungs if one.model == model and one.seed == 0]
         if len(parts) > 1:
-            curves[model] = points(parts, shared)
-    assert whole is not None
+            parts = sorted(parts, key=lambda one: one.fraction)
+            curves[model] = [found[one.run].point for one in parts]
     table = ranked(rows)
-    symbols = int(whole.symbols.sum())
-    return Comparison(name, symbols, whole.records, table, verdict(table, curves), curves)
+    first = found[rungs[0].run]
+    return Comparison(
+        side=first.side,
+        symbols=int(first.measured.symbols.sum()),
+        records=first.measured.records,
+        rows=table,
+        verdict=verdict(table, curves),
+        curves=curves,
+        sentences=sentences,
+    )
 
 
-def quality(facts: Mapping[str, Any], side: str) -> dict[str, Figure]:
-    """How good the translations of a run were when it ended, where it makes any."""
-    known = facts.get("metrics", {}).get(side, {})
-    return {
-        name: Figure(known[name]["value"], known[name]["low"], known[name]["high"], digits=2)
-        for name in ("bleu", "chrf", "exact")
-        if name in known
-    }
-
-
-def points(rungs: Sequence[Rung], shared: Path) -> list[tuple[int, float]]:
-    """Symbols trained on and nats per symbol, of runs on growing fractions."""
-    found = []
-    for one in sorted(rungs, key=lambda r: r.fraction):
-        cost, _, facts = measured(one, shared)
-        found.append((int(facts["data"]["sides"]["train"]["symbols"]), per_symbol(cost)))
-    return found
+def row(model: str, seeds: Sequence[Rung], found: Sequence[Outcome], sentences: int) -> Row:
+    """The row of a model's seeds, judged by the first sentences that each has translated."""
+    peaks = [read_json(one.run / MEMORY)["peak_memory_bytes"] for one in seeds]
+    judged = [judged_of(each.made[:sentences], lenient=True) if sentences else {} for each in found]
+    values = [
+        one["bleu"].value if "bleu" in one else per_symbol(each.measured)
+        for one, each in zip(judged, found, strict=True)
+    ]
+    first = found[0]
+    return Row(
+        model=model,
+        parameters=first.facts["parameters"],
+        train_seconds=fmean(each.facts["train_seconds"] for each in found),
+        symbols_per_second=first.facts.get("symbols_per_second") or 0.0,
+        peak_memory_bytes=max(peaks),
+        measured=mean([each.measured for each in found]),
+        values=tuple(values),
+        runs=tuple(one.run for one in seeds),
+        judged=mean_judged(judged),
+        tokens_per_second=first.tokens_per_second,
+        sentences_per_second=first.sentences_per_second if sentences else 0.0,
+        epochs=first.facts.get("epochs") or 1.0,
+    )
 
 
 def per_symbol(cost: Measured) -> float:

@@ -9,19 +9,23 @@ machine translation evaluation").
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regard.data.shards import Shard
 from regard.decode import Strategy
-from regard.errors import UsageError, did_you_mean, missing_extra
+from regard.errors import UsageError, UserError, did_you_mean, missing_extra
 from regard.evaluate.intervals import Floats, resampled_sums
 from regard.evaluate.report import Figure, Measured, figures
 from regard.interpreter import Interpreter
+from regard.run import read_json, write_json
 
+TRANSLATIONS = "translations.json"  # of a run: what it made of sentences that were held out
 TOKENIZERS = ("13a", "none", "intl", "char", "zh")  # those of sacrebleu that need nothing else
 DIGITS = 2  # of a figure from 0 to 100
 
@@ -113,13 +117,34 @@ def _plain(text: str, lowercase: bool) -> str:
     return text.lower() if lowercase else text
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """A source, how it should be translated, and how it was."""
+
+    source: str
+    reference: str
+    translation: str
+
+
 @dataclass(frozen=True, eq=False)
 class Translated:
     """What the targets of some pairs cost a translator, and how good its own are."""
 
     measured: Measured
     judged: dict[str, Judged]
-    sentences: int  # that were translated
+    made: tuple[Sentence, ...]
+    seconds: float  # that making them took
+
+    @property
+    def sentences(self) -> int:
+        """How many were translated."""
+        return len(self.made)
+
+    def keep(self, run: Path, side: str) -> None:
+        """Store what was made of a held-out side in a run folder, for `kept`."""
+        sentences = [asdict(one) for one in self.made]
+        document = {"side": side, "seconds": round(self.seconds, 3), "sentences": sentences}
+        write_json(run / TRANSLATIONS, document)
 
     def figures(self) -> dict[str, Figure]:
         """The metrics by name."""
@@ -143,25 +168,27 @@ def measure_translation(
     metrics(tokenize, lowercase, lenient)  # what is missing is told before the work
     count = min(most or shard.records, shard.records)
     sources = [shard.source.record(i)[1:-1] for i in range(count)]
+    began = time.monotonic()
     answers = interpreter.answers(sources, strategy, batch_size=batch_size)
-    decode = interpreter.tokenizer.decode
-    judged = judge(
-        [decode(several[0].ids) for several in answers],
-        [decode(shard.record(i)[1:-1]) for i in range(count)],
-        tokenize=tokenize,
-        lowercase=lowercase,
-        lenient=lenient,
+    seconds = time.monotonic() - began
+    decode, read = interpreter.tokenizer.decode, interpreter.source_tokenizer.decode
+    made = tuple(
+        Sentence(read(source), decode(shard.record(i)[1:-1]), decode(several[0].ids))
+        for i, (source, several) in enumerate(zip(sources, answers, strict=True))
     )
-    return Translated(interpreter.measure(shard), judged, count)
+    judged = judged_of(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
+    return Translated(interpreter.measure(shard), judged, made, seconds)
 
 
-def figures_of_translation(
-    interpreter: Interpreter,
-    shard: Shard,
-    strategy: Strategy | None = None,
-    *,
-    most: int = 0,
-    lenient: bool = False,
-) -> dict[str, Figure]:
-    """The metrics of a translator on a shard of pairs, by name; see `measure_translation`."""
-    return measure_translation(interpreter, shard, strategy, most=most, lenient=lenient).figures()
+def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Judged]:
+    """See `judge`, which takes the same options."""
+    return judge([one.translation for one in made], [one.reference for one in made], **options)
+
+
+def kept(run: Path) -> tuple[list[Sentence], float]:
+    """What a run made of the first held-out sentences when it ended, and the seconds it took."""
+    document = read_json(run / TRANSLATIONS)
+    try:
+        return [Sentence(**one) for one in document["sentences"]], float(document["seconds"])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{run / TRANSLATIONS} is damaged: {error}") from None

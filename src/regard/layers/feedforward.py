@@ -26,6 +26,7 @@ def relu_squared(x: Tensor) -> Tensor:
 BENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": gelu_tanh,
+    "gelu_exact": F.gelu,
     "relu2": relu_squared,
 }
 FEEDFORWARDS = (*BENDS, "swiglu")

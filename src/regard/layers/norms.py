@@ -79,10 +79,20 @@ class _Normalise(torch.autograd.Function):
         return dx, (dy * unit).sum_to_size(gain.shape).mul_(ctx.scale), None
 
 
+class LayerNorm(nn.LayerNorm):
+    """torch's, whose result has the precision of x under autocast too: a post-norm residual stream
+    stays in bf16.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        return super().forward(x).to(x.dtype)
+
+
 def make_norm(name: str, d_model: int, eps: float, bias: bool) -> nn.Module:
     """The norm of that name over the last axis; `bias` applies to LayerNorm only."""
     if name == "rms":
         return RMSNorm(d_model, eps)
     if name == "layer":
-        return nn.LayerNorm(d_model, eps=eps, bias=bias)
+        return LayerNorm(d_model, eps=eps, bias=bias)
     raise UsageError(f"unknown norm {name!r}; {did_you_mean(name, list(NORMS))}")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import UsageError, did_you_mean
 
+TABLE = 1024  # rows of a table, at least: sequences that share a row stand anywhere in it
 Rotation = tuple[Tensor, Tensor]  # cosine and signed sine, each (T, 1, K) or (B, T, 1, K)
 Where = range | Tensor  # consecutive positions shared by all rows, or any positions (T,) or (B, T)
 
@@ -31,8 +32,10 @@ class Positions(nn.Module):
 
     max_len: int | None = None  # the longest sequence the scheme can tell apart; None = any
 
-    def add(self, x: Tensor, where: Where) -> Tensor:
-        """Embeddings (B, T, D) with the code of their positions added."""
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
+        """Embeddings (B, T, D) with the code of their positions added, all of which are below `end`
+        (0: nobody knows).
+        """
         return x
 
     def rotation(self, where: Where) -> Rotation | None:
@@ -69,7 +72,7 @@ class Binary(Positions):
                 f"positions = 'binary' needs d_model of at least {self.bits}, got {d_model}"
             )
 
-    def add(self, x: Tensor, where: Where) -> Tensor:
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
         """See Positions."""
         positions = as_tensor(where, x.device)
         bits = (
@@ -88,11 +91,23 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10_000.0) -> Tensor
 
 
 class Sinusoidal(Positions):
-    """The fixed waves of the 2017 paper."""
+    """The fixed waves of the 2017 paper, from a table where positions are known to be in it."""
 
-    def add(self, x: Tensor, where: Where) -> Tensor:
+    waves: Tensor
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        waves = sinusoids(torch.arange(max(max_len, TABLE)), d_model)  # (S, D)
+        self.register_buffer("waves", waves, persistent=False)
+
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
         """See Positions."""
-        return x + sinusoids(as_tensor(where, x.device), x.size(-1)).to(x.dtype)
+        if isinstance(where, range) and where.stop <= len(self.waves):
+            return x + self.waves[where.start : where.stop].to(x.dtype)
+        positions = as_tensor(where, x.device)
+        if 0 < end <= len(self.waves):
+            return x + self.waves[positions].to(x.dtype)
+        return x + sinusoids(positions, x.size(-1)).to(x.dtype)
 
 
 class Learned(Positions):
@@ -103,7 +118,7 @@ class Learned(Positions):
         self.max_len = max_len
         self.embedding = nn.Embedding(max_len, d_model)
 
-    def add(self, x: Tensor, where: Where) -> Tensor:
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
         """See Positions."""
         if isinstance(where, range):
             return x + self.embedding.weight[where.start : where.stop]
@@ -216,7 +231,7 @@ def make_positions(
     makers: dict[str, Callable[[], Positions]] = {
         "none": Positions,
         "binary": lambda: Binary(d_model, max_len),
-        "sinusoidal": Sinusoidal,
+        "sinusoidal": lambda: Sinusoidal(d_model, max_len),
         "learned": lambda: Learned(d_model, max_len),
         "t5": lambda: T5Bias(n_heads),
         "alibi": lambda: ALiBi(n_heads),

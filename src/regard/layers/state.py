@@ -16,12 +16,16 @@ from torch import Tensor
 
 from regard.layers.masks import Mask
 
+ALL = slice(None)
+
 
 class LayerState(Protocol):
     """The memory of one layer."""
 
-    def select(self, parents: Tensor) -> None:
-        """Row b becomes a copy of row parents[b], in place."""
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
+        """Row b becomes a copy of row parents[b], in place. What stands at other places than these
+        is equal in both, or unused.
+        """
 
     def expand(self, width: int) -> None:
         """Row b becomes the rows b·width to b·width + width - 1: B rows become B·width."""
@@ -53,10 +57,11 @@ class KeyValue:
             self.v[rows, :, places] = v.transpose(1, 2)
         return self.k[:, :, :end], self.v[:, :, :end]
 
-    def select(self, parents: Tensor) -> None:
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b], in place."""
-        self.k.copy_(self.k[parents])
-        self.v.copy_(self.v[parents])
+        for cache in (self.k, self.v):
+            part = cache[:, :, places]
+            part.copy_(part.index_select(0, parents))
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows: a prompt read once serves all its beams."""
@@ -76,7 +81,7 @@ class Recurrence:
     def __init__(self, *vectors: Tensor) -> None:
         self.vectors = self.first = vectors
 
-    def select(self, parents: Tensor) -> None:
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b]."""
         self.vectors = tuple(vector[:, parents] for vector in self.vectors)
 
@@ -128,7 +133,7 @@ class Ring:
         places = (first + torch.arange(size, device=self.past.device)) % size  # (R,) or (B, R)
         return places[..., None].expand_as(self.past)
 
-    def select(self, parents: Tensor) -> None:
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b], in place."""
         self.past.copy_(self.past[parents])
 
@@ -158,7 +163,7 @@ class ContextWindow:
             places = torch.arange(width, device=ids.device)
             self.ids = both.gather(1, lengths[:, None] + places)
 
-    def select(self, parents: Tensor) -> None:
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b]."""
         self.ids = self.ids[parents]
 
@@ -198,6 +203,7 @@ class State:
         self.longest = 0
         self.fixed = False
         self.counter: Tensor | None = None  # the length of a fixed state, (B,)
+        self.writers: Tensor | None = None  # (B, S) rows that wrote what stands at each place
         # what each layer looks at besides: the same for all beams of a row, so never reordered
         self.memory: Sequence[Memory] | None = None
 
@@ -222,6 +228,7 @@ class State:
         for layer in self.layers:
             layer.reset()
         self.batch, self.length, self.longest, self.fixed = self.rows, 0, 0, False
+        self.writers = None
 
     def end(self, width: int) -> int:
         """How many positions a call that adds `width` looks at."""
@@ -250,16 +257,33 @@ class State:
 
     def select(self, parents: Tensor) -> None:
         """Row b becomes a copy of row parents[b] in every layer, in place."""
+        # On a GPU nobody waits to learn which places these are: all that hold something are copied.
+        on_cpu = parents.device.type == "cpu"
+        places = self._changed(parents) if on_cpu else slice(0, self.longest)
         for layer in self.layers:
-            layer.select(parents)
+            layer.select(parents, places)
         if isinstance(self.length, Tensor):
             self.length.copy_(self.length[parents])
+
+    def _changed(self, parents: Tensor) -> slice:
+        """The places where some row differs from the one it is to become.
+
+        They are few, since beams of one prompt have most of their past from one writer.
+        """
+        own = torch.arange(self.batch)[:, None]  # (B, 1)
+        before = own.expand(-1, self.capacity) if self.writers is None else self.writers
+        self.writers = before[parents]  # (B, S)
+        differs = (self.writers != before)[:, : self.longest].any(0).nonzero()
+        shortest = self.length if isinstance(self.length, int) else int(self.length.min())
+        self.writers[:, shortest:] = own  # from here on every row writes for itself
+        return slice(int(differs[0]) if len(differs) else self.longest, self.longest)
 
     def expand(self, width: int) -> None:
         """Row b becomes the rows b·width to b·width + width - 1, in every layer."""
         for layer in self.layers:
             layer.expand(width)
         self.batch *= width
+        self.writers = None
         if isinstance(self.length, Tensor):
             self.length = self.length.repeat_interleave(width)
 

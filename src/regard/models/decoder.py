@@ -124,7 +124,7 @@ class Decoder(NeuralLanguageModel, Stack):
         if segments is not None:
             mask = (mask & Documents(segments)).rendered(len(ids), length, length, ids.device)
         place = self.place(where, where, mask, end=length, device=ids.device)
-        return self.run(ids, where, place, None, tap, memory)
+        return self.run(self.embed(ids, where, length), place, None, tap, memory)
 
     def mask(self) -> Mask:
         """Who sees whom, packing aside."""
@@ -153,7 +153,7 @@ class Decoder(NeuralLanguageModel, Stack):
             where = start[:, None] + torch.arange(width, device=ids.device)  # (B, T)
             mask = self.mask().shifted(start).rendered(len(ids), width, end, ids.device)
         place = self.place(where, range(end), mask, end=end, device=ids.device)
-        x = self.run(ids, where, place, state, None, state.memory)
+        x = self.run(self.embed(ids, where, end), place, state, None, state.memory)
         state.advance(lengths, width)
         if lengths is None:
             last = x[:, -1]  # (B, D)

@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from regard.layers.masks import Across, Documents, Mask, Rendered
-from regard.layers.positions import Where, positions_in
+from regard.layers.masks import Across, Mask, Rendered
 from regard.layers.source import Source
 from regard.layers.state import Memory, State
 from regard.layers.tap import Tap
 from regard.models import decoder
 from regard.models.decoder import Decoder
+from regard.models.encoder import Encoder
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.stack import Stack, StackConfig, initialise
+from regard.models.stack import StackConfig
 from regard.models.translator import Given, NeuralTranslator
 
 
@@ -53,23 +53,6 @@ def vaswani(n_layers: int, d_model: int) -> EncoderDecoderConfig:
 def modern(n_layers: int, d_model: int) -> EncoderDecoderConfig:
     """`vaswani` with the norms first, and one more at the end of each stack."""
     return dataclasses.replace(vaswani(n_layers, d_model), post_norm=False)
-
-
-class Encoder(Stack):
-    """A stack in which every position sees every other of its sequence."""
-
-    def __init__(self, vocab_size: int, config: StackConfig) -> None:
-        super().__init__()
-        self.build(vocab_size, config)
-        initialise(self)
-
-    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """(B, S, D) vectors of the sources."""
-        b, s = source.ids.shape
-        where: Where = positions_in(source.segments)
-        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
-        place = self.place(where, where, mask, end=s, device=source.ids.device)
-        return self.run(source.ids, where, place, None, tap)
 
 
 class EncoderDecoder(NeuralTranslator):

@@ -79,10 +79,11 @@ def sized(
     max_len: int = 256,
     preset: str = "",
     task: str = "next",
+    source_vocab: int = 0,
 ) -> Any:
     """The configuration of a family with `wanted` parameters, to a tenth: its depth is what suits
     it beside a Transformer of n_layers, its width is solved for, and where widths are too coarse
-    d_ff.
+    d_ff. `source_vocab` is that of sources with a vocabulary of their own.
 
     UsageError where there is none: the vocabulary alone may take more.
     """
@@ -91,7 +92,8 @@ def sized(
     depth = suited(name, Shape(n_layers, 1), max_len).n_layers
 
     def of(width: int) -> Any:
-        return dataclasses.replace(make(depth, width), max_len=max_len)
+        own = {"source_vocab": source_vocab} if source_vocab else {}
+        return dataclasses.replace(make(depth, width), max_len=max_len, **own)
 
     def count(config: Any) -> int:
         return parameters(name, vocab_size, config, task)

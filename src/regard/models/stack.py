@@ -141,22 +141,24 @@ class Stack(nn.Module):
         places = queries.start if isinstance(queries, range) else queries
         return Place(mask, self.positions.rotation(queries), bias, places, end)
 
+    def embed(self, ids: Tensor, where: Where, end: int) -> Tensor:
+        """(B, T) ids at these positions, all below `end`, to (B, T, D)."""
+        x = self.embedding(ids)  # (B, T, D)
+        if self.config.scale_embedding:
+            x = x * self.config.d_model**0.5
+        return self.positions.add(x, where, end)
+
     def run(
         self,
-        ids: Tensor,
-        where: Where,
+        x: Tensor,
         place: Place,
         state: State | None,
         tap: Tap | None,
         memory: Sequence[Memory] | None = None,
     ) -> Tensor:
-        """Embed (B, T) ids and send them through the stack: (B, T, D). `memory` is what each block
-        looks at, if they do.
+        """Send embedded tokens (B, T, D) through the stack. `memory` is what each block looks at,
+        if they do.
         """
-        x = self.embedding(ids)  # (B, T, D)
-        if self.config.scale_embedding:
-            x = x * self.config.d_model**0.5
-        x = self.positions.add(x, where)
         if torch.is_autocast_enabled(x.device.type):  # the residual stream too, not products alone
             x = x.to(torch.get_autocast_dtype(x.device.type))
         x = dropout(x, self.config.dropout, self.training)

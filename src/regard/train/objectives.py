@@ -21,7 +21,7 @@ try:
 except ImportError:  # no Triton here: a CPU, or another system
     cross_entropy_ = None  # type: ignore[assignment, unused-ignore]
 
-CHUNK = 1 << 24  # logits held at once: 64 MB in fp32; a GPU may hold more
+CHUNK = 1 << 21  # logits held at once: 8 MB in fp32, which a CPU's cache holds; a GPU holds more
 
 
 class NextToken(nn.Module):
@@ -32,11 +32,13 @@ class NextToken(nn.Module):
         model: NeuralLanguageModel | NeuralTranslator,
         *,
         label_smoothing: float = 0.0,
+        consistency: float = 0.0,
         constrain: Constrain | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.label_smoothing, self.constrain = label_smoothing, constrain
+        self.label_smoothing, self.consistency = label_smoothing, consistency
+        self.constrain = constrain
 
     def forward(
         self,
@@ -48,7 +50,13 @@ class NextToken(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The loss to descend and the plain negative log-likelihood of the targets (B, T), both
         summed, in nats; IGNORE is not asked. A translator is also given the source, (B, S) each.
+
+        With `consistency`, all of it is asked twice, and what dropout makes of it is to agree.
         """
+        if self.consistency:
+            tensors = ids, targets, segments, source_ids, source_segments
+            twice = [None if x is None else x.repeat(2, 1) for x in tensors]
+            ids, targets, segments, source_ids, source_segments = twice  # type: ignore[assignment]
         more = () if source_ids is None else (Source(source_ids, source_segments),)  # type: ignore[arg-type]
         hidden = self.model(ids, segments, *more).flatten(0, 1)  # (B·T, D)
         loss, nats = ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
@@ -57,6 +65,7 @@ class NextToken(nn.Module):
             targets.flatten(),
             ids.flatten(),
             self.label_smoothing,
+            self.consistency,
             self.constrain,
         )
         return loss, nats
@@ -67,6 +76,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
     The logits (N, V) exist a chunk at a time, and their gradient is taken while they do: nothing of
     that size is kept for the backward pass, and nothing is computed twice.
+
+    With `consistency`, the second half of the rows are the first, seen with other dropout: the mean
+    of both is taken, and R-Drop's term joins the loss (Liang et al. 2021, arXiv:2106.14448).
     """
 
     @staticmethod
@@ -77,6 +89,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         previous: Tensor,
         label_smoothing: float,
+        consistency: float,
         constrain: Constrain | None,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
@@ -85,41 +98,61 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         kernel = cross_entropy_ if hidden.is_cuda and hidden.dtype != torch.float64 else None
         if constrain is not None:
             kernel = None
-        size = len(weight)
+        size, passes = len(weight), 2 if consistency else 1
         # a GPU is four times slower on rows that do not start at multiples of 16 bytes
         w = F.pad(weight.to(hidden.dtype), (0, 0, 0, -size % 8 if kernel else 0))
-        rows = chunk(len(hidden), len(w), hidden.device)
+        rows = chunk(len(hidden), len(w), hidden.device) // passes
         loss = nats = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         learns = any(ctx.needs_input_grad)
         dh, dw = [], torch.zeros_like(w, dtype=weight.dtype) if learns else weight
-        for h, t, p in zip(
-            hidden.split(rows), targets.split(rows), previous.split(rows), strict=True
-        ):
+        asked = [x.unflatten(0, (passes, -1)) for x in (hidden, targets, previous)]
+        for several in zip(*(x.split(max(1, rows), dim=1) for x in asked), strict=True):
+            h, t, p = (x.flatten(0, 1) for x in several)  # (n, D), (n,), (n,)
             logits = F.linear(h, w)  # (n, V)
+            apart = disagreement(logits[:, :size], t) if consistency else None
             if kernel is not None:
                 part, plain, d = kernel(logits, t, label_smoothing, size)
             else:
                 part, plain, d = cross_entropy(logits, t, p, label_smoothing, constrain)
-            loss, nats = loss + part, nats + plain
+            loss, nats = loss + part / passes, nats + plain / passes
+            if apart is not None:
+                loss = loss + consistency / 4 * apart[0]
+                d.div_(2)[:, :size] += (consistency / 4 * apart[1]).to(d.dtype)
             if learns:
-                dh.append(d @ w)
+                dh.append((d @ w).unflatten(0, (passes, -1)))
                 add_product(dw, d.mT, h)
         if learns:
-            ctx.save_for_backward(torch.cat(dh), dw[:size])
+            ctx.save_for_backward(torch.cat(dh, dim=1).flatten(0, 1), dw[:size])
         ctx.mark_non_differentiable(nats)
         return loss, nats
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         dh, dw = ctx.saved_tensors
-        return dh * gradients[0].to(dh.dtype), dw * gradients[0], None, None, None, None
+        return dh * gradients[0].to(dh.dtype), dw * gradients[0], *(None,) * 5
+
+
+def disagreement(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """How far the distributions of two passes are apart, KL(p, q) + KL(q, p) summed over positions,
+    and its gradient (2N, V).
+
+    Of logits (2N, V), row n and row N + n are two views of one position; those whose target is
+    IGNORE do not count.
+    """
+    logs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    logs = logs.unflatten(0, (2, -1))  # (2, N, V)
+    p, gap = logs.exp(), (logs - logs.flip(0)).nan_to_num_(0.0)  # what is forbidden is so in both
+    apart = (p * gap).sum(-1, keepdim=True)  # (2, N, 1)
+    scored = (targets != IGNORE).view(2, -1, 1)
+    gradient = (p * (gap - apart) + p - p.flip(0)).where(scored, 0)
+    return apart.where(scored, 0).sum(), gradient.flatten(0, 1)
 
 
 def chunk(rows: int, size: int, device: torch.device) -> int:
     """Rows of `size` logits to hold at once, of equal chunks."""
     held = CHUNK
     if device.type == "cuda":  # a sixty-fourth of its memory, in bf16
-        held = max(held, torch.cuda.get_device_properties(device).total_memory // 128)
+        held = max(1 << 24, torch.cuda.get_device_properties(device).total_memory // 128)
     return -(-rows // -(-rows * size // held)) if rows else 1
 
 
@@ -152,22 +185,27 @@ def cross_entropy(
         logits = constrain(logits, previous)
     scored = (targets != IGNORE)[:, None]  # (N, 1)
     at = targets.clamp_min(0)[:, None]  # (N, 1)
-    logs = logits.log_softmax(-1)
-    right = logs.gather(1, at)  # (N, 1)
+    gradient = logits.softmax(-1)
+    # the log of the sum of exponentials: the likeliest token's share in the softmax is its inverse
+    total = logits.amax(-1, keepdim=True) - gradient.amax(-1, keepdim=True).log()  # (N, 1)
+    right = logits.gather(1, at) - total  # (N, 1)
     loss = nats = -right.where(scored, 0).sum()
     told = 1 - label_smoothing
     wrong = right.exp() - told
     if label_smoothing and constrain is None:  # all tokens are allowed
-        even = label_smoothing / logs.size(-1)
-        loss = told * nats - even * logs.sum(-1, keepdim=True).where(scored, 0).sum()
-        gradient, wrong = logs.exp_().sub_(even), wrong - even
+        even = label_smoothing / logits.size(-1)
+        logs = logits.sum(-1, keepdim=True) - logits.size(-1) * total
+        loss = told * nats - even * logs.where(scored, 0).sum()
+        gradient, wrong = gradient.sub_(even), wrong - even
     elif label_smoothing:
-        allowed = logs > -torch.inf
+        allowed = logits > -torch.inf
         share = label_smoothing / allowed.sum(-1, keepdim=True)  # (N, 1)
-        spread = -(share * logs.where(allowed, 0).sum(-1, keepdim=True)).where(scored, 0)
-        loss = told * nats + spread.sum()
-        gradient, wrong = logs.exp() - share * allowed, wrong - share
-    else:
-        gradient = logs.exp_()
-    gradient = gradient.where(scored, 0).to(dtype)
+        logs = (logits - total).where(allowed, 0).sum(-1, keepdim=True)
+        loss = told * nats - (share * logs).where(scored, 0).sum()
+        gradient, wrong = gradient - share * allowed, wrong - share
+    if constrain is None:
+        gradient.mul_(scored)
+    else:  # nothing may be allowed after padding, which gives no numbers
+        gradient = gradient.where(scored, 0)
+    gradient = gradient.to(dtype)
     return loss, nats.clone(), gradient.scatter_(1, at, wrong.where(scored, 0).to(dtype))

@@ -24,22 +24,22 @@ def choose_device(name: str, world: World = ALONE) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UserError(
-            f"train.device: {name!r} is not a device; use auto, cpu, cuda or cuda:1"
+            f"device: {name!r} is not a device; use auto, cpu, cuda or cuda:1"
         ) from None
     if device.type not in ("cpu", "cuda"):
-        raise UserError(f"train.device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
+        raise UserError(f"device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if world.size > 1 and device.index is not None:
             raise UserError(
-                f"train.device: {name} is one GPU, but {world.size} processes train; use cuda or "
+                f"device: {name} is one GPU, but {world.size} processes train; use cuda or "
                 "auto, and each takes its own"
             )
         if world.size > 1:
             device = torch.device("cuda", world.local)
         if (device.index or 0) >= count:
             raise UserError(
-                f"train.device: {device} asked for, but this machine has {count} CUDA devices"
+                f"device: {device} asked for, but this machine has {count} CUDA devices"
             )
     return device
 

@@ -45,7 +45,10 @@ class Stepper:
         if self.precision == "fp64":
             self.model.double()
         objective = NextToken(
-            self.model, label_smoothing=recipe.label_smoothing, constrain=forbidden
+            self.model,
+            label_smoothing=recipe.label_smoothing,
+            consistency=recipe.consistency,
+            constrain=forbidden,
         )
         self.objective = world.spread(objective, self.device)
         self.optimizer = Optimizer(self.model, recipe)

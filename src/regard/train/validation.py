@@ -40,7 +40,8 @@ def log_probs(
 
     `<S>` is never scored. Running text and long records go through windows of the model's max_len
     that advance by `stride` (0: half of it). Between batches `stop` is asked, and a true answer
-    raises Stopped. The processes of a world take batches in turn; each gets all the values.
+    raises Stopped. The processes of a world take batches in turn; each gets all the values. What a
+    translator cannot read of a long source (max_len) is left out, as when it translates.
     """
     max_len = model.config.max_len
     values, scored = np.zeros(shard.tokens), np.zeros(shard.tokens, dtype=bool)
@@ -82,8 +83,19 @@ def spoken(
     if isinstance(model, Translator):
         if source is None:
             raise ValueError("a translator is measured on pairs, but the shard has no source")
-        return model.given(source.to(device))
+        return model.given(readable(source, int(model.config.max_len)).to(device))
     return model
+
+
+def readable(source: Source, most: int) -> Source:
+    """The sources of a batch as a translator reads them, up to `most` tokens with the end: one that
+    has more, which makes a batch of its own, keeps its first and its end.
+    """
+    length = int(source.segments.count_nonzero())
+    if len(source.ids) > 1 or length <= most or int(source.segments.max()) > 1:
+        return source  # several, each of which fits
+    kept = torch.tensor([*range(most - 1), length - 1])
+    return Source(source.ids[:, kept], source.segments[:, kept])
 
 
 def beginning(shard: Shard, tokens: int) -> Shard:

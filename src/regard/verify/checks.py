@@ -10,7 +10,7 @@ import torch
 from regard.errors import UserError
 from regard.run import open_run
 from regard.verify.files import save_and_load, tokenizer_round_trip
-from regard.verify.pairs import sources_together_are_alone
+from regard.verify.pairs import sources_together_are_alone, translated_together_is_alone
 from regard.verify.predictions import (
     batch_is_single,
     cached_is_uncached,
@@ -33,6 +33,7 @@ CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
     "padded = unpadded": padded_is_unpadded,
     "scores = logits": scores_are_logits,
     "sources together = alone": sources_together_are_alone,
+    "translated together = alone": translated_together_is_alone,
     "beam 1 = greedy": beam_one_is_greedy,
     "beam = brute force": beam_is_brute_force,
     "causality by gradient": causality_by_gradient,

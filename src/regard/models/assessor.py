@@ -1,0 +1,95 @@
+"""What answers a question about a sequence: which class, which of several, what value; one answer
+for all of it, or one at every position.
+
+Reading is the family's business: attention, recurrence or convolution make a vector of every
+position. What comes after is the same for all: the vectors are pooled, and one matrix answers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.dropout import dropout
+from regard.layers.pooling import POOLINGS, Pooling
+from regard.layers.source import Source
+from regard.layers.tap import Tap
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerConfig:
+    """What is answered, and from what."""
+
+    n_outputs: int = 1  # classes, labels or values: the data decide
+    each: bool = False  # an answer at every position, instead of one for all
+    pooling: str = "mean"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_outputs <= 1 << 20:
+            raise ValueError(f"n_outputs must be from 1 to {1 << 20}, got {self.n_outputs}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+
+
+class Assessor(nn.Module, ABC):
+    """Answers a question about sequences."""
+
+    Config: ClassVar[type]  # the family's frozen dataclass
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
+
+    vocab_size: int
+    config: Any
+
+    @abstractmethod
+    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """(B, O) of sequences, one to a row, or where config.each (B, T, O) of their positions:
+        logits of classes or labels, or values.
+        """
+
+
+class NeuralAssessor(Assessor):
+    """An assessor trained by gradients. `shift` and `scale` (O,) are the mean and the deviation of
+    the values it was trained on; logits leave them at 0 and 1.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def add_head(self, d_model: int) -> None:
+        """Make what comes after reading."""
+        config: AnswerConfig = self.config
+        self.pool = Pooling(config.pooling, d_model)
+        self.head = nn.Linear(d_model, config.n_outputs)
+        nn.init.normal_(self.head.weight, std=0.5 * d_model**-0.5)
+        nn.init.zeros_(self.head.bias)
+        if self.pool.score is not None:
+            nn.init.zeros_(self.pool.score.weight)  # at first all count alike
+        self.register_buffer("shift", torch.zeros(config.n_outputs))
+        self.register_buffer("scale", torch.ones(config.n_outputs))
+
+    @abstractmethod
+    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """(B, T, D): every position of the sequences, having seen the others."""
+
+    def embed(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """(B, D): the sequences, a vector each."""
+        x = self.vectors(source, tap=tap)
+        there = source.segments > 0
+        if tap is not None and tap.wants("pooling.weights"):
+            tap("pooling.weights", self.pool.weights(x, there))
+        return self.pool(x, there)  # type: ignore[no-any-return]
+
+    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """What `answers` gives, less `shift` and in units of `scale`: what training compares."""
+        read = self.vectors if self.config.each else self.embed
+        x = dropout(read(source, tap=tap), self.config.dropout, self.training)
+        return self.head(x)  # type: ignore[no-any-return]
+
+    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See Assessor."""
+        return self(source, tap=tap) * self.scale + self.shift  # type: ignore[no-any-return]

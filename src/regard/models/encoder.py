@@ -1,0 +1,117 @@
+"""The encoder alone: every position sees every other, and an answer is read off.
+
+BERT (Devlin et al. 2019, arXiv:1810.04805) is the encoder of 2017 with learned positions and GELU.
+Presets: `modern` (RMSNorm before each part, rotary positions, SwiGLU; the mean of all positions
+answers) and `bert`, as in the paper (post-norm, a norm after the embeddings, two kinds of sentence,
+a tanh layer on the first position; Hugging Face's BertForSequenceClassification).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.masks import Documents
+from regard.layers.positions import Where, positions_in
+from regard.layers.source import Source
+from regard.layers.tap import Tap
+from regard.models import decoder
+from regard.models.assessor import AnswerConfig, NeuralAssessor
+from regard.models.stack import Stack, StackConfig, initialise
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(StackConfig, AnswerConfig):
+    """Shape and parts of an encoder that answers."""
+
+    n_types: int = 0  # kinds of sentence that are told apart; 0: none
+    embedding_norm: bool = False  # a norm after the embeddings
+    pooler: bool = False  # a tanh layer between the pooled vector and the answer
+
+    def __post_init__(self) -> None:
+        StackConfig.__post_init__(self)
+        AnswerConfig.__post_init__(self)
+        if not 0 <= self.n_types <= 1 << 10:
+            raise ValueError(f"n_types must be from 0 to {1 << 10}, got {self.n_types}")
+
+
+def modern(n_layers: int, d_model: int) -> EncoderConfig:
+    """The decoder's modern preset, looking both ways."""
+    return EncoderConfig(**dataclasses.asdict(decoder.modern(n_layers, d_model)))
+
+
+def bert(n_layers: int, d_model: int) -> EncoderConfig:
+    """The paper's: post-norm, learned positions, exact GELU, dropout 0.1, `<S>` answers."""
+    base = decoder.vaswani(n_layers, d_model)
+    changed = dataclasses.replace(
+        base,
+        positions="learned",
+        feedforward="gelu_exact",
+        norm_eps=1e-12,
+        scale_embedding=False,
+    )
+    return EncoderConfig(
+        **dataclasses.asdict(changed),
+        n_types=2,
+        embedding_norm=True,
+        pooler=True,
+        pooling="first",
+    )
+
+
+class Encoder(Stack):
+    """A stack in which every position sees every other of its sequence."""
+
+    def __init__(self, vocab_size: int, config: StackConfig) -> None:
+        super().__init__()
+        self.build(vocab_size, config)
+        self.types: nn.Embedding | None = None
+        self.embedding_norm: nn.Module | None = None
+        if isinstance(config, EncoderConfig) and config.n_types:
+            self.types = nn.Embedding(config.n_types, config.d_model)
+            nn.init.normal_(self.types.weight, std=0.02)
+        if isinstance(config, EncoderConfig) and config.embedding_norm:
+            self.embedding_norm = self._norm()
+        initialise(self)
+
+    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """(B, S, D) vectors of the sources."""
+        b, s = source.ids.shape
+        where: Where = positions_in(source.segments)
+        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
+        place = self.place(where, where, mask, end=s, device=source.ids.device)
+        x = self.embed(source.ids, where, s)
+        if self.types is not None:
+            types = torch.zeros_like(source.ids) if source.types is None else source.types
+            x = x + self.types(types)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        return self.run(x, place, None, tap)
+
+
+class EncoderOnly(NeuralAssessor):
+    """An encoder, pooled, that answers."""
+
+    Config = EncoderConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "bert": bert}
+
+    def __init__(self, vocab_size: int, config: EncoderConfig) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        self.encoder = Encoder(vocab_size, config)
+        self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooler else None
+        self.add_head(config.d_model)
+
+    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See NeuralAssessor."""
+        return self.encoder(source, tap=tap)  # type: ignore[no-any-return]
+
+    def embed(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See NeuralAssessor."""
+        x = super().embed(source, tap=tap)
+        return x if self.pooler is None else torch.tanh(self.pooler(x))

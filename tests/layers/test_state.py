@@ -1,0 +1,73 @@
+"""Rows that are reordered keep their own pasts, and only what differs is copied."""
+
+import pytest
+import torch
+
+from regard.layers.state import KeyValue, State
+
+GROUPS, WIDTH, CAPACITY = 2, 3, 12
+
+
+def written(state, histories, token):
+    """Every row writes a number of its own at its next place; the histories note it."""
+    rows = len(histories)
+    values = torch.arange(token, token + rows).float()
+    k = values[:, None, None, None].expand(rows, GROUPS, 1, WIDTH)
+    places = torch.tensor([[len(history)] for history in histories])
+    state.layers[0].write(k, -k, places, CAPACITY)
+    ragged = isinstance(state.length, torch.Tensor) and not state.fixed
+    state.advance(torch.ones(rows, dtype=torch.int64) if ragged else None, 1)
+    for history, value in zip(histories, values.tolist(), strict=True):
+        history.append(value)
+
+
+def assert_holds(state, histories):
+    layer = state.layers[0]
+    for row, history in enumerate(histories):
+        expected = torch.tensor(history)[None, :, None].expand(GROUPS, -1, WIDTH)
+        assert torch.equal(layer.k[row, :, : len(history)], expected)
+        assert torch.equal(layer.v[row, :, : len(history)], -expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ragged", [False, True])
+def test_selected_rows_hold_the_pasts_of_their_parents(ragged, seed):
+    generator = torch.Generator().manual_seed(seed)
+    state = State([KeyValue(2, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 2, CAPACITY)
+    histories = [[], []]
+    for token in (100, 200):
+        written(state, histories, token)
+    if ragged:  # the second row forgets one of its two tokens
+        histories[1].pop()
+        state.length = torch.tensor([2, 1])
+    state.expand(3)
+    histories = [list(history) for history in histories for _ in range(3)]
+    for step in range(8):
+        if step == 4:
+            state.fix()
+        parents = torch.randint(0, 3, (2, 3), generator=generator)
+        parents = (parents + torch.tensor([[0], [3]])).flatten()
+        state.select(parents)
+        histories = [list(histories[parent]) for parent in parents.tolist()]
+        assert_holds(state, histories)
+        if step % 3:  # now and then rows are reordered twice before they grow
+            written(state, histories, 1000 * (step + 1))
+            assert_holds(state, histories)
+
+
+def test_only_places_that_differ_are_copied(monkeypatch):
+    state = State([KeyValue(4, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 4, CAPACITY)
+    histories, seen = [[] for _ in range(4)], []
+    select = KeyValue.select
+    monkeypatch.setattr(
+        KeyValue,
+        "select",
+        lambda self, parents, places: (seen.append(places), select(self, parents, places)),
+    )
+    for step, parents in enumerate([[0, 0, 0, 0], [1, 0, 2, 3], [0, 1, 2, 3], [1, 1, 2, 2]]):
+        written(state, histories, 10 * (step + 1))
+        state.select(torch.tensor(parents))
+        histories = [list(histories[parent]) for parent in parents]
+        assert_holds(state, histories)
+    # all from row 0; two change places, with one token apart; nobody moves; two followed
+    assert [(places.start, places.stop) for places in seen] == [(0, 1), (1, 2), (3, 3), (1, 4)]

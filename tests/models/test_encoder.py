@@ -1,0 +1,119 @@
+"""An encoder that answers: equal to BERT on its weights, blind to padding, pooled as it says."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from regard.layers.pooling import POOLINGS, Pooling
+from regard.layers.source import Source
+from regard.models.encoder import EncoderOnly, bert, modern
+
+V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
+
+
+def make(preset, **options):
+    torch.manual_seed(0)
+    model = EncoderOnly(V, dataclasses.replace(preset(2, 32), **SIZES, **options)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def sentences(count, low, high, seed=1):
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(low, high, (count,), generator=draw).tolist()
+    return [torch.randint(4, V, (n,), generator=draw) for n in lengths]
+
+
+def padded(rows, width):
+    ids, segments = torch.zeros(2, len(rows), width, dtype=torch.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], segments[i, : len(row)] = row, 1
+    return Source(ids, segments)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("preset", [modern, bert])
+@pytest.mark.parametrize("each", [False, True])
+def test_padding_and_neighbours_change_no_answer(preset, pooling, each):
+    model, rows = make(preset, pooling=pooling, each=each, n_outputs=3), sentences(12, 1, 20)
+    with torch.no_grad():
+        together = model.answers(padded(rows, 24))
+        embedded = model.embed(padded(rows, 24))
+        for i, row in enumerate(rows):
+            alone = padded([row], len(row))
+            answer = model.answers(alone)[0]
+            torch.testing.assert_close(
+                together[i, : len(row)] if each else together[i], answer, atol=1e-5, rtol=1e-5
+            )
+            torch.testing.assert_close(embedded[i], model.embed(alone)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_values_come_in_their_own_units():
+    model, source = make(modern, n_outputs=2), padded(sentences(3, 2, 9), 9)
+    with torch.no_grad():
+        plain = model(source)
+        model.shift.copy_(torch.tensor([5.0, -1.0]))
+        model.scale.copy_(torch.tensor([2.0, 10.0]))
+        torch.testing.assert_close(model.answers(source)[:, 0], 5 + 2 * plain[:, 0])
+        torch.testing.assert_close(model.answers(source)[:, 1], 10 * plain[:, 1] - 1)
+
+
+def test_pooling_is_what_it_says():
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 4)
+    there = torch.tensor([[True] * 3 + [False] * 2, [False] * 5])
+    assert torch.equal(Pooling("first", 4)(x, there)[0], x[0, 0])
+    torch.testing.assert_close(Pooling("mean", 4)(x, there)[0], x[0, :3].mean(0))
+    learned = Pooling("attention", 4)
+    weights = (x[0, :3] @ learned.score.weight[0]).softmax(0)
+    torch.testing.assert_close(learned(x, there)[0], weights @ x[0, :3])
+    for name in POOLINGS:  # nothing to pool
+        assert (Pooling(name, 4)(x, there)[1] == 0).all()
+
+
+def test_bert_is_hugging_faces():
+    transformers = pytest.importorskip("transformers")
+    model = make(bert, n_outputs=3)
+    config = transformers.BertConfig(
+        vocab_size=V,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=40,
+        num_labels=3,
+    )
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    state, ours = {}, model.state_dict()
+    at = "bert.embeddings."
+    state[at + "word_embeddings.weight"] = ours["encoder.embedding.weight"]
+    state[at + "position_embeddings.weight"] = ours["encoder.positions.embedding.weight"]
+    state[at + "token_type_embeddings.weight"] = ours["encoder.types.weight"]
+    for kind in ("weight", "bias"):
+        state[f"{at}LayerNorm.{kind}"] = ours[f"encoder.embedding_norm.{kind}"]
+        state[f"bert.pooler.dense.{kind}"] = ours[f"pooler.{kind}"]
+        state[f"classifier.{kind}"] = ours[f"head.{kind}"]
+        for i in range(2):
+            to, of = f"bert.encoder.layer.{i}.", f"encoder.blocks.{i}."
+            parts = ours[f"{of}mixer.qkv.{kind}"].chunk(3)
+            for name, part in zip(("query", "key", "value"), parts, strict=True):
+                state[f"{to}attention.self.{name}.{kind}"] = part
+            state[f"{to}attention.output.dense.{kind}"] = ours[f"{of}mixer.out.{kind}"]
+            state[f"{to}attention.output.LayerNorm.{kind}"] = ours[f"{of}mixer_norm.{kind}"]
+            state[f"{to}intermediate.dense.{kind}"] = ours[f"{of}feedforward.up.{kind}"]
+            state[f"{to}output.dense.{kind}"] = ours[f"{of}feedforward.down.{kind}"]
+            state[f"{to}output.LayerNorm.{kind}"] = ours[f"{of}feedforward_norm.{kind}"]
+    missing = theirs.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys
+    assert all("position_ids" in name for name in missing.missing_keys)
+    source = padded(sentences(6, 3, 30), 32)
+    types = (torch.arange(32) > 10).long().expand(6, -1)
+    with torch.no_grad():
+        expected = theirs(
+            input_ids=source.ids, attention_mask=source.segments, token_type_ids=types
+        ).logits
+        found = model.answers(dataclasses.replace(source, types=types))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
