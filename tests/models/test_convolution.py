@@ -214,7 +214,10 @@ def test_it_learns_what_lies_within_its_receptive_field_and_nothing_beyond():
     [
         ({"kernel": 0}, "kernel must be from 1"),
         ({"cycle": 17}, "cycle must be from 1 to 16"),
-        ({"feedforward": "tanh"}, "feedforward must be one of relu, gelu, gelu_exact, relu2, swiglu, gated"),
+        (
+            {"feedforward": "tanh"},
+            "feedforward must be one of relu, gelu, gelu_exact, relu2, swiglu, gated",
+        ),
         ({"norm": "batch"}, "norm must be one of rms, layer"),
         ({"dropout": 1.0}, "dropout must be"),
         ({"n_layers": 0}, "n_layers must be from 1"),

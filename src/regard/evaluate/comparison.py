@@ -329,9 +329,8 @@ def word_for_word(rows: Sequence[Row]) -> list[str]:
     found = [row.model for row in rows if row is not floor and not surely_better(row, floor)]
     if not found:
         return []
-    return [
-        f"{listed(found)} {'is' if len(found) == 1 else 'are'} not surely better than word for word."
-    ]
+    verb = "is" if len(found) == 1 else "are"
+    return [f"{listed(found)} {verb} not surely better than word for word."]
 
 
 def by_bits(rows: Sequence[Row]) -> list[str]:
