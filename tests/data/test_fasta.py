@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from regard.data import formats, tables
@@ -161,6 +161,8 @@ HOSTILE = st.lists(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(content=HOSTILE, strict=st.booleans(), block=st.integers(1, 50))
+@example(content=b">\n >", strict=False, block=1)
+@example(content=b">a\nAC\n  >b\nGT\n>c\nTT\n", strict=False, block=7)
 def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, block):
     path = write("fuzz.fa", content)
     monkeypatch.setattr(formats, "BLOCK", block)
@@ -172,6 +174,12 @@ def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, bloc
         assert "\n" not in str(error)
     else:
         assert found and all(found) and not any(" " in text or ">" in text[:1] for text in found)
+
+
+def test_a_header_after_blanks_damages_the_sequence_it_stands_in(write):
+    source = Source([write("some.fa", b">a\nAC\n  >b\nGT\n>c\nTT\n")])
+    assert texts(source) == ["TT"]
+    assert source.skipped == 1 and "some.fa:3: blanks before >" in source.problems[0]
 
 
 SEQUENCES = st.lists(st.text("ACGTacgtN-", min_size=1, max_size=30), min_size=1, max_size=12)

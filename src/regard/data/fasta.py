@@ -94,8 +94,9 @@ def entries(
     """Every sequence in order; one of more symbols than `longest`, or than a record may have, is an
     error.
 
-    To `tally` go headers without a sequence, sequences before the first header and lines that are
-    not UTF-8, which damage the sequence they stand in; ids that come again are noted.
+    To `tally` go headers without a sequence, sequences before the first header, and lines that are
+    not UTF-8 or are headers after blanks, which damage the sequence they stand in; ids that come
+    again are noted.
     """
     met: dict[str, int] = {}  # id to its line
     for header, line, parts, problem in _stretches(path, encoding, longest or formats.LINE_LIMIT):
@@ -130,6 +131,8 @@ def _stretches(
                 size = 0
             elif text and not text.startswith(";"):
                 part = "".join(text.split())
+                if part.startswith(">") and not problem:
+                    problem = f"{path}:{block.first + i}: blanks before >; a header has none"
                 if part and header is None and not parts:
                     start = block.first + i
                 parts.append(part)

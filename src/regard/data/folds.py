@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.splits import Hashes
-from regard.errors import UserError, missing_extra
+from regard.errors import UserError
+from regard.tokens.chemistry import rdkit, silence
 
 Numbers = NDArray[np.int64]
 
@@ -117,16 +118,14 @@ def murcko(smiles: Sequence[str]) -> tuple[list[str], list[int]]:
     """The Bemis–Murcko scaffold of every molecule (J. Med. Chem. 1996, 39:2887), without chirality,
     and the places of those that RDKit cannot read: each of them is its own.
     """
-    try:
-        from rdkit import Chem, rdBase
-        from rdkit.Chem.Scaffolds import MurckoScaffold
-    except ImportError:
-        raise missing_extra("rdkit", "chem") from None
+    chem = rdkit()
+    from rdkit.Chem.Scaffolds import MurckoScaffold
+
     found: list[str] = []
     unread = []
-    with rdBase.BlockLogs():  # what cannot be read is an answer here, not an error
+    with silence():
         for i, text in enumerate(smiles):
-            molecule = Chem.MolFromSmiles(text)
+            molecule = chem.MolFromSmiles(text)
             if molecule is None:
                 unread.append(i)
                 found.append(text)

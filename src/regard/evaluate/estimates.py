@@ -14,13 +14,14 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
-from regard.evaluate.intervals import RESAMPLES, UNITS, Floats, resampled_sums
+from regard.evaluate.intervals import RESAMPLES, UNITS, Floats, resampled_sums, resamples
 from regard.evaluate.report import Figure, verdict
 
 CELLS = 1 << 17  # resamples times records that are held at once: a megabyte, which caches hold
@@ -115,13 +116,9 @@ def weights(units: int, seed: int = 0) -> Iterator[Floats]:
 
     They depend on `units` and the seed alone; up to UNITS units `resampled_sums` draws the same.
     """
-    random = np.random.default_rng(seed)
-    rows = max(1, CELLS // units)
-    for begin in range(0, RESAMPLES, rows):
-        found = np.empty((min(rows, RESAMPLES - begin), units))
-        for row in found:
-            row[:] = np.bincount(random.integers(0, units, units), minlength=units)
-        yield found
+    draws, rows = resamples(units, seed), max(1, CELLS // units)
+    while some := list(islice(draws, rows)):
+        yield np.array(some, dtype=np.float64)
 
 
 def by_weights(measure: Measure, units: int) -> tuple[Floats, Floats]:

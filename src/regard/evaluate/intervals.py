@@ -6,6 +6,8 @@ another stay together. Two models on the same units are compared in pairs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,10 +31,14 @@ def resampled_sums(values: Floats, seed: int = 0) -> Floats:
     The draws depend on U and the seed alone: sums of other values of the same units go in pairs.
     """
     values = join(values)
-    units = len(values)
+    return np.array([drawn @ values for drawn in resamples(len(values), seed)])
+
+
+def resamples(units: int, seed: int = 0) -> Iterator[NDArray[np.int64]]:
+    """(units,) how often each unit is drawn, of as many draws with replacement, RESAMPLES times."""
     random = np.random.default_rng(seed)
-    draws = (random.integers(0, units, units) for _ in range(RESAMPLES))
-    return np.array([np.bincount(drawn, minlength=units) @ values for drawn in draws])
+    for _ in range(RESAMPLES):
+        yield np.bincount(random.integers(0, units, units), minlength=units)
 
 
 def join(values: Floats) -> Floats:

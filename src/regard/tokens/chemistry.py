@@ -35,11 +35,11 @@ class FunctionalGroups:
 
 def functional_groups(tokenizer: Groups) -> FunctionalGroups:
     """Match the merged tokens against the functional groups of rdkit.Chem.Fragments."""
-    chem = _rdkit()
+    chem = rdkit()
     from rdkit.Chem import Fragments
 
     merged = [tokenizer.text(id) for id, n in enumerate(tokenizer.atoms.tolist()) if n > 1]
-    with _silence():
+    with silence():
         read = {token: chem.MolFromSmiles(token) for token in merged}
     whole = {token: molecule for token, molecule in read.items() if molecule is not None}
     found = {
@@ -53,10 +53,10 @@ def fragments(smiles: str) -> tuple[str, ...]:
     """The BRICS fragments of a molecule as canonical SMILES, in the order of its atoms; `[3*]` is
     where a bond was broken, with the kind of its environment.
     """
-    chem = _rdkit()
+    chem = rdkit()
     from rdkit.Chem import BRICS
 
-    with _silence():
+    with silence():
         molecule = chem.MolFromSmiles(smiles)
     if molecule is None:
         raise UserError(f"{smiles!r} is not a molecule that RDKit can read")
@@ -64,7 +64,8 @@ def fragments(smiles: str) -> tuple[str, ...]:
     return tuple(map(chem.MolToSmiles, chem.GetMolFrags(broken, asMols=True)))
 
 
-def _rdkit() -> Any:
+def rdkit() -> Any:
+    """RDKit's Chem; where it is not installed, a UserError that says how to."""
     try:
         from rdkit import Chem
     except ImportError:
@@ -73,7 +74,7 @@ def _rdkit() -> Any:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """RDKit writes what it cannot read to stderr; here that is an answer, not an error."""
     from rdkit import rdBase
 
