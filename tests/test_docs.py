@@ -63,6 +63,10 @@ def folder(tmp_path_factory):
         (place / f"{name}.txt").write_text("\n".join(part) + "\n")
     entries = [f">p{i} class={'ab'[i % 2]}\n{name.upper()}\n" for i, name in enumerate(names)]
     (place / "proteins.fasta").write_text("".join(entries))
+    asked = [f"how many {a} are there ?\tnumber\nwho is {a} ?\tperson" for a in names[:40]]
+    for name in ("questions", "other"):
+        (place / f"{name}.tsv").write_text("\n".join(["question\tkind", *asked]) + "\n")
+    (place / "more.txt").write_text("how many are there ?\n\nwho is maria ?\n")
     (place / "rules.txt").write_text("# no name begins with x\n<S> x\n")
     for name, part in (("train", names), ("test", others), ("some", others[:3])):
         (place / f"{name}.en").write_text("\n".join(part) + "\n")

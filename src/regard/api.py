@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.corpus import Corpus, prepare
+from regard.data.examination import task_of as guessed
+from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
 from regard.data.shards import Shard
-from regard.data.sides import SIDES
+from regard.data.sides import SIDES, Sources
+from regard.data.targets import Targets
 from regard.decode import Forbidden
 from regard.decode.translation import USUAL
 from regard.errors import UsageError, UserError
@@ -26,13 +29,15 @@ from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
 from regard.evaluate.material import shard_of
 from regard.evaluate.rungs import FRACTIONS, climb, compared, rung
+from regard.examiner import Examiner
 from regard.interpreter import Interpreter, Translation
 from regard.layers.int8 import to_int8
 from regard.look.comparison import Strip, comparison_page
+from regard.models.assessor import Assessor
 from regard.models.sizing import parameters, sized
 from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
-from regard.recipe import Recipe, build, override, read
+from regard.recipe import DataRecipe, Recipe, build, check, override, read
 from regard.recipe import tables as tables_of
 from regard.registry import TASKS, family
 from regard.run import (
@@ -53,11 +58,12 @@ from regard.train.choose import choose
 from regard.train.distributed import World, joined
 from regard.train.precision import choose_device
 from regard.train.progress import Reporter
-from regard.train.session import Session, own_words
+from regard.train.session import Session, fitting
 
 __all__ = [
     "Compared",
     "Continuation",
+    "Examiner",
     "Interpreter",
     "Predictor",
     "Trained",
@@ -66,8 +72,10 @@ __all__ = [
     "continuations",
     "held_out",
     "load",
+    "load_examiner",
     "load_interpreter",
     "load_predictor",
+    "load_speaker",
     "plan",
     "shard_of",
     "train",
@@ -111,7 +119,13 @@ def plan(
 def task_of(data: Mapping[str, Any]) -> str:
     """What to learn from data when nobody says: pairs ask for their targets."""
     files = [Path(str(path)) for path in data.get("train", ())]
-    return "target" if data.get("target") or looks_paired(files) else "next"
+    if looks_paired(files):
+        return "target"
+    recipe: DataRecipe = check("data", DataRecipe, data)
+    if not (recipe.target or recipe.labels or recipe.format == "labelled"):
+        return "next"
+    source = Sources(recipe, "labelled").train
+    return guessed(source)[0] if isinstance(source, Labelled) else "next"
 
 
 def absolute(values: dict[str, Any]) -> dict[str, Any]:
@@ -154,9 +168,12 @@ def train(
     return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
 
 
-def load(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predictor | Interpreter:
+def load(
+    run: str | Path, *, int8: bool = False, device: str = "cpu"
+) -> Predictor | Interpreter | Examiner:
     """The best model of a run folder, with its tokenizers and forbidden transitions: a Predictor of
-    what comes next or, where the run translates, an Interpreter.
+    what comes next, where the run translates an Interpreter, and where it has learned labels or
+    values an Examiner.
 
     With `int8`, its linear layers hold int8 weights: faster on a CPU, and not quite the same.
     `device` is where it computes: cpu, cuda, cuda:1 or auto, a GPU where there is one.
@@ -170,12 +187,24 @@ def load(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predict
     forbidden = Forbidden.load(path) if path.exists() else None
     if forbidden is not None and forbidden.vocab_size != model.vocab_size:
         raise UserError(f"{path} is for {forbidden.vocab_size} tokens, not {model.vocab_size}")
+    if isinstance(model, Assessor):
+        return Examiner(model, tokenizer, targets_of(folder), folder)
     if not isinstance(model, Translator):
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
     sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
     ratio = told(folder).get("ratio", USUAL)
     return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, ratio=ratio)
+
+
+def targets_of(folder: Path) -> Targets:
+    """What is asked of a run: the task and the names of its answers."""
+    stored: Any = told(folder).get("targets")
+    try:
+        classes = tuple(map(tuple, stored["classes"]))
+        return Targets(stored["task"], tuple(stored["names"]), classes)
+    except (KeyError, TypeError):
+        raise UserError(f"{folder / FACTS} does not say what is asked of this run") from None
 
 
 def told(folder: Path) -> dict[str, Any]:
@@ -197,7 +226,7 @@ def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:
 
 def load_predictor(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predictor:
     """The Predictor of a run folder; that of another task is a UserError."""
-    found = load(run, int8=int8, device=device)
+    found = load_speaker(run, int8=int8, device=device)
     if isinstance(found, Interpreter):
         raise UserError(
             f"{run} translates (task target), and this needs a run that predicts the next symbol "
@@ -208,11 +237,36 @@ def load_predictor(run: str | Path, *, int8: bool = False, device: str = "cpu") 
 
 def load_interpreter(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Interpreter:
     """The Interpreter of a run folder; that of another task is a UserError."""
-    found = load(run, int8=int8, device=device)
+    found = load_speaker(run, int8=int8, device=device)
     if isinstance(found, Predictor):
         raise UserError(
             f"{run} predicts the next symbol (task next); translate needs a run of task target, "
             "as `regard train SOURCE TARGET` makes"
+        )
+    return found
+
+
+def load_examiner(run: str | Path, *, device: str = "cpu") -> Examiner:
+    """The Examiner of a run folder; that of another task is a UserError."""
+    found = load(run, device=device)
+    if not isinstance(found, Examiner):
+        task = "next" if isinstance(found, Predictor) else "target"
+        raise UserError(
+            f"{run} is of task {task}; this needs a run of labels or values, "
+            "as `regard train FILE --target COLUMN` makes"
+        )
+    return found
+
+
+def load_speaker(
+    run: str | Path, *, int8: bool = False, device: str = "cpu"
+) -> Predictor | Interpreter:
+    """What speaks of a run folder; one that answers is a UserError."""
+    found = load(run, int8=int8, device=device)
+    if isinstance(found, Examiner):
+        raise UserError(
+            f"{run} answers (task {found.targets.task}): use `regard classify`, `regard embed` or "
+            "`regard evaluate`"
         )
     return found
 
@@ -273,7 +327,7 @@ def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Reci
     """The recipes of a comparison: neural models as large as the chosen Transformer, to a tenth,
     with its dropout; all with its context.
     """
-    config, vocab_size = own_words(chosen.model.config, corpus), corpus.tokenizer.vocab_size
+    config, vocab_size = fitting(chosen.model.config, corpus), corpus.tokenizer.vocab_size
     size = parameters("transformer", vocab_size, config, chosen.task)
     shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
     shape |= {"source_vocab": getattr(config, "source_vocab", 0)}
@@ -293,9 +347,9 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     """The bits that each model's first run gives the symbols of one held-out text."""
     found: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
-    text, source = one_held_out(load(comparison.rows[0].runs[0]), most)
+    text, source = one_held_out(load_speaker(comparison.rows[0].runs[0]), most)
     for row in comparison.rows:
-        model = load(row.runs[0])
+        model = load_speaker(row.runs[0])
         if isinstance(model, Interpreter):
             (scored,) = model.score([(source, text)])
             tokens, logs = scored.tokens, scored.log_probs
@@ -317,7 +371,7 @@ def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
     return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 
 
-def held_out(run: str | Path, predictor: Predictor | Interpreter) -> tuple[str, Shard]:
+def held_out(run: str | Path, predictor: Predictor | Interpreter | Examiner) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
     source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
     return material.held_out(Path(run), predictor.tokenizer, source)

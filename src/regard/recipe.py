@@ -131,6 +131,7 @@ class TrainRecipe:
     clip: float = 1.0  # largest norm of the gradient; 0 = off
     label_smoothing: float = 0.0
     consistency: float = 0.0  # weight of R-Drop: two passes with different dropout shall agree
+    balance: bool = False  # of classes: each weighs the same, however rare
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
     checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
@@ -175,7 +176,7 @@ class TrainRecipe:
 class Recipe:
     """The whole recipe."""
 
-    task: Literal["next", "target"] = "next"
+    task: Literal["next", "target", "label", "labels", "value", "position-label"] = "next"
     data: DataRecipe = field(default_factory=DataRecipe)
     tokens: TokensRecipe = field(default_factory=TokensRecipe)
     model: ModelRecipe

@@ -27,12 +27,21 @@ TRANSLATORS = {
     "rnn-attention": "regard.models.recurrent_translator:Attentive",
     "transformer": "regard.models.encoder_decoder:EncoderDecoder",
 }
-TASKS = {"next": FAMILIES, "target": TRANSLATORS}
+ASSESSORS = {"transformer": "regard.models.encoder:EncoderOnly"}
+TASKS = {
+    "next": FAMILIES,
+    "target": TRANSLATORS,
+    "label": ASSESSORS,
+    "labels": ASSESSORS,
+    "value": ASSESSORS,
+    "position-label": ASSESSORS,
+}
 
 
 def family(name: str, task: str = "next") -> Any:
     """The class of that name for a task; every family has Config and PRESETS, and is a
-    LanguageModel or, for the task `target`, a Translator.
+    LanguageModel or, for the task `target`, a Translator, or for those of labels and values an
+    Assessor.
     """
     known = TASKS[task]
     if name not in known:

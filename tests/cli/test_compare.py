@@ -16,7 +16,7 @@ from regard.evaluate import rungs
 from regard.models.sizing import parameters
 from regard.recipe import to_toml
 from regard.registry import TRANSLATORS
-from regard.train.session import own_words
+from regard.train.session import fitting
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
 
@@ -117,7 +117,7 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
         model, size = recipe.model, corpus.tokenizer.vocab_size
         assert model.config.max_len == chosen.model.config.max_len
         if model.name != "ibm1":
-            config = own_words(model.config, corpus)
+            config = fitting(model.config, corpus)
             assert config.dropout == chosen.model.config.dropout
             counted[model.name] = parameters(model.name, size, config, "target")
     assert len(counted) == 3

@@ -38,7 +38,9 @@ def padded(rows, width):
 @pytest.mark.parametrize("preset", [modern, bert])
 @pytest.mark.parametrize("each", [False, True])
 def test_padding_and_neighbours_change_no_answer(preset, pooling, each):
-    model, rows = make(preset, pooling=pooling, each=each, n_outputs=3), sentences(12, 1, 20)
+    task = "position-label" if each else "label"
+    model = make(preset, pooling=pooling, task=task, n_outputs=3)
+    rows = sentences(12, 1, 20)
     with torch.no_grad():
         together = model.answers(padded(rows, 24))
         embedded = model.embed(padded(rows, 24))
@@ -110,10 +112,12 @@ def test_bert_is_hugging_faces():
     assert not missing.unexpected_keys
     assert all("position_ids" in name for name in missing.missing_keys)
     source = padded(sentences(6, 3, 30), 32)
-    types = (torch.arange(32) > 10).long().expand(6, -1)
+    source.ids[:3, 7] = 2  # a second sentence
+    types = torch.zeros(6, 32, dtype=torch.int64)
+    types[:3, 8:] = 1
     with torch.no_grad():
         expected = theirs(
             input_ids=source.ids, attention_mask=source.segments, token_type_ids=types
         ).logits
-        found = model.answers(dataclasses.replace(source, types=types))
+        found = model.answers(source)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

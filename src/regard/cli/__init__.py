@@ -29,6 +29,8 @@ VERBS = {
     "compare": "compare",
     "generate": "generate",
     "translate": "translate",
+    "classify": "classify",
+    "embed": "embed",
     "score": "score",
     "look": "look",
     "verify": "verify",

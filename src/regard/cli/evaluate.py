@@ -13,7 +13,7 @@ import typer
 from regard.cli.strategy import Beams, Device, Penalty
 
 if TYPE_CHECKING:
-    from regard.api import Interpreter, Predictor
+    from regard.api import Examiner, Interpreter, Predictor
     from regard.data.shards import Shard
     from regard.evaluate.report import Figure, Measured
     from regard.evaluate.translation import Translated
@@ -58,7 +58,7 @@ def command(
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
     """
-    from regard.api import Interpreter, load
+    from regard.api import Examiner, Interpreter, load
     from regard.cli.output import print_figures, print_json
     from regard.cli.strategy import strategy_of
     from regard.errors import UsageError
@@ -75,6 +75,8 @@ def command(
             )
 
         document, figures, line = of_pairs(found, against, material, translated)
+    elif isinstance(found, Examiner):
+        document, figures, line = of_answers(found, against, material)
     elif target:
         raise UsageError(f"{run} predicts the next symbol (task next): it has no --target")
     else:
@@ -97,13 +99,18 @@ class Material:
     target: str
     device: str  # where models compute
 
-    def read(self, model: Predictor | Interpreter) -> tuple[str, Shard]:
+    def read(self, model: Predictor | Interpreter | Examiner) -> tuple[str, Shard]:
         """Its name, and the shard as a model's tokenizers read it."""
-        from regard.api import Interpreter, held_out
-        from regard.evaluate.material import pairs_from, shard_from
+        from regard.api import Examiner, Interpreter, held_out
+        from regard.evaluate.material import labelled_from, pairs_from, shard_from
 
         if not self.files:
             return held_out(self.run, model)
+        if isinstance(model, Examiner):
+            columns = self.input, self.target
+            reader, asked = model.tokenizer, model.targets
+            shard = labelled_from(self.files, reader, asked, format=self.format, columns=columns)
+            return "given", shard
         if isinstance(model, Interpreter):
             columns = self.input, self.target
             readers = model.tokenizer, model.source_tokenizer
@@ -166,6 +173,33 @@ def of_pairs(
         told["verdict"] = verdict(gaps["bleu"].negative())
         line += f"{more}\nagainst {against}: {gaps['bleu']} BLEU: {told['verdict']}"
         document["against"] = told
+    return document, found, line
+
+
+def of_answers(ours: Examiner, against: Path | None, material: Material) -> Result:
+    """How good answers are."""
+    from regard.api import load_examiner
+
+    side, shard = material.read(ours)
+    result = ours.measure(shard)
+    estimates = result.estimates
+    found = {name: one.figure() for name, one in estimates.items()}
+    document: dict[str, Any] = {
+        "side": side,
+        "task": result.task,
+        "records": shard.records,
+        "metrics": {name: figure.to_json() for name, figure in found.items()},
+    }
+    line = f"{shard.records:,} records"
+    if against is not None:
+        theirs = load_examiner(against, device=material.device)
+        others = theirs.measure(material.read(theirs)[1]).estimates
+        gaps = {name: one.minus(others[name]) for name, one in estimates.items() if name in others}
+        first = next(iter(gaps))
+        words = estimates[first].verdict(others[first])
+        document["against"] = {name: gap.to_json() for name, gap in gaps.items()}
+        document["against"] |= {"run": str(against), "verdict": words}
+        line += f"\nagainst {against}: {gaps[first]} {first.replace('_', ' ')}: {words}"
     return document, found, line
 
 

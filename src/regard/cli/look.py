@@ -44,13 +44,13 @@ def command(
 
     Of pairs: regard look runs/en-de "a red house" --target "ein rotes Haus"
     """
-    from regard.api import Interpreter, load
+    from regard.api import Interpreter, load_speaker
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    model = load(run)
+    model = load_speaker(run)
     if isinstance(model, Interpreter):
         page = about_translator(model, run, text, target, beams or 5)
     elif target:

@@ -41,7 +41,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
     """The main figures, a column for each side."""
-    shown = [name for name in SHOWN if any(name in figures for figures in sides.values())]
+    found = [name for figures in sides.values() for name in figures]
+    shown = [name for name in SHOWN if name in found] or list(dict.fromkeys(found))
     rows = [
         [name.replace("_", " "), *(str(f[name]) if name in f else "" for f in sides.values())]
         for name in shown
@@ -49,8 +50,8 @@ def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
     if rows:
         print_table(["", *sides], rows)
     for side, figures in sides.items():
-        figure = figures["nats_per_symbol"]
-        if math.isinf(figure.value):
+        figure = figures.get("nats_per_symbol")
+        if figure is not None and math.isinf(figure.value):
             print(
                 f"{side}: the model holds {figure.impossible:,} of the symbols there impossible, "
                 "which costs it infinitely much"

@@ -40,11 +40,11 @@ def command(
 
     Prints the total in nats, a tab and the record; an impossible record scores -inf.
     """
-    from regard.api import Predictor, load
+    from regard.api import Predictor, load_speaker
     from regard.cli.output import plain, print_json
     from regard.errors import UsageError
 
-    found = load(run, device=device)
+    found = load_speaker(run, device=device)
     if isinstance(found, Predictor):
         if targets is not None or target:
             raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")

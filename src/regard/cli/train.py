@@ -174,9 +174,15 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
-    translates = any("exact" in found for found in result.figures.values())
-    verb = f"translate {run} < FILE" if translates else f"generate {run}"
-    print(f"next: regard {verb}  ·  regard evaluate {run}  ·  regard look {run} TEXT")
+    print(f"next: {'  ·  '.join(f'regard {verb}' for verb in verbs(result.task, run))}")
+
+
+def verbs(task: str, run: str) -> list[str]:
+    """What can be done with a run."""
+    first = {"next": f"generate {run}", "target": f"translate {run} < FILE"}.get(task)
+    if first is None:
+        return [f"classify {run} FILE", f"embed {run} FILE", f"evaluate {run}"]
+    return [first, f"evaluate {run}", f"look {run} TEXT"]
 
 
 def full(paths: list[Path] | None) -> list[str]:

@@ -69,12 +69,7 @@ class AnswerWriter:
                 f"{where}{wanted[i]:,} labels of positions, but {lengths[i]:,} tokens; choose "
                 "tokens of one symbol each: characters, nucleotides, residues"
             )
-        found = np.full(len(values) + 2 * len(wanted), -1, np.int16)
-        inside = np.ones(len(found), bool)
-        ends = np.cumsum(wanted + 2)
-        inside[ends - 1] = inside[ends - wanted - 2] = False
-        found[inside] = values
-        return found
+        return marked(values, wanted)
 
     def close(self) -> None:
         """Finish the files and give them their names, the JSON file last."""
@@ -105,6 +100,16 @@ class AnswerWriter:
         columns, self._columns = self._columns, []
         for column in columns:
             column.discard()
+
+
+def marked(values: Array, lengths: Array) -> Array:
+    """Classes of positions, of records that have so many each, with -1 at the markers around."""
+    found = np.full(len(values) + 2 * len(lengths), -1, np.dtype("<i2"))
+    inside = np.ones(len(found), bool)
+    ends = np.cumsum(lengths + 2)
+    inside[ends - 1] = inside[ends - lengths - 2] = False
+    found[inside] = values
+    return found
 
 
 def _files(path: Path) -> tuple[Path, Path]:

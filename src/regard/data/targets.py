@@ -108,9 +108,10 @@ def guess(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
     if (
         found.as_long == found.filled
         and len(found.letters) <= POSITIONS
+        and " " not in found.letters
         and found.length >= LONG * found.filled
     ):
-        return "position-label", f"targets {each} are as long as their texts"
+        return "position-label", f"targets {each} are as long as their texts, of few letters"
     if found.numeric > 0.9 * found.filled:
         if found.whole == found.filled and kinds <= FEW and 2 * kinds <= found.filled:
             return "label", f"{kinds} different whole numbers {each}"

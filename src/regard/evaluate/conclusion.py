@@ -12,10 +12,13 @@ import torch
 import regard
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
+from regard.data.targets import LABELLED
 from regard.evaluate.agreement import agreement
+from regard.evaluate.answers import answered
 from regard.evaluate.report import Figure, figures, measure
 from regard.evaluate.translation import measure_translation
 from regard.interpreter import Interpreter
+from regard.models.assessor import Assessor
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.recipe import Recipe
@@ -32,6 +35,7 @@ class Trained:
     """What training left behind: the run folder, how it ended, figures of each held-out side."""
 
     run: Path
+    task: str
     outcome: str  # done, early or interrupted
     signal: int  # that interrupted it, else 0
     steps: int
@@ -77,6 +81,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         aligned = alignment(model, corpus)
     result = Trained(
         run=run,
+        task=recipe.task,
         outcome=fitted.outcome,
         signal=fitted.signal,
         steps=facts["steps"],
@@ -92,14 +97,21 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
 
 
 def figures_of(
-    model: LanguageModel | Translator, side: str, shard: Shard, fitted: Fitted, run: Path
+    model: LanguageModel | Translator | Assessor,
+    side: str,
+    shard: Shard,
+    fitted: Fitted,
+    run: Path,
 ) -> dict[str, Figure]:
-    """What a held-out side costs the model and, of a translator, how good its translations are.
+    """What a held-out side costs the model, how good its answers are and, of a translator, its
+    translations.
 
     They take longer than all else: only those of the side that is reported last are made, and kept
     in the run.
     """
     corpus = fitted.corpus
+    if isinstance(model, Assessor):
+        return answered(model, shard, corpus.tokenizer).figures()
     if isinstance(model, Translator) and (side == "test" or corpus.test is None):
         interpreter = Interpreter(
             model,
@@ -114,7 +126,7 @@ def figures_of(
     return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
 
 
-def alignment(model: LanguageModel | Translator, corpus: Corpus) -> dict[str, Any]:
+def alignment(model: LanguageModel | Translator | Assessor, corpus: Corpus) -> dict[str, Any]:
     """Which head of a translator aligns, for regard.json; nothing where it has none."""
     if not isinstance(model, Translator):
         return {}
@@ -144,6 +156,9 @@ def model_card(recipe: Recipe, result: Trained) -> str:
     if recipe.task == "target":
         shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
         uses = "`regard translate .`, `regard evaluate .`\nand `regard look . TEXT`"
+    if recipe.task in LABELLED:
+        shown = sorted({name for found in result.figures.values() for name in found})
+        uses = "`regard classify . FILE`, `regard embed . FILE` and `regard evaluate .`"
     rows = [
         f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
         for side, f in result.figures.items()

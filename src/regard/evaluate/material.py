@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from regard.data.answers import marked
 from regard.data.corpus import reopen
+from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
 from regard.data.readers import Source
 from regard.data.shards import Shard
+from regard.data.targets import CHECKS, Targets, unchecked
 from regard.errors import UserError
 from regard.tokens import Tokenizer
 
@@ -57,6 +61,31 @@ def pairs_from(
     chunks = list(Pairs(list(files), format=format, columns=columns, strict=True).records())
     sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
     return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
+
+
+def labelled_from(
+    files: Sequence[Path],
+    tokenizer: Tokenizer,
+    targets: Targets,
+    *,
+    format: str,
+    columns: tuple[str, str],
+) -> Shard:
+    """A user's labelled records as a shard; files are as `Labelled` takes them, and a damaged
+    record is an error. Classes that a model does not know count as unknown.
+    """
+    asked = Asked(inputs=columns_of(columns[0]) or ("",), targets=columns_of(columns[1]))
+    source = Labelled(list(files), asked, format=format, strict=True)
+    source.check = CHECKS.get(targets.task, unchecked)
+    chunks = list(source.examples())
+    found = shard_of([text for chunk in chunks for text in chunk.texts], tokenizer)
+    if source.two_texts:
+        more = [text for chunk in chunks for text in chunk.sources]
+        found = found.paired(shard_of(more, tokenizer))
+    values = targets.encode([cells for chunk in chunks for cells in chunk.targets])
+    if targets.task == "position-label":
+        values = marked(values, np.diff(found.offsets) - 2)
+    return replace(found, targets=values)
 
 
 def held_out(

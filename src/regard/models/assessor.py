@@ -20,20 +20,29 @@ from regard.layers.pooling import POOLINGS, Pooling
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 
+ANSWERS = ("label", "labels", "value", "position-label")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerConfig:
     """What is answered, and from what."""
 
+    task: str = "label"
     n_outputs: int = 1  # classes, labels or values: the data decide
-    each: bool = False  # an answer at every position, instead of one for all
     pooling: str = "mean"
 
     def __post_init__(self) -> None:
+        if self.task not in ANSWERS:
+            raise ValueError(f"task must be one of {', '.join(ANSWERS)}, got {self.task!r}")
         if not 1 <= self.n_outputs <= 1 << 20:
             raise ValueError(f"n_outputs must be from 1 to {1 << 20}, got {self.n_outputs}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+
+    @property
+    def each(self) -> bool:
+        """Is there an answer at every position, instead of one for all?"""
+        return self.task == "position-label"
 
 
 class Assessor(nn.Module, ABC):
@@ -41,14 +50,21 @@ class Assessor(nn.Module, ABC):
 
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
+    sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
+    packs: ClassVar[bool] = False  # a row is a sequence
 
     vocab_size: int
     config: Any
 
+    @property
+    def task(self) -> str:
+        """What it answers, of ANSWERS."""
+        return str(self.config.task)
+
     @abstractmethod
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """(B, O) of sequences, one to a row, or where config.each (B, T, O) of their positions:
-        logits of classes or labels, or values.
+        """(B, O) of sequences, one to a row, or of their positions (B, T, O): logits of classes or
+        labels, or values.
         """
 
 

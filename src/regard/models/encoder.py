@@ -30,6 +30,7 @@ class EncoderConfig(StackConfig, AnswerConfig):
     """Shape and parts of an encoder that answers."""
 
     n_types: int = 0  # kinds of sentence that are told apart; 0: none
+    separator: int = 2  # the token after which another kind begins: <E>
     embedding_norm: bool = False  # a norm after the embeddings
     pooler: bool = False  # a tanh layer between the pooled vector and the answer
 
@@ -87,11 +88,16 @@ class Encoder(Stack):
         place = self.place(where, where, mask, end=s, device=source.ids.device)
         x = self.embed(source.ids, where, s)
         if self.types is not None:
-            types = torch.zeros_like(source.ids) if source.types is None else source.types
-            x = x + self.types(types)
+            x = x + self.types(self.kinds(source.ids))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         return self.run(x, place, None, tap)
+
+    def kinds(self, ids: Tensor) -> Tensor:
+        """(B, S) which sentence of its row a token is in, from 0; the last kind is for all more."""
+        assert isinstance(self.config, EncoderConfig)
+        ends = ids == self.config.separator
+        return (ends.cumsum(1) - ends.long()).clamp_max(self.config.n_types - 1)
 
 
 class EncoderOnly(NeuralAssessor):

@@ -6,7 +6,7 @@ import time
 
 from regard.run import weights
 from regard.train.loop import EVALUATIONS, Trainer, final_tokens, validation_tokens
-from regard.train.validation import BATCH_TOKENS, beginning, log_probs
+from regard.train.validation import BATCH_TOKENS, beginning
 
 WARMING = 3  # steps taken before any is timed
 SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
@@ -35,8 +35,8 @@ def calibrate(trainer: Trainer, seconds: float) -> int:
     per_step = sorted(times)[len(times) // 2]
     shards = [shard for shard in (trainer.corpus.valid, trainer.corpus.test) if shard is not None]
     start, part = time.monotonic(), beginning(trainer.corpus.train, 2 * BATCH_TOKENS)
-    log_probs(trainer.model, part, trainer.corpus.tokenizer, stride=trainer.model.config.max_len)
-    per_token = (time.monotonic() - start) / part.tokens
+    trainer.cost(part)
+    per_token = (time.monotonic() - start) * world.size / part.tokens
 
     def cost(steps: int) -> float:
         evaluations = -(-steps // (trainer.recipe.eval_every or max(1, steps // EVALUATIONS)))

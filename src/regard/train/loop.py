@@ -14,15 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
+from regard.data.questions import Asked, QuestionLoader
+from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
 from regard.errors import UserError
+from regard.models.assessor import NeuralAssessor
 from regard.models.language_model import LanguageModel, NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
@@ -37,6 +41,7 @@ from regard.train.validation import (
     BATCH_TOKENS,
     Stopped,
     beginning,
+    cost_per_answer,
     log_probs,
     nats_per_symbol,
 )
@@ -133,7 +138,11 @@ class Loop(ABC):
         if self.corpus.valid is None:
             return None
         most = validation_tokens(self.recipe, self.steps)
-        shard, tokenizer = beginning(self.corpus.valid, most), self.corpus.tokenizer
+        return self.cost(beginning(self.corpus.valid, most), stop)
+
+    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> float:
+        """Nats per symbol of a shard."""
+        tokenizer = self.corpus.tokenizer
         stride = self.model.config.max_len  # cold windows: the cheapest, and the same every time
         values, scored = log_probs(
             self.model,
@@ -303,23 +312,42 @@ class Trainer(Loop):
     ) -> None:
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
-        self.stepper = Stepper(model, train, forbidden=forbidden, world=world)
+        weights = class_weights(corpus) if train.balance else None
+        self.stepper = Stepper(model, train, forbidden=forbidden, world=world, weights=weights)
         self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
-        sides = 1 if corpus.source_tokenizer is None else 2
-        self.loader = Loader(
-            corpus.train,
-            corpus.tokenizer,
-            max_len=model.config.max_len,
-            batch_tokens=train.batch_tokens,
-            seed=train.seed,
-            packs=model.packs,
-            micro_tokens=max(train.micro_tokens, sides * model.config.max_len),
-            max_ratio=recipe.data.max_ratio,
-        )
+        self.loader = self.load(recipe)
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)
         if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
             reporter.warn(f"torch.compile failed ({failed}); going on without it")
+
+    def load(self, recipe: Recipe) -> Loader | QuestionLoader:
+        """The batches of the corpus."""
+        model, corpus, train = self.model, self.corpus, recipe.train
+        sides = 1 if corpus.source_tokenizer is None else 2
+        shared: dict[str, Any] = {
+            "max_len": model.config.max_len,
+            "batch_tokens": train.batch_tokens,
+            "seed": train.seed,
+            "micro_tokens": max(train.micro_tokens, sides * model.config.max_len),
+        }
+        if isinstance(model, NeuralAssessor):
+            return QuestionLoader(corpus.train, corpus.tokenizer, **shared)
+        return Loader(
+            corpus.train,
+            corpus.tokenizer,
+            packs=model.packs,
+            max_ratio=recipe.data.max_ratio,
+            **shared,
+        )
+
+    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> float:
+        """See Loop; of labelled records, what an answer costs."""
+        if not isinstance(self.model, NeuralAssessor):
+            return super().cost(shard, stop)
+        asked = Asked(shard, self.corpus.tokenizer, self.model.config.max_len)
+        objective = self.stepper.objective
+        return cost_per_answer(objective, asked, self.device, stop=stop, world=self.world)
 
     def batches(self, step: int) -> list[Batch]:
         """This process's part of a step; one that asks nothing where there is none for it."""
@@ -367,6 +395,16 @@ class Trainer(Loop):
             f"Training records in this step: {shown}; the first read is {text!r}. "
             "Try a lower train.lr, or look at these records"
         )
+
+
+def class_weights(corpus: Corpus) -> Tensor | None:
+    """(C,) so that every class counts as much as any other, and a record 1 on average."""
+    targets = corpus.targets
+    if targets is None or targets.task not in ("label", "position-label"):
+        return None
+    found = np.asarray(corpus.train.targets)
+    counts = np.bincount(found[found >= 0], minlength=len(targets.classes[0]))
+    return torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
 
 
 def validation_tokens(recipe: TrainRecipe, steps: int) -> int:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, prepare, reopen
 from regard.decode import Forbidden
 from regard.errors import UserError
+from regard.models.assessor import NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
@@ -40,6 +42,7 @@ from regard.run import (
     write_text,
 )
 from regard.train import checkpoint
+from regard.train.answers import standardise
 from regard.train.calibration import calibrate
 from regard.train.distributed import ALONE, World
 from regard.train.iterate import iterate
@@ -219,8 +222,10 @@ class Session:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
         model = family(recipe.model.name, recipe.task)(
-            corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus)
+            corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus)
         )
+        if isinstance(model, NeuralAssessor):
+            standardise(model, torch.tensor(np.array(corpus.train.targets)))
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
         )
@@ -267,9 +272,14 @@ class Session:
             self.reporter.say(hint)
 
 
-def own_words(config: Any, corpus: Corpus) -> Any:
-    """The configuration of a translator whose sources have a vocabulary of their own says so."""
-    source = corpus.source_tokenizer
+def fitting(config: Any, corpus: Corpus) -> Any:
+    """The configuration with what the data decide: the vocabulary of a translator's sources, where
+    they have one of their own, and how many answers there are.
+    """
+    source, targets = corpus.source_tokenizer, corpus.targets
+    if targets is not None:
+        count = len(targets.names if targets.task in ("labels", "value") else targets.classes[0])
+        return dataclasses.replace(config, task=targets.task, n_outputs=count)
     if source is None or source is corpus.tokenizer:
         return config
     return dataclasses.replace(config, source_vocab=source.vocab_size)
@@ -318,7 +328,7 @@ def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None])
     began = time.monotonic()
     shard = corpus.train
     cls = family(recipe.model.name, recipe.task)
-    model = cls(corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus))
+    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")
     model.fit(shard, corpus.valid, say)

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from regard.data.batching import Batch
 from regard.decode.constraints import Forbidden
+from regard.models.assessor import NeuralAssessor
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.translator import NeuralTranslator
 from regard.recipe import TrainRecipe
+from regard.train.answers import Answers
 from regard.train.capture import ROWS, Captured, pinned, rounded
 from regard.train.distributed import World, keeping
 from regard.train.objectives import NextToken
@@ -27,30 +29,43 @@ PAYS = 4e15  # floating-point operations from which compiling, half a minute, is
 LONG = 2.0  # minutes, likewise
 
 
+Learner = NeuralLanguageModel | NeuralTranslator | NeuralAssessor
+
+
+def objective_of(
+    model: Learner,
+    recipe: TrainRecipe,
+    forbidden: Forbidden | None,
+    weights: Tensor | None,
+) -> NextToken | Answers:
+    """What a model is asked."""
+    smoothing, agreeing = recipe.label_smoothing, recipe.consistency
+    if isinstance(model, NeuralAssessor):
+        return Answers(model, label_smoothing=smoothing, consistency=agreeing, weights=weights)
+    return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
+
+
 class Stepper:
     """Moves the weights of a model, in one process or in a world of them."""
 
     def __init__(
         self,
-        model: NeuralLanguageModel | NeuralTranslator,
+        model: Learner,
         recipe: TrainRecipe,
         *,
         forbidden: Forbidden | None,
         world: World,
+        weights: Tensor | None = None,
     ) -> None:
+        """`weights` (C,) say how much each class counts, where there are classes."""
         self.recipe, self.world = recipe, world
         self.device = choose_device(recipe.device, world)
         self.precision = choose_precision(recipe, self.device)
         self.model = model.to(self.device)
         if self.precision == "fp64":
             self.model.double()
-        objective = NextToken(
-            self.model,
-            label_smoothing=recipe.label_smoothing,
-            consistency=recipe.consistency,
-            constrain=forbidden,
-        )
-        self.objective = world.spread(objective, self.device)
+        objective = objective_of(self.model, recipe, forbidden, weights)
+        self.objective = world.spread(objective.to(self.device), self.device)
         self.optimizer = Optimizer(self.model, recipe)
         self.compile_seconds = 0.0
         self.compiled = False

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from regard.data.batching import windows
+from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.models.language_model import Constrain, LanguageModel
@@ -114,7 +116,9 @@ def beginning(shard: Shard, tokens: int) -> Shard:
 
 def _cut(shard: Shard, offsets: NDArray[np.int64]) -> Shard:
     """The beginning of a shard, and of its source, up to the last of these offsets."""
-    size, source = int(offsets[-1]), shard.source
+    size, source, targets = int(offsets[-1]), shard.source, shard.targets
+    if targets is not None:
+        targets = targets[: size if len(targets) == shard.tokens else len(offsets) - 1]
     if source is not None:
         source = _cut(source, np.asarray(source.offsets[: len(offsets)]))
     return dataclasses.replace(
@@ -126,7 +130,35 @@ def _cut(shard: Shard, offsets: NDArray[np.int64]) -> Shard:
         symbols=0,
         bytes=0,
         source=source,
+        targets=targets,
     )
+
+
+@torch.inference_mode()
+def cost_per_answer(
+    objective: nn.Module,
+    asked: Asked,
+    device: torch.device,
+    *,
+    stop: Callable[[], object] = bool,
+    world: World = ALONE,
+) -> float:
+    """What the targets of a shard cost, on average; see `Answers`. As in `log_probs`, processes
+    take batches in turn.
+    """
+    was_training = objective.training
+    objective.eval()
+    total, count = torch.zeros(1, dtype=torch.float64), 0
+    for i, batch in enumerate(asked.batches(BATCH_TOKENS)):
+        if i % world.size == 0 and stop():
+            objective.train(was_training)
+            raise Stopped
+        count += batch.symbols
+        if i % world.size == world.rank:
+            there = [None if x is None else x.to(device) for x in batch.tensors()]
+            total += float(objective(*there)[1])
+    objective.train(was_training)
+    return float(world.sum(total)) / max(1, count)
 
 
 def nats_per_symbol(

@@ -23,7 +23,7 @@ from regard.train import checkpoint
 from regard.train.iterate import Iteration
 from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
-from regard.train.session import own_words
+from regard.train.session import fitting
 from regard.train.validation import beginning
 from regard.verify.report import Finding
 from regard.verify.subject import Subject, has_data
@@ -103,7 +103,7 @@ def trainer(
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
     cls = family(recipe.model.name, recipe.task)
-    model = cls(corpus.tokenizer.vocab_size, own_words(recipe.model.config, corpus))
+    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)

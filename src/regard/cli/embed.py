@@ -1,0 +1,62 @@
+"""regard embed"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.strategy import Device
+
+Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
+File = Annotated[Path, typer.Argument(help="Texts, a line each, or - for standard input.")]
+Out = Annotated[Path | None, typer.Option(help="A .npy file; without it, TSV on standard output.")]
+Positions = Annotated[
+    bool, typer.Option("--positions", help="A vector for every token, not one for the text.")
+]
+
+
+def command(
+    run: Run,
+    file: File = Path("-"),
+    out: Out = None,
+    positions: Positions = False,
+    device: Device = "auto",
+) -> None:
+    """The vector that a model makes of each line.
+
+    Order kept, streaming where it goes to standard output.
+
+    Example: regard embed runs/trec-transformer questions.txt --out questions.npy
+
+    --positions prints the number of the line, that of the token, and its vector.
+    """
+    import numpy as np
+
+    from regard.api import load_examiner
+    from regard.errors import UsageError, UserError
+    from regard.interpreter import lines_of_file, lines_of_stream
+
+    if out is not None and out.suffix != ".npy":
+        raise UsageError(f"--out must end in .npy, got {out.name!r}")
+    examiner = load_examiner(run, device=device)
+    chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
+    kept, number = [], 0
+    for texts in chunks:
+        for vectors in examiner.embed(texts, positions=positions):
+            number += 1
+            if out is not None:
+                kept.append(vectors)
+                continue
+            for place, vector in enumerate(np.atleast_2d(vectors)):
+                where = f"{number}\t{place + 1}\t" if positions else ""
+                print(where + "\t".join(f"{x:.6g}" for x in vector))
+    if out is not None:
+        whole = np.concatenate(kept) if positions else np.stack(kept)
+        try:
+            np.save(out, whole, allow_pickle=False)
+        except OSError as error:
+            raise UserError(f"cannot write {out}: {error.strerror}") from None
+        print(f"{whole.shape[0]:,} vectors of {whole.shape[1]} → {out}")

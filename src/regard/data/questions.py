@@ -1,0 +1,153 @@
+"""Batches of labelled records: whole sequences, one to a row, and what is asked of each.
+
+A record is read as `<S> a b c <E>`, two texts as `<S> a b <E> c d <E>`. Sequences of like length
+stand together (`packing`), and any step is one call away, as in `batching`. What is longer than
+max_len is cut: of two texts, the longer first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batching import Batch
+from regard.data.filling import IGNORE, Ints
+from regard.data.order import Order
+from regard.data.packing import Layout, lay_out, padding_share
+from regard.data.shards import Array, Shard, TokenTable
+
+AHEAD = 1 << 16  # records that are measured in order of length, at a time
+
+
+class Asked:
+    """The records of a shard as rows that fit into max_len, ready to be filled into batches."""
+
+    def __init__(self, shard: Shard, tokenizer: TokenTable, max_len: int) -> None:
+        if shard.targets is None:
+            raise ValueError("nothing is asked of the records of this shard")
+        self.shard, self.pad, self.max_len = shard, tokenizer.pad, max_len
+        self.ids, self.targets = np.asarray(shard.ids), np.asarray(shard.targets)
+        self.positional = len(self.targets) == shard.tokens and self.targets.ndim == 1
+        self.positional &= self.targets.dtype == np.dtype("<i2")
+        offsets = np.asarray(shard.offsets)
+        self.starts, self.lengths = offsets[:-1], np.diff(offsets)  # (R,)
+        self.second: tuple[Ints, Ints] | None = None
+        if shard.source is not None:
+            others = np.asarray(shard.source.offsets)
+            begins, lengths = others[:-1] + 1, np.diff(others) - 1  # without `<S>`
+            over = np.maximum(self.lengths + lengths - max_len, 0)
+            kept = np.minimum(self.lengths, np.maximum(max_len // 2, self.lengths - over))
+            self.second = begins, np.minimum(lengths, max_len - kept)
+            self.whole = self.lengths + lengths
+            self.lengths = kept
+        else:
+            self.whole, self.lengths = self.lengths, np.minimum(self.lengths, max_len)
+        self.sizes: Ints = self.lengths if self.second is None else self.lengths + self.second[1]
+        self.cut = int(np.count_nonzero(self.whole > self.sizes))
+
+    def fill(self, records: Ints, layout: Layout) -> Batch:
+        """One rectangle of some records, which the layout numbers from 0; `items` has one a row."""
+        chosen = np.empty(layout.n_rows, np.int64)
+        chosen[layout.row] = records[layout.members]
+        shape = layout.n_rows, layout.width
+        ids, segments = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64)
+        here = np.arange(layout.n_rows) * layout.width
+        read, place = stretch(self.starts[chosen], self.lengths[chosen], here)
+        ids.ravel()[place], segments.ravel()[place] = self.ids[read], 1
+        if self.second is not None and self.shard.source is not None:
+            begins, lengths = (x[chosen] for x in self.second)
+            more, after = stretch(begins, lengths, here + self.lengths[chosen])
+            ids.ravel()[after], segments.ravel()[after] = self.shard.source.ids[more], 1
+        targets = self._targets(chosen, shape, read, place)
+        asked = int(np.count_nonzero(known(targets)))
+        return Batch(
+            ids=torch.from_numpy(ids),
+            targets=torch.from_numpy(targets),
+            segments=torch.from_numpy(segments),
+            items=chosen,
+            tokens=asked,
+            symbols=asked,
+        )
+
+    def _targets(self, chosen: Ints, shape: tuple[int, int], read: Ints, place: Ints) -> Array:
+        """(B,) classes, (B, n) labels or values, or (B, T) classes of positions."""
+        if self.positional:
+            found = np.full(shape, IGNORE, np.int64)
+            found.ravel()[place] = self.targets[read]
+            return found
+        found = self.targets[chosen]
+        return found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
+
+    def batches(self, batch_tokens: int) -> Iterator[Batch]:
+        """Every record once; those of like length together."""
+        for first in range(0, self.shard.records, AHEAD):
+            records = np.arange(first, min(first + AHEAD, self.shard.records))
+            records = records[np.argsort(-self.sizes[records], kind="stable")]
+            for layout in lay_out(self.sizes[records], 0, max(batch_tokens, self.max_len)):
+                yield self.fill(records, layout)
+
+
+def stretch(begins: Ints, lengths: Ints, places: Ints) -> tuple[Ints, Ints]:
+    """Where the tokens of (N,) stretches come from, and where they go, end to end."""
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(begins, lengths) + within, np.repeat(places, lengths) + within
+
+
+def known(targets: Array | Tensor) -> NDArray[np.bool_]:
+    """Which targets are there: neither IGNORE, nor gaps, nor of a class training does not have."""
+    found = np.asarray(targets)
+    return ~np.isnan(found) if found.dtype.kind == "f" else found >= 0
+
+
+class QuestionLoader:
+    """The training batches of a labelled shard: a pure function of the data, the arguments and the
+    step. `batch_tokens` is about how many tokens a step holds, `micro_tokens` how many positions,
+    padding included, one micro-batch may hold.
+    """
+
+    running, row, dropped = False, 0, 0
+
+    def __init__(
+        self,
+        shard: Shard,
+        tokenizer: TokenTable,
+        *,
+        max_len: int,
+        batch_tokens: int,
+        seed: int,
+        micro_tokens: int = 0,
+    ) -> None:
+        self.asked = Asked(shard, tokenizer, max_len)
+        self.micro_tokens, self.items = micro_tokens, shard.records
+        self.windowed = self.asked.cut
+        mean = float(self.asked.sizes.mean())
+        self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
+        self.order = Order(self.items, seed)
+        sample = [self._layouts(self.order(self._positions(n))) for n in range(4)]
+        real = sum(int(self.asked.sizes[self.order(self._positions(n))].sum()) for n in range(4))
+        self.padding = padding_share([part for parts in sample for part in parts], real)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """How many steps see every record once."""
+        return self.items / self.items_per_step
+
+    def step(self, n: int, rank: int = 0, world: int = 1) -> list[Batch]:
+        """The micro-batches of step n on one of `world` processes."""
+        records = self.order(self._positions(n, rank, world))
+        return [self.asked.fill(records, layout) for layout in self._layouts(records)]
+
+    def records_of(self, n: int, rank: int = 0, world: int = 1) -> list[int]:
+        """The numbers of the records of step n, ascending."""
+        return sorted(self.order(self._positions(n, rank, world)).tolist())
+
+    def _positions(self, n: int, rank: int = 0, world: int = 1) -> Ints:
+        first = n * self.items_per_step
+        return np.arange(first + rank, first + self.items_per_step, world)
+
+    def _layouts(self, records: Ints) -> list[Layout]:
+        return lay_out(self.asked.sizes[records], 0, self.micro_tokens)

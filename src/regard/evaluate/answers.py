@@ -1,0 +1,92 @@
+"""How good a model's answers are: labels, several of them, values, or labels of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batching import Batch
+from regard.data.questions import Asked, known
+from regard.data.shards import Array, Shard
+from regard.decode.workspace import device_of
+from regard.evaluate.estimates import Estimate
+from regard.evaluate.labels import label, labels, positions
+from regard.evaluate.report import Figure
+from regard.evaluate.values import value, values
+from regard.layers.source import Source
+from regard.models.assessor import Assessor
+from regard.tokens import Tokenizer
+
+BATCH_TOKENS = 16384  # positions read at once
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What a model answers to the records of a shard, beside the truths.
+
+    Both are (R, O) and (R,) or (R, O) or, of positions, (P, O) and (P,), where (R,) `lengths` says
+    how many positions each record has.
+    """
+
+    task: str
+    scores: NDArray[np.float64]
+    truths: Array
+    lengths: NDArray[np.int64]
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics by name; records whose class training does not have are left out."""
+        if self.task == "value":
+            if self.truths.shape[1] == 1:
+                return value(self.scores[:, 0], self.truths[:, 0])
+            return values(self.scores, self.truths).mean
+        if self.task == "labels":
+            return labels(self.scores, self.truths).mean
+        if self.task == "label":
+            there = known(self.truths)
+            return label(self.scores[there], self.truths[there]).estimates
+        return positions(self.scores, self.truths, self.lengths).estimates
+
+    def figures(self) -> dict[str, Figure]:
+        """The metrics with their intervals."""
+        return {name: one.figure() for name, one in self.estimates.items()}
+
+
+def answered(model: Assessor, shard: Shard, tokenizer: Tokenizer) -> Answered:
+    """Ask a model about every record of a labelled shard."""
+    asked = Asked(shard, tokenizer, int(model.config.max_len))
+    outputs, each = int(model.config.n_outputs), asked.positional
+    lengths = asked.lengths if each else np.ones(shard.records, np.int64)
+    ends = np.cumsum(lengths)
+    scores = np.empty((int(ends[-1]), outputs))
+    for batch, found in run(model, asked):
+        for row, record in enumerate(batch.items.tolist()):
+            first = ends[record] - lengths[record]
+            scores[first : ends[record]] = found[row, : lengths[record]] if each else found[row]
+    truths = asked.targets
+    if each:
+        read = [asked.targets[a : a + n] for a, n in zip(asked.starts, lengths, strict=True)]
+        truths = np.concatenate(read)
+    return Answered(model.task, scores, truths, lengths)
+
+
+@torch.inference_mode()
+def run(model: Assessor, asked: Asked) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch, and the answers to it on the host."""
+    device = device_of(model)
+    for batch in asked.batches(BATCH_TOKENS):
+        assert batch.segments is not None
+        source = Source(batch.ids, batch.segments).to(device)
+        yield batch, model.answers(source).double().cpu()
+
+
+def probabilities(task: str, scores: Tensor) -> Tensor:
+    """What logits mean: of classes the softmax, of labels the sigmoid; values are what they are."""
+    if task == "value":
+        return scores
+    return scores.sigmoid() if task == "labels" else nn.functional.softmax(scores, -1)

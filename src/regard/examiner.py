@@ -1,0 +1,125 @@
+"""What `regard.load` returns for a model of labels or values: texts in, answers and vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.data.questions import Asked
+from regard.data.shards import Shard
+from regard.data.targets import Targets
+from regard.decode.engine import evaluating
+from regard.decode.workspace import device_of
+from regard.errors import UserError
+from regard.evaluate.answers import Answered, answered, probabilities, run
+from regard.evaluate.material import shard_of
+from regard.layers.source import Source
+from regard.models.assessor import Assessor, NeuralAssessor
+from regard.tokens import Tokenizer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one text.
+
+    `label` is the likeliest class, the labels that are likelier than not, with commas between, or
+    at every position the likeliest letter; of values there is none. `scores` are probabilities by
+    class, or values by name.
+    """
+
+    text: str
+    label: str
+    scores: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of `regard classify --json`."""
+        return {"text": self.text, "label": self.label, "scores": self.scores}
+
+
+class Examiner:
+    """A model that answers, its tokenizer and the names of its answers."""
+
+    def __init__(
+        self, model: Assessor, tokenizer: Tokenizer, targets: Targets, run: Path | None = None
+    ) -> None:
+        self.model, self.tokenizer, self.targets, self.run = model, tokenizer, targets, run
+
+    def shard(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> Shard:
+        """Texts, or pairs of them, as a shard of which nothing is known."""
+        found = shard_of(texts, self.tokenizer)
+        if seconds is not None:
+            found = found.paired(shard_of(seconds, self.tokenizer))
+        task, width = self.targets.task, len(self.targets.names)
+        if task == "position-label":
+            return replace(found, targets=np.full(found.tokens, -1, np.dtype("<i2")))
+        if task == "label":
+            return replace(found, targets=np.full(found.records, -1, np.int32))
+        return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
+
+    def classify(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> list[Answer]:
+        """What the model says of each text, or of each pair; of an empty text, nothing."""
+        found = [Answer(text, "", {}) for text in texts]
+        there = [i for i, text in enumerate(texts) if text.strip()]
+        if not there:
+            return found
+        others = None if seconds is None else [seconds[i] for i in there]
+        shard = self.shard([texts[i] for i in there], others)
+        asked = Asked(shard, self.tokenizer, int(self.model.config.max_len))
+        with evaluating(self.model):
+            for batch, scores in run(self.model, asked):
+                likely = probabilities(self.targets.task, scores)
+                for row, record in enumerate(batch.items.tolist()):
+                    text, size = texts[there[record]], int(asked.lengths[record])
+                    found[there[record]] = self._answer(text, likely[row], size)
+        return found
+
+    def _answer(self, text: str, likely: torch.Tensor, size: int) -> Answer:
+        task, names = self.targets.task, self.targets.names
+        if task == "value":
+            return Answer(text, "", dict(zip(names, likely.tolist(), strict=True)))
+        if task == "labels":
+            told = dict(zip(names, likely.tolist(), strict=True))
+            return Answer(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
+        classes = self.targets.classes[0]
+        if task == "position-label":
+            inside = likely[1 : size - 1]  # without the markers
+            letters = "".join(classes[i] for i in inside.argmax(-1).tolist())
+            return Answer(
+                text, letters, {"mean": float(inside.amax(-1).mean()) if letters else 1.0}
+            )
+        best = classes[int(likely.argmax())]
+        return Answer(text, best, dict(zip(classes, likely.tolist(), strict=True)))
+
+    def stream(self, chunks: Iterable[list[str]]) -> Iterator[Answer]:
+        """Answers as texts come, one chunk of them held at a time."""
+        for texts in chunks:
+            yield from self.classify(texts)
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str], *, positions: bool = False) -> list[NDArray[np.float32]]:
+        """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D)."""
+        model = self.model
+        if not isinstance(model, NeuralAssessor):
+            raise UserError(f"{type(model).__name__} has no vectors to embed texts by")
+        found: dict[int, NDArray[np.float32]] = {}
+        asked = Asked(self.shard(texts), self.tokenizer, int(model.config.max_len))
+        with evaluating(model):
+            for batch in asked.batches(1 << 14):
+                assert batch.segments is not None
+                source = Source(batch.ids, batch.segments).to(device_of(model))
+                vectors = (model.vectors if positions else model.embed)(source).float().cpu()
+                for row, record in enumerate(batch.items.tolist()):
+                    inside = slice(1, int(asked.lengths[record]) - 1)
+                    found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()
+        return [found[i] for i in range(len(texts))]
+
+    def measure(self, shard: Shard) -> Answered:
+        """What the model answers to a labelled shard, beside the truths."""
+        with evaluating(self.model):
+            return answered(self.model, shard, self.tokenizer)

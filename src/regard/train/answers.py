@@ -1,0 +1,104 @@
+"""The objective of labelled records: how far a model's answers are from those of the data.
+
+Classes are asked by cross-entropy, several labels by the same for each of them, values by the
+square of the difference in units of their deviation, so that a column in grams and one in degrees
+count alike. Gaps are not asked. R-Drop (Liang et al. 2021, arXiv:2106.14448), where it is wanted,
+makes two passes agree that differ by dropout alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.layers.source import Source
+from regard.models.assessor import NeuralAssessor
+from regard.models.language_model import IGNORE
+
+
+class Answers(nn.Module):
+    """An assessor and its loss. `weights` (C,) say how much each class counts."""
+
+    weights: Tensor | None
+
+    def __init__(
+        self,
+        model: NeuralAssessor,
+        *,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+        weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.task = model, model.task
+        self.label_smoothing, self.consistency = label_smoothing, consistency
+        self.register_buffer("weights", weights)
+
+    def forward(
+        self, ids: Tensor, targets: Tensor, segments: Tensor, *_: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The loss to descend and the plain cost of the targets, both summed over what is asked:
+        nats or, of values, half of squares.
+        """
+        passes = 2 if self.consistency and self.model.training else 1
+        tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
+        found = self.model(Source(*tensors)).float()  # (passes · B, O) or (passes · B, T, O)
+        asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
+        loss, cost = (x / passes for x in self.cost(found, asked))
+        if passes == 2:
+            one, two = found.chunk(2)
+            loss = loss + self.consistency / 4 * self.apart(one, two, targets)
+        return loss, cost.detach()
+
+    def cost(self, found: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Smoothed and plain cost of answers beside their targets, summed."""
+        if self.task == "value":
+            there = ~targets.isnan()
+            wanted = (targets.nan_to_num(0.0) - self.model.shift) / self.model.scale
+            half = ((found - wanted).square() / 2).where(there, 0).sum()
+            return half, half
+        if self.task == "labels":
+            there, smooth = targets >= 0, self.label_smoothing
+            wanted = targets.clamp_min(0).to(found.dtype)
+            both = [
+                F.binary_cross_entropy_with_logits(found, y, reduction="none").where(there, 0).sum()
+                for y in (wanted * (1 - smooth) + smooth / 2, wanted)
+            ]
+            return both[0], both[1]
+        logits, wanted = found.flatten(0, -2), targets.flatten()
+        loss = F.cross_entropy(
+            logits,
+            wanted,
+            self.weights,
+            ignore_index=IGNORE,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
+        return loss, F.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
+
+    def apart(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
+        """How far the answers of two passes are apart: KL(p, q) + KL(q, p), or of values the square
+        of the difference, summed over what is asked.
+        """
+        if self.task == "value":
+            return (one - two).square().where(~targets.isnan(), 0).sum()
+        if self.task == "labels":  # of each label, being there and not
+            p, q = one.sigmoid(), two.sigmoid()
+            return ((p - q) * (one - two)).where(targets >= 0, 0).sum()
+        p, q = one.log_softmax(-1), two.log_softmax(-1)
+        gap = ((p.exp() - q.exp()) * (p - q)).sum(-1)
+        return gap.where(targets >= 0, 0).sum()
+
+
+@torch.no_grad()
+def standardise(model: NeuralAssessor, targets: Tensor) -> None:
+    """Give a model of values (N, O) the mean and the deviation of those that are there."""
+    if model.task != "value":
+        return
+    for column, values in enumerate(targets.T):
+        there = values[~values.isnan()].double()
+        if len(there):
+            model.shift[column] = there.mean()
+            deviation = there.std(correction=0)
+            model.scale[column] = deviation if deviation > 0 else 1.0
