@@ -9,6 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from regard.decode import Beam, Greedy, Sample, generate, workspace
+from regard.decode.translation import translate
+from regard.models import encoder_decoder
 from regard.models.decoder import Decoder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -81,10 +83,11 @@ def test_linear_is_a_matrix_product(dtype, size):
     assert (got - expected).norm() / expected.norm() < (1e-6 if dtype == torch.float32 else 4e-3)
 
 
-def test_attention_skips_what_the_mask_rules_out_and_a_blind_row_gives_zeros():
+@pytest.mark.parametrize("queries", [1, 4])
+def test_attention_skips_what_the_mask_rules_out_and_a_blind_row_gives_zeros(queries):
     from regard.decode.kernels import Attention
 
-    q = torch.randn(3, 4, 1, 32, device="cuda")
+    q = torch.randn(3, 4, queries, 32, device="cuda")
     k, v = torch.randn(2, 3, 2, 300, 32, device="cuda")
     mask = torch.rand(3, 1, 1, 300, device="cuda") < 0.3
     mask[1, ..., 40:] = False
@@ -96,3 +99,28 @@ def test_attention_skips_what_the_mask_rules_out_and_a_blind_row_gives_zeros():
     got = Attention()(q, k, v, mask, enable_gqa=True)
     torch.testing.assert_close(got[:2], expected, atol=1e-5, rtol=1e-5)
     assert (got[2] == 0).all()
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(width=4, n_best=2)])
+def test_translations_are_the_same_with_and_without_graphs(strategy, monkeypatch):
+    torch.manual_seed(5)
+    config = dataclasses.replace(encoder_decoder.vaswani(2, 64), max_len=128)
+    model = encoder_decoder.EncoderDecoder(V, config).cuda().eval()
+    sources = [[*torch.randint(4, V, (n,)).tolist(), 2] for n in (3, 17, 9, 23, 18, 20)]
+
+    def said():
+        found = translate(
+            model,
+            sources,
+            strategy,
+            start=1,
+            end=2,
+            banned=[2],
+            max_new=40,
+            batch_size=2 * strategy.rows,
+        )
+        return [[one.ids for one in several] for several in found]
+
+    captured = said()
+    monkeypatch.setattr(workspace, "STEPS", 1 << 30)
+    assert captured == said()

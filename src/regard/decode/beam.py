@@ -21,7 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decode.engine import Batch, Generated, check_dead_end
+from regard.decode.engine import DIVERGED, Batch, Generated
+from regard.decode.graphs import Captured
+from regard.errors import UserError
 
 Array = np.ndarray
 
@@ -109,6 +111,127 @@ class Step:
     kept: Array  # (B, W) the candidates that live on, best first
     live: Array  # (B, W) their log-probability; -inf where there are fewer
     dead: Array  # (B, W) beams that could not be extended
+    broken: Array  # (B, W) beams whose logits are no numbers
+
+
+class Beams:
+    """The device's side of a batch of searches: what is alive, and the candidates found.
+
+    On a GPU a whole step, with choosing and reordering, is captured as one graph, which the next
+    batch of this shape takes over with its memory.
+    """
+
+    def __init__(self, batch: Batch, width: int, logits: Tensor) -> None:
+        """`logits` (B, V) follow the prompts, which have been read."""
+        self.width, self.size = width, len(logits)
+        self.offsets = torch.arange(self.size, device=batch.device)[:, None] * width  # (B, 1)
+        self.captured: Captured | None = None
+        first = self.begin(batch, logits)
+        if batch.captures:
+            most = batch.request.max_new
+            self.step = torch.zeros(1, dtype=torch.int64, device=batch.device)
+            self.records = [field.new_zeros(most, *field.shape) for field in first]
+            self._capture()
+            self._record(first)
+
+    @classmethod
+    def of(cls, batch: Batch, width: int, logits: Tensor) -> Beams:
+        """Those of the batch before, if they have its shape and rules; else new ones."""
+        request = batch.request
+        rules: tuple[object, ...] = (width, len(logits), request.max_new, request.end)
+        rules += (request.banned, id(request.constraint))  # which the graph keeps alive
+        kept: tuple[object, Beams] | None = batch.workspace.search
+        if kept is not None and kept[0] == rules:
+            beams = kept[1]
+            held = beams.total, beams.parents, beams.ids
+            first = beams.begin(batch, logits)
+            beams._hold(held)
+            beams.step.zero_()
+            beams._record(first)
+            batch.state.fix(batch.device)
+            return beams
+        beams = cls(batch, width, logits)
+        batch.workspace.search = None if beams.captured is None else (rules, beams)
+        return beams
+
+    def begin(self, batch: Batch, logits: Tensor) -> tuple[Tensor, ...]:
+        """The first candidates of each prompt."""
+        self.batch = batch
+        self.unread: list[tuple[Tensor, ...]] = []
+        self.total = logits.new_full((self.size, self.width), -math.inf)
+        self.total[:, 0] = 0  # at first there is one beam; the others are not alive
+        found = self.look(logits.repeat_interleave(self.width, 0))  # (B·W, V)
+        self.unread.append(found)
+        return found
+
+    def advance(self) -> None:
+        """One more step."""
+        if self.captured is not None:
+            self.captured()
+            return
+        if self.width > 1:
+            self.batch.select(self.parents)
+        self.unread.append(self.look(self.batch.extend(self.ids)))
+
+    def look(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The fields of a Step from logits (B·W, V); from now on, what they say is alive."""
+        width, size = self.width, logits.size(-1)
+        count = 2 * width if width > 1 else 1
+        # The best of all beams are among the best of each, which spares sorting (B, W·V).
+        each = min(count, size)
+        log_probs, tokens = logits.log_softmax(-1).topk(each)  # (B·W, C)
+        stuck = log_probs[:, :1].isnan()  # (B·W, 1): every logit is -inf, or some are no numbers
+        broken = stuck
+        if logits.is_cuda or bool(stuck.any()):  # on a CPU, looking is free
+            broken = stuck & (logits.amax(-1, keepdim=True) != -math.inf)
+        log_probs = log_probs.masked_fill(stuck, -math.inf)
+        scores = log_probs.view(-1, width, each) + self.total[:, :, None]  # (B, W, C)
+        score, place = scores.flatten(1).topk(min(count, width * each))  # (B, C)
+        log_prob = log_probs.view(self.size, -1).gather(1, place)
+        token = tokens.view(self.size, -1).gather(1, place)
+        live, kept = score.masked_fill(token == self.batch.request.end, -math.inf).topk(width)
+        alive, parent = self.total > -math.inf, place // each
+        dead, broken = (x.view(-1, width) & alive for x in (stuck, broken))
+        self.total, self.ids = live, token.gather(1, kept).flatten()
+        self.parents = (parent.gather(1, kept) + self.offsets).flatten()
+        return score, log_prob, token, parent, kept, live, dead, broken
+
+    def read(self, first: int, end: int) -> list[Array]:
+        """The candidates of some steps, the fields of Step stacked, brought to the host."""
+        if self.captured is not None:
+            return [record[first:end].numpy(force=True) for record in self.records]
+        unread, self.unread = self.unread, []
+        return [torch.stack(field).numpy(force=True) for field in zip(*unread, strict=True)]
+
+    def _capture(self) -> None:
+        """Make a step a CUDA graph, without taking one."""
+        batch, held = self.batch, (self.total, self.parents, self.ids)
+        before = [x.clone() for x in held]
+
+        def work() -> Tensor:
+            if self.width > 1:
+                batch.state.select(self.parents)
+            found = self.look(batch.feed(self.ids))
+            self._hold(held)
+            self._record(found)
+            return found[0]
+
+        self.parents.copy_(torch.arange(len(self.parents), device=batch.device))  # moves nothing
+        self.captured = Captured(work, batch.state, batch.device, self.ids)
+        for memory, value in zip(held, before, strict=True):
+            memory.copy_(value)
+        self.step.zero_()
+
+    def _hold(self, held: tuple[Tensor, Tensor, Tensor]) -> None:
+        """What is alive, written where it always stands."""
+        for memory, value in zip(held, (self.total, self.parents, self.ids), strict=True):
+            memory.copy_(value)
+        self.total, self.parents, self.ids = held
+
+    def _record(self, found: tuple[Tensor, ...]) -> None:
+        for record, one in zip(self.records, found, strict=True):
+            record.index_copy_(0, self.step, one[None])
+        self.step.add_(1)
 
 
 class Search:
@@ -125,57 +248,25 @@ class Search:
 
     def run(self) -> None:
         """Search until every prompt is done or has reached the limit."""
-        batch, width, max_new = self.batch, self.beam.width, self.batch.request.max_new
+        batch, max_new = self.batch, self.batch.request.max_new
         logits = batch.begin()  # (B, V)
-        batch.expand(width)
-        logits = logits.repeat_interleave(width, 0)  # (B·W, V)
-        total = logits.new_full((self.size, width), -math.inf)
-        total[:, 0] = 0  # at first there is one beam; the others are not alive
-        offsets = torch.arange(self.size, device=batch.device)[:, None] * width  # (B, 1)
-        unread: list[tuple[Tensor, ...]] = []
+        batch.expand(self.beam.width)
+        beams = Beams.of(batch, self.beam.width, logits)
         for step in range(1, max_new + 1):
-            found = self._candidates(logits, total)
-            unread.append((*found, logits))
-            _, _, token, parent, kept, total, _ = found
             if step == max_new or step % batch.every == 0:
-                self._read(unread)
-                unread.clear()
+                for fields in zip(*beams.read(len(self.steps), step), strict=True):
+                    self._sort_out(Step(*fields))
                 if step == max_new or self.done.all():
                     return
-            if width > 1:
-                batch.select((parent.gather(1, kept) + offsets).flatten())
-            logits = batch.extend(token.gather(1, kept).flatten())
+            beams.advance()
 
-    def _candidates(self, logits: Tensor, total: Tensor) -> tuple[Tensor, ...]:
-        """The fields of a Step from the logits (B·W, V) after beams of log-probability `total`."""
-        width, size = self.beam.width, logits.size(-1)
-        count = 2 * width if width > 1 else 1
-        # The best of all beams are among the best of each, which spares sorting (B, W·V).
-        each = min(count, size)
-        log_probs, tokens = logits.log_softmax(-1).topk(each)  # (B·W, C)
-        stuck = log_probs[:, :1].isnan()  # (B·W, 1): every logit is -inf
-        log_probs = log_probs.masked_fill(stuck, -math.inf)
-        scores = log_probs.view(-1, width, each) + total[:, :, None]  # (B, W, C)
-        score, place = scores.flatten(1).topk(min(count, width * each))  # (B, C)
-        log_prob = log_probs.view(self.size, -1).gather(1, place)
-        token = tokens.view(self.size, -1).gather(1, place)
-        live, kept = score.masked_fill(token == self.batch.request.end, -math.inf).topk(width)
-        dead = stuck.view(-1, width) & (total > -math.inf)
-        return score, log_prob, token, place // each, kept, live, dead
-
-    def _read(self, unread: list[tuple[Tensor, ...]]) -> None:
-        """Bring the candidates of some steps to the host and go through them."""
-        *fields, logits = zip(*unread, strict=True)
-        arrays = [torch.stack(field).numpy(force=True) for field in fields]
-        for step, of in zip(zip(*arrays, strict=True), logits, strict=True):
-            self._sort_out(Step(*step), of)
-
-    def _sort_out(self, step: Step, logits: Tensor) -> None:
+    def _sort_out(self, step: Step) -> None:
         """Put aside what ended in this step, and see which prompts are done."""
+        if step.broken.any():
+            raise UserError(DIVERGED)
         self.steps.append(step)
         length, width = len(self.steps), self.beam.width
         for prompt, beam in zip(*np.nonzero(step.dead), strict=True):
-            check_dead_end(logits[prompt * width + beam])
             if not self.done[prompt]:
                 self.dead[prompt].append((length - 2, int(beam)))
         ends = step.token[:, :width] == self.batch.request.end
@@ -225,21 +316,24 @@ class Search:
         found = [self._generated(prompt, *place, dead=False) for place in ended]
         found.sort(key=lambda one: -one.score)  # the rounding of sums may swap neighbours
         if len(found) < n_best:
-            rest = [self._generated(prompt, *place, dead=False) for place in self._cut_off(prompt)]
-            for step, beam in self.dead[prompt]:
-                candidate = int(self.steps[step].kept[prompt, beam]) if step >= 0 else 0
-                rest.append(self._generated(prompt, step, candidate, dead=True))
-            found += sorted(rest, key=lambda one: -one.score)[: n_best - len(found)]
+            rest = sorted(self._cut_off(prompt), key=lambda one: -one[0])[: n_best - len(found)]
+            more = [self._generated(prompt, step, at, dead) for _, dead, step, at in rest]
+            found += sorted(more, key=lambda one: -one.score)
         return found
 
-    def _cut_off(self, prompt: int) -> Iterator[tuple[int, int]]:
-        """The beams that were still alive at the limit, as (step, candidate)."""
-        last = self.steps[-1]
-        if self.done[prompt] or len(self.steps) < self.batch.request.max_new:
-            return
-        for candidate, score in zip(last.kept[prompt], last.live[prompt], strict=True):
-            if score > -math.inf:
-                yield len(self.steps) - 1, int(candidate)
+    def _cut_off(self, prompt: int) -> Iterator[tuple[float, bool, int, int]]:
+        """The beams still alive at the limit, or at dead ends: what they are ranked by, whether
+        they are dead, step and candidate.
+        """
+        last, length = self.steps[-1], len(self.steps)
+        if not self.done[prompt] and length == self.batch.request.max_new:
+            for candidate, score in zip(last.kept[prompt], last.live[prompt], strict=True):
+                if score > -math.inf:
+                    yield self.beam.rank(float(score), length), False, length - 1, int(candidate)
+        for step, beam in self.dead[prompt]:
+            candidate = int(self.steps[step].kept[prompt, beam]) if step >= 0 else 0
+            score = float(self.steps[step].live[prompt, beam]) if step >= 0 else 0.0
+            yield self.beam.rank(score, step + 1), True, step, candidate
 
     def tree(self, prompt: int) -> Iterator[Node]:
         """Every candidate of a prompt's search, step by step."""

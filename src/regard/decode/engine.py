@@ -22,6 +22,10 @@ from regard.errors import UserError
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
+DIVERGED = (
+    "the model's logits are not finite numbers: its weights have diverged or overflowed; train it "
+    "again with a lower train.lr, or decode in fp32"
+)
 CHECK_EVERY = 8  # steps that an accelerator runs ahead of the host
 
 
@@ -133,6 +137,16 @@ class Batch:
         self.grown += 1
         over = max(self.window) + self.grown > self.limit
         return self._permitted(self._start() if over else self._step(ids), ids)
+
+    @property
+    def captures(self) -> bool:
+        """Is a step of all rows, with what chooses between them, worth capturing?"""
+        return not self.restarts and self.workspace.captures(self.request.max_new - 1)
+
+    def feed(self, ids: Tensor) -> Tensor:
+        """What `extend` does while the context lasts, by the model's plain step: to be captured."""
+        logits = self.model.extend(ids[:, None], None, self.state)  # (B, V)
+        return self._permitted(logits, ids)
 
     def _step(self, ids: Tensor) -> Tensor:
         """One more token in every row, by a recorded step where that pays."""
@@ -291,10 +305,7 @@ def follow(batch: Batch, pick: Pick, *, log_probs: bool = True) -> list[list[Gen
 def check_dead_end(logits: Tensor) -> None:
     """Tell a dead end, where all logits (V,) are -inf, from a model that computes nonsense."""
     if not bool((logits == -math.inf).all()):
-        raise UserError(
-            "the model's logits are not finite numbers: its weights have diverged or overflowed; "
-            "train it again with a lower train.lr, or decode in fp32"
-        )
+        raise UserError(DIVERGED)
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:

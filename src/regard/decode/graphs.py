@@ -22,7 +22,10 @@ from regard.models.language_model import LanguageModel
 try:
     from regard.decode.kernels import kernels
 except ImportError:  # no Triton here: PyTorch's own kernels
-    kernels = dict
+
+    def kernels(state: State) -> dict[Any, Callable[..., Any]]:
+        """None."""
+        return {}
 
 
 class Waiting(Protocol):
@@ -44,9 +47,9 @@ class Rehearsal(Recorder):
     A product waits for the operation after it, with which it may be one kernel.
     """
 
-    def __init__(self, constant: dict[int, Any] | None = None) -> None:
+    def __init__(self, state: State, constant: dict[int, Any] | None = None) -> None:
         super().__init__()
-        self.kernels: dict[Any, Callable[..., Any]] = kernels()
+        self.kernels: dict[Any, Callable[..., Any]] = kernels(state)
         self.constant = constant or {}
         self.waiting: Waiting | None = None
 
@@ -87,12 +90,12 @@ def passes(func: Any, args: tuple[Any, ...], waiting: Tensor) -> bool:
     return view and all(t.untyped_storage().data_ptr() != memory for t in tensors(args))
 
 
-def constant(noted: Noted, ids: Tensor) -> dict[int, Any]:
-    """The results that read nothing that changes between steps, given that `ids` does, by place.
+def constant(noted: Noted, changes: Tensor) -> dict[int, Any]:
+    """The results that read nothing that changes between steps, as `changes` does, by place.
 
     Views are not among them: they cost nothing.
     """
-    changing = {ids.untyped_storage().data_ptr()}
+    changing = {changes.untyped_storage().data_ptr()}
     for func, args, _, _ in noted:  # caches and lengths: written in place
         if func._schema.is_mutable:
             changing.add(args[0].untyped_storage().data_ptr())
@@ -107,39 +110,59 @@ def constant(noted: Noted, ids: Tensor) -> dict[int, Any]:
     return same
 
 
+class Captured:
+    """Work that feeds every row of a state one token, as a CUDA graph.
+
+    The state is fixed from now on. `work` runs once before it is captured: what it writes besides
+    the next place of the state, its caller puts right.
+    """
+
+    def __init__(
+        self, work: Callable[[], Tensor], state: State, device: torch.device, changing: Tensor
+    ) -> None:
+        """`changing` is a tensor that differs from step to step; so does all that is written."""
+        self.state, self.work = state, work  # kept: the graph reads what the work refers to
+        state.fix(device)
+        assert isinstance(state.length, Tensor)
+        before = state.length.clone()
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside), Rehearsal(state) as first:
+            work()
+        torch.cuda.current_stream().wait_stream(aside)
+        state.longest -= 1
+        self.constant = constant(first.noted, changing)  # kept: the graph reads them
+        self.graph = torch.cuda.CUDAGraph()
+        with (
+            torch.cuda.graph(self.graph, capture_error_mode="thread_local"),
+            Rehearsal(state, self.constant),
+        ):
+            self.result = work()
+        state.longest -= 1
+        state.length.copy_(before)
+
+    def __call__(self) -> Tensor:
+        """Do it again; the result's memory is that of last time."""
+        self.state.check(1)
+        self.graph.replay()
+        self.state.longest += 1
+        return self.result
+
+
 class Graph:
     """The step of `model` that extends `state`, which is fixed and already holds the prompt."""
 
     def __init__(self, model: LanguageModel, state: State, device: torch.device) -> None:
-        self.state = state
-        state.fix(device)
-        assert isinstance(state.length, Tensor)
         self.ids = torch.zeros(state.batch, 1, dtype=torch.int64, device=device)
-        before = state.length.clone()
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), Rehearsal() as first:
-            model.extend(self.ids, None, state)
-        torch.cuda.current_stream().wait_stream(aside)
-        state.longest -= 1
-        self.constant = constant(first.noted, self.ids)  # kept: the graph reads them
-        self.graph = torch.cuda.CUDAGraph()
-        with (
-            torch.cuda.graph(self.graph, capture_error_mode="thread_local"),
-            Rehearsal(self.constant),
-        ):
-            self.logits = model.extend(self.ids, None, state)  # (B, V)
-        # Those were rehearsals: what they wrote is written over by the first step.
-        state.longest -= 1
-        state.length.copy_(before)
+        self.captured = Captured(
+            lambda: model.extend(self.ids, None, state), state, device, self.ids
+        )
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Append one token (B,) to each row; the logits (B, V), in bf16 valid until the next
         call.
         """
-        self.state.check(1)
         self.ids.copy_(ids[:, None])
-        self.graph.replay()
-        self.state.longest += 1
+        logits = self.captured()
         # In half precision the engine makes a copy of its own.
-        return self.logits.clone() if self.logits.dtype == torch.float32 else self.logits
+        return logits.clone() if logits.dtype == torch.float32 else logits

@@ -17,8 +17,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from regard.layers.state import State
+
 aten = torch.ops.aten
 LONGEST = 1 << 14  # keys up to which a program reads its whole mask at once
+BEAMS = 16  # queries of a row up to which each reads all keys for itself
 
 
 @triton.jit
@@ -263,6 +266,7 @@ def _attend(
     scale,
     sqb,
     sqh,
+    sqt,
     skb,
     skg,
     sks,
@@ -270,16 +274,17 @@ def _attend(
     svg,
     svs,
     smb,
+    T: tl.constexpr,
     H: tl.constexpr,
     G: tl.constexpr,
     K: tl.constexpr,
     S: tl.constexpr,
 ):
-    b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    b, h, t = tl.program_id(0).to(tl.int64), tl.program_id(1) // T, tl.program_id(1) % T
     begin, end = tl.load(bounds + 2 * b), tl.load(bounds + 2 * b + 1)
     g = h // (H // G)
     d, row = tl.arange(0, K), tl.arange(0, S)
-    query = tl.load(q + b * sqb + h * sqh + d).to(tl.float32) * scale
+    query = tl.load(q + b * sqb + h * sqh + t * sqt + d).to(tl.float32) * scale
     # every row has a softmax of its own over keys S apart: nothing is shared before the end
     top = tl.full((S,), -1e30, tl.float32)
     weight = tl.zeros((S,), tl.float32)
@@ -300,11 +305,12 @@ def _attend(
     fade = tl.exp(top - tl.max(top, 0))
     whole = tl.sum(weight * fade, 0)
     result = tl.sum(total * fade[:, None], 0) / tl.where(whole > 0, whole, 1.0)
-    tl.store(y + (b * H + h) * K + d, result.to(y.dtype.element_ty))
+    tl.store(y + ((b * T + t) * H + h) * K + d, result.to(y.dtype.element_ty))
 
 
 class Attention:
-    """One query (B, H, 1, K) against keys and values (B, G, S, K) under a boolean mask.
+    """A few queries (B, H, T, K) against keys and values (B, G, S, K) under a boolean mask that all
+    queries of a row share: the newest token over its past, or beams over their source.
 
     Where a mask begins and ends is found once, for all layers that share it; what it rules out in
     between is read, and weighs nothing.
@@ -327,7 +333,7 @@ class Attention:
     ) -> Tensor | None:
         """See F.scaled_dot_product_attention; a row that may look nowhere gives zeros."""
         b, h, t, d = q.shape
-        if t != 1 or attn_mask is None or attn_mask.dtype != torch.bool or d & (d - 1) or d < 16:
+        if t > BEAMS or attn_mask is None or attn_mask.dtype != torch.bool or d & (d - 1) or d < 16:
             return None
         if attn_mask.shape[1:3] != (1, 1) or {x.stride(-1) for x in (q, k, v, attn_mask)} != {1}:
             return None
@@ -340,24 +346,90 @@ class Attention:
             size = triton.next_power_of_2(n_keys)
             _bounds[(b,)](attn_mask, found, n_keys, per_row, size, num_warps=4)
         y = q.new_empty(b, t, h, d)
-        strides = (*q.stride()[:2], *k.stride()[:3], *v.stride()[:3], per_row)
+        strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], per_row)
         scale = 1 / math.sqrt(d) if scale is None else scale
-        many = b * h > 512
+        many = b * h * t > 512
         block = 64 if many else 128
         bounds = self.bounds[attn_mask.data_ptr()][1]
-        _attend[(b, h)](
-            q, k, v, attn_mask, bounds, y, scale, *strides, h, k.size(1), d, block,
+        _attend[(b, h * t)](
+            q, k, v, attn_mask, bounds, y, scale, *strides, t, h, k.size(1), d, block,
             num_warps=2 if many else 4,
         )  # fmt: skip
         return y.transpose(1, 2)
 
 
-def kernels() -> dict[Any, Callable[..., Any]]:
-    """What stands in for which operation, for one run of a step."""
+@triton.jit
+def _reorder(
+    cache, parents, lengths, sz, sb, sg, ss, G: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr,
+    P: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """The W beams of one row, in one head of keys or values, up to the places they have filled."""
+    b, which = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    beams, inside = tl.arange(0, WIDE), tl.arange(0, P * K)
+    there = beams < W
+    parent = tl.load(parents + b * W + beams, mask=there, other=0)
+    length = tl.load(lengths + b * W)
+    memory = cache + (which // G).to(tl.int64) * sz + (which % G) * sg
+    for first in range(0, length, P):
+        place = first + inside // K
+        here = there[:, None] & (place < length)[None, :]
+        at = (place * ss + inside % K)[None, :]
+        held = tl.load(memory + parent[:, None] * sb + at, mask=here)
+        tl.debug_barrier()  # all have read before anyone writes
+        tl.store(memory + (b * W + beams)[:, None] * sb + at, held, mask=here)
+        tl.debug_barrier()
+
+
+class Chosen:
+    """Rows of a cache (2, B, G, S, K), waiting to see whether they are to stand in their own place:
+    beams that are reordered, among those of one row, as far as the cache is filled.
+    """
+
+    def __init__(self, cache: Tensor, parents: Tensor, state: State) -> None:
+        self.cache, self.parents, self.state = cache, parents, state
+        self.result = torch.empty_like(cache)
+
+    def joined(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """See Waiting."""
+        if func is not aten.copy_.default or args[1] is not self.result:
+            return None
+        cache, state = self.cache, self.state
+        if args[0].data_ptr() != cache.data_ptr() or args[0].shape != cache.shape:
+            return None
+        _, b, g, _, k = cache.shape
+        width = b // state.rows
+        _reorder[(state.rows, 2 * g)](
+            cache, self.parents, state.length, *cache.stride()[:4], g, width,
+            triton.next_power_of_2(width), 16, k, num_warps=4,
+        )  # fmt: skip
+        return args[0]  # type: ignore[no-any-return]
+
+    def flush(self) -> None:
+        """See Waiting."""
+        torch.index_select(self.cache, 1, self.parents, out=self.result)
+
+
+class Choose:
+    """cache.index_select(1, parents), of a state's keys and values."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __call__(self, cache: Tensor, dim: int, parents: Tensor) -> Chosen | None:
+        """See Chosen."""
+        alike = cache.dim() == 5 and dim == 1 and cache.stride(-1) == 1
+        if not alike or cache.size(-1) & (cache.size(-1) - 1) or cache.size(1) % self.state.rows:
+            return None
+        return Chosen(cache, parents, self.state)
+
+
+def kernels(state: State) -> dict[Any, Callable[..., Any]]:
+    """What stands in for which operation, for one run of a step of a fixed state."""
     return {
         aten.linear.default: linear,
         aten.add.Tensor: add,
         aten.layer_norm.default: layer_norm,
         aten.index_put_.default: store,
         aten.scaled_dot_product_attention.default: Attention(),
+        aten.index_select.default: Choose(state),
     }

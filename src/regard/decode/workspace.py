@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -43,17 +43,23 @@ class Workspace:
         self.model, self.device = model, device_of(model)
         self.state: State | None = None
         self.step: Step | None = None
+        self.search: Any = None  # what beam search keeps beside the state
 
     def start(self, rows: int, capacity: int) -> State:
         """An empty state for `rows` of at most `capacity` tokens."""
         if self.device.type == "cuda":  # few different shapes, and aligned ones
             capacity = -(-capacity // BLOCK) * BLOCK
         state = self.state
-        if self.step is not None and state is not None and state.shape == (rows, capacity):
+        kept = self.step is not None or self.search is not None
+        if kept and state is not None and state.shape == (rows, capacity):
             state.reset()
             return state
-        self.state, self.step = self.model.start(rows, capacity), None
+        self.state, self.step, self.search = self.model.start(rows, capacity), None, None
         return self.state
+
+    def captures(self, left: int) -> bool:
+        """Are `left` steps to come worth capturing as a CUDA graph?"""
+        return self.device.type == "cuda" and self.model.steps_alike and left >= STEPS
 
     def recorded(self, grown: int, left: int) -> Step | None:
         """The step of the state as it now stands, if it is worth recording: `grown` were taken and
@@ -65,9 +71,8 @@ class Workspace:
             state.fix(self.device)
             return self.step
         self.step = None  # if there is one, it was recorded with other rows: greedily, not in beams
-        if self.device.type == "cuda":
-            if self.model.steps_alike and left >= STEPS:
-                self.step = Graph(self.model, state, self.device)
-        elif grown == RECORD_AT and pays(self.model, state, left):
+        if self.captures(left):
+            self.step = Graph(self.model, state, self.device)
+        elif self.device.type == "cpu" and grown == RECORD_AT and pays(self.model, state, left):
             self.step = Replay(self.model, state)
         return self.step

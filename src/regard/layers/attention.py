@@ -18,6 +18,7 @@ from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
 from regard.layers.scores import Score, make_score, scaled_dot
+from regard.layers.short_attention import fits, short_attention
 from regard.layers.state import KeyValue, Memory
 from regard.layers.tap import Tap
 
@@ -85,14 +86,20 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
-    """PyTorch's fused scaled dot-product attention, with `is_causal` where that says it all."""
+    """PyTorch's fused scaled dot-product attention, with `is_causal` where that says it all; our
+    own kernels where rows are short.
+    """
     gqa = q.size(1) != k.size(1)
     if bias is None and (mask is None or mask.is_causal(q.size(2), k.size(2))):
+        if fits(q, k, v):
+            return short_attention(q, k, v, None, mask is not None)  # type: ignore[no-any-return]
         return F.scaled_dot_product_attention(q, k, v, is_causal=mask is not None, enable_gqa=gqa)
     if mask is None:
         assert bias is not None
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype), enable_gqa=gqa)
     allowed = mask.tensor(q.size(0), q.size(2), k.size(2), q.device)  # (B or 1, 1, T, S)
+    if bias is None and fits(q, k, v, allowed):
+        return short_attention(q, k, v, allowed, False)  # type: ignore[no-any-return]
     seeing = allowed.any(dim=-1, keepdim=True) if mask.may_be_empty else None
     if seeing is not None:
         allowed = allowed | ~seeing  # let the blind look anywhere, then drop what they saw

@@ -35,14 +35,14 @@ class LayerState(Protocol):
 
 
 class KeyValue:
-    """Keys and values of one attention layer, allocated once: (B, G, S, K) with S the capacity."""
+    """Keys and values of one attention layer, allocated once: (2, B, G, S, K), S the capacity."""
 
     def __init__(
         self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor
     ) -> None:
-        self.k = like.new_zeros(batch, n_kv_heads, capacity, d_head)
-        self.v = like.new_zeros(batch, n_kv_heads, capacity, d_head)
-        self.narrow, self.wide = (self.k, self.v), (self.k, self.v)  # before and after `expand`
+        self.kv = like.new_zeros(2, batch, n_kv_heads, capacity, d_head)
+        self.narrow = self.wide = self.kv  # before and after `expand`
+        self.k, self.v = self.kv  # (B, G, S, K)
 
     def write(self, k: Tensor, v: Tensor, places: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
         """Store k and v (B, G, T, K) at `places`, the first for all rows or all of them (B, T), and
@@ -59,20 +59,19 @@ class KeyValue:
 
     def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b], in place."""
-        for cache in (self.k, self.v):
-            part = cache[:, :, places]
-            part.copy_(part.index_select(0, parents))
+        part = self.kv[:, :, :, places]
+        part.copy_(part.index_select(1, parents))
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows: a prompt read once serves all its beams."""
-        k, v = (x.repeat_interleave(width, 0) for x in (self.k, self.v))  # (B·W, G, S, K)
-        if self.wide[0].shape == k.shape:  # the memory of last time
-            k, v = self.wide[0].copy_(k), self.wide[1].copy_(v)
-        self.k, self.v = self.wide = k, v
+        kv = self.kv.repeat_interleave(width, 1)  # (2, B·W, G, S, K)
+        # in the memory of last time, where there is one
+        self.kv = self.wide = self.wide.copy_(kv) if self.wide.shape == kv.shape else kv
+        self.k, self.v = self.kv
 
     def reset(self) -> None:
         """What was written stays, but nobody looks there before it is written over."""
-        self.k, self.v = self.narrow
+        self.kv, (self.k, self.v) = self.narrow, self.narrow
 
 
 class Recurrence:
@@ -259,7 +258,7 @@ class State:
         """Row b becomes a copy of row parents[b] in every layer, in place."""
         # On a GPU nobody waits to learn which places these are: all that hold something are copied.
         on_cpu = parents.device.type == "cpu"
-        places = self._changed(parents) if on_cpu else slice(0, self.longest)
+        places = self._changed(parents) if on_cpu else slice(0, self.end(0))
         for layer in self.layers:
             layer.select(parents, places)
         if isinstance(self.length, Tensor):
