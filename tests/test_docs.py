@@ -88,6 +88,7 @@ def run_line(line: str) -> str:
         arguments += SMALL_OPTIONS
     if verb == "compare":
         models = "ibm1" if "train.de" in arguments else "bigram,transformer"
+        models = "majority" if "--target" in arguments else models
         arguments += [*SMALL_OPTIONS, "--models", models]
     if not cli.app.registered_commands:
         cli._fill()

@@ -5,7 +5,6 @@ The command line is a thin skin over this.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.corpus import Corpus, prepare
+from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
 from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.data.targets import Targets
+from regard.data.views import views_of
 from regard.decode import Forbidden
 from regard.decode.translation import USUAL
 from regard.errors import UsageError, UserError
@@ -27,19 +27,20 @@ from regard.evaluate import material
 from regard.evaluate.board import Board
 from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
+from regard.evaluate.kept_answers import targets_of
+from regard.evaluate.lineup import as_large, default_rows, folds_of
 from regard.evaluate.material import shard_of
-from regard.evaluate.rungs import FRACTIONS, climb, compared, rung
+from regard.evaluate.outcomes import compared
+from regard.evaluate.rungs import FRACTIONS, climb, rung
 from regard.examiner import Examiner
 from regard.interpreter import Interpreter, Translation
 from regard.layers.int8 import to_int8
 from regard.look.comparison import Strip, comparison_page
 from regard.models.assessor import Assessor
-from regard.models.sizing import parameters, sized
 from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.recipe import tables as tables_of
-from regard.registry import TASKS, family
+from regard.registry import family
 from regard.run import (
     CONFIG,
     FACTS,
@@ -58,7 +59,8 @@ from regard.train.choose import choose
 from regard.train.distributed import World, joined
 from regard.train.precision import choose_device
 from regard.train.progress import Reporter
-from regard.train.session import Session, fitting
+from regard.train.session import Session
+from regard.train.start import inherit
 
 __all__ = [
     "Compared",
@@ -111,6 +113,7 @@ def plan(
     values = absolute(override(values, assignments))
     if "task" not in values:
         values["task"] = task_of(values.get("data", {}))
+    values = inherit(values)
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
@@ -141,6 +144,8 @@ def absolute(values: dict[str, Any]) -> dict[str, Any]:
     forbid = train.get("forbid", "")
     if isinstance(forbid, str) and forbid not in ("", "unseen"):
         train["forbid"] = str(Path(forbid).resolve())
+    if isinstance(start := train.get("start", ""), str) and start:
+        train["start"] = str(Path(start).resolve())
     return values
 
 
@@ -188,23 +193,16 @@ def load(
     if forbidden is not None and forbidden.vocab_size != model.vocab_size:
         raise UserError(f"{path} is for {forbidden.vocab_size} tokens, not {model.vocab_size}")
     if isinstance(model, Assessor):
-        return Examiner(model, tokenizer, targets_of(folder), folder)
+        known = told(folder)
+        views = views_of(known.get("augment", ""), known.get("views", 0))
+        asked = Targets("masked", ()) if model.task == "masked" else targets_of(folder)
+        return Examiner(model, tokenizer, asked, folder, views)
     if not isinstance(model, Translator):
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
     sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
     ratio = told(folder).get("ratio", USUAL)
     return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, ratio=ratio)
-
-
-def targets_of(folder: Path) -> Targets:
-    """What is asked of a run: the task and the names of its answers."""
-    stored: Any = told(folder).get("targets")
-    try:
-        classes = tuple(map(tuple, stored["classes"]))
-        return Targets(stored["task"], tuple(stored["names"]), classes)
-    except (KeyError, TypeError):
-        raise UserError(f"{folder / FACTS} does not say what is asked of this run") from None
 
 
 def told(folder: Path) -> dict[str, Any]:
@@ -264,8 +262,9 @@ def load_speaker(
     """What speaks of a run folder; one that answers is a UserError."""
     found = load(run, int8=int8, device=device)
     if isinstance(found, Examiner):
+        verb = "train FILE --pretrain" if found.targets.task == "masked" else "classify"
         raise UserError(
-            f"{run} answers (task {found.targets.task}): use `regard classify`, `regard embed` or "
+            f"{run} answers (task {found.targets.task}): use `regard {verb}`, `regard embed` or "
             "`regard evaluate`"
         )
     return found
@@ -286,6 +285,7 @@ def compare(
     models: Sequence[str] = (),
     minutes: float = 10.0,
     seeds: int = 1,
+    folds: int = 0,
     scaling: bool = False,
     out: str | Path | None = None,
     assignments: Sequence[str] = (),
@@ -296,20 +296,33 @@ def compare(
     """Train every model on the same split, each in its own process, and put them in one table.
 
     Neural rows have as many parameters as the Transformer that suits the data, or that is asked for
-    (`transformer`: its n_layers, d_model, …), and share `minutes`. A folder that holds a part of it
-    already is completed.
+    (`transformer`: its n_layers, d_model, …), and share `minutes`. With `folds`, labelled records
+    are cross-validated: each is tested once, by models that have not seen it; -1 leaves one out at
+    a time. A folder that holds a part of it already is completed.
     """
     reporter = reporter or Reporter(quiet=True)
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
     table = {"name": "transformer", **(transformer or {})}
-    chosen, _ = plan(source, assignments=assignments, data=data or {}, model=table)
-    models = models or list(TASKS[chosen.task])
+    asked = {**(data or {}), **({"folds": folds} if folds else {})}
+    chosen, _ = plan(source, assignments=assignments, data=asked, model=table)
+    if chosen.task == "masked":
+        raise UsageError(
+            "compare: one model alone fills in (task masked); `regard evaluate` has --against"
+        )
+    if scaling and chosen.data.folds:
+        raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
         family(name, chosen.task)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
-    recipes = as_large(chosen, models, corpus)
-    rungs = [rung(recipe, folder, seed) for seed in range(seeds) for recipe in recipes]
+    models = models or default_rows(chosen.task, corpus, reporter.say)
+    recipes, parts = as_large(chosen, models, corpus), range(folds_of(chosen))
+    rungs = [
+        rung(recipe, folder, seed, fold=fold)
+        for seed in range(seeds)
+        for recipe in recipes
+        for fold in parts
+    ]
     if scaling:
         rungs += [rung(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes]
     with Board(reporter, rungs) as board:
@@ -323,28 +336,12 @@ def compare(
     return Compared(comparison, strip, folder)
 
 
-def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
-    """The recipes of a comparison: neural models as large as the chosen Transformer, to a tenth,
-    with its dropout; all with its context.
-    """
-    config, vocab_size = fitting(chosen.model.config, corpus), corpus.tokenizer.vocab_size
-    size = parameters("transformer", vocab_size, config, chosen.task)
-    shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
-    shape |= {"source_vocab": getattr(config, "source_vocab", 0)}
-    found = []
-    for name in models:
-        told: dict[str, Any] = {"name": name}
-        fields = family(name, chosen.task).Config.__dataclass_fields__
-        if "d_model" in fields and name != "transformer":
-            told |= dataclasses.asdict(sized(name, size, vocab_size, **shape))
-        told |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
-        whole = {**tables_of(chosen), "model": told}
-        found.append(chosen if name == "transformer" else build(choose(whole)[0]))
-    return found
-
-
 def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
-    """The bits that each model's first run gives the symbols of one held-out text."""
+    """The bits that each model's first run gives the symbols of one held-out text; None where
+    models answer instead.
+    """
+    if comparison.rows[0].answers is not None:
+        return None
     found: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
     text, source = one_held_out(load_speaker(comparison.rows[0].runs[0]), most)

@@ -11,16 +11,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data.filling import Ints
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
+from regard.data.views import Views
 from regard.decode.engine import evaluating
 from regard.decode.workspace import device_of
 from regard.errors import UserError
-from regard.evaluate.answers import Answered, answered, probabilities, run
+from regard.evaluate.answers import Answered, answered, probabilities
+from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
+from regard.models.masked import MaskedModel
 from regard.tokens import Tokenizer
 
 
@@ -43,43 +47,57 @@ class Answer:
 
 
 class Examiner:
-    """A model that answers, its tokenizer and the names of its answers."""
+    """A model that answers, its tokenizer and the names of its answers; with `views`, what it says
+    of a text is what it says of all views of it, on average.
+    """
 
     def __init__(
-        self, model: Assessor, tokenizer: Tokenizer, targets: Targets, run: Path | None = None
+        self,
+        model: Assessor,
+        tokenizer: Tokenizer,
+        targets: Targets,
+        run: Path | None = None,
+        views: Views | None = None,
     ) -> None:
         self.model, self.tokenizer, self.targets, self.run = model, tokenizer, targets, run
+        self.views = views
 
     def shard(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
-        found = shard_of(texts, self.tokenizer)
+        found = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
+        if self.views:
+            found = replace(found, views=self.views.count)
         if seconds is not None:
             found = found.paired(shard_of(seconds, self.tokenizer))
         task, width = self.targets.task, len(self.targets.names)
         if task == "position-label":
             return replace(found, targets=np.full(found.tokens, -1, np.dtype("<i2")))
-        if task == "label":
+        if task in ("label", "masked"):
             return replace(found, targets=np.full(found.records, -1, np.int32))
         return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
 
     def classify(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> list[Answer]:
         """What the model says of each text, or of each pair; of an empty text, nothing."""
+        if isinstance(self.model, MaskedModel):
+            raise UserError(
+                "a run of task masked fills in tokens and answers nothing else; learn labels from "
+                "it with `regard train FILE --target COLUMN --pretrain RUN`"
+            )
         found = [Answer(text, "", {}) for text in texts]
         there = [i for i, text in enumerate(texts) if text.strip()]
         if not there:
             return found
         others = None if seconds is None else [seconds[i] for i in there]
-        shard = self.shard([texts[i] for i in there], others)
-        asked = Asked(shard, self.tokenizer, int(self.model.config.max_len))
-        with evaluating(self.model):
-            for batch, scores in run(self.model, asked):
-                likely = probabilities(self.targets.task, scores)
-                for row, record in enumerate(batch.items.tolist()):
-                    text, size = texts[there[record]], int(asked.lengths[record])
-                    found[there[record]] = self._answer(text, likely[row], size)
+        said = self.measure(self.shard([texts[i] for i in there], others))
+        likely = probabilities(self.targets.task, torch.from_numpy(said.scores))
+        first = 0
+        for i, length in zip(there, said.lengths.tolist(), strict=True):
+            own = likely[first : first + length]
+            found[i] = self._answer(texts[i], own if said.positional else own[0])
+            first += length
         return found
 
-    def _answer(self, text: str, likely: torch.Tensor, size: int) -> Answer:
+    def _answer(self, text: str, likely: torch.Tensor) -> Answer:
         task, names = self.targets.task, self.targets.names
         if task == "value":
             return Answer(text, "", dict(zip(names, likely.tolist(), strict=True)))
@@ -88,7 +106,7 @@ class Examiner:
             return Answer(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
         classes = self.targets.classes[0]
         if task == "position-label":
-            inside = likely[1 : size - 1]  # without the markers
+            inside = likely[1:-1]  # without the markers
             letters = "".join(classes[i] for i in inside.argmax(-1).tolist())
             return Answer(
                 text, letters, {"mean": float(inside.amax(-1).mean()) if letters else 1.0}
@@ -101,25 +119,35 @@ class Examiner:
         for texts in chunks:
             yield from self.classify(texts)
 
-    @torch.inference_mode()
     def embed(self, texts: Sequence[str], *, positions: bool = False) -> list[NDArray[np.float32]]:
-        """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D)."""
+        """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of
+        several views, those of the text itself.
+        """
+        return self.vectors(self.shard(texts), positions=positions)
+
+    @torch.inference_mode()
+    def vectors(
+        self, shard: Shard, records: Ints | None = None, *, positions: bool = False
+    ) -> list[NDArray[np.float32]]:
+        """What `embed` gives, of the records of a shard, or of those named, in their order."""
         model = self.model
         if not isinstance(model, NeuralAssessor):
             raise UserError(f"{type(model).__name__} has no vectors to embed texts by")
         found: dict[int, NDArray[np.float32]] = {}
-        asked = Asked(self.shard(texts), self.tokenizer, int(model.config.max_len))
+        asked = Asked(shard, self.tokenizer, int(model.config.max_len), first=True)
         with evaluating(model):
-            for batch in asked.batches(1 << 14):
+            for batch in asked.batches(1 << 14, records):
                 assert batch.segments is not None
                 source = Source(batch.ids, batch.segments).to(device_of(model))
                 vectors = (model.vectors if positions else model.embed)(source).float().cpu()
                 for row, record in enumerate(batch.items.tolist()):
                     inside = slice(1, int(asked.lengths[record]) - 1)
                     found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()
-        return [found[i] for i in range(len(texts))]
+        return [found[i] for i in (sorted(found) if records is None else records.tolist())]
 
     def measure(self, shard: Shard) -> Answered:
         """What the model answers to a labelled shard, beside the truths."""
         with evaluating(self.model):
+            if isinstance(self.model, MaskedModel):
+                return filled(self.model, shard, self.tokenizer)
             return answered(self.model, shard, self.tokenizer)

@@ -23,7 +23,8 @@ from regard.registry import TASKS, family
 
 STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
-OtherTokens = Literal["nucleotides", "kmers", "residues", "motifs", "smiles", "groups"]
+Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
+OtherTokens = Literal[Biology, "smiles", "groups", "pretrained"]
 # Keys of [tokens] that only some kinds have.
 TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
 
@@ -51,6 +52,8 @@ class DataRecipe:
     valid_fraction: float = 0.05  # of the records by hash, or of running text before its end
     test_fraction: float = 0.05
     train_fraction: float = 1.0  # of the rest that is used; the vocabulary is that of all of it
+    augment: Literal["", "strands", "smiles"] = ""  # show other views of records that mean the same
+    views: int = 0  # of each record, then; 0 = two strands, eight spellings of a molecule
     max_ratio: float = 0.0  # of pairs that train: tokens of the longer side for one of the other
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
@@ -67,6 +70,10 @@ class DataRecipe:
             raise ValueError(f"folds must be 0 (none), from 2 to 1000, or -1, got {self.folds}")
         if self.fold < 0 or (self.folds != -1 and self.fold >= max(1, self.folds)):
             raise ValueError(f"fold must be at least 0 and below folds, got {self.fold}")
+        if not 0 <= self.views <= 1000:
+            raise ValueError(f"views must be from 0 to 1000, got {self.views}")
+        if self.views and self.augment != "smiles":
+            raise ValueError("views is for augment = 'smiles'; there are two strands, or one view")
         if self.max_ratio and not (self.max_ratio >= 1 and math.isfinite(self.max_ratio)):
             raise ValueError(f"max_ratio must be 0 (none) or at least 1, got {self.max_ratio}")
 
@@ -115,6 +122,7 @@ class TrainRecipe:
     """How the model is fitted."""
 
     seed: int = 0
+    start: str = ""  # a run whose tokenizer and weights are taken to begin with
     steps: int = 0  # 0 = as many as `minutes` allows, measured once and then written here
     minutes: float = 5.0
     batch_tokens: int = 4096
@@ -132,6 +140,7 @@ class TrainRecipe:
     label_smoothing: float = 0.0
     consistency: float = 0.0  # weight of R-Drop: two passes with different dropout shall agree
     balance: bool = False  # of classes: each weighs the same, however rare
+    mask: float = 0.15  # of the task masked: the share of tokens that are to be filled in
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
     checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
@@ -165,6 +174,8 @@ class TrainRecipe:
         for name in ("lr", "adam_lr", "minutes"):
             if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 < self.mask < 1:
+            raise ValueError(f"mask must be above 0 and below 1, got {self.mask}")
         for name in ("momentum", "beta1", "beta2", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
@@ -176,7 +187,7 @@ class TrainRecipe:
 class Recipe:
     """The whole recipe."""
 
-    task: Literal["next", "target", "label", "labels", "value", "position-label"] = "next"
+    task: Literal["next", "target", "label", "labels", "value", "position-label", "masked"] = "next"
     data: DataRecipe = field(default_factory=DataRecipe)
     tokens: TokensRecipe = field(default_factory=TokensRecipe)
     model: ModelRecipe
@@ -316,6 +327,9 @@ def read(path: Path) -> dict[str, Any]:
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
         if isinstance(labels := data.get("labels"), str) and labels:
             data["labels"] = str((path.parent / labels).resolve())
+    train = values.get("train")
+    if isinstance(train, dict) and isinstance(start := train.get("start"), str) and start:
+        train["start"] = str((path.parent / start).resolve())
     return values
 
 

@@ -27,14 +27,30 @@ TRANSLATORS = {
     "rnn-attention": "regard.models.recurrent_translator:Attentive",
     "transformer": "regard.models.encoder_decoder:EncoderDecoder",
 }
-ASSESSORS = {"transformer": "regard.models.encoder:EncoderOnly"}
+ASSESSORS = {
+    "cnn": "regard.models.readers:ConvolutionalReader",
+    "lstm": "regard.models.readers:RecurrentReader",
+    "transformer": "regard.models.encoder:EncoderOnly",
+}
+MAJORITY = {"majority": "regard.models.class_counts:Majority"}
+CLASSIFIERS = {
+    "naive-bayes": "regard.models.linear:NaiveBayes",
+    "nb-svm": "regard.models.linear:NbSvm",
+    "pwm": "regard.models.class_counts:WeightMatrices",
+    "markov": "regard.models.class_chains:Chains",
+}
+LINEAR = {
+    "logistic": "regard.models.linear:Logistic",
+    "svm": "regard.models.linear:LinearSvm",
+}
 TASKS = {
     "next": FAMILIES,
     "target": TRANSLATORS,
-    "label": ASSESSORS,
-    "labels": ASSESSORS,
-    "value": ASSESSORS,
-    "position-label": ASSESSORS,
+    "label": MAJORITY | CLASSIFIERS | LINEAR | ASSESSORS,
+    "labels": MAJORITY | LINEAR | ASSESSORS,
+    "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
+    "position-label": MAJORITY | {"logistic": "regard.models.windows:WindowLogistic"} | ASSESSORS,
+    "masked": {"transformer": "regard.models.masked:MaskedModel"},
 }
 
 

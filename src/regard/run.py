@@ -241,9 +241,13 @@ def load_model(folder: Path) -> Any:
     path = folder / WEIGHTS
     if not path.exists():
         raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")
-    if regular(path) < vocab_size or tensors_in(path) < getattr(config, "n_layers", 0):
-        raise UserError(f"{path} is damaged: too small for what {CONFIG} says")
+    small = UserError(f"{path} is damaged: too small for what {CONFIG} says")
+    size = regular(path)
+    if tensors_in(path) < getattr(config, "n_layers", 0):
+        raise small
     expected = blank(folder, cls, vocab_size, config)
+    if size < max(tensor.numel() for tensor in expected.values()):
+        raise small
     tensors = read_tensors(path, expected if cls.sized_by_config else None)
     check_names(path, set(tensors), set(expected))
     for key, tensor in tensors.items():

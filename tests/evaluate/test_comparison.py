@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.evaluate.comparison import Comparison, Row, mean, mean_judged, ranked, verdict
+from regard.evaluate.comparison import Comparison, Row, mean, ranked
+from regard.evaluate.estimates import mean_over_seeds
 from regard.evaluate.report import Measured
 from regard.evaluate.translation import judge
+from regard.evaluate.verdicts import verdict
 
 
 def measured(per_symbol, *, noise=0.02, seed=0, impossible=0):
@@ -98,7 +100,7 @@ def judged(share, seed=0):
 def translator(model, share, per_symbol, *, seed=0, epochs=2.0, seconds=60.0):
     cost, found = measured(per_symbol, seed=len(model)), judged(share, seed)
     values, runs = (found["bleu"].value,), (Path(model),)
-    rest = {"judged": found, "tokens_per_second": 2e3, "epochs": epochs}
+    rest = {"judged": found, "tokens_per_second": 2e3, "epochs": epochs, "ranked_by": "bleu"}
     return Row(model, 1000, seconds, 1e4, 1 << 28, cost, values, runs, **rest)
 
 
@@ -161,7 +163,7 @@ def test_the_table_of_translators_has_their_figures_with_intervals():
 
 def test_judgements_of_seeds_are_averaged_resample_by_resample():
     one, two = judged(0.3, seed=1), judged(0.7, seed=2)
-    both = mean_judged([one, two])
+    both = mean_over_seeds([one, two])
     for name in ("bleu", "chrf", "exact"):
         assert both[name].value == pytest.approx((one[name].value + two[name].value) / 2)
         assert np.allclose(both[name].samples, (one[name].samples + two[name].samples) / 2)

@@ -16,11 +16,14 @@ from regard.look.page import (
     Attention,
     Bars,
     BeamTree,
+    Contributions,
     Distribution,
     Heatmap,
     Histogram,
     Lines,
+    Logo,
     Mask,
+    Scatter,
     Surprise,
     Tagged,
     Text,
@@ -62,6 +65,10 @@ def everything():
         Lines([(EVIL, [1, 10, 100], [1.0, 0.0, 3.0])], EVIL, log_x=True, log_y=True),
         Bars([EVIL, "b"], [1.0, math.nan], [0.5, 1.0], [1.5, 2.0], highlight=[0]),
         Histogram([0, 1, 3], [4, 5]),
+        Contributions(tokens, [(EVIL, [0.5, -2.0, 0.0, 1.0])], unit=EVIL),
+        Logo([EVIL, "b"], [[0.9, 0.1]], [0, 1], 1.0, title=EVIL),
+        Scatter(np.eye(2), groups=[EVIL, "b"], marks={0: EVIL}, title=EVIL, diagonal=True),
+        Scatter(np.eye(2), values=[1.0, math.nan], unit=EVIL),
     ]
 
 
@@ -70,8 +77,9 @@ def test_every_component_is_drawn_into_one_svg_that_is_well_formed(tmp_path):
     root = ElementTree.parse(path).getroot()
     assert not [e for e in root.iter() if e.tag.endswith("script")]
     drawn = [e for e in root.iter() if e.get("id", "").startswith("axes_")]
-    # a colour bar beside a heat map, six heads, two rows of two in the surprise, one for the rest
-    assert len(drawn) == 6 + 1 + 6 + 4 + 6
+    # a colour bar beside a heat map, six heads, two rows of two in the surprise, one for the rest;
+    # two of what tokens add, a logo, points by group, points by value and a colour bar
+    assert len(drawn) == 6 + 1 + 6 + 4 + 6 + 2 + 1 + 1 + 2
 
 
 def test_a_png_is_a_png_and_nothing_else_is_left_behind(tmp_path):

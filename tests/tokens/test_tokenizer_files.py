@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.interop.hugging_face import adopt_tokenizer, declared
+from regard.interop.vocabulary import adopt_tokenizer, declared
 from regard.tokens import KINDS, TEXT_KINDS, load
 
 ODD = ["<S>", "<E>", "<pad>", "<unk>", " <S>", "<<S>>", "\n<E>", "  ", "\t", "\r\n", "\0", "\x1c"]

@@ -15,12 +15,13 @@ Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", meta
 Models = Annotated[str, typer.Option(help="Which rows, as in bigram,lstm,transformer.")]
 Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
+Folds = Annotated[int, typer.Option(help="Cross-validate labelled records; -1: leave one out.")]
 Scaling = Annotated[bool, typer.Option("--scaling", help="Also on fractions of the data.")]
 Out = Annotated[Path | None, typer.Option(help="Folder; default runs/NAME-compare.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
-Target = Annotated[str, typer.Option(help="The column of the targets, where there are pairs.")]
+Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Recipe key for all rows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
@@ -31,6 +32,7 @@ def command(
     models: Models = "",
     minutes: Minutes = 10.0,
     seeds: Seeds = 1,
+    folds: Folds = 0,
     scaling: Scaling = False,
     out: Out = None,
     valid: Valid = None,
@@ -47,6 +49,8 @@ def command(
 
     Translators, by BLEU: regard compare train.en train.de --minutes 20
 
+    Labels and values: regard compare questions.tsv --input question --target kind --folds 10
+
     The same split, the same symbols, each row in its own process; neural rows of equal size share
     the time. The same command goes on where it was stopped.
     """
@@ -61,6 +65,7 @@ def command(
             models=[name.strip() for name in models.split(",") if name.strip()],
             minutes=minutes,
             seeds=seeds,
+            folds=folds,
             scaling=scaling,
             out=out,
             assignments=set_ or [],

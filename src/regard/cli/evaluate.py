@@ -106,10 +106,16 @@ class Material:
 
         if not self.files:
             return held_out(self.run, model)
-        if isinstance(model, Examiner):
+        if isinstance(model, Examiner) and model.targets.task != "masked":
             columns = self.input, self.target
-            reader, asked = model.tokenizer, model.targets
-            shard = labelled_from(self.files, reader, asked, format=self.format, columns=columns)
+            shard = labelled_from(
+                self.files,
+                model.tokenizer,
+                model.targets,
+                format=self.format,
+                columns=columns,
+                views=model.views,
+            )
             return "given", shard
         if isinstance(model, Interpreter):
             columns = self.input, self.target
@@ -179,6 +185,7 @@ def of_pairs(
 def of_answers(ours: Examiner, against: Path | None, material: Material) -> Result:
     """How good answers are."""
     from regard.api import load_examiner
+    from regard.errors import UserError
 
     side, shard = material.read(ours)
     result = ours.measure(shard)
@@ -187,12 +194,14 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     document: dict[str, Any] = {
         "side": side,
         "task": result.task,
-        "records": shard.records,
+        "records": len(result.lengths),
         "metrics": {name: figure.to_json() for name, figure in found.items()},
     }
-    line = f"{shard.records:,} records"
+    line = f"{len(result.lengths):,} records"
     if against is not None:
         theirs = load_examiner(against, device=material.device)
+        if theirs.targets != ours.targets:
+            raise UserError(f"{against} was asked something else, or knows other classes")
         others = theirs.measure(material.read(theirs)[1]).estimates
         gaps = {name: one.minus(others[name]) for name, one in estimates.items() if name in others}
         first = next(iter(gaps))

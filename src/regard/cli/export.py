@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,3 +30,5 @@ def command(
         print_json(report)
     else:
         print(f"{report['class']}, {report['parameters']:,} parameters → {out}")
+        for line in report["warnings"]:
+            print(f"warning: {line}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.api import Interpreter, Predictor
+    from regard.api import Examiner, Interpreter, Predictor
     from regard.look.page import Page
     from regard.look.translation import Pair
     from regard.tokens import Tokenizer
@@ -26,7 +26,10 @@ def command(
     ] = "",
     target: Annotated[
         str,
-        typer.Option(help="Of a translator: look at this translation; default its own."),
+        typer.Option(
+            help="Of a translator: look at this translation; default its own. Of labels and "
+            "values: explain this one too; default the second best."
+        ),
     ] = "",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
     png: Annotated[Path | None, typer.Option(help="Also a picture (.png or .svg).")] = None,
@@ -38,21 +41,26 @@ def command(
     """What happens inside, as one HTML page.
 
     Attention, surprise, choices and beams of the model reading TEXT; of a translator also which
-    word comes from which. The page needs no network.
+    word comes from which. Of labels and values: the answer and what in TEXT it rests on, what each
+    head looks for, held-out records in the plane, right and wrong. The page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
 
     Of pairs: regard look runs/en-de "a red house" --target "ein rotes Haus"
+
+    Of labels: regard look runs/kinds "who is maria ?" --target number
     """
-    from regard.api import Interpreter, load_speaker
+    from regard.api import Examiner, Interpreter, load
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    model = load_speaker(run)
+    model = load(run)
     if isinstance(model, Interpreter):
         page = about_translator(model, run, text, target, beams or 5)
+    elif isinstance(model, Examiner):
+        page = about_examiner(model, run, text, target)
     elif target:
         raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
     else:
@@ -116,6 +124,38 @@ def about_translator(
         facts=facts,
         agreement=agreement_of(run, interpreter.model, say),
         beams=beams,
+    )
+
+
+def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page:
+    """The page about a model of labels or values, answering a text or held-out records alone."""
+    from regard.api import held_out
+    from regard.errors import UsageError, UserError
+    from regard.look.answers import answer_page
+    from regard.look.subject import enough, run_facts
+
+    text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
+    if examiner.targets.task == "masked":
+        raise UserError(f"{run} fills in masked tokens (task masked): it has no answers to look at")
+    if other and not text:
+        raise UsageError("--target needs a text whose answer is explained: regard look RUN TEXT")
+    held = None
+    try:
+        held = held_out(run, examiner)
+    except UserError as error:
+        if not text:
+            raise UserError(f"no text given, and {error}") from None
+        say(f"{error}: the page is about the text alone")
+    tell_unknown(examiner.tokenizer.encode(text).tolist(), examiner.tokenizer)
+    name = run.resolve().name
+    return answer_page(
+        examiner,
+        text,
+        title=f"{name} answers {short(text)}" if text else f"{name} on held-out records",
+        facts=run_facts(run, examiner.model, examiner.tokenizer),
+        held=held,
+        some=enough(run, held) if held else None,
+        other=other,
     )
 
 

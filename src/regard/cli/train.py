@@ -38,6 +38,10 @@ Set = Annotated[
 Forbid = Annotated[str, typer.Option(help="File of forbidden transitions, or `unseen`.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at damaged or overlong records.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Pretrain = Annotated[
+    Path | None,
+    typer.Option(help="Fill in masked tokens of this file first, or begin from this run."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
@@ -56,6 +60,7 @@ def command(
     set_: Set = None,
     forbid: Forbid = "",
     strict: Strict = False,
+    pretrain: Pretrain = None,
     resume: Resume = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -65,6 +70,8 @@ def command(
     Example: regard train names.txt --minutes 2
 
     A translator, from two files line by line: regard train train.en train.de
+
+    Labels, after pre-training: regard train a.tsv --input text --target kind --pretrain more.txt
 
     Needs no recipe: it looks at the data, chooses tokens, size and budget, and says what and why.
     Ctrl-C saves; --resume goes on, bit for bit where it stopped, with the run's own recipe.toml.
@@ -85,11 +92,11 @@ def command(
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet))
-            values, folder = world.decide(
-                lambda: choice(files, out, resume, overrides, tables, reporter)
+            first, values, folder = world.decide(
+                lambda: choice(files, out, resume, overrides, tables, reporter, pretrain)
             )
             again = how_to_go_on(files, folder, many=world.size > 1)
-            result = carried_out(values, folder, resume, reporter, began, world, again)
+            result = carried_out(first, values, folder, resume, reporter, began, world, again)
     except Told as told:  # what the first process has told the user
         raise typer.Exit(told.exit_code) from None
     if world.first:
@@ -105,9 +112,13 @@ def choice(
     overrides: list[str],
     tables: dict[str, dict[str, Any]],
     reporter: Reporter,
-) -> tuple[dict[str, Any], str]:
-    """The recipe's tables and the run folder: the run's own if it goes on, else as asked for."""
+    pretrain: Path | None,
+) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
+    """The tables of what comes first, if anything does, the recipe's tables and the run folder: the
+    run's own if it goes on, else as asked for.
+    """
     from regard.api import plan
+    from regard.pretraining import plan_both, stored
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
     from regard.run import RECIPE
@@ -115,15 +126,23 @@ def choice(
     if resume and out is not None and (out / RECIPE).exists():
         if overrides or any(v for keys in tables.values() for v in keys.values()):
             reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
-        return tables_of(build(read(out / RECIPE))), str(out)
-    recipe, lines = plan(files, assignments=overrides, **tables)
+        first = stored(out)
+        own = tables_of(build(read(out / RECIPE)))
+        return (tables_of(first) if first else None), own, str(out)
+    if pretrain is None:
+        first, (recipe, lines) = None, plan(files, assignments=overrides, **tables)
+        folder = out or default_folder(files[0], recipe.model.name, resume)
+    else:
+        name = tables["model"]["name"] or "transformer"
+        folder = out or default_folder(files[0], name, resume)
+        first, recipe, lines = plan_both(files, pretrain, folder, assignments=overrides, **tables)
     for line in lines:
         reporter.say(line)
-    folder = out or default_folder(files[0], recipe.model.name, resume)
-    return tables_of(recipe), str(folder)
+    return (tables_of(first) if first else None), tables_of(recipe), str(folder)
 
 
 def carried_out(
+    first: dict[str, Any] | None,
     values: dict[str, Any],
     folder: str,
     resume: bool,
@@ -133,13 +152,13 @@ def carried_out(
     again: str,
 ) -> Trained:
     """Train; one who stops it where there is nothing to save is told how to go on all the same."""
-    from regard.api import train
+    from regard.pretraining import train_both
     from regard.recipe import build
 
+    shared: dict[str, Any] = {"resume": resume, "reporter": reporter, "world": world}
     try:
-        return train(
-            build(values), folder, resume=resume, reporter=reporter, began=began, world=world
-        )
+        before = build(first) if first else None
+        return train_both(before, build(values), Path(folder), began=began, **shared)
     except KeyboardInterrupt:  # while data is read, or the finished model measured
         if world.first:
             print(f"stopped. {again}", file=sys.stderr)
@@ -179,6 +198,8 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
 
 def verbs(task: str, run: str) -> list[str]:
     """What can be done with a run."""
+    if task == "masked":
+        return [f"train FILE --pretrain {run}", f"embed {run} FILE", f"evaluate {run}"]
     first = {"next": f"generate {run}", "target": f"translate {run} < FILE"}.get(task)
     if first is None:
         return [f"classify {run} FILE", f"embed {run} FILE", f"evaluate {run}"]

@@ -22,7 +22,8 @@ from regard.data.shards import Shard, ShardWriter
 from regard.data.sides import SIDES, SPARED, Piece, Say, Sources
 from regard.data.targets import Targets, survey
 from regard.data.unknown import Unknown
-from regard.errors import UserError
+from regard.data.views import Views, views_of
+from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
 from regard.tokens import KINDS, Tokenizer, learn, load
@@ -65,11 +66,13 @@ def prepare(
     *,
     fixed: bool = False,
     task: str = "next",
+    start: str = "",
 ) -> Corpus:
     """Tokenise once into RUN/data; what is there for the same files and settings is used again.
 
     `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes. The
-    task `target` reads pairs, those of `targets.LABELLED` labelled records.
+    task `target` reads pairs, those of `targets.LABELLED` labelled records. The tokenizer is that
+    of the run `start`, where one is named.
     """
     sources = Sources(data, task)
     key = {
@@ -83,6 +86,8 @@ def prepare(
             for file in dict.fromkeys(located(path)[0] for path in source.all_files)
         ],
     }
+    if start:
+        key["start"] = start
     folder = run / FOLDER
     stored = _stored(folder / MANIFEST)
     if stored is not None:
@@ -99,13 +104,17 @@ def prepare(
                 return reopen(run, verify=True)
         except UserError as error:
             say(f"{error}")
-    facts = _build(sources, tokens, run, say)
+    facts = _build(sources, tokens, run, say, start)
     write_json(folder / MANIFEST, {"key": key, "facts": facts})
     return reopen(run)
 
 
-def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[str, Any]:
-    """Learn the tokens and write the shards, but for the manifest; what it is to say."""
+def _build(
+    sources: Sources, tokens: TokensRecipe, run: Path, say: Say, start: str
+) -> dict[str, Any]:
+    """Learn the tokens, or take those of `start`, and write the shards, but for the manifest; what
+    it is to say.
+    """
     folder = run / FOLDER
     if sources.train.size > SLOW:
         say(f"reading and tokenising {sources.train.size / 2**30:.1f} GB once")
@@ -117,17 +126,20 @@ def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
     sources.leave_something(say)
+    views = _views(sources)
     parts = {TOKENIZER: "targets", SOURCE_TOKENIZER: "sources"}
     if tokens.joint or not sources.paired:
         parts = {TOKENIZER: "both"}
-    learned = {}
+    learned: dict[str, Tokenizer] = {}
     for name, part in parts.items():
-        texts = _training_texts(sources, tokens.kind, part)
-        learned[name] = learn(tokens, texts)
+        if start:
+            learned[name] = load(Path(start) / name)
+            continue
+        learned[name] = learn(tokens, _training_texts(sources, tokens.kind, part, views))
     tokenizer = learned[TOKENIZER]
     both = (tokenizer, learned.get(SOURCE_TOKENIZER, tokenizer))
     targets = _targets(sources)
-    counts = _encode(sources, both, folder, say, targets, strict=tokens.strict)
+    counts = _encode(sources, both, folder, say, targets, views, strict=tokens.strict)
     for name in learned:
         with replacing(run / name) as temporary:
             learned[name].save(temporary)
@@ -144,13 +156,22 @@ def _build(sources: Sources, tokens: TokensRecipe, run: Path, say: Say) -> dict[
         "leaks": sources.leaks(),
         "sides": counts,
         **({"ratio": _ratio(folder)} if sources.paired else {}),
+        **({"augment": sources.recipe.augment, "views": views.count} if views else {}),
         **asked,
     }
 
 
+def _views(sources: Sources) -> Views | None:
+    """What every record is also shown as."""
+    recipe = sources.recipe
+    if recipe.augment and (sources.task == "position-label" or sources.two_sided):
+        raise UsageError("data.augment is for records of one text that are asked about as a whole")
+    return views_of(recipe.augment, recipe.views)
+
+
 def _targets(sources: Sources) -> Targets | None:
     """What is asked of labelled records, the classes being those of training."""
-    if not isinstance(sources.train, Labelled):
+    if not isinstance(sources.train, Labelled) or sources.task == "masked":
         return None
     names = sources.train.names
     training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
@@ -219,7 +240,7 @@ def reopen(run: Path, *, verify: bool = False) -> Corpus:
         if asked is not None and shard is not None:
             stem = folder / name
             answers = read_answers(stem, shard.records, shard.tokens, verify=verify)
-            shards[name] = dataclasses.replace(shard, targets=answers)
+            shards[name] = dataclasses.replace(shard, targets=answers, views=facts.get("views", 1))
     train = shards["train"] or train
     return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)
 
@@ -229,8 +250,7 @@ def _reopened(facts: dict[str, Any]) -> Targets | None:
     if "targets" not in facts:
         return None
     try:
-        told = facts["targets"]
-        return Targets(told["task"], tuple(told["names"]), tuple(map(tuple, told["classes"])))
+        return Targets.stored(facts["targets"])
     except (KeyError, TypeError):
         raise UserError(f"{MANIFEST} is damaged: it does not say what is asked") from None
 
@@ -239,14 +259,14 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def _training_texts(sources: Sources, kind: str, part: str) -> Iterator[str]:
+def _training_texts(sources: Sources, kind: str, part: str, views: Views | None) -> Iterator[str]:
     """What the vocabulary may be learned from: the training side only; of pairs, which part."""
     taken = 0
     for piece in sources.pieces():
         if piece.side in (0, SPARED):
             for texts, unwanted in ((piece.sources, "targets"), (piece.texts, "sources")):
                 if part != unwanted:
-                    yield from texts
+                    yield from views.texts(texts) if views else texts
                     taken += sum(map(len, texts))
             if taken > KINDS[kind].learns_from:
                 return
@@ -312,6 +332,7 @@ def _encode(
     folder: Path,
     say: Say,
     asked: Targets | None,
+    views: Views | None,
     *,
     strict: bool,
 ) -> dict[str, Any]:
@@ -333,7 +354,8 @@ def _encode(
                 told = time.monotonic()
                 say(f"tokenised {done:,} characters of about {sources.train.size:,}")
             writer = answers[piece.side] if answers else None
-            targets[piece.side].add(piece, sources.text, writer)
+            shown = views.of(piece) if views else piece
+            targets[piece.side].add(shown, sources.text, writer)
             if beside:
                 source = Piece(piece.side, piece.sources, place=piece.place)
                 beside[piece.side].add(source, False)
@@ -349,7 +371,8 @@ def _encode(
         raise
     sides: dict[str, Any] = {}
     for i, name in enumerate(SIDES):
-        sides[name] = {"records": targets[i].writer.records} | targets[i].facts()
+        records = targets[i].writer.records // (views.count if views else 1)
+        sides[name] = {"records": records} | targets[i].facts()
         if beside:
             sides[name] |= beside[i].facts("source_")
         for encoder in (targets[i], *beside[i : i + 1]):

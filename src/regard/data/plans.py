@@ -40,7 +40,7 @@ def columns_read(recipe: DataRecipe) -> tuple[str, ...]:
 
 def refuse_plan(recipe: DataRecipe) -> None:
     """Plans are for labelled records: other data has no columns beside, and goes by hash."""
-    for key in ("group", "folds", "labels", "pattern"):
+    for key in ("group", "folds", "labels", "pattern", "augment"):
         if getattr(recipe, key):
             raise UsageError(f"data.{key} is for labelled records, which this task does not read")
     if recipe.split not in ("", "random"):
@@ -60,6 +60,7 @@ class Plan:
             recipe.split in RULES[1:]
         )
         self._all: Sides | None = None
+        self.folds = recipe.folds  # how many there are; -1 until that is known
         self.notes: tuple[str, ...] = ()  # what a user must know of how it was decided
         if given and (self.columns or recipe.folds):
             key = "split" if self.columns else "folds"
@@ -134,6 +135,14 @@ class Plan:
         seed = recipe.split_seed
         return deal(key, shares, labels=label, seed=seed).astype(np.uint8)
 
+    def count_folds(self, source: Labelled) -> int:
+        """How many folds there are: data.folds or, where one is left out, as many as records that
+        need not stand together.
+        """
+        if self.recipe.folds == -1:
+            self._all = self._decide(source)
+        return self.folds
+
     def _folded(self, key: NDArray[np.uint64], label: NDArray[np.int64] | None) -> Sides:
         """One fold tests; of the rest, the share that validates."""
         recipe = self.recipe
@@ -141,10 +150,9 @@ class Plan:
             folds = leave_one_out(key)
         else:
             folds = k_folds(key, recipe.folds, labels=label, seed=recipe.split_seed)
-        if recipe.fold > folds.max():
-            raise UsageError(
-                f"data.fold must be below the {int(folds.max()) + 1:,} folds there are"
-            )
+        self.folds = int(folds.max()) + 1
+        if recipe.fold >= self.folds:
+            raise UsageError(f"data.fold must be below the {self.folds:,} folds there are")
         sides = np.full(len(key), 2, np.uint8)
         rest = folds != recipe.fold
         shares = (1 - self.fractions[0], self.fractions[0])

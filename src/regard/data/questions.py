@@ -2,7 +2,8 @@
 
 A record is read as `<S> a b c <E>`, two texts as `<S> a b <E> c d <E>`. Sequences of like length
 stand together (`packing`), and any step is one call away, as in `batching`. What is longer than
-max_len is cut: of two texts, the longer first.
+max_len is cut: of two texts, the longer first. Of several views of a record, training takes one,
+and another in the next pass.
 """
 
 from __future__ import annotations
@@ -24,17 +25,24 @@ AHEAD = 1 << 16  # records that are measured in order of length, at a time
 
 
 class Asked:
-    """The records of a shard as rows that fit into max_len, ready to be filled into batches."""
+    """The records of a shard as rows that fit into max_len, ready to be filled into batches; with
+    `first`, of several views of a record the first alone.
+    """
 
-    def __init__(self, shard: Shard, tokenizer: TokenTable, max_len: int) -> None:
+    def __init__(
+        self, shard: Shard, tokenizer: TokenTable | None, max_len: int, *, first: bool = False
+    ) -> None:
         if shard.targets is None:
             raise ValueError("nothing is asked of the records of this shard")
-        self.shard, self.pad, self.max_len = shard, tokenizer.pad, max_len
+        self.shard, self.max_len = shard, max_len
+        self.pad = tokenizer.pad if tokenizer else 0  # segments say what is padding
         self.ids, self.targets = np.asarray(shard.ids), np.asarray(shard.targets)
         self.positional = len(self.targets) == shard.tokens and self.targets.ndim == 1
         self.positional &= self.targets.dtype == np.dtype("<i2")
-        offsets = np.asarray(shard.offsets)
-        self.starts, self.lengths = offsets[:-1], np.diff(offsets)  # (R,)
+        offsets, every = np.asarray(shard.offsets), shard.views if first else 1
+        self.starts, self.lengths = offsets[:-1:every], np.diff(offsets)[::every]  # (R,)
+        if every > 1:
+            self.targets = self.targets[::every]
         self.second: tuple[Ints, Ints] | None = None
         if shard.source is not None:
             others = np.asarray(shard.source.offsets)
@@ -82,13 +90,14 @@ class Asked:
         found = self.targets[chosen]
         return found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
 
-    def batches(self, batch_tokens: int) -> Iterator[Batch]:
-        """Every record once; those of like length together."""
-        for first in range(0, self.shard.records, AHEAD):
-            records = np.arange(first, min(first + AHEAD, self.shard.records))
-            records = records[np.argsort(-self.sizes[records], kind="stable")]
-            for layout in lay_out(self.sizes[records], 0, max(batch_tokens, self.max_len)):
-                yield self.fill(records, layout)
+    def batches(self, batch_tokens: int, records: Ints | None = None) -> Iterator[Batch]:
+        """Every record once, or each of these; those of like length together."""
+        chosen = np.arange(len(self.sizes)) if records is None else records
+        for first in range(0, len(chosen), AHEAD):
+            some = chosen[first : first + AHEAD]
+            some = some[np.argsort(-self.sizes[some], kind="stable")]
+            for layout in lay_out(self.sizes[some], 0, max(batch_tokens, self.max_len)):
+                yield self.fill(some, layout)
 
 
 def stretch(begins: Ints, lengths: Ints, places: Ints) -> tuple[Ints, Ints]:
@@ -121,15 +130,21 @@ class QuestionLoader:
         seed: int,
         micro_tokens: int = 0,
     ) -> None:
-        self.asked = Asked(shard, tokenizer, max_len)
-        self.micro_tokens, self.items = micro_tokens, shard.records
+        self.micro_tokens, self.views, self.seed = micro_tokens, shard.views, seed
+        self.table = tokenizer
+        self.asked = self.questions(shard, max_len, seed)
+        self.items = len(self.asked.sizes) // shard.views
         self.windowed = self.asked.cut
         mean = float(self.asked.sizes.mean())
         self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
         self.order = Order(self.items, seed)
-        sample = [self._layouts(self.order(self._positions(n))) for n in range(4)]
-        real = sum(int(self.asked.sizes[self.order(self._positions(n))].sum()) for n in range(4))
+        sample = [self._layouts(self._rows(self._positions(n))) for n in range(4)]
+        real = sum(int(self.asked.sizes[self._rows(self._positions(n))].sum()) for n in range(4))
         self.padding = padding_share([part for parts in sample for part in parts], real)
+
+    def questions(self, shard: Shard, max_len: int, seed: int) -> Asked:
+        """What is asked, ready to be filled into batches."""
+        return Asked(shard, self.table, max_len)
 
     @property
     def steps_per_epoch(self) -> float:
@@ -138,7 +153,7 @@ class QuestionLoader:
 
     def step(self, n: int, rank: int = 0, world: int = 1) -> list[Batch]:
         """The micro-batches of step n on one of `world` processes."""
-        records = self.order(self._positions(n, rank, world))
+        records = self._rows(self._positions(n, rank, world))
         return [self.asked.fill(records, layout) for layout in self._layouts(records)]
 
     def records_of(self, n: int, rank: int = 0, world: int = 1) -> list[int]:
@@ -148,6 +163,14 @@ class QuestionLoader:
     def _positions(self, n: int, rank: int = 0, world: int = 1) -> Ints:
         first = n * self.items_per_step
         return np.arange(first + rank, first + self.items_per_step, world)
+
+    def _rows(self, positions: Ints) -> Ints:
+        """The records at these positions, each in the view that this pass shows of it."""
+        records = self.order(positions)
+        if self.views == 1:
+            return records
+        mixed = records * 2_654_435_761 + (positions // self.items + self.seed) * 40_503
+        return records * self.views + (mixed >> 13) % self.views
 
     def _layouts(self, records: Ints) -> list[Layout]:
         return lay_out(self.asked.sizes[records], 0, self.micro_tokens)

@@ -285,7 +285,8 @@ class Shard:
 
     `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
     records answer others (pairs), `source` holds those: its record i is the source of record i (of
-    labelled pairs of texts, the second one). `targets` is what is asked of them, as `answers` says.
+    labelled pairs of texts, the second one). `targets` is what is asked of them, as `answers` says;
+    so many `views` of one follow each other, each a record here.
     """
 
     path: Path
@@ -299,6 +300,7 @@ class Shard:
     bytes: int
     source: Shard | None = None
     targets: Array | None = None
+    views: int = 1
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Shard:

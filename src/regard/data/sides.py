@@ -47,7 +47,8 @@ class Piece:
 
 class Sources:
     """The files of a recipe as pieces that know their side; for the task `target`, pairs, and for
-    those of `targets.LABELLED`, labelled records ("labelled" leaves open which).
+    those of `targets.LABELLED`, labelled records ("labelled" leaves open which). Where they are
+    labelled, `masked` reads them as those do, so that what is held out there is held out here.
 
     Pairs are split, and looked for in training, by their sources: a source that training has seen
     leaks whatever its target.
@@ -57,7 +58,8 @@ class Sources:
         if not recipe.train:
             raise UserError("data.train names no file")
         self.recipe, self.paired = recipe, task == "target"
-        self.labelled = task in (*LABELLED, "labelled")
+        told = bool(recipe.target or recipe.labels or recipe.format == "labelled")
+        self.labelled = task in (*LABELLED, "labelled") or (task == "masked" and told)
         if not self.labelled:
             refuse_plan(recipe)
         self.train = self._open(recipe.train, recipe.format)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from regard.errors import UsageError, did_you_mean
 
+GAP = "?"  # a position of which nothing is asked
 LABELLED = ("label", "labels", "value", "position-label")
 FEW = 20  # whole numbers up to so many different ones are classes; more are values
 MANY = 10_000  # different targets counted; beyond, they are many
@@ -152,7 +153,7 @@ class Targets:
         if task == "value":
             return cls(task, tuple(names))
         if task == "position-label":
-            return cls(task, tuple(names), (tuple(sorted(columns[0].letters)),))
+            return cls(task, tuple(names), (tuple(sorted(columns[0].letters - {GAP})),))
         classes = tuple(_ordered(column.different) for column in columns)
         for name, found in zip(names, classes, strict=True):
             if len(found) > MANY:
@@ -164,12 +165,17 @@ class Targets:
                 )
         return cls(task, tuple(names), classes)
 
+    @classmethod
+    def stored(cls, told: Any) -> Targets:
+        """What a file of a run says is asked; KeyError or TypeError where it does not."""
+        return cls(str(told["task"]), tuple(told["names"]), tuple(map(tuple, told["classes"])))
+
     def encode(self, cells: Sequence[Cells]) -> NDArray[Any]:
         """Written targets as numbers.
 
         label: (R,) int32 classes, -1 for one that training does not have; labels: (R, n) int8, 0 or
         1, -1 for a gap or such a one; value: (R, n) float32, NaN for a gap; position-label: int16
-        classes of all positions end to end, -1 for such a one.
+        classes of all positions end to end, -1 for such a one and for a GAP.
         """
         if self.task == "value":
             rows = [[float(cell) if cell else math.nan for cell in row] for row in cells]

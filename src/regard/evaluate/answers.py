@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,9 +17,9 @@ from regard.data.questions import Asked, known
 from regard.data.shards import Array, Shard
 from regard.decode.workspace import device_of
 from regard.evaluate.estimates import Estimate
-from regard.evaluate.labels import label, labels, positions
+from regard.evaluate.labels import Classified, Tagged, label, labels, positions
 from regard.evaluate.report import Figure
-from regard.evaluate.values import value, values
+from regard.evaluate.values import Valued, value, values
 from regard.layers.source import Source
 from regard.models.assessor import Assessor
 from regard.tokens import Tokenizer
@@ -39,18 +41,31 @@ class Answered:
     lengths: NDArray[np.int64]
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
-        """The metrics by name; records whose class training does not have are left out."""
+    def positional(self) -> bool:
+        """Is there an answer at every position?"""
+        return self.task == "position-label"
+
+    @cached_property
+    def judged(self) -> Classified | Tagged | Valued:
+        """How good they are; records whose class training does not have are left out."""
         if self.task == "value":
-            if self.truths.shape[1] == 1:
-                return value(self.scores[:, 0], self.truths[:, 0])
-            return values(self.scores, self.truths).mean
+            if self.truths.shape[1] > 1:
+                return values(self.scores, self.truths)
+            one = value(self.scores[:, 0], self.truths[:, 0])
+            return Valued(one, (one,))
         if self.task == "labels":
-            return labels(self.scores, self.truths).mean
+            return labels(self.scores, self.truths)
         if self.task == "label":
             there = known(self.truths)
-            return label(self.scores[there], self.truths[there]).estimates
-        return positions(self.scores, self.truths, self.lengths).estimates
+            if there.any():
+                return label(self.scores[there], self.truths[there])
+        return positions(self.scores, self.truths, self.lengths)
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics by name."""
+        found = self.judged
+        return found.estimates if isinstance(found, Classified) else found.mean
 
     def figures(self) -> dict[str, Figure]:
         """The metrics with their intervals."""
@@ -72,7 +87,25 @@ def answered(model: Assessor, shard: Shard, tokenizer: Tokenizer) -> Answered:
     if each:
         read = [asked.targets[a : a + n] for a, n in zip(asked.starts, lengths, strict=True)]
         truths = np.concatenate(read)
+    if shard.views > 1:
+        scores = averaged(model.task, scores, shard.views)
+        truths, lengths = truths[:: shard.views], lengths[:: shard.views]
     return Answered(model.task, scores, truths, lengths)
+
+
+def averaged(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:
+    """The scores (R, O) of records from those of their views (R · views, O): what all say on
+    average, of probabilities as logits again.
+    """
+    said = torch.from_numpy(scores).unflatten(0, (-1, views))
+    if task == "value":
+        mean = said.mean(1)
+    elif task == "labels":
+        mean = torch.logit(said.sigmoid().mean(1), eps=1e-12)
+    else:
+        mean = said.log_softmax(-1).logsumexp(1) - math.log(views)
+    found: NDArray[np.float64] = mean.numpy()
+    return found
 
 
 @torch.inference_mode()

@@ -21,7 +21,8 @@ class Board:
 
     def __init__(self, reporter: Reporter, rungs: Sequence[Rung]) -> None:
         self.reporter, self.began = reporter, time.monotonic()
-        self.states = {one.run.name: "" for one in rungs}
+        self.states = {one.row.name: "" for one in rungs}
+        self.fold: dict[str, str] = {}  # which one is trained now
         self.figures: dict[str, str] = {}
         shows = reporter.console.is_terminal and not reporter.quiet
         self.live = Live(console=reporter.console, transient=True) if shows else None
@@ -42,8 +43,12 @@ class Board:
 
     def __call__(self, one: Rung, state: str) -> None:
         """A run is in this state now; called again and again while it trains."""
-        name = one.run.name
+        name = one.row.name
         changed, self.states[name] = self.states[name] != state, state
+        if one.recipe.data.folds and state != "done":
+            self.fold[name] = f", fold {one.fold + 1}"
+        else:
+            self.fold.pop(name, None)
         figure = latest(one)
         if figure is not None:
             self.figures[name] = f"{figure:.4f}"
@@ -56,12 +61,13 @@ class Board:
 
     def table(self) -> Table:
         """All runs as they stand."""
-        title = f"{clock(time.monotonic() - self.began)}  nats per symbol on the validation part"
+        title = f"{clock(time.monotonic() - self.began)}  cost on the validation part, in nats"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("model", "", "validation"):
             table.add_column(column)
         for name, state in self.states.items():
-            table.add_row(name, state, self.figures.get(name, ""))
+            doing = state + self.fold.get(name, "")
+            table.add_row(name, doing, self.figures.get(name, ""))
         return table
 
 

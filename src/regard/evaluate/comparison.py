@@ -1,8 +1,10 @@
 """The honest table: models on the same symbols, ranked in pairs, with their cost and a verdict.
 
-Rows are ranked by nats per symbol and, where they translate, by BLEU. Nothing here trains; `rungs`
-does. A row may stand for several seeds: its figure is their mean, its spread their standard
-deviation, and what it is compared by is each unit's mean cost over seeds.
+Rows are ranked by nats per symbol, where they translate by BLEU, and where they answer by the
+figure that leads their task. Nothing here trains; `rungs` does. A row may stand for several seeds:
+its figure is their mean, its spread their standard deviation, and what it is compared by is the
+mean over seeds in each resample of the records. It may stand for the folds of a cross-validation:
+then the answers to all folds give one figure, and each fold another.
 """
 
 from __future__ import annotations
@@ -17,12 +19,31 @@ from typing import Any
 
 import numpy as np
 
-from regard.evaluate.report import Figure, Measured, difference, figures
-from regard.evaluate.translation import Judged
-
-SMALL = 0.01  # a difference below this share of the best figure is not worth much cost
+from regard.evaluate.estimates import Estimate, Folds, symbol_cost
+from regard.evaluate.kept_answers import Kept
+from regard.evaluate.report import Figure, Measured, figures
 
 JUDGED = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact %"}  # columns of translations
+ANSWERED = {  # columns of answers, where a task has them; what leads comes first
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "auroc": "AUROC",
+    "average_precision": "avg. precision",
+    "ece": "ECE",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "spearman": "Spearman",
+}
+LEADING = {  # what rows are ranked by, where it is known
+    "target": "bleu",
+    "label": "accuracy",
+    "labels": "auroc",
+    "value": "rmse",
+    "position-label": "accuracy",
+}
+COST = "nats_per_symbol"  # what they are ranked by otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,41 +55,49 @@ class Row:
     train_seconds: float
     symbols_per_second: float
     peak_memory_bytes: int
-    measured: Measured  # the mean over seeds, unit by unit
+    measured: Measured | None  # of symbols: the mean over seeds, unit by unit
     values: tuple[float, ...]  # what rows are ranked by, of each seed
     runs: tuple[Path, ...]
-    judged: Mapping[str, Judged] = field(default_factory=dict)  # of translations: bleu, chrf, exact
+    judged: Mapping[str, Estimate] = field(default_factory=dict)  # of translations or answers
     tokens_per_second: float = 0.0  # of training, as symbols_per_second
-    sentences_per_second: float = 0.0  # translated by a beam, where it translates
+    answers_per_second: float = 0.0  # sentences translated by a beam, or records answered
     epochs: float = 1.0  # how often training went through the data
+    ranked_by: str = COST  # a name of `estimates`
+    folds: Folds | None = None  # ranked_by's figure of each fold
+    answers: Kept | None = None  # of the first seed, those of all folds together
     rank: int = 0
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """All that rows may be compared by, in pairs."""
+        costs = {} if self.measured is None else {COST: symbol_cost(self.measured)}
+        return {**self.judged, **costs}
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The metrics, by name."""
-        return {name: one.figure() for name, one in self.judged.items()} | figures(self.measured)
+        costs = {} if self.measured is None else figures(self.measured)
+        return {name: one.figure() for name, one in self.judged.items()} | costs
 
     @property
-    def nats(self) -> Figure:
-        """Nats per symbol."""
-        return self.figures["nats_per_symbol"]
-
-    @property
-    def ranked_by(self) -> str:
-        """BLEU of translations where it is known, else nats per symbol."""
-        return "bleu" if "bleu" in self.judged else "nats_per_symbol"
+    def leads(self) -> Figure:
+        """What the row is ranked by."""
+        return self.figures[self.ranked_by]
 
     @property
     def cost(self) -> float:
-        """What rows are sorted by: less is better."""
-        value = self.figures[self.ranked_by].value
-        return -value if self.ranked_by == "bleu" else value
+        """What rows are sorted by: less is better; infinite where it is undefined."""
+        value = self.leads.value
+        if math.isnan(value):
+            return math.inf
+        return value if self.estimates[self.ranked_by].cost else -value
 
     @property
     def worth(self) -> str:
         """What the row is ranked by, in words."""
-        figure = self.figures[self.ranked_by]
-        return f"BLEU {figure}" if self.ranked_by == "bleu" else f"{figure} nats per symbol"
+        if self.ranked_by == COST:
+            return f"{self.leads} nats per symbol"
+        return f"{(JUDGED | ANSWERED)[self.ranked_by]} {self.leads}"
 
     @property
     def spread(self) -> float | None:
@@ -76,10 +105,9 @@ class Row:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def behind(self, other: Row) -> Figure:
-        """How far it is behind another row, in pairs: BLEU, or nats per symbol."""
-        if self.ranked_by == other.ranked_by == "bleu":
-            return other.judged["bleu"].minus(self.judged["bleu"])
-        return difference(self.measured, other.measured)
+        """How far it is behind another row, in pairs, in what both are ranked by."""
+        ours, theirs = (row.estimates[row.ranked_by] for row in (self, other))
+        return ours.minus(theirs) if ours.cost else theirs.minus(ours)
 
     def to_json(self) -> dict[str, Any]:
         """A row of `regard compare --json`."""
@@ -91,13 +119,19 @@ class Row:
             "train_seconds": round(self.train_seconds, 3),
             "symbols_per_second": round(self.symbols_per_second, 1),
             "tokens_per_second": round(self.tokens_per_second, 1),
-            "sentences_per_second": round(self.sentences_per_second, 1),
+            **self._answering(),
             "epochs": round(self.epochs, 3),
             "peak_memory_bytes": self.peak_memory_bytes,
             "seeds": len(self.values),
             "sd_over_seeds": self.spread,
             "runs": [str(run) for run in self.runs],
+            **({} if self.folds is None else {"folds": self.folds.to_json()}),
         }
+
+    def _answering(self) -> dict[str, float]:
+        """How fast it answers, under the name that its task has for it."""
+        name = "sentences_per_second" if self.answers is None else "records_per_second"
+        return {name: round(self.answers_per_second, 1)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +145,38 @@ class Comparison:
     verdict: str
     curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     sentences: int = 0  # that were translated: the first of the records
+    task: str = "next"
+    folds: int = 0  # of a cross-validation
+    unknown: int = 0  # records of classes that training does not have: they are not judged
 
     @property
     def signatures(self) -> dict[str, str]:
         """How translations were judged, by metric; figures of other signatures do not compare."""
-        return {name: one.signature for name, one in self.rows[0].judged.items()}
+        judged = self.rows[0].judged.items()
+        return {name: one.signature for name, one in judged if one.signature}
+
+    @property
+    def curved_by(self) -> str:
+        """What `curves` are of."""
+        return COST if self.rows[0].answers is None else self.rows[0].ranked_by
 
     @property
     def material(self) -> str:
         """What was measured on, in words."""
+        if self.rows[0].answers is not None:
+            return self._labelled()
         whole = f"{self.symbols:,} symbols of {self.records:,} {self.side} records"
         if not self.sentences:
             return whole
         some = "all" if self.sentences == self.records else f"the first {self.sentences:,}"
         return f"{whole}, {some} translated"
+
+    def _labelled(self) -> str:
+        left_out = f", {self.unknown:,} of unknown classes not judged" if self.unknown else ""
+        if not self.folds:
+            return f"{self.records:,} {self.side} records{left_out}"
+        how = "one left out at a time" if self.folds >= self.records else f"{self.folds:,} folds"
+        return f"{self.records:,} records, {how}{left_out}"
 
     def to_json(self) -> dict[str, Any]:
         """The document `regard compare --json` prints."""
@@ -134,11 +186,13 @@ class Comparison:
             "symbols": self.symbols,
             "records": self.records,
             **(translated if self.sentences else {}),
+            **({"task": self.task} if self.rows[0].answers is not None else {}),
+            **({"folds": self.folds} if self.folds else {}),
             "ranked_by": self.rows[0].ranked_by,
             "rows": [row.to_json() for row in self.rows],
             "verdict": self.verdict,
             "scaling": {
-                model: [{"symbols": n, "nats_per_symbol": nats} for n, nats in curve]
+                model: [{"symbols": n, self.curved_by: value} for n, value in curve]
                 for model, curve in self.curves.items()
             },
         }
@@ -149,7 +203,7 @@ class Comparison:
             {
                 "": f"{row.rank}.",
                 "model": row.model,
-                **(translated(row) if row.judged else plain(row)),
+                **cells_of(row),
                 "parameters": f"{row.parameters:,}",
                 **speeds(row),
                 "trained": f"{row.train_seconds:,.0f} s",
@@ -170,11 +224,32 @@ class Comparison:
         return "\n".join(told)
 
 
+def cells_of(row: Row) -> dict[str, str]:
+    """What a row is like: cells by column."""
+    if row.answers is not None:
+        return answered(row)
+    return translated(row) if row.judged else plain(row)
+
+
+def answered(row: Row) -> dict[str, str]:
+    """What a model that answers is like: what leads with its interval, the rest beside."""
+    first, digits = row.ranked_by, row.leads.digits
+    found = {f"{ANSWERED[first]} [95%]": f"{row.leads}{spread(row, digits)}"}
+    if row.folds is not None:
+        sd = row.folds.sd
+        found["over folds"] = f"± {sd:.{digits}f}" if math.isfinite(sd) else "–"
+    for name, column in ANSWERED.items():
+        if name in row.judged and name != first:
+            value = row.figures[name].value
+            found[column] = f"{value:.3f}" if math.isfinite(value) else "–"
+    return found
+
+
 def plain(row: Row) -> dict[str, str]:
     """What a language model is like: cells by column."""
     bits = row.figures["bits_per_symbol"].value
     return {
-        "nats per symbol [95%]": f"{row.nats}{spread(row, 4)}",
+        "nats per symbol [95%]": f"{row.leads}{spread(row, 4)}",
         "bits": f"{bits:.3f}" if math.isfinite(bits) else "∞",
     }
 
@@ -185,7 +260,7 @@ def translated(row: Row) -> dict[str, str]:
         name: replace(row.figures[f"nats_per_{name}"].scaled(1 / math.log(2)), digits=3)
         for name in ("symbol", "token")
     }
-    leads = row.ranked_by == "bleu"
+    leads, finite = row.ranked_by == "bleu", math.isfinite(row.figures[COST].value)
     found = {
         f"{column} [95%]": f"{replace(row.figures[name], digits=1)}"
         + spread(row, 1) * (leads and name == "bleu")
@@ -193,17 +268,19 @@ def translated(row: Row) -> dict[str, str]:
         if name in row.judged
     }
     found["bits/symbol [95%]"] = f"{bits['symbol']}" + spread(row, 3, 1 / math.log(2)) * (not leads)
-    found["bits/token"] = f"{bits['token'].value:.3f}" if math.isfinite(row.nats.value) else "∞"
+    found["bits/token"] = f"{bits['token'].value:.3f}" if finite else "∞"
     return found
 
 
 def speeds(row: Row) -> dict[str, str]:
     """What is done in a second: cells by column."""
+    if row.answers is not None:
+        return {"answers/s": f"{row.answers_per_second:,.0f}"}
     if not row.judged:
         return {"symbols/s": f"{row.symbols_per_second:,.0f}"}
     return {
         "tokens/s": f"{row.tokens_per_second:,.0f}",
-        "sentences/s": f"{row.sentences_per_second:,.0f}",
+        "sentences/s": f"{row.answers_per_second:,.0f}",
     }
 
 
@@ -212,16 +289,6 @@ def mean(several: Sequence[Measured]) -> Measured:
     first = several[0]
     nats = np.mean([m.nats for m in several], axis=0)
     return replace(first, nats=nats, impossible=max(m.impossible for m in several))
-
-
-def mean_judged(several: Sequence[Mapping[str, Judged]]) -> dict[str, Judged]:
-    """The mean of figures over seeds, and that of each resample of the sentences."""
-    found = {}
-    for name, first in several[0].items():
-        values = [one[name].value for one in several]
-        samples = np.mean([one[name].samples for one in several], axis=0)
-        found[name] = replace(first, value=statistics.fmean(values), samples=samples)
-    return found
 
 
 def spread(row: Row, digits: int, factor: float = 1.0) -> str:
@@ -242,123 +309,3 @@ def surely_better(one: Row, other: Row) -> bool:
     """Does the whole 95% interval of the paired difference lie on one's side?"""
     gap = one.behind(other)
     return not math.isnan(gap.value) and gap.high < 0
-
-
-def verdict(
-    rows: Sequence[Row], curves: Mapping[str, Sequence[tuple[int, float]]] | None = None
-) -> str:
-    """What ranked rows say, in words: which to use, what it costs, whether more data would help."""
-    finite = [row for row in rows if math.isfinite(row.cost)]
-    if not finite:
-        return "Every model holds some of the data impossible: none can be recommended."
-    told = [winner(finite, len(rows))]
-    told += hurried(finite) or about_attention(finite)
-    told += cheaper(finite)
-    told += word_for_word(finite) + by_bits(finite)
-    impossible = [row.model for row in rows if not math.isfinite(row.nats.value)]
-    if impossible:
-        told.append(
-            f"{listed(impossible)} hold{'s' * (len(impossible) == 1)} some of it impossible."
-        )
-    if curves:
-        told += more_data(finite[0].model, curves)
-    return " ".join(told)
-
-
-def winner(rows: Sequence[Row], total: int) -> str:
-    """The best row of `total`, or those that cannot be told apart, and which of these to take."""
-    best = [row for row in rows if row.rank == 1]
-    if len(best) == 1:
-        words = f"Use {best[0].model}: {best[0].worth}, the best of {total}"
-        if len(rows) == 1:
-            return f"{words}."
-        return f"{words}; {rows[1].model}, the next, is worse by {rows[1].behind(best[0])}."
-    cheap = min(best, key=lambda row: (row.train_seconds, row.parameters))
-    names = listed([row.model for row in best])
-    return (
-        f"{names} cannot be told apart here (95%): use {cheap.model}, "
-        f"the cheapest of them ({cheap.train_seconds:,.0f} s, {cheap.parameters:,} parameters)."
-    )
-
-
-def hurried(rows: Sequence[Row]) -> list[str]:
-    """Rows that were stopped before they had seen the data once, of which nothing is concluded."""
-    found = [row for row in rows if row.epochs < 1]
-    if not found:
-        return []
-    names, least = listed([row.model for row in found]), min(row.epochs for row in found)
-    return [
-        f"{names} had too little time to see all of the data once (the least: {least:.1%}): "
-        "with more --minutes this table may look different."
-    ]
-
-
-def about_attention(rows: Sequence[Row]) -> list[str]:
-    """Where attention loses, that is said; and what a recurrence that translates has from it."""
-    named = {row.model: row for row in rows}
-    attending, told = named.get("transformer"), []
-    if attending is not None and attending.rank > 1:
-        words = f"The transformer is worse by {attending.behind(rows[0])}"
-        if rows[0].model == "rnn-attention":  # which attends as well
-            told.append(f"{words}: in this time it does not pay to attend alone.")
-        else:
-            told.append(f"{words}: on these data attention does not pay.")
-    if "rnn" in named and "rnn-attention" in named:
-        gain = named["rnn"].behind(named["rnn-attention"])
-        sure = "" if gain.low > 0 or gain.high < 0 else ", no difference that 95% supports"
-        told.append(f"Attention gives the recurrence {gain} over a bottleneck{sure}.")
-    return told
-
-
-def cheaper(rows: Sequence[Row]) -> list[str]:
-    """A row that costs a tenth and loses next to nothing."""
-    best = rows[0]
-    for row in sorted(rows[1:], key=lambda row: row.train_seconds):
-        loss = (row.cost - best.cost) / max(abs(best.cost), 1e-9)
-        if row.rank > 1 and loss < 5 * SMALL and row.train_seconds < best.train_seconds / 10:
-            times = best.train_seconds / max(row.train_seconds, 0.01)
-            return [f"{row.model} is {loss:.1%} worse and trains {times:,.0f} times faster."]
-    return []
-
-
-def word_for_word(rows: Sequence[Row]) -> list[str]:
-    """Which translators are no better than a table of words."""
-    floor = next((row for row in rows if row.model == "ibm1"), None)
-    if floor is None:
-        return []
-    found = [row.model for row in rows if row is not floor and not surely_better(row, floor)]
-    if not found:
-        return []
-    verb = "is" if len(found) == 1 else "are"
-    return [f"{listed(found)} {verb} not surely better than word for word."]
-
-
-def by_bits(rows: Sequence[Row]) -> list[str]:
-    """Where the best by BLEU holds the references less probable than another does."""
-    best = rows[0]
-    other = min(rows, key=lambda row: row.nats.value)
-    if best.ranked_by != "bleu" or other.rank == 1:
-        return []
-    gap = difference(other.measured, best.measured)
-    if not gap.high < 0:
-        return []
-    return [f"By what the references cost, {other.model} is better, {gap} nats per symbol."]
-
-
-def more_data(model: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
-    """What the last doubling of the training data bought the best model."""
-    curve = curves.get(model, ())
-    if len(curve) < 2:
-        return []
-    (before, worse), (after, better) = curve[-2], curve[-1]
-    doublings = math.log2(after / before)
-    gain = (worse - better) / doublings / better
-    words = f"The last doubling of the data improved {model} by {gain:.1%}"
-    if gain > SMALL:
-        return [f"{words}: more data would help."]
-    return [f"{words}: more data would hardly help."]
-
-
-def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

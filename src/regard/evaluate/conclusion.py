@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from regard.data.shards import Shard
 from regard.data.targets import LABELLED
 from regard.evaluate.agreement import agreement
 from regard.evaluate.answers import answered
+from regard.evaluate.kept_answers import keep
+from regard.evaluate.masked import filled
 from regard.evaluate.report import Figure, figures, measure
 from regard.evaluate.translation import measure_translation
 from regard.interpreter import Interpreter
 from regard.models.assessor import Assessor
 from regard.models.language_model import LanguageModel
+from regard.models.masked import MaskedModel
 from regard.models.translator import Translator
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
@@ -76,6 +80,8 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
             shard = corpus.side(side)
             if shard is not None:
                 part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
+                if recipe.task in LABELLED and reported(side, corpus):
+                    part = shard  # models are compared by their answers to all of it
                 shares[side] = round(part.tokens / shard.tokens, 4)
                 found[side] = figures_of(model, side, part, fitted, run)
         aligned = alignment(model, corpus)
@@ -106,13 +112,19 @@ def figures_of(
     """What a held-out side costs the model, how good its answers are and, of a translator, its
     translations.
 
-    They take longer than all else: only those of the side that is reported last are made, and kept
-    in the run.
+    They take longer than all else: only those of the side that is reported are made, and kept in
+    the run, as its answers are.
     """
     corpus = fitted.corpus
+    if isinstance(model, MaskedModel):
+        return filled(model, shard, corpus.tokenizer).figures()
     if isinstance(model, Assessor):
-        return answered(model, shard, corpus.tokenizer).figures()
-    if isinstance(model, Translator) and (side == "test" or corpus.test is None):
+        began = time.monotonic()
+        told = answered(model, shard, corpus.tokenizer)
+        if reported(side, corpus):
+            keep(run, told, time.monotonic() - began)
+        return told.figures()
+    if isinstance(model, Translator) and reported(side, corpus):
         interpreter = Interpreter(
             model,
             corpus.tokenizer,
@@ -124,6 +136,11 @@ def figures_of(
         found.keep(run, side)
         return found.figures()
     return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
+
+
+def reported(side: str, corpus: Corpus) -> bool:
+    """Is it what a run is judged by: the test side or, where there is none, the other?"""
+    return side == "test" or corpus.test is None
 
 
 def alignment(model: LanguageModel | Translator | Assessor, corpus: Corpus) -> dict[str, Any]:
@@ -156,9 +173,11 @@ def model_card(recipe: Recipe, result: Trained) -> str:
     if recipe.task == "target":
         shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
         uses = "`regard translate .`, `regard evaluate .`\nand `regard look . TEXT`"
-    if recipe.task in LABELLED:
+    if recipe.task in (*LABELLED, "masked"):
         shown = sorted({name for found in result.figures.values() for name in found})
         uses = "`regard classify . FILE`, `regard embed . FILE` and `regard evaluate .`"
+    if recipe.task == "masked":
+        uses = "`regard train FILE --pretrain .`, `regard embed . FILE` and `regard evaluate .`"
     rows = [
         f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
         for side, f in result.figures.items()

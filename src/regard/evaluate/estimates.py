@@ -13,7 +13,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -21,8 +21,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
-from regard.evaluate.intervals import RESAMPLES, UNITS, Floats, resampled_sums, resamples
-from regard.evaluate.report import Figure, verdict
+from regard.evaluate.intervals import (
+    RESAMPLES,
+    UNITS,
+    Floats,
+    resampled_ratios,
+    resampled_sums,
+    resamples,
+)
+from regard.evaluate.report import Figure, Measured, verdict
 
 CELLS = 1 << 17  # resamples times records that are held at once: a megabyte, which caches hold
 
@@ -69,10 +76,12 @@ class Estimate:
     cost: bool = False  # whether less is better
     why: str = ""  # it is undefined
     impossible: int = 0  # records that make it infinite
+    digits: int = 4  # shown after the point
+    signature: str = ""  # how it was computed, where that may differ
 
     def figure(self) -> Figure:
         """The value with its interval."""
-        return _figure(self.value, self.samples, self.why, self.impossible)
+        return self._figure(self.value, self.samples, self.why, self.impossible)
 
     def minus(self, other: Estimate) -> Figure:
         """The difference to another model on the same records, in pairs."""
@@ -83,7 +92,7 @@ class Estimate:
             )
         value, samples = self.value - other.value, self.samples - other.samples
         impossible = self.impossible + other.impossible
-        return _figure(value, samples, self.why or other.why, impossible)
+        return self._figure(value, samples, self.why or other.why, impossible)
 
     def verdict(self, other: Estimate) -> str:
         """What the difference says about this one, in words."""
@@ -92,14 +101,38 @@ class Estimate:
             return str(gap)
         return verdict(gap if self.cost else gap.negative())
 
+    def _figure(self, value: float, samples: Floats, why: str, impossible: int) -> Figure:
+        if why:
+            return Undefined(math.nan, math.nan, math.nan, why=why)
+        if not math.isfinite(value):
+            return Figure(value, value, value, impossible)
+        low, high = np.quantile(samples[~np.isnan(samples)], [0.025, 0.975]).tolist()
+        return Figure(value, low, high, digits=self.digits)
 
-def _figure(value: float, samples: Floats, why: str, impossible: int) -> Figure:
-    if why:
-        return Undefined(math.nan, math.nan, math.nan, why=why)
-    if not math.isfinite(value):
-        return Figure(value, value, value, impossible)
-    low, high = np.quantile(samples[~np.isnan(samples)], [0.025, 0.975]).tolist()
-    return Figure(value, low, high)
+
+def symbol_cost(measured: Measured) -> Estimate:
+    """Nats per symbol as an estimate; infinite where something was held impossible."""
+    m = measured
+    value = math.inf if m.impossible else float(m.nats.sum() / m.symbols.sum())
+    samples = resampled_ratios(m.nats, m.symbols)
+    return Estimate(value, samples, digest(m.symbols), cost=True, impossible=m.impossible)
+
+
+def mean_over_seeds(several: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
+    """The mean of each figure over models of other seeds, and that of each resample of the records.
+    What one seed leaves undefined is undefined.
+    """
+    found = {}
+    for name, first in several[0].items():
+        ones = [one[name] for one in several]
+        found[name] = replace(
+            first,
+            value=statistics.fmean(one.value for one in ones),
+            samples=np.mean([one.samples for one in ones], axis=0),
+            why=next((one.why for one in ones if one.why), ""),
+            impossible=max(one.impossible for one in ones),
+        )
+    return found
 
 
 def digest(*arrays: NDArray[Any]) -> str:

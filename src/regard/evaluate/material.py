@@ -15,6 +15,7 @@ from regard.data.pairs import Pairs
 from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.data.targets import CHECKS, Targets, unchecked
+from regard.data.views import Views
 from regard.errors import UserError
 from regard.tokens import Tokenizer
 
@@ -70,6 +71,7 @@ def labelled_from(
     *,
     format: str,
     columns: tuple[str, str],
+    views: Views | None = None,
 ) -> Shard:
     """A user's labelled records as a shard; files are as `Labelled` takes them, and a damaged
     record is an error. Classes that a model does not know count as unknown.
@@ -78,14 +80,17 @@ def labelled_from(
     source = Labelled(list(files), asked, format=format, strict=True)
     source.check = CHECKS.get(targets.task, unchecked)
     chunks = list(source.examples())
-    found = shard_of([text for chunk in chunks for text in chunk.texts], tokenizer)
+    texts = [text for chunk in chunks for text in chunk.texts]
+    found = shard_of(views.texts(texts) if views else texts, tokenizer)
     if source.two_texts:
         more = [text for chunk in chunks for text in chunk.sources]
         found = found.paired(shard_of(more, tokenizer))
     values = targets.encode([cells for chunk in chunks for cells in chunk.targets])
     if targets.task == "position-label":
         values = marked(values, np.diff(found.offsets) - 2)
-    return replace(found, targets=values)
+    if views:
+        values = np.repeat(values, views.count, axis=0)
+    return replace(found, targets=values, views=views.count if views else 1)
 
 
 def held_out(
@@ -121,4 +126,9 @@ def afresh(shard: Shard, own: Tokenizer, tokenizer: Tokenizer) -> Shard:
             "name the files to measure both on"
         )
     texts = [own.decode(shard.record(i)[1:-1]) for i in range(shard.records)]
-    return shard_of(texts, tokenizer, kind=shard.kind)
+    found = shard_of(texts, tokenizer, kind=shard.kind)
+    if shard.targets is None:
+        return found
+    if len(shard.targets) == shard.tokens != found.tokens:
+        raise UserError(f"{shard.path} asks about positions, which another tokenizer has not")
+    return replace(found, targets=shard.targets, views=shard.views)

@@ -20,7 +20,8 @@ import numpy as np
 from regard.data.shards import Shard
 from regard.decode import Strategy
 from regard.errors import UsageError, UserError, did_you_mean, missing_extra
-from regard.evaluate.intervals import Floats, resampled_sums
+from regard.evaluate.estimates import Estimate
+from regard.evaluate.intervals import resampled_sums
 from regard.evaluate.report import Figure, Measured, figures
 from regard.interpreter import Interpreter
 from regard.run import read_json, write_json
@@ -30,28 +31,6 @@ TOKENIZERS = ("13a", "none", "intl", "char", "zh")  # those of sacrebleu that ne
 DIGITS = 2  # of a figure from 0 to 100
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """One figure of some translations, and the same of RESAMPLES resamples of their sentences."""
-
-    value: float
-    samples: Floats
-    signature: str
-
-    def figure(self) -> Figure:
-        """The value with its interval."""
-        return _figure(self.value, self.samples)
-
-    def minus(self, other: Judged) -> Figure:
-        """The difference to other translations of the same sentences, in pairs."""
-        return _figure(self.value - other.value, self.samples - other.samples)
-
-
-def _figure(value: float, samples: Floats) -> Figure:
-    low, high = np.quantile(samples, [0.025, 0.975]).tolist()
-    return Figure(value, low, high, digits=DIGITS)
-
-
 def judge(
     translations: Sequence[str],
     references: Sequence[str],
@@ -59,7 +38,7 @@ def judge(
     tokenize: str = "13a",
     lowercase: bool = False,
     lenient: bool = False,
-) -> dict[str, Judged]:
+) -> dict[str, Estimate]:
     """`bleu`, `chrf` and `exact` of translations beside one reference each.
 
     `tokenize` is how BLEU splits words. Without sacrebleu a `lenient` judge knows `exact` alone.
@@ -96,11 +75,12 @@ def metrics(tokenize: str, lowercase: bool, lenient: bool = False) -> dict[str, 
     return {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
 
 
-def _judged(counts: Any, score: Callable[[list[float]], float], signature: str) -> Judged:
+def _judged(counts: Any, score: Callable[[list[float]], float], signature: str) -> Estimate:
     """Judge the sum of (N, K) counts, and the sums of resamples."""
     table = np.array(counts, dtype=np.float64)
-    samples = [score(sums) for sums in resampled_sums(table).tolist()]
-    return Judged(score(table.sum(0).tolist()), np.array(samples), signature)
+    samples = np.array([score(sums) for sums in resampled_sums(table).tolist()])
+    value, data = score(table.sum(0).tolist()), f"{len(table):,} sentences"
+    return Estimate(value, samples, data, digits=DIGITS, signature=signature)
 
 
 def _scorer(metric: Any) -> Callable[[list[float]], float]:
@@ -131,7 +111,7 @@ class Translated:
     """What the targets of some pairs cost a translator, and how good its own are."""
 
     measured: Measured
-    judged: dict[str, Judged]
+    judged: dict[str, Estimate]
     made: tuple[Sentence, ...]
     seconds: float  # that making them took
 
@@ -180,7 +160,7 @@ def measure_translation(
     return Translated(interpreter.measure(shard), judged, made, seconds)
 
 
-def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Judged]:
+def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Estimate]:
     """See `judge`, which takes the same options."""
     return judge([one.translation for one in made], [one.reference for one in made], **options)
 

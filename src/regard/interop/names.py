@@ -136,6 +136,10 @@ class Table:
     # what repeats the embedding where it is tied; some files keep a copy
     copies: tuple[str, ...] = ("lm_head.weight",)
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    # tensors of ours that theirs have no place for, and the value that changes nothing
+    own: Mapping[str, float] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)  # copies of other tensors of theirs
+    spellings: Mapping[str, str] = field(default_factory=dict)  # older endings of names, and theirs
 
     def match(self, names: Iterable[str]) -> list[Row]:
         """The row of each of our names, with the block's number filled in; each has one."""
@@ -152,6 +156,13 @@ class Table:
     def embedding(self) -> str:
         """Their name of the matrix that embeds."""
         return next(row.theirs[0] for row in self.rows if row.ours.endswith("embedding.weight"))
+
+    def spelt(self, name: str) -> str:
+        """The name of a tensor that an older upload may spell in another way."""
+        for old, new in self.spellings.items():
+            if name.endswith(old):
+                return name.removesuffix(old) + new
+        return name
 
     def prefixed(self, name: str) -> str:
         """The full name of a tensor in a file that was saved without the prefix."""

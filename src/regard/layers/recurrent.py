@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -56,3 +57,25 @@ class RecurrentStack(nn.Module):
             y = pad_packed_sequence(y, batch_first=True)[0]  # (B, T, D)
         state.vectors = after if isinstance(after, tuple) else (after,)
         return last_of(y, lengths)
+
+
+class BothWays(nn.Module):
+    """A recurrent layer that reads a sequence from its beginning, and one from its end."""
+
+    def __init__(self, cell: type[nn.RNNBase], d_model: int) -> None:
+        super().__init__()
+        self.onward = RecurrentStack(cell, d_model, 1, 0.0)
+        self.backward = RecurrentStack(cell, d_model, 1, 0.0)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, D) to (B, S, 2D), and the vectors (B, 2D) where both directions end.
+
+        A row is read from its first to its last of lengths[b] positions and back: padding comes
+        last in both directions and reaches nothing.
+        """
+        places = torch.arange(x.size(1), device=x.device)
+        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+        turned = turned[..., None].expand_as(x)  # (B, S, D): its own inverse
+        onward, backward = self.onward(x), self.backward(x.gather(1, turned))  # (B, S, D)
+        ends = torch.cat((last_of(onward, lengths), last_of(backward, lengths)), dim=-1)
+        return torch.cat((onward, backward.gather(1, turned)), dim=-1), ends

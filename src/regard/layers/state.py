@@ -42,7 +42,7 @@ class KeyValue:
     ) -> None:
         self.kv = like.new_zeros(2, batch, n_kv_heads, capacity, d_head)
         self.narrow = self.wide = self.kv  # before and after `expand`
-        self.k, self.v = self.kv  # (B, G, S, K)
+        self._show()
 
     def write(self, k: Tensor, v: Tensor, places: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
         """Store k and v (B, G, T, K) at `places`, the first for all rows or all of them (B, T), and
@@ -67,11 +67,16 @@ class KeyValue:
         kv = self.kv.repeat_interleave(width, 1)  # (2, B·W, G, S, K)
         # in the memory of last time, where there is one
         self.kv = self.wide = self.wide.copy_(kv) if self.wide.shape == kv.shape else kv
-        self.k, self.v = self.kv
+        self._show()
 
     def reset(self) -> None:
         """What was written stays, but nobody looks there before it is written over."""
-        self.kv, (self.k, self.v) = self.narrow, self.narrow
+        self.kv = self.narrow
+        self._show()
+
+    def _show(self) -> None:
+        """Keys and values (B, G, S, K), each by itself, in the same memory."""
+        self.k, self.v = (part.detach() for part in self.kv)
 
 
 class Recurrence:

@@ -15,13 +15,25 @@ from regard.evaluate.comparison import Comparison, Row
 from regard.evaluate.translation import kept
 from regard.run import METRICS
 
+from .judged import NOTES, pictures
 from .page import Bars, Lines, Page, Sequences, Surprise, Table, Text
 
+UNITS = {  # of what validation costs, where it is not symbols that are predicted
+    "label": "nats per answer",
+    "labels": "nats per answer",
+    "position-label": "nats per position",
+    "value": "half of squared errors, in squared deviations",
+}
 SHOWN = 8  # sentences whose translations are shown
 BARS = {  # figures drawn where rows have them
     "bleu": "BLEU: more is better",
     "chrf": "chrF: more is better",
     "bits_per_symbol": "Bits per symbol: less is better",
+    "accuracy": "Accuracy: more is better",
+    "auroc": "AUROC: more is better",
+    "mcc": "MCC, the correlation of prediction and truth: more is better",
+    "rmse": "RMSE: less is better",
+    "spearman": "Spearman's correlation: more is better",
 }
 
 Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
@@ -41,6 +53,7 @@ def comparison_page(
     add_learning(page, comparison)
     if comparison.sentences:
         add_translations(page, comparison)
+    add_best(page, comparison)
     if strip is not None:
         add_strip(page, strip)
     if samples:
@@ -50,18 +63,20 @@ def comparison_page(
 
 def add_table(page: Page, comparison: Comparison) -> None:
     """The verdict, the table and its figures as bars."""
+    seen = "the same part of the data" + " in each fold" * bool(comparison.folds)
     page.section(
         "The table",
-        "Every model learned from the same part of the data and is measured on the same "
-        f"{comparison.material}. Intervals are 95%, by the bootstrap. A rank is one more than the "
-        "number of models that are surely better, compared in pairs.",
+        f"Every model learned from {seen} and is measured on the same {comparison.material}. "
+        "Intervals are 95%, by the bootstrap. A rank is one more than the number of models that "
+        "are surely better, compared in pairs.",
     )
     page.add(Text(comparison.verdict))
     columns, lines = comparison.cells()
     won = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
-    cost = columns.index("parameters") if comparison.sentences else len(columns)
+    wide = comparison.sentences or comparison.rows[0].answers is not None
+    cost = columns.index("parameters") if wide else len(columns)
     for part, title in ((range(2, cost), ""), (range(cost, len(columns)), "What it cost")):
-        if part:  # of translators there is more than goes beside each other
+        if part:  # of most there is more than goes beside each other
             some = [0, 1, *part]
             cells = [[line[i] for i in some] for line in lines]
             sides = ["right", "left", *["right"] * len(part)]
@@ -92,6 +107,19 @@ def add_bars(page: Page, rows: Sequence[Row], name: str, words: str) -> None:
         )
 
 
+def add_best(page: Page, comparison: Comparison) -> None:
+    """What the best of the models that answer gets right and wrong."""
+    best = comparison.rows[0]
+    if best.answers is None or not math.isfinite(best.cost):
+        return
+    page.section(
+        f"The best row: {best.model}",
+        f"What it says of the {comparison.material}. {NOTES[comparison.task]}",
+    )
+    for some in pictures(best.answers.answered, best.answers.targets):
+        page.add(*some)
+
+
 def add_translations(page: Page, comparison: Comparison) -> None:
     """Held-out sentences, how they should be translated, and what each model made of them."""
     page.section(
@@ -118,21 +146,22 @@ def add_learning(page: Page, comparison: Comparison) -> None:
             series.append((row.model, seconds, nats))
     if not series and not comparison.curves:
         return
-    page.section("Learning", "Nats per symbol on the validation part while each model trained.")
+    label = UNITS.get(comparison.task, "nats per symbol")
+    page.section("Learning", f"{label.capitalize()} on the validation part while models trained.")
     if series:
-        label = "nats per symbol"
         page.add(Lines(series, x_label="seconds", y_label=label, title="While training"))
     if comparison.curves:
         curves = [
             (model, [float(n) for n, _ in points], [nats for _, nats in points])
             for model, points in comparison.curves.items()
         ]
-        label = "training symbols"
-        page.add(Lines(curves, x_label=label, log_x=True, title="With more data", y_label="nats"))
+        label = comparison.curved_by.replace("_", " ")
+        title = "With more data"
+        page.add(Lines(curves, "training symbols", label, log_x=True, title=title))
 
 
 def learning(run: Path) -> tuple[list[float], list[float]]:
-    """Seconds and validation nats per symbol that a run logged."""
+    """Seconds and what validation cost that a run logged."""
     seconds, nats = [], []
     for line in (run / METRICS).read_text(encoding="utf-8").splitlines():
         event = json.loads(line)

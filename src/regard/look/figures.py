@@ -17,11 +17,13 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
 
+from .drawn_answers import draw_logo, draw_scatter
 from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
 from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
 from .page.maps import Attention, Heatmap, Mask
-from .page.symbols import BeamTree, Distribution, Surprise, Tagged
+from .page.points import Scatter
+from .page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 FORMATS = (".png", ".svg", ".pdf")
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
@@ -76,7 +78,7 @@ def _height(component: Component, width: float) -> float:
     if isinstance(component, Attention):
         n_layers, n_heads, _, _ = component.array().shape
         return float(min(width / n_heads, 3.5) * n_layers + 0.6)
-    if isinstance(component, Surprise):
+    if isinstance(component, Surprise | Contributions):
         lines = len(_wrapped(component.tokens[:MOST_TOKENS]))
         return float(len(component.rows) * (0.24 * lines + 1.0) + 0.3)
     if isinstance(component, Tagged):
@@ -87,7 +89,7 @@ def _height(component: Component, width: float) -> float:
         return 0.3 * len(component.labels) + 1.0
     if isinstance(component, Distribution):
         return 0.22 * min(MOST_BARS, len(component.tokens)) + 0.9
-    return 3.2
+    return {Scatter: 5.0, Logo: 1.8}.get(type(component), 3.2)
 
 
 def _cells(token: str) -> int:
@@ -115,11 +117,15 @@ def _wrapped(tokens: Iterable[str], room: int = 0) -> list[list[tuple[int, int, 
     return lines if lines[-1] else lines[:-1]
 
 
-def _draw_surprise(panel: Any, surprise: Surprise) -> None:
+def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
     lines = _wrapped(surprise.tokens[:MOST_TOKENS])
-    warm = ramp("warm")
     bits = np.asarray([row for _, row in surprise.rows], dtype=np.float64)
-    most = max(1.0, float(bits[np.isfinite(bits)].max(initial=0.0)))
+    finite = bits[np.isfinite(bits)]
+    most = float(np.abs(finite).max(initial=0.0)) or 1.0
+    if isinstance(surprise, Surprise):
+        most = max(1.0, most)
+    signed = bool((finite < -1e-4).any())  # bits are not, but for rounding
+    low, shade = -most if signed else 0.0, ramp("diverging" if signed else "warm")
     ratios = [ratio for _ in surprise.rows for ratio in (max(1, len(lines)), 2.5)]
     grid = panel.subplots(2 * len(surprise.rows), 1, height_ratios=ratios)
     for (name, _), row, text, strip in zip(surprise.rows, bits, grid[::2], grid[1::2], strict=True):
@@ -128,23 +134,26 @@ def _draw_surprise(panel: Any, surprise: Surprise) -> None:
         text.set_title(visible(name, spaces=False), loc="left", fontsize=9)
         for y, line in enumerate(lines):
             for i, x, cells in line:
-                _draw_token(text, surprise.tokens[i], (x, y, cells), row[i], warm, most)
-        shown = np.nan_to_num(np.clip(row, 0, most), nan=0.0)
-        strip.bar(range(len(row)), shown, width=1.0, color=warm(0.25 + 0.75 * shown / most))
-        strip.set(xlim=(-0.5, len(row) - 0.5), ylim=(0, most), xticks=[], ylabel="bits")
+                colour = (
+                    None if np.isnan(row[i]) else shade((min(row[i], most) - low) / (most - low))
+                )
+                edge = colours("warn")[0] if np.isposinf(row[i]) else "none"
+                _draw_token(text, surprise.tokens[i], (x, y, cells), colour, edge)
+        shown = np.nan_to_num(np.clip(row, low, most), nan=0.0)
+        strong = shade((0.25 * np.sign(shown) * most + 0.75 * shown - low) / (most - low))
+        strip.bar(range(len(row)), shown, width=1.0, color=strong)
+        ends = (float(finite.min(initial=0.0)), most)
+        unit = surprise.unit if isinstance(surprise, Contributions) else "bits"
+        strip.set(xlim=(-0.5, len(row) - 0.5), ylim=ends, xticks=[], ylabel=unit)
         strip.spines[["top", "right"]].set_visible(False)
     panel.suptitle(visible(surprise.title, spaces=False) or None)
 
 
-def _draw_token(
-    axes: Any, token: str, place: tuple[int, int, int], bits: float, warm: Any, most: float
-) -> None:
+def _draw_token(axes: Any, token: str, place: tuple[int, int, int], colour: Any, edge: str) -> None:
     from matplotlib.patches import Rectangle
 
     x, y, cells = place
-    impossible = bool(np.isposinf(bits))
-    colour = warm(min(bits / most, 1.0)) if np.isfinite(bits) or impossible else (1, 1, 1, 0)
-    edge = colours("warn")[0] if impossible else "none"
+    colour = (1, 1, 1, 0) if colour is None else colour
     axes.add_patch(Rectangle((x, y + 0.06), cells, 0.88, facecolor=colour, edgecolor=edge))
     light = np.dot(np.power(colour[:3], 2.2), (0.2126, 0.7152, 0.0722)) > 0.18
     style = {"family": "monospace", "fontsize": 8, "ha": "center", "va": "center"}
@@ -313,10 +322,13 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Mask: draw_mask,
     Attention: draw_attention,
     Surprise: _draw_surprise,
+    Contributions: _draw_surprise,
     Tagged: _draw_tagged,
     Distribution: _draw_distribution,
     BeamTree: _draw_beam_tree,
     Lines: _draw_lines,
     Bars: _draw_bars,
     Histogram: _draw_histogram,
+    Scatter: draw_scatter,
+    Logo: draw_logo,
 }

@@ -16,6 +16,7 @@ from regard.models.motifs import DNA, RNA, Alphabet, Motif
 
 from .drawn_maps import colours
 from .page.component import escape
+from .page.symbols import Logo
 
 CAP = 0.72  # height of a capital letter over the font size, as in Arial, Helvetica and Liberation
 UNIT = 100  # a letter is drawn this wide and tall, then scaled
@@ -85,14 +86,35 @@ def letter(alphabet: Alphabet, i: int, x: float, y: float, wide: float, tall: fl
     )
 
 
-def colour(alphabet: Alphabet, i: int) -> str:
-    """Of a letter; alphabets other than bases and amino acids go round the house series."""
-    series, given = colours("series"), alphabet.letters[i]
+def shade(alphabet: Alphabet, i: int) -> int:
+    """Which of the house series a letter has; alphabets other than bases and amino acids go round
+    them.
+    """
+    count, given = len(colours("series")), alphabet.letters[i]
     if alphabet.letters in (DNA.letters, RNA.letters):
-        return series[BASES[given]]
+        return BASES[given]
     if alphabet.size == 20:
-        return series[next((k for letters, k in KINDS.items() if given in letters), i % 7)]
-    return series[i % len(series)]
+        return next((k for letters, k in KINDS.items() if given in letters), i % count)
+    return i % count
+
+
+def colour(alphabet: Alphabet, i: int) -> str:
+    """That of a letter."""
+    return colours("series")[shade(alphabet, i)]
+
+
+def panel(motif: Motif, title: str = "", *, first: int = 1, note: str = "") -> Logo:
+    """The motif as a component of a page; its positions are counted from `first`."""
+    letters = motif.alphabet.letters
+    return Logo(
+        letters,
+        heights(motif),
+        [shade(motif.alphabet, i) for i in range(len(letters))],
+        most=math.log2(len(letters)),
+        first=first,
+        title=title or f"motif {motif.consensus}",
+        note=note,
+    )
 
 
 def axes(width: int, column: float, height: float, most: float) -> list[str]:

@@ -12,8 +12,10 @@ import numpy as np
 
 from regard.data.corpus import FOLDER, MANIFEST, reopen
 from regard.data.readers import Source
+from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.agreement import Agreement, agreement
+from regard.models.assessor import Assessor, FittedAssessor
 from regard.models.counts import Counting
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
@@ -27,11 +29,17 @@ SHAPE = (
     ("d_model", "width"),
     ("source_vocab", "source vocabulary"),
 )
+FEW = 50  # records that show little
 FIGURES = (  # and the digits they are told with
     ("bleu", "BLEU", 1),
     ("chrf", "chrF", 1),
     ("exact", "exact, %", 1),
     ("bits_per_symbol", "bits per symbol", 3),
+    ("accuracy", "accuracy", 3),
+    ("macro_f1", "macro F1", 3),
+    ("auroc", "AUROC", 3),
+    ("rmse", "RMSE", 3),
+    ("r2", "R²", 3),
 )
 
 
@@ -68,11 +76,11 @@ def fitted(ids: Sequence[int], max_len: int) -> tuple[list[int], str]:
 
 
 def run_facts(
-    run: Path, model: LanguageModel | Translator, tokenizer: Tokenizer
+    run: Path, model: LanguageModel | Translator | Assessor, tokenizer: Tokenizer
 ) -> list[tuple[str, object]]:
     """What a run is, from its own files: model, size, tokens and the figures it was measured at."""
     name, vocab_size, config = read_config(run)
-    counting = isinstance(model, Counting)
+    counting = isinstance(model, Counting | FittedAssessor)
     size = sum(t.numel() for t in (model.buffers() if counting else model.parameters()))
     facts: list[tuple[str, object]] = [
         ("model", name),
@@ -103,6 +111,17 @@ def stored_facts(run: Path) -> dict[str, Any]:
     if not isinstance(stored, dict):
         raise UserError(f"{run / FACTS} is damaged: it must hold a JSON object")
     return stored
+
+
+def enough(run: Path, held: tuple[str, Shard]) -> tuple[str, Shard]:
+    """Records to look at, though not to measure on: those held out or, where these are few, those
+    of training; with the name of their side.
+    """
+    shard = held[1]
+    if shard.records // shard.views >= FEW:
+        return held
+    corpus = reopen(run)
+    return ("train", corpus.train) if corpus.train.records > shard.records else held
 
 
 def agreement_of(run: Path, model: Translator, say: Callable[[str], object]) -> Agreement | None:

@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from regard.data.shards import Shard
 from regard.layers.dropout import dropout
 from regard.layers.pooling import POOLINGS, Pooling
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 
-ANSWERS = ("label", "labels", "value", "position-label")
+ANSWERS = ("label", "labels", "value", "position-label", "masked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class AnswerConfig:
     @property
     def each(self) -> bool:
         """Is there an answer at every position, instead of one for all?"""
-        return self.task == "position-label"
+        return self.task in ("position-label", "masked")
 
 
 class Assessor(nn.Module, ABC):
@@ -65,6 +66,18 @@ class Assessor(nn.Module, ABC):
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, O) of sequences, one to a row, or of their positions (B, T, O): logits of classes or
         labels, or values.
+        """
+
+
+class FittedAssessor(Assessor):
+    """An assessor that is fitted in one go: by counting, or by solving for its coefficients. All
+    that it learns is in its buffers.
+    """
+
+    @abstractmethod
+    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+        """Learn from labelled records; what has to be chosen is chosen on `valid`, or on a part of
+        the records where there is none. `say` takes what a user should know.
         """
 
 

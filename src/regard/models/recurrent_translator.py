@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from regard.layers.attention import attend_memory
 from regard.layers.dropout import dropout
 from regard.layers.masks import Rendered
-from regard.layers.recurrent import RecurrentStack
+from regard.layers.recurrent import BothWays, RecurrentStack
 from regard.layers.scores import SCORES, make_score
 from regard.layers.source import Source
-from regard.layers.state import Memory, Recurrence, State, last_of
+from regard.layers.state import Memory, Recurrence, State
 from regard.layers.tap import Tap
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.recurrent import RecurrentConfig, initialise_biases
@@ -96,28 +96,6 @@ def luong(n_layers: int, d_model: int) -> AttentiveConfig:
 def bilinear(n_layers: int, d_model: int) -> AttentiveConfig:
     """LSTMs and the bilinear form, Luong's "general"."""
     return AttentiveConfig(**shape(n_layers, d_model), cell="lstm", score="bilinear")
-
-
-class BothWays(nn.Module):
-    """A recurrent layer that reads a sequence from its beginning, and one from its end."""
-
-    def __init__(self, cell: type[nn.RNNBase], d_model: int) -> None:
-        super().__init__()
-        self.onward = RecurrentStack(cell, d_model, 1, 0.0)
-        self.backward = RecurrentStack(cell, d_model, 1, 0.0)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S, D) to (B, S, 2D), and the vectors (B, 2D) where both directions end.
-
-        A row is read from its first to its last of lengths[b] positions and back: padding comes
-        last in both directions and reaches nothing.
-        """
-        places = torch.arange(x.size(1), device=x.device)
-        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-        turned = turned[..., None].expand_as(x)  # (B, S, D): its own inverse
-        onward, backward = self.onward(x), self.backward(x.gather(1, turned))  # (B, S, D)
-        ends = torch.cat((last_of(onward, lengths), last_of(backward, lengths)), dim=-1)
-        return torch.cat((onward, backward.gather(1, turned)), dim=-1), ends
 
 
 class RecurrentEncoder(nn.Module):

@@ -89,11 +89,16 @@ def sized(
     """
     presets = family(name, task).PRESETS
     make = presets[preset or next(iter(presets))]
-    depth = suited(name, Shape(n_layers, 1), max_len).n_layers
+    depth = n_layers  # of what answers: presets know how deep they go
+    if task in ("next", "target"):
+        depth = suited(name, Shape(n_layers, 1), max_len).n_layers
 
     def of(width: int) -> Any:
         own = {"source_vocab": source_vocab} if source_vocab else {}
-        return dataclasses.replace(make(depth, width), max_len=max_len, **own)
+        try:
+            return dataclasses.replace(make(depth, width), max_len=max_len, **own)
+        except ValueError:
+            return None  # too narrow for its parts
 
     def count(config: Any) -> int:
         return parameters(name, vocab_size, config, task)
@@ -101,7 +106,8 @@ def sized(
     def miss(config: Any) -> float:
         return abs(count(config) / wanted - 1)
 
-    configs = [config for config in map(of, range(1, WIDEST + 1)) if whole_heads(config)]
+    made = map(of, range(1, WIDEST + 1))
+    configs = [config for config in made if config is not None and whole_heads(config)]
     at = bisect.bisect_left(configs, wanted, key=count)
     config = min(configs[max(0, at - 1) : at + 1], key=miss)
     if miss(config) > NEAR / 2 and hasattr(config, "d_ff"):  # which a count is linear in

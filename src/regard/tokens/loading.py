@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from regard.errors import UsageError
 from regard.recipe import TokensRecipe
 from regard.tokens.bpe import BPE
 from regard.tokens.bytes_ import Bytes
@@ -29,6 +30,10 @@ KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOG
 
 def learn(recipe: TokensRecipe, texts: Iterable[str]) -> OwnTokenizer:
     """The tokenizer that a recipe asks for, learned from these texts."""
+    if recipe.kind not in KINDS:
+        raise UsageError(
+            f"tokens.kind = {recipe.kind!r} cannot be learned: it is that of train.start, a run"
+        )
     train: Any = KINDS[recipe.kind].train  # options differ from kind to kind; the recipe knows
     tokenizer: OwnTokenizer = train(texts, recipe.size, **recipe.options)
     return tokenizer

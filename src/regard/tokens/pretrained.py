@@ -79,6 +79,13 @@ class Pretrained(Tokenizer):
         self.config = config or {ROLES[role]: spelt[id] for role, id in ids.items()}
         self._silent = names.keys() - {self.unk} | {self.start, self.end, self.pad}  # leave no text
 
+    @property
+    def mask(self) -> int:
+        """Its own mask, where it has one; see Tokenizer."""
+        own = _named(self.config, ("mask_token",), Path(self.name))
+        found = None if own is None else self._model.token_to_id(own)
+        return self.pad if found is None else found
+
     @classmethod
     def from_folder(cls, folder: str | Path) -> Self:
         """The tokenizer of a Hugging Face folder: see from_file."""

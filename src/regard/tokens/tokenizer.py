@@ -61,6 +61,13 @@ class Tokenizer(ABC):
         self.byte_counts[specials] = self.symbols[specials] = 0
         self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
 
+    @property
+    def mask(self) -> int:
+        """What stands for a token that is to be filled in: `<pad>`, which nothing else reads, since
+        padding itself is never looked at.
+        """
+        return self.pad
+
     @staticmethod
     def count_symbols(token: bytes) -> int:
         """Characters that begin in these UTF-8 bytes: the parts of a cut one add up to one."""

@@ -36,15 +36,23 @@ class Answers(nn.Module):
         self.register_buffer("weights", weights)
 
     def forward(
-        self, ids: Tensor, targets: Tensor, segments: Tensor, *_: Tensor | None
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The loss to descend and the plain cost of the targets, both summed over what is asked:
-        nats or, of values, half of squares.
+        nats or, of values, half of squares. A batch without segments asks nothing.
         """
+        if segments is None:  # of a process that has no part in a step, but in its gradient
+            nothing = self.model(Source(ids, torch.ones_like(ids))).sum() * 0
+            return nothing, nothing.detach()
         passes = 2 if self.consistency and self.model.training else 1
         tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
-        found = self.model(Source(*tensors)).float()  # (passes · B, O) or (passes · B, T, O)
         asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
+        where = {}
+        if self.task == "masked":  # most positions are not asked
+            where = {"at": asked >= 0}
+            asked, targets = asked[asked >= 0], targets[targets >= 0]  # (passes · N,) and (N,)
+        # (passes · B, O), (passes · B, T, O) or, where few positions are asked, (passes · N, O)
+        found = self.model(Source(*tensors), **where).float()
         loss, cost = (x / passes for x in self.cost(found, asked))
         if passes == 2:
             one, two = found.chunk(2)

@@ -18,10 +18,12 @@ import torch
 from regard.data.inspection import suggest
 from regard.data.sides import Sources
 from regard.data.targets import LABELLED
+from regard.models.assessor import FittedAssessor
 from regard.models.sizing import Shape, suited
 from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 from regard.train.choose_labelled import choose_labelled
+from regard.train.choose_masked import choose_masked
 from regard.train.choose_pairs import choose_pairs
 
 SAMPLE = 4_000_000  # characters looked at
@@ -40,9 +42,11 @@ STATES = 64  # of a hidden Markov model: more gain little on small files and cos
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
-    if values.get("task") in ("target", *LABELLED):
-        of = choose_pairs if values["task"] == "target" else choose_labelled
-        chosen, lines = of(values)
+    if values.get("task") in ("target", "masked", *LABELLED):
+        own = {"target": choose_pairs, "masked": choose_masked}
+        chosen, lines = own.get(values["task"], choose_labelled)(values)
+        if issubclass(family(chosen["model"]["name"], chosen["task"]), FittedAssessor):
+            return chosen, lines
         return chosen, [lines[0], f"{lines[1]}, {budget(chosen['train'])}"]
     result: dict[str, Any] = {
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()

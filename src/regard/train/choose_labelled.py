@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regard.data.labelled import Labelled
+from regard.data.readers import Files
 from regard.data.sides import Sources
 from regard.recipe import DataRecipe, check
 from regard.registry import family
@@ -79,10 +80,10 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     return result, [first, second]
 
 
-def look(source: Labelled) -> Looked:
+def look(source: Files) -> Looked:
     """The first records, counted."""
     seen = Looked()
-    for chunk in source.examples():
+    for chunk in source.records():
         for text, more in zip(chunk.texts, chunk.sources or [""] * len(chunk.texts), strict=True):
             both = text + (" " + more if more else "")
             seen.characters.update(both)
@@ -121,6 +122,8 @@ def size_assessor(model: dict[str, Any], task: str, kind: str, seen: Looked, rec
     if "max_len" not in model:
         longest = 2 * seen.words if kind == "words" else seen.longest  # punctuation is a word too
         model["max_len"] = max(16, min(1024, -(-(longest + 3) // 16) * 16))
+    if "d_model" not in fields:
+        return f"model: {name}: fitted in one go, context {model['max_len']}"
     given = [key for key in ("size", "n_layers", "d_model") if key in model]
     small, large = next((one, two) for most, one, two in SIZES if records < most)
     n_layers, d_model, dropout = large if gpu else small

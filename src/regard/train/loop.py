@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.data.batching import Batch, Loader
 from regard.data.corpus import Corpus
+from regard.data.masking import Masked, MaskedLoader
 from regard.data.questions import Asked, QuestionLoader
 from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
@@ -332,6 +333,8 @@ class Trainer(Loop):
             "micro_tokens": max(train.micro_tokens, sides * model.config.max_len),
         }
         if isinstance(model, NeuralAssessor):
+            if model.task == "masked":
+                return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
             return QuestionLoader(corpus.train, corpus.tokenizer, **shared)
         return Loader(
             corpus.train,
@@ -345,7 +348,11 @@ class Trainer(Loop):
         """See Loop; of labelled records, what an answer costs."""
         if not isinstance(self.model, NeuralAssessor):
             return super().cost(shard, stop)
-        asked = Asked(shard, self.corpus.tokenizer, self.model.config.max_len)
+        tokenizer, most = self.corpus.tokenizer, self.model.config.max_len
+        masked = self.model.task == "masked"
+        asked = (
+            Masked(shard, tokenizer, most) if masked else Asked(shard, tokenizer, most, first=True)
+        )
         objective = self.stepper.objective
         return cost_per_answer(objective, asked, self.device, stop=stop, world=self.world)
 

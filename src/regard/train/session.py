@@ -22,7 +22,7 @@ import torch
 from regard.data.corpus import Corpus, prepare, reopen
 from regard.decode import Forbidden
 from regard.errors import UserError
-from regard.models.assessor import NeuralAssessor
+from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
@@ -34,6 +34,8 @@ from regard.run import (
     RECIPE,
     WEIGHTS,
     Metrics,
+    described,
+    open_run,
     replacing,
     sweep,
     weights,
@@ -41,6 +43,7 @@ from regard.run import (
     write_tensors,
     write_text,
 )
+from regard.tokens import Pretrained
 from regard.train import checkpoint
 from regard.train.answers import standardise
 from regard.train.calibration import calibrate
@@ -50,6 +53,7 @@ from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
+from regard.train.start import PRETRAINED, begin
 
 SLOW = 10_000_000  # tokens whose counting is felt
 
@@ -93,7 +97,7 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, False),
             )
             cls = family(recipe.model.name, recipe.task)
-            if issubclass(cls, Counting):
+            if issubclass(cls, (Counting, FittedAssessor)):
                 known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
             if issubclass(cls, IteratedModel):
@@ -152,7 +156,7 @@ class Session:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create {run}: {error.strerror}") from None
-        if self.resume and not checkpoint.steps(run):
+        if self.resume and not checkpoint.steps(run) and not (run / PRETRAINED).exists():
             self.reporter.say(f"no checkpoint in {run}: starting from the beginning")
         try:
             with alone(run):
@@ -179,7 +183,13 @@ class Session:
         """The tokenised data, from RUN/data where it is whole; says what was left out."""
         fixed = bool(checkpoint.steps(self.run))
         corpus = prepare(
-            recipe.data, recipe.tokens, self.run, self.reporter.say, fixed=fixed, task=recipe.task
+            recipe.data,
+            recipe.tokens,
+            self.run,
+            self.reporter.say,
+            fixed=fixed,
+            task=recipe.task,
+            start=recipe.train.start,
         )
         told, warn = corpus.facts, self.reporter.warn
         if told["skipped"]:
@@ -221,10 +231,13 @@ class Session:
     def trainer(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Trainer:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
-        model = family(recipe.model.name, recipe.task)(
-            corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus)
-        )
-        if isinstance(model, NeuralAssessor):
+        start, size = recipe.train.start, corpus.tokenizer.vocab_size
+        if isinstance(corpus.tokenizer, Pretrained) and start:
+            size = described(open_run(start))[2]  # published models round up
+        model = family(recipe.model.name, recipe.task)(size, fitting(recipe.model.config, corpus))
+        if start and not checkpoint.steps(self.run):
+            self.reporter.say(begin(model, Path(start)))
+        if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
             standardise(model, torch.tensor(np.array(corpus.train.targets)))
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world

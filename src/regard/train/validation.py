@@ -110,6 +110,7 @@ def beginning(shard: Shard, tokens: int) -> Shard:
         offsets = np.append(shard.offsets[:records], tokens)
     else:
         records = max(1, int(np.searchsorted(shard.offsets, tokens, side="right")) - 1)
+        records = max(1, records // shard.views) * shard.views
         offsets = np.asarray(shard.offsets[: records + 1])
     return _cut(shard, offsets)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from regard.errors import UserError
-from regard.run import open_run
+from regard.models.assessor import Assessor
+from regard.run import load_model, open_run
+from regard.verify import answers
+from regard.verify.answers import Answering
 from regard.verify.files import save_and_load, tokenizer_round_trip
 from regard.verify.pairs import sources_together_are_alone, translated_together_is_alone
 from regard.verify.predictions import (
@@ -23,7 +27,9 @@ from regard.verify.predictions import (
 from regard.verify.report import Check, Finding, Report
 from regard.verify.resuming import resume_bit_equality
 from regard.verify.search import beam_is_brute_force, beam_one_is_greedy
-from regard.verify.subject import Subject, open_subject
+from regard.verify.subject import Held, Subject, open_subject
+
+Tried = TypeVar("Tried", bound=Held)
 
 # A check says whether its property holds and what it measured; None where it does not apply.
 CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
@@ -43,6 +49,19 @@ CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
     "resume bit-equality": resume_bit_equality,
 }
 
+ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of labels and values
+    "fused = explicit": answers.fused_is_explicit,
+    "batch = single": answers.batch_is_single,
+    "shuffled = in order": answers.shuffled_is_ordered,
+    "embedded together = alone": answers.embedded_together_is_alone,
+    "probabilities sum to one": answers.probabilities_are_some,
+    "gradient = finite differences": answers.gradient_is_a_difference,
+    "figures on record": answers.figures_are_on_record,
+    "save/load identity": save_and_load,
+    "tokenizer round trip": tokenizer_round_trip,
+    "resume bit-equality": resume_bit_equality,
+}
+
 
 def verify(run: str | Path) -> Report:
     """Try every check that applies to the model in a run folder, on the CPU in single precision.
@@ -51,14 +70,24 @@ def verify(run: str | Path) -> Report:
     detail is the error in one line; UserError is raised only where there is no model to check.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        subject = open_subject(open_run(run))
-        checks = [try_check(name, check, subject) for name, check in CHECKS.items()]
-    return Report(tuple(check for check in checks if check is not None))
+        folder = open_run(run)
+        model = load_model(folder)
+        if isinstance(model, Assessor):
+            checks = tried(ANSWERING, answers.open_answering(folder, model))
+        else:
+            checks = tried(CHECKS, open_subject(folder, model))
+    return Report(checks)
 
 
-def try_check(
-    name: str, check: Callable[[Subject], Finding | None], subject: Subject
-) -> Check | None:
+def tried(
+    checks: Mapping[str, Callable[[Tried], Finding | None]], subject: Tried
+) -> tuple[Check, ...]:
+    """The results of the checks that apply."""
+    found = (try_check(name, check, subject) for name, check in checks.items())
+    return tuple(check for check in found if check is not None)
+
+
+def try_check(name: str, check: Callable[[Tried], Finding | None], subject: Tried) -> Check | None:
     """The result of one check; None where it does not apply."""
     try:
         finding = check(subject)

@@ -9,24 +9,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, reopen
-from regard.data.shards import Shard
 from regard.decode import Forbidden
+from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, build, read
 from regard.registry import family
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
+from regard.train.answers import standardise
 from regard.train.iterate import Iteration
 from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
 from regard.train.session import fitting
 from regard.train.validation import beginning
 from regard.verify.report import Finding
-from regard.verify.subject import Subject, has_data
+from regard.verify.subject import Held, has_data
 
 STEPS, KEPT, KILLED = 4, 2, 3  # trained; a checkpoint every so many; the kill comes after this one
 BATCH_TOKENS = 256
@@ -49,12 +51,12 @@ class Killer(Reporter):
             raise Killed
 
 
-def resume_bit_equality(subject: Subject) -> Finding | None:
+def resume_bit_equality(subject: Held) -> Finding | None:
     """A few steps of the run's recipe, straight and killed and resumed; or counting again."""
     if not has_data(subject.run):
         return None
-    if isinstance(subject.whole, Counting):
-        return recount(subject.whole, reopen(subject.run).train)
+    if isinstance(subject.whole, (Counting, FittedAssessor)):
+        return recount(subject.whole, reopen(subject.run))
     if not (subject.run / RECIPE).exists():
         return None
     if subject.parameters > LARGEST:
@@ -104,6 +106,8 @@ def trainer(
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
     cls = family(recipe.model.name, recipe.task)
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
+    if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
+        standardise(model, torch.tensor(np.array(corpus.train.targets)))
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
@@ -142,13 +146,14 @@ def logged(folder: Path) -> list[dict[str, object]]:
     return [{k: v for k, v in json.loads(x).items() if k not in TIMINGS} for x in lines]
 
 
-def recount(model: Any, shard: Shard) -> Finding:
+def recount(model: Any, corpus: Corpus) -> Finding:
     """Fit again, twice: one table, and the run's own if all of its data could be counted."""
-    part = beginning(shard, COUNTED)
+    shard, part = corpus.train, beginning(corpus.train, COUNTED)
+    valid = corpus.valid if isinstance(model, FittedAssessor) else None  # which chooses for these
     tables = []
     for _ in range(2):
         fresh = type(model)(model.vocab_size, model.config)
-        fresh.fit(part, None, lambda said: None)
+        fresh.fit(part, valid, lambda said: None)
         tables.append(weights(fresh))
     if whole := part.tokens == shard.tokens:
         tables.append(weights(model))

@@ -8,9 +8,11 @@ never shows.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from regard.errors import UserError
 from regard.layers.source import Source
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
-from regard.run import TOKENIZER, load_model
+from regard.run import TOKENIZER
 from regard.tokens import Tokenizer, load
 from regard.tokens.tokenizer import END, PAD
 
@@ -32,18 +34,57 @@ TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model in evaluation mode on the CPU, and (B, T) ids to try it on; T never exceeds max_len.
+class Held(ABC):
+    """A model in evaluation mode on the CPU, and something to try it on.
 
-    A translator is tried as the language model it is once it has read `source`, one for all rows.
     `tokenizer` is None where tokenizer.json cannot be read: its own check says why.
     """
 
     run: Path
-    whole: LanguageModel | Translator  # what the folder holds
+    whole: Any  # what the folder holds: a LanguageModel, a Translator or an Assessor
     tokenizer: Tokenizer | None
+
+    @abstractmethod
+    def tried(self, model: Any) -> Tensor:
+        """What a model like this one gives by the plainest path: what others are held against."""
+
+    @property
+    def pad(self) -> int:
+        """The id that fills rows up."""
+        return self.tokenizer.pad if self.tokenizer else PAD
+
+    @property
+    def parameters(self) -> int:
+        """How many weights are trained by gradients."""
+        return sum(parameter.numel() for parameter in self.whole.parameters())
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """What the run's own model gives."""
+        return self.tried(self.whole)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """What two paths may differ by: TOLERANCE times the largest finite logit, or times 1."""
+        finite = self.logits[self.logits.isfinite()]
+        largest = float(finite.abs().max()) if finite.numel() else 1.0
+        return TOLERANCE * max(1.0, largest)
+
+
+@dataclass(frozen=True)
+class Subject(Held):
+    """What speaks, and (B, T) ids to try it on; T never exceeds max_len.
+
+    A translator is tried as the language model it is once it has read `source`, one for all rows.
+    """
+
     ids: Tensor
     source: Source | None = None
+
+    def tried(self, model: Any) -> Tensor:
+        """(B, T, V), a whole row at a time."""
+        spoken = self.spoken(model)
+        return torch.cat([spoken.logits(row[None]) for row in self.ids]).float()
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -69,28 +110,6 @@ class Subject:
         """The id of `<E>`."""
         return self.tokenizer.end if self.tokenizer else min(END, self.model.vocab_size - 1)
 
-    @property
-    def pad(self) -> int:
-        """The id that fills rows up."""
-        return self.tokenizer.pad if self.tokenizer else PAD
-
-    @property
-    def parameters(self) -> int:
-        """How many weights are trained by gradients."""
-        return sum(parameter.numel() for parameter in self.whole.parameters())
-
-    @cached_property
-    def logits(self) -> Tensor:
-        """(B, T, V) by the plainest path, a whole row at a time: what others are held against."""
-        return torch.cat([self.model.logits(row[None]) for row in self.ids]).float()
-
-    @cached_property
-    def tolerance(self) -> float:
-        """What two paths may differ by: TOLERANCE times the largest finite logit, or times 1."""
-        finite = self.logits[self.logits.isfinite()]
-        largest = float(finite.abs().max()) if finite.numel() else 1.0
-        return TOLERANCE * max(1.0, largest)
-
     def prefixes(self) -> list[int]:
         """A different length for each row, at least 1 and, where T allows, two less than T."""
         room = self.ids.size(1) - 2
@@ -110,15 +129,18 @@ class Subject:
         return torch.cat(parts)[None]
 
 
-def open_subject(run: Path) -> Subject:
-    """The model of a run folder and sequences to try it on; UserError if there is no model."""
-    model: LanguageModel | Translator = load_model(run)
+def tokenizer_of(run: Path, vocab_size: int) -> Tokenizer | None:
+    """The tokenizer of a run, if it can be read and has no more tokens than the model."""
     try:
         tokenizer = load(run / TOKENIZER)
     except UserError:
-        tokenizer = None
-    if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
-        tokenizer = None
+        return None
+    return tokenizer if tokenizer.vocab_size <= vocab_size else None
+
+
+def open_subject(run: Path, model: LanguageModel | Translator) -> Subject:
+    """The model of a run folder and sequences to try it on."""
+    tokenizer = tokenizer_of(run, model.vocab_size)
     length = max(8, min(LONGEST, LOGITS // (ROWS * model.vocab_size)))
     length = min(length, int(model.config.max_len))
     generator = torch.Generator().manual_seed(0)

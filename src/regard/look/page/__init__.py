@@ -8,21 +8,25 @@ from .charts import Bars, Histogram, Lines
 from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
+from .points import Scatter
 from .prose import Facts, Sequences, Table, Text
-from .symbols import BeamTree, Distribution, Surprise, Tagged
+from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
     "Attention",
     "Bars",
     "BeamTree",
     "Component",
+    "Contributions",
     "Distribution",
     "Facts",
     "Heatmap",
     "Histogram",
     "Lines",
+    "Logo",
     "Mask",
     "Page",
+    "Scatter",
     "Sequences",
     "Surprise",
     "Table",

@@ -32,6 +32,8 @@ SCRIPTS = (
     "beam_tree.js",
     "axes.js",
     "charts.js",
+    "scatter.js",
+    "logo.js",
     "page.js",
 )
 

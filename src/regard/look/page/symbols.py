@@ -49,6 +49,79 @@ class Surprise(Component):
 
 
 @dataclass(frozen=True, eq=False)
+class Contributions(Component):
+    """A text whose symbols are coloured by what each adds to something, below zero where it takes
+    away: `rows` of (name, number per token) pairs, in one `unit` and on one scale around zero.
+    """
+
+    kind: ClassVar[str] = "surprise"  # the same renderer, with colours on both sides of zero
+    tokens: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float]]]
+    title: str = ""
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise ValueError("rows must hold at least one (name, numbers) pair, got none")
+        for name, values in self.rows:
+            same_length(f"numbers of {name!r}", len(values), "token", len(self.tokens))
+            if not np.isfinite(values).all():
+                raise ValueError(f"numbers of {name!r} must be finite")
+
+    def data(self) -> dict[str, Any]:
+        """Tokens and the numbers of each row."""
+        rows = [{"name": name, "bits": numbers(values)} for name, values in self.rows]
+        shown = {"title": self.title, "tokens": list(self.tokens), "rows": rows}
+        return {**shown, "unit": self.unit, "signed": True}
+
+
+@dataclass(frozen=True, eq=False)
+class Logo(Component):
+    """A sequence logo: (W, A) `bits` of each of A `letters` at each position, the tallest on top.
+
+    `colours` number the house series by letter, `most` is the tallest stack there could be, and
+    positions are counted from `first`.
+    """
+
+    kind: ClassVar[str] = "logo"
+    letters: Sequence[str]
+    bits: ArrayLike
+    colours: Sequence[int]
+    most: float
+    first: int = 1
+    title: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        same_length("letters", len(self.letters), "column of bits", self.array().shape[1])
+        same_length("colours", len(self.colours), "letter", len(self.letters))
+
+    def array(self) -> NDArray[np.float64]:
+        """The bits, (W, A)."""
+        return matrix("bits", self.bits, 2)
+
+    def stacks(self, least: float) -> list[list[tuple[str, float, int]]]:
+        """(letter, bits, colour) of every position from the bottom up, of at least so many bits."""
+        return [
+            [
+                (self.letters[i], float(row[i]), self.colours[i])
+                for i in np.argsort(row, kind="stable")
+                if row[i] >= least
+            ]
+            for row in self.array()
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """The stacks, without letters too small to be seen."""
+        stacks = [
+            [[letter, number(bits), colour] for letter, bits, colour in stack]
+            for stack in self.stacks(0.005 * self.most)
+        ]
+        told = {"title": self.title, "note": self.note, "most": number(self.most)}
+        return {**told, "stacks": stacks, "first": self.first}
+
+
+@dataclass(frozen=True, eq=False)
 class Tagged(Component):
     """A text each of whose tokens carries a tag and its colour, such as the state that emitted it.
 

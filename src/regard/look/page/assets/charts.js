@@ -122,7 +122,7 @@ renderers.bars = (data) => {
       const finite = Number.isFinite(value);
       const quiet = data.highlight.length && !data.highlight.includes(i);
       const interval = Number.isFinite(low[i]) && Number.isFinite(high[i]);
-      const end = finite ? Math.max(x(value), interval ? x(high[i]) : 0) : left;
+      const end = finite ? Math.max(x(value), x(0), interval ? x(high[i]) : 0) : left;
       const range = interval ? `${format(low[i])} to ${format(high[i])}` : null;
       const name = names[i].length * 7.2 > left ? names[i].slice(0, Math.floor(left / 7.2) - 2) + "…" : names[i];
       const bar = { x: Math.min(x(0), x(value)), width: Math.max(1, Math.abs(x(value) - x(0))) };

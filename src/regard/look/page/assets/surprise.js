@@ -1,21 +1,24 @@
-// A text coloured by how many bits each symbol cost, one panel per model, on one scale.
+// A text coloured by how many bits each symbol cost, or by what each adds to a score, below zero too; one
+// panel per model, on one scale.
 const STRIP_HEIGHT = 54;
 const SHORT = 12; // tokens up to which several panels fit beside each other on a phone
 
-function drawStrip(canvas, bits, most, width) {
+function drawStrip(canvas, bits, low, most, scale, width) {
   const context = canvasOf(canvas, width, STRIP_HEIGHT);
-  const scale = scaleOf("warm", [0, most]);
   const step = width / bits.length;
+  const place = (value) => STRIP_HEIGHT - 1 - ((value - low) / (most - low)) * (STRIP_HEIGHT - 2);
+  const zero = place(0);
   // Where several symbols share a pixel the greatest is drawn last, so that no peak is hidden.
-  const order = bits.map((_, i) => i).sort((a, b) => bits[a] - bits[b]);
+  const order = bits.map((_, i) => i).sort((a, b) => Math.abs(bits[a]) - Math.abs(bits[b]));
   for (const i of order) {
     if (Number.isNaN(bits[i])) continue;
-    const height = Math.max(1, (Math.min(bits[i], most) / most) * (STRIP_HEIGHT - 2));
-    context.fillStyle = Number.isFinite(bits[i]) ? rgb(scale(0.25 * most + 0.75 * bits[i])) : css("--warn");
-    context.fillRect(i * step, STRIP_HEIGHT - 1 - height, Math.max(1, step > 4 ? step - 1 : step), height);
+    const end = place(Math.min(bits[i], most));
+    const height = Math.max(1, Math.abs(zero - end));
+    context.fillStyle = Number.isFinite(bits[i]) ? rgb(scale(0.25 * Math.sign(bits[i]) * most + 0.75 * bits[i])) : css("--warn");
+    context.fillRect(i * step, end < zero ? zero - height : zero, Math.max(1, step > 4 ? step - 1 : step), height);
   }
   context.fillStyle = css("--line");
-  context.fillRect(0, STRIP_HEIGHT - 1, width, 1);
+  context.fillRect(0, zero, width, 1);
 }
 
 function surpriseToken(token, i, single) {
@@ -26,10 +29,15 @@ function surpriseToken(token, i, single) {
 renderers.surprise = (data) => {
   const rows = data.rows.map((row) => ({ name: label(row.name), bits: row.bits.map(toNumber) }));
   const finite = rows.flatMap((row) => row.bits.filter(Number.isFinite));
-  const most = Math.max(1, finite.reduce((a, b) => Math.max(a, b), 0));
+  const most = data.signed ? finite.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1 : Math.max(1, finite.reduce((a, b) => Math.max(a, b), 0));
+  const low = finite.reduce((a, b) => Math.min(a, b), 0);
+  const unit = data.signed ? label(data.unit) : "bits";
+  const colours = low < 0 ? "diverging" : "warm";
+  const scaleNow = () => scaleOf(colours, [low < 0 ? -most : 0, most]);
   const single = data.tokens.every((token) => Array.from(token).length <= 1);
   const words = (bits) => {
     if (Number.isNaN(bits)) return "not scored";
+    if (data.signed) return `${bits > 0 ? "+" : ""}${format(bits, 3)} ${unit}`;
     if (bits === Infinity) return "impossible (probability 0)";
     return `${format(bits, 3)} bits, probability ${format(2 ** -bits, 3)}`;
   };
@@ -40,13 +48,14 @@ renderers.surprise = (data) => {
     const scored = row.bits.filter((b) => !Number.isNaN(b));
     const never = scored.filter((b) => b === Infinity).length;
     const mean = scored.reduce((a, b) => a + b, 0) / (scored.length || 1);
-    const strip = el("canvas", { role: "img", "aria-label": `bits per symbol, ${row.name}` });
+    const strip = el("canvas", { role: "img", "aria-label": `${unit} per symbol, ${row.name}` });
     const reading = { class: "text", tabindex: 0, role: "group", "aria-label": `${row.name}; arrow keys read it` };
     const text = el("div", reading, ...tokens);
-    const facts = `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`;
+    const bits = `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`;
+    const facts = data.signed ? `in all ${format(mean * scored.length, 3)}` : bits;
     const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, facts)), text, strip);
     onWidth(panel, (width) => {
-      const scale = scaleOf("warm", [0, most]);
+      const scale = scaleNow();
       tokens.forEach((token, i) => {
         const bits = row.bits[i];
         token.classList.toggle("impossible", bits === Infinity);
@@ -55,7 +64,7 @@ renderers.surprise = (data) => {
         token.style.background = rgb(scale(bits));
         token.style.color = inkOn(scale(bits));
       });
-      drawStrip(strip, row.bits, most, width);
+      drawStrip(strip, row.bits, low, most, scale, width);
     });
     return { panel, tokens, text, strip };
   });
@@ -90,5 +99,5 @@ renderers.surprise = (data) => {
   }
   const short = data.tokens.length <= SHORT && rows.length > 1;
   const side = el("div", { class: short ? "panels short" : "panels" }, ...panels.map(({ panel }) => panel));
-  return [heading(data.title), side, colourBar("warm", 0, most, "bits")];
+  return [heading(data.title), side, colourBar(colours, low < 0 ? -most : 0, most, unit)];
 };

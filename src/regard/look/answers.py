@@ -1,0 +1,349 @@
+"""The page of `regard look` about a model of labels or values: what it says of a text, what in the
+text that rests on, and what it makes of the records that it was not trained on.
+
+Without a text the page is about those records alone; without them, about the text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.questions import Asked
+from regard.data.shards import Shard
+from regard.data.targets import Targets
+from regard.decode.engine import evaluating
+from regard.decode.workspace import device_of
+from regard.errors import UsageError, did_you_mean
+from regard.evaluate.answers import probabilities
+from regard.examiner import Examiner
+from regard.layers.source import Source
+from regard.layers.tap import Tap
+from regard.models.assessor import NeuralAssessor
+from regard.models.linear import GramAssessor
+
+from .attended import add_units, alphabet_of, peaks
+from .attribution import left_out, of_outputs, of_positions, rollout, substituted
+from .grams import add_coefficients, add_sum
+from .inside import MOST_WEIGHTS, beside, named, panel, stacked
+from .judged import add_judged
+from .neighbours import add_plane, spread
+from .page import Bars, Component, Contributions, Facts, Heatmap, Lines, Page, Tagged
+from .page.component import cell, visible
+
+MOST_BARS = 12  # tokens that count most, and classes that are likeliest
+MOST_EXPLAINED = 96  # positions whose answers are explained
+MOST_ROWS = 32  # and those of them that are drawn
+FARTHEST = 20  # tokens on either side
+MOST_CHANGED = 1 << 18  # tokens that are read to try all changes of a text
+MOST_RECORDS = 500  # in which places are looked for
+
+
+@dataclass(frozen=True, eq=False)
+class Answering:
+    """A model that answers one text."""
+
+    examiner: Examiner
+    text: str
+
+    @cached_property
+    def shard(self) -> Shard:
+        """The text, in all its views."""
+        return self.examiner.shard([self.text])
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The text itself, cut to what the model sees."""
+        model, tokenizer = self.examiner.model, self.examiner.tokenizer
+        return Asked(self.shard, tokenizer, int(model.config.max_len), first=True)
+
+    @cached_property
+    def source(self) -> Source:
+        """The same as a row of ids."""
+        (batch,) = self.asked.batches(1)
+        assert batch.segments is not None
+        return Source(batch.ids, batch.segments).to(device_of(self.examiner.model))
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens the model reads, as they are displayed."""
+        return [self.examiner.tokenizer.text(i) for i in self.source.ids[0].tolist()]
+
+    @cached_property
+    def likely(self) -> NDArray[np.float64]:
+        """(O,) probabilities or values, or (T, O) of positions: what all views say on average."""
+        said = self.examiner.measure(self.shard)
+        found: NDArray[np.float64] = probabilities(said.task, torch.from_numpy(said.scores)).numpy()
+        return found if said.positional else found[0]
+
+    def activations(self, *patterns: str) -> dict[str, Tensor]:
+        """The named activations as the model reads, in the order in which they arise."""
+        model, tap = self.examiner.model, Tap(patterns)
+        with evaluating(model):
+            model.answers(self.source, tap=tap)
+        return {name: value.float().cpu() for name, value in tap.found.items()}
+
+
+def answer_page(
+    examiner: Examiner,
+    text: str,
+    *,
+    title: str,
+    facts: Sequence[tuple[str, object]] = (),
+    held: tuple[str, Shard] | None = None,
+    some: tuple[str, Shard] | None = None,
+    other: str = "",
+) -> Page:
+    """The page about an examiner answering `text`, if there is one, and the records of `held`, the
+    name of a side and its shard; `some` are those to look at but not to measure on, if others.
+    `other` is a class, label or value to explain beside the first.
+    """
+    page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
+    outputs = outputs_of(examiner.targets)
+    if other and other not in outputs:
+        raise UsageError(f"--target: the model knows no {other!r}; {did_you_mean(other, outputs)}")
+    if facts:
+        page.section("The model")
+        page.add(Facts(facts))
+    model = examiner.model
+    if text:
+        answering = Answering(examiner, text)
+        add_answer(page, answering)
+        if isinstance(model, NeuralAssessor):
+            add_reasons(page, answering, model, other)
+            add_attention(page, answering, model)
+        if isinstance(model, GramAssessor):
+            chosen = explained(model.task, answering.likely, outputs, other)
+            add_sum(page, model, examiner.tokenizer, answering.source, chosen, outputs)
+    if isinstance(model, GramAssessor):
+        add_coefficients(page, model, examiner.tokenizer, outputs)
+    some = some or held
+    if some and isinstance(model, NeuralAssessor):
+        add_records(page, examiner, model, some, text)
+    if held:
+        side, shard = held
+        add_judged(page, examiner.measure(shard), examiner.targets, side)
+    return page
+
+
+def add_records(
+    page: Page, examiner: Examiner, model: NeuralAssessor, some: tuple[str, Shard], text: str
+) -> None:
+    """What the model makes of many records: where they lie, and what it looks for in them."""
+    side, shard = some
+    add_plane(page, examiner, shard, side, text)
+    asked = Asked(shard, examiner.tokenizer, int(model.config.max_len), first=True)
+    records = spread(len(asked.sizes), MOST_RECORDS)
+    found = peaks(model, asked, examiner.tokenizer, records)
+    if found is not None:
+        add_units(page, found, examiner.tokenizer, f"{len(records):,} records of the {side} part")
+
+
+def outputs_of(targets: Targets) -> list[str]:
+    """The names of what a model puts out: classes, labels or values."""
+    return list(targets.names if targets.task in ("labels", "value") else targets.classes[0])
+
+
+def add_answer(page: Page, answering: Answering) -> None:
+    """What the model says of the text."""
+    targets, likely = answering.examiner.targets, answering.likely
+    names, task = outputs_of(targets), targets.task
+    views = answering.examiner.views
+    note = f" It is the mean over {views.count} views of the text." if views else ""
+    if task == "position-label":
+        add_letters(page, answering, names)
+        return
+    if task == "value":
+        page.section("Answer", f"What the model says of the text.{note}")
+        page.add(Facts([(name, float(x)) for name, x in zip(names, likely, strict=True)]))
+        return
+    sums = (
+        "The probabilities of all classes sum to 1."
+        if task == "label"
+        else ("Each label is answered by itself: likelier than not is yes.")
+    )
+    page.section("Answer", f"How probable the model holds each answer. {sums}{note}")
+    order = np.argsort(-likely, kind="stable")[:MOST_BARS]
+    best = [0] if task == "label" else [i for i, k in enumerate(order) if likely[k] >= 0.5]
+    part = f", the {len(order)} most probable of {len(names):,}" if len(order) < len(names) else ""
+    page.add(
+        Bars(
+            [names[i] for i in order],
+            likely[order].tolist(),
+            title=f"{targets.names[0] if task == 'label' else 'labels'}{part}",
+            unit="probability",
+            highlight=best,
+        )
+    )
+
+
+def add_letters(page: Page, answering: Answering, names: list[str]) -> None:
+    """The likeliest class at every position, and how probable each is there."""
+    likely, tokens = answering.likely[1:-1], answering.tokens[1:-1]
+    page.section(
+        "Answer",
+        "The likeliest class of every position stands below it; the map tells how probable the "
+        "model holds each.",
+    )
+    best = [names[i] for i in likely.argmax(1)]
+    page.add(Tagged(tokens, best, title="The likeliest class of each position"))
+    page.add(
+        Heatmap(
+            likely.T,
+            names,
+            tokens,
+            title="Probability of each class at each position",
+            scale="weights",
+            unit="probability",
+        )
+    )
+
+
+def add_reasons(page: Page, answering: Answering, model: NeuralAssessor, other: str) -> None:
+    """What in the text the answer rests on."""
+    names = outputs_of(answering.examiner.targets)
+    cut = " Only what the model reads of the text is shown." if answering.asked.cut else ""
+    views = " Of several views, this is the text as given." if answering.examiner.views else ""
+    page.section(
+        "What the answer rests on",
+        "Gradient × input: how fast the score of an answer changes with a token, times the token. "
+        "What speaks for the answer is above zero, what speaks against it below. It is exact for a "
+        "linear model and a tangent for others, a hint and no proof: what the model says when the "
+        f"text is changed tells more.{cut}{views}",
+    )
+    if model.config.each:
+        add_offsets(page, answering, model, names)
+        return
+    chosen = explained(model.task, answering.likely, names, other)
+    found = of_outputs(model, answering.source, chosen).cpu().double().numpy()  # (n, T)
+    tokens, unit = answering.tokens, "" if model.task == "value" else "logits"
+    rows = [(f"for {names[k]}", row.tolist()) for k, row in zip(chosen, found, strict=True)]
+    page.add(Contributions(tokens, rows, title="What each token adds to the score", unit=unit))
+    order = np.argsort(-np.abs(found[0]), kind="stable")[:MOST_BARS]
+    strongest = Bars(
+        [f"{visible(tokens[i])} ({i + 1})" for i in order],
+        found[0][order].tolist(),
+        title=f"The tokens that count most for {names[chosen[0]]}",
+        unit=f"gradient × input{', ' if unit else ''}{unit}; in brackets the place",
+    )
+    read = shares(answering, model)
+    page.add(strongest, *([read] if read else []))
+    page.add(*changes(answering, chosen[0], names[chosen[0]]))
+
+
+def explained(
+    task: str, likely: NDArray[np.float64], names: Sequence[str], other: str
+) -> list[int]:
+    """The outputs to explain: the answer, and the one asked for or the runner-up.
+
+    Of two classes the runner-up's is the same with the other sign, and left out.
+    """
+    order = list(range(len(names)))
+    if task != "value":
+        order = [int(i) for i in np.argsort(-likely, kind="stable")]
+    if other:
+        return [order[0], *([names.index(other)] if names.index(other) != order[0] else [])]
+    return order[:1] if task == "label" and len(names) == 2 else order[:2]
+
+
+def changes(answering: Answering, output: int, name: str) -> list[Component]:
+    """What happens to an answer when the text is changed: every letter of it to every other, or, of
+    words, each one left out. Nothing of a text that is too long for that.
+    """
+    examiner, source, tokens = answering.examiner, answering.source, answering.tokens
+    ids = sorted({int(i) for i in source.ids[0].tolist()} - set(examiner.tokenizer.names))
+    texts = {examiner.tokenizer.text(i) for i in ids}
+    letters = alphabet_of(texts) is not None
+    if (len(ids) if letters else 1) * len(tokens) ** 2 > MOST_CHANGED:
+        return []
+    unit = "" if examiner.targets.task == "value" else "logits"
+    with evaluating(examiner.model):
+        if not letters:
+            lost = left_out(examiner.model, source, output).double().tolist()
+            title = f"What the score of {name} loses when a token is left out"
+            return [Contributions(tokens, [("left out", lost)], title=title, unit=unit)]
+        found = substituted(examiner.model, source, output, torch.tensor(ids)).double().numpy()
+    return [
+        Heatmap(
+            found[:, 1:-1],
+            [examiner.tokenizer.text(i) for i in ids],
+            tokens[1:-1],
+            title=f"How the score of {name} changes with another letter (down) at each place",
+            scale="diverging",
+            unit=unit,
+        )
+    ]
+
+
+def shares(answering: Answering, model: NeuralAssessor) -> Contributions | None:
+    """From where the answer is read: the weights of the pooling, where they are of interest, and
+    attention followed down to the tokens.
+    """
+    found = answering.activations("*.attention.weights", "pooling.weights")
+    pooled = found.pop("pooling.weights")[0]
+    rows = []
+    if model.config.pooling in ("attention", "max"):
+        rows.append(("pooling", pooled.tolist()))
+    if found:
+        rows.append(("attention rollout", rollout(stacked(found, "weights"), pooled).tolist()))
+    if not rows:
+        return None
+    return Contributions(answering.tokens, rows, title="Where it is read from", unit="share of all")
+
+
+def add_offsets(
+    page: Page, answering: Answering, model: NeuralAssessor, names: Sequence[str]
+) -> None:
+    """What the class of a position rests on: its neighbours, and how far away they are."""
+    tokens, best = answering.tokens, answering.likely.argmax(1)
+    places = list(range(1, min(len(tokens) - 1, MOST_EXPLAINED + 1)))
+    if not places:
+        return
+    found = of_positions(model, answering.source, places, [int(best[i]) for i in places])
+    table = found.cpu().double().numpy()  # (n, T)
+    first = places[:MOST_ROWS]
+    last = first[-1] + 2
+    part = f", the first {len(first)} positions" if len(first) < len(tokens) - 2 else ""
+    shown = Heatmap(
+        table[: len(first), :last],
+        [f"{visible(tokens[i])} {names[best[i]]}" for i in first],
+        tokens[:last],
+        title=f"What each token (across) adds to the class of a position (down){part}",
+        scale="diverging",
+        unit="logits",
+    )
+    away = np.arange(table.shape[1]) - np.array(places)[:, None]  # (n, T)
+    inside = np.abs(away) <= FARTHEST
+    sums = np.bincount((away + FARTHEST)[inside], np.abs(table)[inside], 2 * FARTHEST + 1)
+    counts = np.bincount((away + FARTHEST)[inside], minlength=2 * FARTHEST + 1)
+    there = np.flatnonzero(counts)
+    means = (sums[there] / counts[there]).tolist()
+    reach = Lines(
+        [("size of what a token adds", (there - FARTHEST).tolist(), means)],
+        x_label="tokens away",
+        y_label="mean size, logits",
+        title="How far an answer looks",
+    )
+    page.add(shown)
+    page.add(reach)
+
+
+def add_attention(page: Page, answering: Answering, model: NeuralAssessor) -> None:
+    """Every head of every layer, where there are any."""
+    tokens = answering.tokens
+    found = answering.activations(*named("*.attention", len(tokens)))
+    if not found or len(tokens) ** 2 > MOST_WEIGHTS:
+        return
+    page.section(
+        "Attention",
+        "Every token looks at all of them, those after it too; a row shows how a head shares its "
+        "attention out, and sums to 1. Choose a small map to see that head large, as a map or as "
+        f"arcs.{beside(found)} Where a head looks says what was read, not what was made of it.",
+    )
+    page.add(panel(found, tokens, tokens, model.config.score, title="Attention"))

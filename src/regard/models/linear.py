@@ -1,0 +1,333 @@
+"""Bags of n-grams (`bags`) weighed by one coefficient for every n-gram and answer.
+
+`naive-bayes`: n-grams drawn independently, given the class (multinomial: McCallum & Nigam 1998).
+`logistic`: the coefficients under which the answers are likeliest, less a penalty; of values that
+is ridge regression. `svm`: those that part the classes with the widest margin. `nb-svm`: the same
+after every n-gram was weighed by what naive Bayes thinks of it, between the two (Wang & Manning
+2012, "Baselines and Bigrams").
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.shards import Shard
+from regard.layers.source import Source
+from regard.layers.tap import Tap
+from regard.models.bags import (
+    Bags,
+    bagged,
+    check_codes,
+    first_of,
+    found,
+    grams,
+    joined,
+    of_unit_length,
+    rarity,
+)
+from regard.models.fitted import (
+    FittedConfig,
+    GrownAssessor,
+    Trials,
+    batches,
+    shares,
+    trials,
+    varied,
+)
+from regard.models.solvers import Solved, of_classes, of_labels, of_margins, of_values
+
+FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
+ORDERS = (1, 2, 3)  # tried
+LONGER = (*ORDERS, 4, 5)
+ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)  # tried
+STRENGTHS = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while the features are chosen
+MARGINS = (1.0, 0.3, 3.0, 10.0, 100.0)  # the same of support vector machines
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramConfig(FittedConfig):
+    """n-grams of up to `order` tokens."""
+
+    order: int = 0  # 0 = chosen by held-out records
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.order <= 32:
+            raise ValueError(f"order must be from 0 (chosen) to 32, got {self.order}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayesConfig(GramConfig):
+    """How often every n-gram of each class is counted beforehand."""
+
+    alpha: float = 0.0  # 0 = chosen by held-out records
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("alpha")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearConfig(GramConfig):
+    """What n-grams weigh, and how large coefficients may get."""
+
+    weighting: Literal["auto", "counts", "tf-idf"] = "auto"
+    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("strength")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbSvmConfig(GramConfig):
+    """Between naive Bayes (beta = 0) and a support vector machine on its ratios (beta = 1)."""
+
+    beta: float = 0.25  # Wang & Manning's
+    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("strength")
+        if not 0 <= self.beta <= 1:
+            raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
+
+
+class GramAssessor(GrownAssessor):
+    """Answers that are sums over the n-grams of a sequence.
+
+    A family says what it tries (`stages`: names of what is open and values for it, one stage after
+    the other), what n-grams weigh, and how coefficients are found.
+    """
+
+    weighting: ClassVar[str] = ""  # where the configuration has none: counts, binary
+    codes: Tensor
+    rarity: Tensor
+    coefficients: Tensor
+    bias: Tensor
+    markers: Tensor
+
+    def __init__(self, vocab_size: int, config: Any) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        outputs = config.n_outputs
+        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))  # (F,) n-grams, sorted
+        self.register_buffer("rarity", torch.ones(0, dtype=torch.float64))  # (F,)
+        self.register_buffer("coefficients", torch.zeros(0, outputs, dtype=torch.float64))  # (F, O)
+        self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))  # (O,)
+        self.register_buffer("markers", torch.tensor([-1, -1]))  # ids of `<S>` and `<E>`
+
+    @abstractmethod
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """What is tried, each stage with what the one before has chosen."""
+
+    @abstractmethod
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """Learn from weighed rows."""
+
+    def wrong(self) -> str:
+        """See GrownAssessor."""
+        size, outputs = len(self.codes), self.config.n_outputs
+        if self.coefficients.shape != (size, outputs) or self.bias.shape != (outputs,):
+            return f"coefficients must be ({size}, {outputs}) and biases as many as answers"
+        if self.rarity.shape != (size,) or self.markers.shape != (2,):
+            return f"rarity must have {size} numbers and markers 2"
+        return "" if bool((self.codes.diff() > 0).all()) else "codes must be sorted"
+
+    @property
+    def orders(self) -> Sequence[int]:
+        """Lengths of n-grams tried where it is open."""
+        return LONGER if self.vocab_size <= FEW_TOKENS else ORDERS
+
+    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+        """See FittedAssessor. What was open becomes part of the configuration."""
+        self.markers = torch.tensor([int(shard.ids[0]), int(shard.ids[-1])])
+        longest = self.config.order or max(self.orders)
+        check_codes(longest, self.vocab_size)
+        rows, codes, targets = self.read(shard, longest)
+        known = torch.unique(codes)
+        bags = bagged(rows, found(codes, known)[1], shard.records, len(known))
+        others = None
+        if valid is not None and valid.records:
+            rows, codes, others = self.read(valid, longest)
+            hit, at = found(codes, known)
+            bags = joined([bags, bagged(rows[hit], at[hit], valid.records, len(known))])
+        groups = torch.arange(shard.records) // shard.views
+        judged = trials(self.task, targets, others, groups)
+        self.config = self.choose(bags, known, judged)
+        width = self.width(known, self.config.order)
+        own = bags.rows(torch.arange(shard.records)).part(width)
+        self.codes, self.rarity = known[:width].clone(), rarity(own)
+        weighed = self.weighed(own, self.rarity, self.config)
+        self.coefficients, self.bias = self.solve(weighed, targets, self.config, False)
+        names = {key for stage in self.stages() for key in stage}
+        told = ", ".join(f"{name} {getattr(self.config, name)}" for name in sorted(names))
+        say(f"{width:,} n-grams; {told}, where open by {judged.how}")
+
+    def read(self, shard: Shard, order: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The records and codes of all n-grams of a shard, and what is asked of its records."""
+        rows, codes, items, targets = [], [], [], []
+        for batch, source in batches(shard, self.config.max_len):
+            row, code = grams(source, order, self.vocab_size, *self.markers.tolist())
+            own = torch.from_numpy(batch.items)
+            rows.append(own[row])
+            codes.append(code)
+            items.append(own)
+            targets.append(batch.targets)
+        return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
+
+    def choose(self, bags: Bags, known: Tensor, judged: Trials) -> Any:
+        """The configuration with what was open, chosen."""
+
+        def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
+            width = self.width(known, config.order)
+            learned, asked = (bags.rows(part).part(width) for part in (learn, check))
+            rare = rarity(learned)
+            coefficients, bias = self.solve(
+                self.weighed(learned, rare, config), judged.targets[learn], config, True
+            )
+            return self.weighed(asked, rare, config).product(coefficients) + bias
+
+        config = self.config
+        for stage in self.stages():
+            config = judged.best(varied(config, **stage), answer)
+        return config
+
+    def width(self, known: Tensor, order: int) -> int:
+        """How many of the known n-grams have at most `order` tokens."""
+        return int(torch.searchsorted(known, min(first_of(order, self.vocab_size), (1 << 63) - 1)))
+
+    def weighed(self, bags: Bags, rare: Tensor, config: Any) -> Bags:
+        """Counts as what n-grams weigh."""
+        weighting = self.weighting or config.weighting
+        if weighting == "tf-idf":
+            return of_unit_length(bags, rare)
+        return bags.of(torch.ones_like(bags.values)) if weighting == "binary" else bags
+
+    def bags(self, source: Source) -> Bags:
+        """(B, F) the n-grams of sequences, weighed; those never learned from are left out."""
+        start, end = self.markers.tolist()
+        rows, codes = grams(source, self.config.order, self.vocab_size, start, end)
+        hit, at = found(codes, self.codes)
+        counts = bagged(rows[hit], at[hit], len(source.ids), len(self.codes))
+        return self.weighed(counts, self.rarity, self.config)
+
+    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See Assessor."""
+        return self.bags(source).product(self.coefficients) + self.bias
+
+
+class NaiveBayes(GramAssessor):
+    """log P(class) + Σ log P(n-gram | class), as log-posteriors."""
+
+    Config = NaiveBayesConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "multinomial": lambda n_layers, d_model: NaiveBayesConfig()
+    }
+    weighting = "counts"
+
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """See GramAssessor."""
+        return [{"order": self.orders, "alpha": ALPHAS}]
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """See GramAssessor."""
+        counts = counts_by_class(bags, targets, config.n_outputs) + config.alpha  # (F, C)
+        return (counts / counts.sum(0)).log(), shares(targets, config.n_outputs).log()
+
+    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See Assessor."""
+        return super().answers(source).log_softmax(-1)
+
+
+class Logistic(GramAssessor):
+    """The likeliest coefficients."""
+
+    Config = LinearConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "chosen": lambda n_layers, d_model: LinearConfig()
+    }
+    strengths: ClassVar[tuple[float, ...]] = STRENGTHS
+
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """See GramAssessor."""
+        features = {"order": self.orders, "weighting": ("counts", "tf-idf")}
+        return [features, {"strength": self.strengths}]
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """See GramAssessor."""
+        least = of_labels if self.task == "labels" else of_classes
+        strength = config.strength or self.strengths[0]
+        return least(bags, targets, config.n_outputs, strength, rough=rough)
+
+
+class Ridge(Logistic):
+    """Values in units of their deviation; the penalty is on these."""
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """See GramAssessor."""
+        mean, deviation = spread(targets)
+        strength, asked = (
+            config.strength or self.strengths[0],
+            (targets.double() - mean) / deviation,
+        )
+        weights, bias = of_values(bags, asked, config.n_outputs, strength, rough=rough)
+        return weights * deviation, bias * deviation + mean
+
+
+class LinearSvm(Logistic):
+    """The widest margins, one class against the rest; of two classes the answers mirror."""
+
+    strengths = MARGINS
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """See GramAssessor."""
+        strength = config.strength or self.strengths[0]
+        return of_margins(bags, targets, config.n_outputs, strength, rough=rough)
+
+
+class NbSvm(GramAssessor):
+    """n-grams that are there, by the ratio of their frequencies in a class and outside it, and a
+    support vector machine on that.
+    """
+
+    Config = NbSvmConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "wang-manning": lambda n_layers, d_model: NbSvmConfig()
+    }
+    weighting = "binary"
+
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """See GramAssessor."""
+        return [{"order": self.orders}, {"strength": MARGINS}]
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """See GramAssessor."""
+        counts = counts_by_class(bags, targets, config.n_outputs)
+        inside, outside = counts + 1, counts.sum(1, keepdim=True) - counts + 1
+        ratios = (inside / inside.sum(0)).log() - (outside / outside.sum(0)).log()  # (F, C)
+        strength, outputs = config.strength or MARGINS[0], config.n_outputs
+        weights, bias = of_margins(bags, targets, outputs, strength, scales=ratios, rough=rough)
+        mean = weights.abs().mean(0) if len(weights) else weights.new_zeros(config.n_outputs)
+        return ((1 - config.beta) * mean + config.beta * weights) * ratios, config.beta * bias
+
+
+def counts_by_class(bags: Bags, targets: Tensor, classes: int) -> Tensor:
+    """(F, C) the sum of each column over the rows of each class."""
+    return bags.transposed().product(F.one_hot(targets, classes).double())
+
+
+def spread(targets: Tensor) -> Solved:
+    """Mean and deviation (O,) of values (R, O), gaps left out; 1 where all are alike."""
+    there, values = ~targets.isnan(), targets.double()
+    many = there.sum(0).clamp_min(1)
+    mean = values.nan_to_num(0.0).sum(0) / many
+    square = (values - mean).square().where(there, 0.0).sum(0) / many
+    return mean, square.sqrt().where(square > 0, 1.0)

@@ -1,0 +1,142 @@
+"""Beginning where another run ended: its tokenizer, and its tensors that the new model has too.
+
+What follows from the other run is filled into a recipe before it is built, and what contradicts it
+is refused by name. A head that answers begins anew, unless the question is the same kind of filling
+in: classes of one task mean nothing to another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regard.errors import UsageError, UserError
+from regard.models.assessor import ANSWERS
+from regard.recipe import read
+from regard.registry import family
+from regard.run import RECIPE, TOKENIZER, described, load_model, open_run, weights
+from regard.tokens import load as load_tokenizer
+
+PRETRAINED = "pretrained"  # the folder, in a run, of the run that it begins from
+# What a configuration may say otherwise: what disturbs training, and what comes after the encoder.
+FREE = ("dropout", "tied", "task", "n_outputs", "pooling", "pooler", "transform", "source_vocab")
+ANSWERING = ("head.", "pool.", "shift", "scale")  # the tensors of a head that answers
+Tables = dict[str, Any]
+
+
+def inherit(values: Mapping[str, Any]) -> Tables:
+    """The tables with what `train.start` decides filled in; a UsageError where they contradict."""
+    start = values.get("train", {}).get("start", "")
+    if not start:
+        return dict(values)
+    run = open_run(str(start))
+    task, name, _, config = described(run)
+    own = str(values.get("task", "next"))
+    if own != task and not {own, task} <= set(ANSWERS):
+        raise UsageError(f"train.start: {run} is of task {task}, from which {own!r} cannot begin")
+    stored = read(run / RECIPE) if (run / RECIPE).exists() else {}
+    kind = load_tokenizer(run / TOKENIZER).kind
+    tokens = stored.get("tokens") or {"kind": kind}
+    preset = stored.get("model", {}).get("preset", "")
+    return adopt(values, str(run), name, config, preset=preset, tokens=tokens)
+
+
+def adopt(
+    values: Mapping[str, Any],
+    run: str,
+    name: str,
+    config: Any,
+    *,
+    preset: str,
+    tokens: Mapping[str, Any],
+) -> Tables:
+    """The tables with family, shape and tokens of a run, which errors call `run`."""
+    result: Tables = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    model, asked = result.setdefault("model", {}), result.setdefault("tokens", {})
+    _settle(model, "model", {"name": name}, run)
+    cls = family(name, str(result.get("task", "next")))
+    fields = [f.name for f in dataclasses.fields(cls.Config)]
+    if not hasattr(config, "d_model"):
+        raise UsageError(f"train.start: {run} is not trained by gradients; nothing can begin there")
+    dial = model.get("size")  # gives what is not given by itself
+    meant = {} if dial is None else {"n_layers": dial, "d_model": 64 * dial}
+    if any(key not in model and getattr(config, key) != n for key, n in meant.items()):
+        raise UsageError(
+            f"model.size = {dial}, but {run} has n_layers = {config.n_layers} and "
+            f"d_model = {config.d_model}; leave it out"
+        )
+    shape = {key: getattr(config, key) for key in shared(config, fields)}
+    _settle(model, "model", {"preset": preset or nearest(cls, config)}, run)
+    _settle(model, "model", shape, run)
+    _settle(asked, "tokens", {k: v for k, v in tokens.items() if k != "strict"}, run)
+    return result
+
+
+def _settle(table: Tables, section: str, told: Mapping[str, Any], run: str) -> None:
+    for key, value in told.items():
+        got = table.get(key, value)
+        if got != value and got not in ("", "auto"):
+            raise UsageError(
+                f"{section}.{key} = {got!r}, but {run} has {value!r}: leave it out, or begin from "
+                "another run"
+            )
+        table[key] = value
+
+
+def shared(config: Any, fields: list[str]) -> list[str]:
+    """The fields of a configuration that must be the same in what begins from it: all that decide
+    a tensor's shape or what is computed with it.
+    """
+    free = list(FREE)
+    if getattr(config, "positions", "") != "learned":  # others reach as far as one likes
+        free.append("max_len")
+    known = {f.name for f in dataclasses.fields(config)}
+    return [name for name in fields if name in known and name not in free]
+
+
+def nearest(cls: Any, config: Any) -> str:
+    """The preset of a family that has most in common with a configuration."""
+
+    def common(preset: str) -> int:
+        made = dataclasses.asdict(cls.PRESETS[preset](config.n_layers, config.d_model))
+        return sum(getattr(config, key, None) == value for key, value in made.items())
+
+    return str(max(cls.PRESETS, key=common))
+
+
+def begin(model: nn.Module, run: Path) -> str:
+    """Give a model the tensors of a run that have its names and shapes; a line that says how many.
+
+    A run of another shape or vocabulary is a UserError.
+    """
+    known: Any = model
+    task, _, vocab_size, config = described(open_run(run))
+    for key in shared(config, [f.name for f in dataclasses.fields(known.config)]):
+        ours, theirs = getattr(known.config, key), getattr(config, key)
+        if ours != theirs:
+            raise UserError(f"train.start: {run} has {key} = {theirs!r}, this model {ours!r}")
+    if vocab_size != known.vocab_size:
+        raise UserError(
+            f"train.start: {run} has {vocab_size:,} tokens, this model {known.vocab_size:,}"
+        )
+    held, own = weights(load_model(run)), weights(model)
+    anew = ANSWERING if task in ANSWERS and known.task != "masked" else ()
+    taken = {
+        name: tensor
+        for name, tensor in held.items()
+        if name in own and tensor.shape == own[name].shape and not name.startswith(anew)
+    }
+    if not taken:
+        raise UserError(f"train.start: {run} has no tensor that this model has too")
+    model.load_state_dict(taken, strict=False)
+    own_count = {name: p.numel() for name, p in model.named_parameters()}
+    count = sum(n for name, n in own_count.items() if name in taken)
+    rest = [n for name, n in own_count.items() if name not in taken]
+    return (
+        f"start: {len(taken)} tensors with {count:,} parameters from {run}; "
+        f"{len(rest)} with {sum(rest):,} begin anew"
+    )
