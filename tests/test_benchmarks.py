@@ -37,6 +37,7 @@ def run(name, *words, folder):
     return done.stdout, json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_training_beside_hugging_face(tmp_path):
     pytest.importorskip("transformers")
     printed, found = run("cpu_train.py", "--data", tmp_path, folder=tmp_path)
@@ -52,6 +53,7 @@ def test_training_beside_hugging_face(tmp_path):
         assert row["case"]["peer"] in printed
 
 
+@pytest.mark.slow
 def test_translation_beside_its_peers(tmp_path):
     pytest.importorskip("transformers")
     pytest.importorskip("ctranslate2")
@@ -69,6 +71,7 @@ def test_translation_beside_its_peers(tmp_path):
     assert trained["loss_difference"] <= 1e-4
 
 
+@pytest.mark.slow
 def test_growth_is_measured(tmp_path):
     printed, found = run("scaling.py", "--device", "cpu", folder=tmp_path)
     assert {"device", "threads", "torch", "repeats", "holds", "rows"} <= set(found)

@@ -50,6 +50,7 @@ def accuracies(result):
     return {row[0]: [float(cell.split()[0]) / 100 for cell in row[1:]] for row in first.rows}
 
 
+@pytest.mark.slow
 def test_attention_relates_what_counting_and_convolution_cannot(quick):
     found = accuracies(quick)
     assert found[FULL][-1] > 0.9
@@ -59,6 +60,7 @@ def test_attention_relates_what_counting_and_convolution_cannot(quick):
     assert abs(found[MARKOV][1] - 0.5) < 0.06
 
 
+@pytest.mark.slow
 def test_every_claim_of_the_quick_form_holds(quick):
     assert len(quick.claims) == 7
     assert [claim.name for claim in quick.claims if not claim.holds] == []
