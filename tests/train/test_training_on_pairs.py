@@ -51,6 +51,7 @@ def recipe_of(files, *keys):
     return plan(files, assignments=[*small, *keys])
 
 
+@pytest.mark.slow
 def test_it_learns_to_say_words_backwards(reversed_words, tmp_path):
     recipe, lines = recipe_of(reversed_words, "train.steps=150", "train.label_smoothing=0")
     assert recipe.task == "target" and "there and back, line by line" in lines[0]
