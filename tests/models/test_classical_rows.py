@@ -308,8 +308,9 @@ def test_chains_by_hand():
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_what_is_open_is_chosen_and_kept():
+def test_what_is_open_is_chosen_and_kept(monkeypatch):
     """Which of two tokens comes before the other: single tokens do not tell, pairs do."""
+    monkeypatch.setattr(fitted, "ENOUGH", 100)
     draw = np.random.default_rng(3)
     records, labels = [], []
     for _ in range(260):

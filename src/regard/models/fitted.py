@@ -24,7 +24,7 @@ from regard.layers.source import Source
 from regard.models.assessor import AnswerConfig, FittedAssessor
 
 BATCH_TOKENS = 1 << 16  # positions read at once
-ENOUGH, POSITIONS = 100, 2000  # records, or positions of them, of a validation part that can choose
+ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation part that can choose
 FOLDS = 5
 MOST = 20_000  # rows learned from while choosing
 SCALES = tuple(2.0**n for n in range(-8, 5))  # of scores, when they are judged
