@@ -348,6 +348,7 @@ def test_an_axis_of_whole_numbers_has_no_ticks_between_them(browser_page, tmp_pa
     assert [t for t in ticks if t] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_512_tokens_and_48_heads_stay_usable(browser_page, tmp_path):
     n = 512
     weights = np.zeros((6, 8, n, n), dtype=np.float32)
