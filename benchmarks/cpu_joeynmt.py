@@ -2,7 +2,8 @@
 
 4 + 4 layers, 128 wide, FFN 256, 4 heads, one vocabulary of 8,000, batches of 4,096 tokens. JoeyNMT
 trains on the same pieces of the same pairs, written with spaces between them, by its own command;
-its log gives target tokens a second every few steps. Ours is the trainer's whole step, reading
+its log gives target tokens a second every few steps. Its batches are as it makes them: 4,096 tokens
+of the longer side of each pair, not sorted by length. Ours is the trainer's whole step, reading
 included. They take turns; rates are medians, the first of each turn left out.
 
     python benchmarks/cpu_joeynmt.py [--data DIR] [--runs 3] [--steps 12] [--json FILE]
