@@ -86,3 +86,41 @@ def test_a_step_is_a_function_of_its_number_and_shared_by_processes():
         assert sorted(parts) == sorted(whole) == loader.records_of(n)
         for batch in loader.step(n):
             assert batch.ids.numel() <= 24 or len(batch.ids) == 1
+
+
+def test_few_shapes_hold_the_same_records_in_one_rectangle_a_step():
+    texts = ["a" * n for n in range(1, 41)]
+    shard = replace(shard_of(texts, TOKENIZER), targets=np.arange(40, dtype=np.int32))
+    options = {"max_len": 30, "batch_tokens": 90, "seed": 3}
+    tight, few = (QuestionLoader(shard, TOKENIZER, **options, few=x) for x in (False, True))
+    shapes = set()
+    for n in range(30):
+        (batch,) = few.step(n)
+        shapes.add(tuple(batch.ids.shape))
+        assert batch.ids.size(0) == few.items_per_step
+        want = [row for part in tight.step(n) for row in rows(part)]
+        assert sorted(map(repr, rows(batch))) == sorted(map(repr, want))
+    assert 1 < len(shapes) <= 6
+    parts = QuestionLoader(shard, TOKENIZER, **options, few=True, micro_tokens=60).step(0)
+    assert len(parts) > 1 and all(part.ids.numel() <= 60 for part in parts)
+
+
+def test_packed_rows_hold_the_same_records_side_by_side():
+    texts = ["abcdefgh"[: 1 + n % 8] for n in range(60)]
+    shard = replace(shard_of(texts, TOKENIZER), targets=np.arange(60, dtype=np.int32))
+    options = {"max_len": 30, "batch_tokens": 120, "seed": 3}
+    tight = QuestionLoader(shard, TOKENIZER, **options)
+    packed = QuestionLoader(shard, TOKENIZER, **options, few=True, packs=True)
+    for n in range(8):
+        (batch,) = packed.step(n)
+        found = []
+        for row, numbers in zip(batch.ids, batch.segments, strict=True):
+            for number in range(1, int(numbers.max()) + 1):
+                found.append(row[numbers == number].tolist())
+        assert batch.ids.size(1) == packed.row and len(batch.targets) == len(found)
+        for ids, target, item in zip(found, batch.targets.tolist(), batch.items, strict=True):
+            assert ids == [TOKENIZER.start, *TOKENIZER.encode(texts[target]), TOKENIZER.end]
+            assert target == item
+        want = sorted(i for part in tight.step(n) for i in part.items.tolist())
+        assert sorted(batch.items.tolist()) == want
+    assert packed.padding < 0.15

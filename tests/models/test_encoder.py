@@ -121,3 +121,27 @@ def test_bert_is_hugging_faces():
         ).logits
         found = model.answers(source)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["modern", "bert"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_sequences_that_share_rows_answer_as_they_do_alone(preset, pooling):
+    torch.manual_seed(0)
+    config = dataclasses.replace(
+        EncoderOnly.PRESETS[preset](2, 16), pooling=pooling, n_outputs=3, max_len=32
+    )
+    model = EncoderOnly(9, config).double().eval()
+    if model.pool.score is not None:
+        model.pool.score.weight.data.normal_()
+    one, two, three = ([1, *body, 2] for body in ([5, 6, 2, 7], [8], [4, 4, 2, 5, 6, 7]))
+    alone = [
+        model.answers(Source(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long)))
+        for x in (one, two, three)
+    ]
+    width = len(one) + len(two)
+    ids = torch.tensor([one + two, three + [0] * (width - len(three)), [0] * width])
+    segments = torch.zeros_like(ids)
+    segments[0] = torch.tensor([1] * len(one) + [2] * len(two))
+    segments[1, : len(three)] = 1
+    packed = model(Source(ids, segments), count=3) * model.scale + model.shift
+    torch.testing.assert_close(packed, torch.cat(alone))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from regard.layers.source import Source
 from regard.models.encoder import EncoderOnly, modern
+from regard.models.masked import MaskedModel
 from regard.train.answers import Answers, standardise
 from regard.train.loop import class_weights
 
@@ -120,3 +121,22 @@ def test_balanced_classes_weigh_the_same():
     weights = class_weights(Corpus)
     counts = torch.tensor([3.0, 1.0, 2.0])
     torch.testing.assert_close(weights * counts, torch.full((3,), 2.0))
+
+
+def test_filling_in_costs_the_same_however_many_places_are_looked_at():
+    """In training the places depend on the shape alone; those not asked among them cost nothing."""
+    model = MaskedModel(11, MaskedModel.PRESETS["modern"](1, 16)).double()
+    ids, segments = torch.randint(3, 11, (6, 9)), torch.ones(6, 9, dtype=torch.long)
+    targets = torch.where(torch.rand(6, 9) < 0.15, ids, -1)
+    logits = model(Source(ids, segments)).flatten(0, 1)
+    want = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, reduction="sum")
+    objective = Answers(model, share=0.15)
+    counts = set()
+    for training in (True, False):
+        objective.train(training)
+        torch.testing.assert_close(objective(ids, targets, segments)[0], want)
+        counts.add(len(objective.places(targets)))
+        assert set(objective.places(targets).tolist()) >= set(
+            (targets.flatten() >= 0).nonzero().flatten().tolist()
+        )
+    assert min(counts) == int((targets >= 0).sum()) and max(counts) == 30  # 8.1 + 8 · 2.62, up

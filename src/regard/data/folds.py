@@ -96,7 +96,8 @@ def by_scaffold(scaffolds: Sequence[str], shares: tuple[float, float, float]) ->
     """The sides of molecules, whole scaffolds together: the largest train, the rarest are tested.
 
     The rule of MoleculeNet (Wu et al. 2018, section 3.2; arXiv:1703.00564) as DeepChem carries it
-    out: sets by falling size, then by their first molecule, each into the first side with room.
+    out: sets by falling size, then by their first molecule, the last first, each into the first
+    side with room.
     """
     members: dict[str, list[int]] = {}
     for i, scaffold in enumerate(scaffolds):
@@ -104,7 +105,7 @@ def by_scaffold(scaffolds: Sequence[str], shares: tuple[float, float, float]) ->
     train, valid = shares[0] * len(scaffolds), (shares[0] + shares[1]) * len(scaffolds)
     sides = np.zeros(len(scaffolds), np.int64)
     counts = [0, 0, 0]
-    for chosen in sorted(members.values(), key=lambda rows: (-len(rows), rows[0])):
+    for chosen in sorted(members.values(), key=lambda rows: (-len(rows), -rows[0])):
         if counts[0] + len(chosen) <= train:
             side = 0
         else:

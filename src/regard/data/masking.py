@@ -20,7 +20,7 @@ from regard.data.batching import Batch
 from regard.data.filling import IGNORE, Ints
 from regard.data.order import draw
 from regard.data.packing import Layout
-from regard.data.questions import Asked, QuestionLoader
+from regard.data.questions import Asked, QuestionLoader, stretch
 from regard.data.shards import Array, Shard
 from regard.tokens import Tokenizer
 
@@ -59,9 +59,12 @@ class Masked(Asked):
     def fill(self, records: Ints, layout: Layout, draws: Ints | None = None) -> Batch:
         """See Asked; `draws` (N,) number the occasions on which these records are shown."""
         batch = super().fill(records, layout)
-        numbers = np.empty(layout.n_rows, np.int64)
-        numbers[layout.row] = (records if draws is None else draws)[layout.members]
-        ids, targets = self.hide(batch.ids.numpy(), numbers)
+        numbers = (records if draws is None else draws)[layout.members]
+        here = layout.row * layout.width + layout.column
+        words, places = stretch(numbers * self.max_len, self.sizes[records[layout.members]], here)
+        which = np.zeros(batch.ids.shape, np.int64)  # of the random words, of every position
+        which.ravel()[places] = words
+        ids, targets = self.hide(batch.ids.numpy(), which)
         asked = int(np.count_nonzero(targets >= 0))
         return replace(
             batch,
@@ -71,11 +74,10 @@ class Masked(Asked):
             symbols=asked,
         )
 
-    def hide(self, ids: Array, numbers: Ints) -> tuple[Array, Array]:
-        """(B, T) ids as they are shown on the (B,) occasions of these numbers, and the (B, T)
-        tokens that are asked, IGNORE elsewhere.
+    def hide(self, ids: Array, places: Ints) -> tuple[Array, Array]:
+        """(B, T) ids as they are shown by the random words at these (B, T) places of the stream,
+        and the (B, T) tokens that are asked, IGNORE elsewhere.
         """
-        places = numbers[:, None] * self.max_len + np.arange(ids.shape[1])  # (B, T)
         chance = (draw(self.seed, places, stream=MASKS) >> np.uint64(11)) * 2.0**-53
         asked = self.plain[ids] & (chance < self.share)
         how = chance / self.share  # uniform in [0, 1) where a token is asked

@@ -229,6 +229,11 @@ def lay_out(lengths: Ints, row: int, most: int) -> list[Layout]:
     return [part for layout in whole for part in _split(layout, most)]
 
 
+def rectangles(count: int, width: int, most: int) -> list[Layout]:
+    """So many sequences, one to a row of this width, in parts like `lay_out`."""
+    return _split(_rectangle(np.arange(count), width), most)
+
+
 def lay_out_pairs(firsts: Ints, seconds: Ints, rows: tuple[int, int], most: int) -> list[Layout]:
     """Pairs, packed into rows of about these widths (0, 0: bucketed), in parts like `lay_out`."""
     if not firsts.size:

@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import Batch
+from regard.data.batching import LONGEST_ROW, Batch
 from regard.data.filling import IGNORE, Ints
 from regard.data.order import Order
-from regard.data.packing import Layout, lay_out, padding_share
+from regard.data.packing import Layout, choose_row, lay_out, padding_share, rectangles
 from regard.data.shards import Array, Shard, TokenTable
 
+WIDTHS = 6  # of batches, where shapes are to be few
 AHEAD = 1 << 16  # records that are measured in order of length, at a time
 
 
@@ -58,18 +59,23 @@ class Asked:
         self.cut = int(np.count_nonzero(self.whole > self.sizes))
 
     def fill(self, records: Ints, layout: Layout) -> Batch:
-        """One rectangle of some records, which the layout numbers from 0; `items` has one a row."""
-        chosen = np.empty(layout.n_rows, np.int64)
-        chosen[layout.row] = records[layout.members]
+        """One rectangle of some records, which the layout numbers from 0; `items` has them row by
+        row, as the targets are that they have as a whole.
+        """
+        order = np.lexsort((layout.column, layout.row))
+        chosen = records[layout.members[order]]  # (N,)
         shape = layout.n_rows, layout.width
         ids, segments = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64)
-        here = np.arange(layout.n_rows) * layout.width
+        here = (layout.row * layout.width + layout.column)[order]
+        number = np.ones_like(here) if layout.segment is None else layout.segment[order]
         read, place = stretch(self.starts[chosen], self.lengths[chosen], here)
-        ids.ravel()[place], segments.ravel()[place] = self.ids[read], 1
+        ids.ravel()[place] = self.ids[read]
+        segments.ravel()[place] = np.repeat(number, self.lengths[chosen])
         if self.second is not None and self.shard.source is not None:
             begins, lengths = (x[chosen] for x in self.second)
             more, after = stretch(begins, lengths, here + self.lengths[chosen])
-            ids.ravel()[after], segments.ravel()[after] = self.shard.source.ids[more], 1
+            ids.ravel()[after] = self.shard.source.ids[more]
+            segments.ravel()[after] = np.repeat(number, lengths)
         targets = self._targets(chosen, shape, read, place)
         asked = int(np.count_nonzero(known(targets)))
         return Batch(
@@ -82,7 +88,7 @@ class Asked:
         )
 
     def _targets(self, chosen: Ints, shape: tuple[int, int], read: Ints, place: Ints) -> Array:
-        """(B,) classes, (B, n) labels or values, or (B, T) classes of positions."""
+        """(N,) classes, (N, n) labels or values, or (B, T) classes of positions."""
         if self.positional:
             found = np.full(shape, IGNORE, np.int64)
             found.ravel()[place] = self.targets[read]
@@ -115,10 +121,12 @@ def known(targets: Array | Tensor) -> NDArray[np.bool_]:
 class QuestionLoader:
     """The training batches of a labelled shard: a pure function of the data, the arguments and the
     step. `batch_tokens` is about how many tokens a step holds, `micro_tokens` how many positions,
-    padding included, one micro-batch may hold.
+    padding included, one micro-batch may hold. A GPU likes `few` shapes better than little padding:
+    then a step is one rectangle, in one of WIDTHS widths, or, where a model `packs`, the sequences
+    share rows of one length.
     """
 
-    running, row, dropped = False, 0, 0
+    running, dropped = False, 0
 
     def __init__(
         self,
@@ -129,8 +137,11 @@ class QuestionLoader:
         batch_tokens: int,
         seed: int,
         micro_tokens: int = 0,
+        few: bool = False,
+        packs: bool = False,
     ) -> None:
         self.micro_tokens, self.views, self.seed = micro_tokens, shard.views, seed
+        self.few, self.row = few, 0
         self.table = tokenizer
         self.asked = self.questions(shard, max_len, seed)
         self.items = len(self.asked.sizes) // shard.views
@@ -138,9 +149,14 @@ class QuestionLoader:
         mean = float(self.asked.sizes.mean())
         self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
         self.order = Order(self.items, seed)
-        sample = [self._layouts(self._rows(self._positions(n))) for n in range(4)]
-        real = sum(int(self.asked.sizes[self._rows(self._positions(n))].sum()) for n in range(4))
-        self.padding = padding_share([part for parts in sample for part in parts], real)
+        samples = [self._rows(self._positions(n)) for n in range(4)]
+        sizes = [self.asked.sizes[rows] for rows in samples]
+        if few and packs:
+            longest = int(self.asked.sizes.max())
+            limit = max(longest, min(LONGEST_ROW, micro_tokens or LONGEST_ROW))
+            self.row = choose_row(sizes, longest=longest, limit=limit)
+        parts = [part for rows in samples for part in self._layouts(rows)]
+        self.padding = padding_share(parts, sum(int(part.sum()) for part in sizes))
 
     def questions(self, shard: Shard, max_len: int, seed: int) -> Asked:
         """What is asked, ready to be filled into batches."""
@@ -173,4 +189,10 @@ class QuestionLoader:
         return records * self.views + (mixed >> 13) % self.views
 
     def _layouts(self, records: Ints) -> list[Layout]:
-        return lay_out(self.asked.sizes[records], 0, self.micro_tokens)
+        sizes = self.asked.sizes[records]
+        if not self.few or self.row or not len(sizes):
+            return lay_out(sizes, self.row, self.micro_tokens)
+        longest = int(self.asked.sizes.max())
+        unit = -(-longest // WIDTHS)
+        width = min(longest, -(-int(sizes.max()) // unit) * unit)
+        return rectangles(len(sizes), width, self.micro_tokens)

@@ -55,7 +55,8 @@ def filled(model: MaskedModel, shard: Shard, tokenizer: Tokenizer) -> Filled:
         at = batch.targets >= 0  # (B, T)
         truths = batch.targets[at]  # (N,)
         source = Source(batch.ids, batch.segments).to(device)
-        logs = model(source, at=at.to(device)).float().log_softmax(-1).cpu()  # (N, V)
+        places = at.flatten().nonzero().squeeze(1)
+        logs = model(source, at=places.to(device)).float().log_softmax(-1).cpu()  # (N, V)
         nats = -logs.gather(1, truths[:, None])[:, 0].double().numpy()
         right = (logs.argmax(-1) == truths).double().numpy()
         items = batch.items[at.nonzero()[:, 0].numpy()]

@@ -52,7 +52,7 @@ class Assessor(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    packs: ClassVar[bool] = False  # a row is a sequence
+    packs: ClassVar[bool] = False  # may several sequences share a row, kept apart by `segments`?
 
     vocab_size: int
     config: Any
@@ -86,6 +86,8 @@ class NeuralAssessor(Assessor):
     the values it was trained on; logits leave them at 0 and 1.
     """
 
+    steady: ClassVar[bool] = True  # are its steps the same kernels for every batch of a shape?
+
     shift: Tensor
     scale: Tensor
 
@@ -105,19 +107,24 @@ class NeuralAssessor(Assessor):
     def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, T, D): every position of the sequences, having seen the others."""
 
-    def embed(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """(B, D): the sequences, a vector each."""
+    def embed(self, source: Source, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
+        """(B, D): the sequences, a vector each. Where several share a row, `count` says how many
+        there are in all, and theirs are (N, D), row by row.
+        """
         x = self.vectors(source, tap=tap)
-        there = source.segments > 0
         if tap is not None and tap.wants("pooling.weights"):
-            tap("pooling.weights", self.pool.weights(x, there))
-        return self.pool(x, there)  # type: ignore[no-any-return]
+            tap("pooling.weights", self.pool.weights(x, source.segments, count))
+        return self.pool(x, source.segments, count)  # type: ignore[no-any-return]
 
-    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """What `answers` gives, less `shift` and in units of `scale`: what training compares."""
-        read = self.vectors if self.config.each else self.embed
-        x = dropout(read(source, tap=tap), self.config.dropout, self.training)
-        return self.head(x)  # type: ignore[no-any-return]
+    def forward(
+        self, source: Source, *, count: int | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        """What `answers` gives, less `shift` and in units of `scale`: what training compares. For
+        `count` see `embed`.
+        """
+        each = self.config.each
+        x = self.vectors(source, tap=tap) if each else self.embed(source, count=count, tap=tap)
+        return self.head(dropout(x, self.config.dropout, self.training))  # type: ignore[no-any-return]
 
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.masks import Documents
-from regard.layers.positions import Where, positions_in
+from regard.layers.positions import positions_in
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models import decoder
@@ -83,21 +83,25 @@ class Encoder(Stack):
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
         b, s = source.ids.shape
-        where: Where = positions_in(source.segments)
+        where = positions_in(source.segments)
         mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
         place = self.place(where, where, mask, end=s, device=source.ids.device)
         x = self.embed(source.ids, where, s)
         if self.types is not None:
-            x = x + self.types(self.kinds(source.ids))
+            x = x + self.types(self.kinds(source.ids, where))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         return self.run(x, place, None, tap)
 
-    def kinds(self, ids: Tensor) -> Tensor:
-        """(B, S) which sentence of its row a token is in, from 0; the last kind is for all more."""
+    def kinds(self, ids: Tensor, where: Tensor) -> Tensor:
+        """(B, S) which sentence of its sequence a token is in, from 0; the last kind is for all
+        more. `where` (B, S) are the tokens' positions.
+        """
         assert isinstance(self.config, EncoderConfig)
         ends = ids == self.config.separator
-        return (ends.cumsum(1) - ends.long()).clamp_max(self.config.n_types - 1)
+        before = ends.cumsum(1) - ends.long()
+        first = torch.arange(ids.size(1), device=ids.device) - where  # of the sequence
+        return (before - before.gather(1, first)).clamp_max(self.config.n_types - 1)
 
 
 class EncoderOnly(NeuralAssessor):
@@ -105,6 +109,7 @@ class EncoderOnly(NeuralAssessor):
 
     Config = EncoderConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "bert": bert}
+    packs = True
 
     def __init__(self, vocab_size: int, config: EncoderConfig) -> None:
         super().__init__()
@@ -117,7 +122,7 @@ class EncoderOnly(NeuralAssessor):
         """See NeuralAssessor."""
         return self.encoder(source, tap=tap)  # type: ignore[no-any-return]
 
-    def embed(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def embed(self, source: Source, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
-        x = super().embed(source, tap=tap)
+        x = super().embed(source, count=count, tap=tap)
         return x if self.pooler is None else torch.tanh(self.pooler(x))

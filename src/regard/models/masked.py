@@ -62,6 +62,7 @@ class MaskedModel(NeuralAssessor):
 
     Config = MaskedConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "bert": bert}
+    packs = True
 
     def __init__(self, vocab_size: int, config: MaskedConfig) -> None:
         super().__init__()
@@ -83,12 +84,19 @@ class MaskedModel(NeuralAssessor):
         return self.encoder(source, tap=tap)  # type: ignore[no-any-return]
 
     def forward(
-        self, source: Source, *, at: Tensor | None = None, tap: Tap | None = None
+        self,
+        source: Source,
+        *,
+        count: int | None = None,
+        at: Tensor | None = None,
+        tap: Tap | None = None,
     ) -> Tensor:
-        """(B, T, V) logits of the tokens or, `at` some (B, T) of the positions alone, (N, V)."""
+        """(B, T, V) logits of the tokens or, `at` (N,) places of the flattened positions alone,
+        (N, V). Nothing is pooled, so `count` does not matter.
+        """
         x = self.vectors(source, tap=tap)
         if at is not None:
-            x = x[at]  # (N, D)
+            x = x.flatten(0, 1)[at]  # (N, D)
         if self.dense is not None and self.norm is not None:
             x = self.norm(F.gelu(self.dense(x)))
         return F.linear(x, self.encoder.embedding.weight, self.bias)

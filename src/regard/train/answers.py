@@ -8,6 +8,9 @@ makes two passes agree that differ by dropout alone.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,10 +32,12 @@ class Answers(nn.Module):
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
         weights: Tensor | None = None,
+        share: float = 1.0,
     ) -> None:
+        """`share` of the tokens, or less, are to be filled in, in training."""
         super().__init__()
         self.model, self.task = model, model.task
-        self.label_smoothing, self.consistency = label_smoothing, consistency
+        self.label_smoothing, self.consistency, self.share = label_smoothing, consistency, share
         self.register_buffer("weights", weights)
 
     def forward(
@@ -47,17 +52,31 @@ class Answers(nn.Module):
         passes = 2 if self.consistency and self.model.training else 1
         tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
         asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
-        where = {}
+        where: dict[str, Any] = {} if self.model.config.each else {"count": len(asked)}
         if self.task == "masked":  # most positions are not asked
-            where = {"at": asked >= 0}
-            asked, targets = asked[asked >= 0], targets[targets >= 0]  # (passes · N,) and (N,)
+            at = self.places(targets)  # (N,)
+            where = {"at": torch.cat([at + i * targets.numel() for i in range(passes)])}
+            targets = targets.flatten()[at]
+            asked = targets.repeat(passes)
         # (passes · B, O), (passes · B, T, O) or, where few positions are asked, (passes · N, O)
-        found = self.model(Source(*tensors), **where).float()
+        found = self.model(Source(*tensors), **where)
+        found = found.to(torch.promote_types(found.dtype, torch.float32))
         loss, cost = (x / passes for x in self.cost(found, asked))
         if passes == 2:
             one, two = found.chunk(2)
             loss = loss + self.consistency / 4 * self.apart(one, two, targets)
         return loss, cost.detach()
+
+    def places(self, targets: Tensor) -> Tensor:
+        """(N,) places in the flattened (B, T) targets: all that are asked. In training some others
+        are among them, so that their number depends on the shape alone: as many as chance will not
+        exceed, eight deviations above what is expected.
+        """
+        asked, count = targets.flatten() >= 0, targets.numel()
+        if not self.model.training:
+            return asked.nonzero().squeeze(1)
+        likely = self.share * count + 8 * math.sqrt(self.share * (1 - self.share) * count)
+        return asked.int().topk(min(count, math.ceil(likely)), sorted=False).indices
 
     def cost(self, found: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Smoothed and plain cost of answers beside their targets, summed."""

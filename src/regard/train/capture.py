@@ -71,7 +71,9 @@ class Captured:
 
 
 def rounded(batch: Batch, multiple: int, pad: int) -> Batch:
-    """The batch with empty rows added up to a multiple, so that few shapes occur."""
+    """The batch with empty rows added up to a multiple, so that few shapes occur; targets that are
+    not of positions stay as they are.
+    """
     more = -batch.ids.size(0) % multiple
     if not more:
         return batch
@@ -80,9 +82,10 @@ def rounded(batch: Batch, multiple: int, pad: int) -> Batch:
         return None if x is None else F.pad(x, (0, 0, 0, more), value=value)
 
     ids, targets, segments, sources, numbers = batch.tensors()
+    each = batch.targets.shape == batch.ids.shape and not batch.targets.is_floating_point()
     return batch.with_tensors(
         filled(ids, pad),
-        filled(targets, IGNORE),
+        filled(targets, IGNORE) if each else targets,
         filled(segments, 0),
         filled(sources, pad),
         filled(numbers, 0),

@@ -333,6 +333,7 @@ class Trainer(Loop):
             "micro_tokens": max(train.micro_tokens, sides * model.config.max_len),
         }
         if isinstance(model, NeuralAssessor):
+            shared |= {"few": self.stepper.captures, "packs": model.packs}
             if model.task == "masked":
                 return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
             return QuestionLoader(corpus.train, corpus.tokenizer, **shared)

@@ -41,7 +41,13 @@ def objective_of(
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
     if isinstance(model, NeuralAssessor):
-        return Answers(model, label_smoothing=smoothing, consistency=agreeing, weights=weights)
+        return Answers(
+            model,
+            label_smoothing=smoothing,
+            consistency=agreeing,
+            weights=weights,
+            share=recipe.mask,
+        )
     return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
 
 
@@ -69,8 +75,9 @@ class Stepper:
         self.optimizer = Optimizer(self.model, recipe)
         self.compile_seconds = 0.0
         self.compiled = False
-        # Sequences that are not packed come in too many shapes, and many processes wait for others.
-        self.captures = self.device.type == "cuda" and world.size == 1 and model.packs
+        # Recurrences meet too many shapes, and many processes wait for others.
+        steady = model.steady if isinstance(model, NeuralAssessor) else model.packs
+        self.captures = self.device.type == "cuda" and world.size == 1 and steady
         self.begin: Callable[..., Tensor] = self._begin
         self.accumulate: Callable[..., Tensor] = self._accumulate
         self.norm: Callable[[], Tensor] = self._norm
