@@ -220,6 +220,39 @@ def test_naive_bayes_is_that_of_scikit_learn():
     np.testing.assert_allclose(ours, theirs.predict_log_proba(records), atol=1e-9)
 
 
+def test_aligned_sequences_may_be_counted_place_by_place():
+    """The class is what stands at the second place; what else there is says nothing. Naive Bayes
+    on single tokens is then the formula of a weight matrix with as many counts beforehand.
+    """
+    draw = np.random.default_rng(0)
+    records = draw.integers(3, V, (300, 6))
+    targets = (records[:, 1] >= 6).astype(np.int32)
+    model = NaiveBayes(V, NaiveBayesConfig(n_outputs=2))
+    model.fit(asked(records[:200].tolist(), targets[:200]), None, quiet)
+    assert model.config.places == "each"
+    rest = torch.from_numpy(np.pad(records[200:], ((0, 0), (1, 1)), constant_values=(START, END)))
+    rest[:, -1] = END
+    found = model.answers(Source(rest, torch.ones_like(rest))).argmax(1).numpy()
+    assert (found == targets[200:]).all()
+    single = NaiveBayes(V, NaiveBayesConfig(n_outputs=2, places="each", order=1, alpha=1.0))
+    single.fit(asked(records[:200].tolist(), targets[:200]), None, quiet)
+    known = len({(j, x) for r in records[:200].tolist() for j, x in enumerate(r)})
+    for one in records[200:205].tolist():
+        scores = []
+        for label in (0, 1):
+            rows = records[:200][targets[:200] == label]
+            score = math.log(len(rows) / 200)
+            for j, x in enumerate(one):
+                score += math.log(((rows[:, j] == x).sum() + 1) / (6 * len(rows) + known))
+            scores.append(score)
+        ids = torch.tensor([[START, *one, END]])
+        got = single.answers(Source(ids, torch.ones_like(ids)))[0]
+        torch.testing.assert_close(got, torch.tensor(scores, dtype=torch.float64).log_softmax(0))
+    uneven = NaiveBayes(V, NaiveBayesConfig(n_outputs=3))
+    uneven.fit(data("label"), None, quiet)
+    assert uneven.config.places == "any"
+
+
 def test_a_second_text_has_features_of_its_own():
     """The class is whether a token stands in the first text or in the second."""
     draw = np.random.default_rng(7)
@@ -379,6 +412,7 @@ def test_being_too_sure_costs_nothing_when_choosing():
         (NbSvmConfig, {"beta": 2.0}, "beta must be from 0 to 1"),
         (WindowConfig, {"window": 4}, "window must be 0"),
         (PwmConfig, {"pseudocount": -1.0}, "pseudocount must be 0"),
+        (LinearConfig, {"places": "some"}, "places must be one of auto, any, each"),
         (FittedConfig, {"max_len": 0}, "max_len must be at least 1"),
         (MarkovConfig, {"n_outputs": 20_000}, "n_outputs must be at most"),
     ],

@@ -103,12 +103,13 @@ def bagged(rows: Tensor, columns: Tensor, count: int, width: int) -> Bags:
 
 
 def grams(
-    source: Source, order: int, vocab_size: int, start: int, end: int
+    source: Source, order: int, vocab_size: int, start: int, end: int, places: int = 1
 ) -> tuple[Tensor, Tensor]:
     """The rows and the codes (M,) of all n-grams of 1 to `order` tokens in (B, T) sequences.
 
     An n-gram is a number in base V + 1 with the digits id + 1, twice that in the first text and one
-    more in the second: numbers of fewer tokens are smaller.
+    more in the second: numbers of fewer tokens are smaller. With several `places`, at least T, one
+    that begins elsewhere is another: its number is so many times that, and where it begins.
     """
     ids, there = source.ids, source.segments > 0
     base, length = vocab_size + 1, ids.size(1)
@@ -125,20 +126,23 @@ def grams(
             inside = inside | marker[:, n - 2 : n - 2 + many]
         kept = there[:, n - 1 :] & ~(marker if n == 1 else inside)
         rows.append(kept.nonzero()[:, 0])
-        codes.append((2 * number + text[:, n - 1 :])[kept])
+        code = (2 * number + text[:, n - 1 :]) * places
+        if places > 1:
+            code = code + torch.arange(many, device=ids.device)
+        codes.append(code[kept])
     return torch.cat(rows), torch.cat(codes)
 
 
-def first_of(order: int, vocab_size: int) -> int:
+def first_of(order: int, vocab_size: int, places: int = 1) -> int:
     """Codes of n-grams of at most `order` tokens are smaller than this."""
-    return 2 * int((vocab_size + 1) ** order)
+    return 2 * int((vocab_size + 1) ** order) * places
 
 
-def check_codes(order: int, vocab_size: int) -> None:
+def check_codes(order: int, vocab_size: int, places: int = 1) -> None:
     """Raise where n-grams have more codes than there are numbers."""
-    if first_of(order, vocab_size) > LARGEST:
+    if first_of(order, vocab_size, places) > LARGEST:
         most = 1
-        while first_of(most + 1, vocab_size) <= LARGEST:
+        while first_of(most + 1, vocab_size, places) <= LARGEST:
             most += 1
         raise UsageError(
             f"model.order must be at most {most} with {vocab_size:,} different tokens, got {order}"

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -22,6 +23,7 @@ from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.bags import (
+    LARGEST,
     Bags,
     bagged,
     check_codes,
@@ -46,6 +48,7 @@ from regard.models.solvers import Solved, of_classes, of_labels, of_margins, of_
 FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
 ORDERS = (1, 2, 3)  # tried
 LONGER = (*ORDERS, 4, 5)
+PLACES = ("auto", "any", "each")
 ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)  # tried
 STRENGTHS = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while the features are chosen
 MARGINS = (1.0, 0.3, 3.0, 10.0, 100.0)  # the same of support vector machines
@@ -64,7 +67,26 @@ class GramConfig(FittedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayesConfig(GramConfig):
+class BagConfig(GramConfig):
+    """They count the same wherever they stand, or are others at every place, which aligned
+    sequences gain from; "auto" tries both where all have one length.
+    """
+
+    places: Literal["auto", "any", "each"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.places not in PLACES:
+            raise ValueError(f"places must be one of {', '.join(PLACES)}, got {self.places!r}")
+
+    @property
+    def spread(self) -> int:
+        """How many places are told apart."""
+        return self.max_len + 1 if self.places == "each" else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayesConfig(BagConfig):
     """How often every n-gram of each class is counted beforehand."""
 
     alpha: float = 0.0  # 0 = chosen by held-out records
@@ -75,7 +97,7 @@ class NaiveBayesConfig(GramConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearConfig(GramConfig):
+class LinearConfig(BagConfig):
     """What n-grams weigh, and how large coefficients may get."""
 
     weighting: Literal["auto", "counts", "tf-idf"] = "auto"
@@ -87,7 +109,7 @@ class LinearConfig(GramConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NbSvmConfig(GramConfig):
+class NbSvmConfig(BagConfig):
     """Between naive Bayes (beta = 0) and a support vector machine on its ratios (beta = 1)."""
 
     beta: float = 0.25  # Wang & Manning's
@@ -149,33 +171,50 @@ class GramAssessor(GrownAssessor):
     def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
         """See FittedAssessor. What was open becomes part of the configuration."""
         self.markers = torch.tensor([int(shard.ids[0]), int(shard.ids[-1])])
-        longest = self.config.order or max(self.orders)
-        check_codes(longest, self.vocab_size)
-        rows, codes, targets = self.read(shard, longest)
-        known = torch.unique(codes)
-        bags = bagged(rows, found(codes, known)[1], shard.records, len(known))
-        others = None
-        if valid is not None and valid.records:
-            rows, codes, others = self.read(valid, longest)
-            hit, at = found(codes, known)
-            bags = joined([bags, bagged(rows[hit], at[hit], valid.records, len(known))])
+        uneven = shard.source is not None or len(set(np.diff(np.asarray(shard.offsets)))) > 1
+        if uneven and self.config.places == "auto":
+            self.config = replace(self.config, places="any")
+        read = {
+            c.places: self.read(c, shard, valid) for c in varied(self.config, places=PLACES[1:])
+        }
+        targets, others = next(iter(read.values()))[2:]
         groups = torch.arange(shard.records) // shard.views
         judged = trials(self.task, targets, others, groups)
-        self.config = self.choose(bags, known, judged)
-        width = self.width(known, self.config.order)
+        self.config = self.choose({places: each[:2] for places, each in read.items()}, judged)
+        bags, known = read[self.config.places][:2]
+        width = self.width(known, self.config)
         own = bags.rows(torch.arange(shard.records)).part(width)
         self.codes, self.rarity = known[:width].clone(), rarity(own)
         weighed = self.weighed(own, self.rarity, self.config)
         self.coefficients, self.bias = self.solve(weighed, targets, self.config, False)
-        names = {key for stage in self.stages() for key in stage}
+        names = {"places", *(key for stage in self.stages() for key in stage)}
         told = ", ".join(f"{name} {getattr(self.config, name)}" for name in sorted(names))
         say(f"{width:,} n-grams; {told}, where open by {judged.how}")
 
-    def read(self, shard: Shard, order: int) -> tuple[Tensor, Tensor, Tensor]:
+    def read(
+        self, config: Any, shard: Shard, valid: Shard | None
+    ) -> tuple[Bags, Tensor, Tensor, Tensor | None]:
+        """The n-grams of all records, those of training first, which n-grams these are, and what is
+        asked of the records of both parts.
+        """
+        longest = config.order or max(self.orders)
+        check_codes(longest, self.vocab_size, config.spread)
+        rows, codes, targets = self.occurrences(shard, longest, config.spread)
+        known = torch.unique(codes)
+        bags = bagged(rows, found(codes, known)[1], shard.records, len(known))
+        if valid is None or not valid.records:
+            return bags, known, targets, None
+        rows, codes, others = self.occurrences(valid, longest, config.spread)
+        hit, at = found(codes, known)
+        more = bagged(rows[hit], at[hit], valid.records, len(known))
+        return joined([bags, more]), known, targets, others
+
+    def occurrences(self, shard: Shard, order: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
         """The records and codes of all n-grams of a shard, and what is asked of its records."""
         rows, codes, items, targets = [], [], [], []
+        start, end = self.markers.tolist()
         for batch, source in batches(shard, self.config.max_len):
-            row, code = grams(source, order, self.vocab_size, *self.markers.tolist())
+            row, code = grams(source, order, self.vocab_size, start, end, places)
             own = torch.from_numpy(batch.items)
             rows.append(own[row])
             codes.append(code)
@@ -183,11 +222,12 @@ class GramAssessor(GrownAssessor):
             targets.append(batch.targets)
         return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
 
-    def choose(self, bags: Bags, known: Tensor, judged: Trials) -> Any:
+    def choose(self, read: dict[str, tuple[Bags, Tensor]], judged: Trials) -> Any:
         """The configuration with what was open, chosen."""
 
         def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            width = self.width(known, config.order)
+            bags, known = read[config.places]
+            width = self.width(known, config)
             learned, asked = (bags.rows(part).part(width) for part in (learn, check))
             rare = rarity(learned)
             coefficients, bias = self.solve(
@@ -196,13 +236,15 @@ class GramAssessor(GrownAssessor):
             return self.weighed(asked, rare, config).product(coefficients) + bias
 
         config = self.config
-        for stage in self.stages():
+        features, *rest = self.stages()
+        for stage in ({"places": tuple(read), **features}, *rest):
             config = judged.best(varied(config, **stage), answer)
         return config
 
-    def width(self, known: Tensor, order: int) -> int:
+    def width(self, known: Tensor, config: Any) -> int:
         """How many of the known n-grams have at most `order` tokens."""
-        return int(torch.searchsorted(known, min(first_of(order, self.vocab_size), (1 << 63) - 1)))
+        above = first_of(config.order, self.vocab_size, config.spread)
+        return int(torch.searchsorted(known, min(above, LARGEST)))
 
     def weighed(self, bags: Bags, rare: Tensor, config: Any) -> Bags:
         """Counts as what n-grams weigh."""
@@ -214,7 +256,9 @@ class GramAssessor(GrownAssessor):
     def bags(self, source: Source) -> Bags:
         """(B, F) the n-grams of sequences, weighed; those never learned from are left out."""
         start, end = self.markers.tolist()
-        rows, codes = grams(source, self.config.order, self.vocab_size, start, end)
+        rows, codes = grams(
+            source, self.config.order, self.vocab_size, start, end, self.config.spread
+        )
         hit, at = found(codes, self.codes)
         counts = bagged(rows[hit], at[hit], len(source.ids), len(self.codes))
         return self.weighed(counts, self.rarity, self.config)
