@@ -380,3 +380,19 @@ def test_a_recipe_serves_other_files_that_are_given_beside_it(cli, tmp_path):
     assert set(facts["metrics"]) == {"valid", "test"}  # held out of what was given, and given
     made = json.loads((tmp_path / "run" / "translations.json").read_text())["sentences"]
     assert [one["source"] for one in made] == (tmp_path / "c.fr").read_text().splitlines()
+
+
+def test_targets_that_cannot_be_learned_from_are_named_by_file_and_line(cli, tmp_path):
+    """A label of one record, one that training lacks, a number that is none, a single class."""
+    train = "text,y,n\na b,x,1.5\nc d,y,n.a.\ne f,x,2.5\ng h,x,3.5\ni j,x,4.5\nk l,x,5.5\n"
+    (tmp_path / "t.csv").write_text(train)
+    (tmp_path / "u.csv").write_text("text,y\na c,z\nb d,x\n")
+    columns = ["--input", "text", "--set", "train.steps=1", "--set", "data.valid_fraction=0"]
+    one = cli("train", "t.csv", "--target", "y", "--test", "u.csv", *columns, "--out", "a")
+    assert "one example: y (" in one.err and "t.csv:3)" in one.err
+    assert "unseen in test: z (" in one.err and "u.csv:2) × 1: training has no" in one.err
+    number = cli("train", "t.csv", "--target", "n", *columns, "--out", "b")
+    assert "task value" in number.err and "t.csv:3: 'n.a.' under 'n' is no number" in number.err
+    (tmp_path / "s.csv").write_text("text,y\na b,x\nc d,x\ne f,x\n")
+    alone = cli("train", "s.csv", "--target", "y", "--task", "label", *columns, "--out", "c")
+    assert alone.code == 1 and "all 3 training records are 'x' under 'y'" in alone.err

@@ -1,6 +1,7 @@
 """Labelled records as a corpus: shards with targets beside them, and what the manifest says."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,8 @@ def test_labels_are_classes_of_training_and_others_are_unseen(build):
     assert corpus.test.targets.tolist() == [-1]
     assert corpus.valid.targets.tolist() == [1]
     assert [text_of(corpus, corpus.train, i) for i in range(3)] == ["ab", "ba", "b"]
-    assert "unseen in test: maybe × 1: training has no such class" in said
-    assert "one example: maybe" in said
+    assert any(re.fullmatch(r"unseen in test: maybe \(\S+:5\) × 1: training .+", x) for x in said)
+    assert any(re.fullmatch(r"one example: maybe \(\S+:5\)", line) for line in said)
     assert any(
         line.startswith("conflicts: 1 inputs come with different targets: 'ab'") for line in said
     )

@@ -175,7 +175,15 @@ def _targets(sources: Sources) -> Targets | None:
         return None
     names = sources.train.names
     training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
-    return Targets.learn(sources.task, names, survey(training, len(names)))
+    columns = survey(training, len(names))
+    targets = Targets.learn(sources.task, names, columns)
+    if targets.task == "label" and len(targets.classes[0]) == 1:
+        raise UserError(
+            f"all {columns[0].filled:,} training records are {targets.classes[0][0]!r} under "
+            f"{names[0]!r}: there is nothing to tell apart; give more of other classes, or hold "
+            "out fewer records"
+        )
+    return targets
 
 
 def _asked(sources: Sources, targets: Targets, say: Say) -> dict[str, Any]:

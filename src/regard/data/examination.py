@@ -9,6 +9,7 @@ from typing import Any
 
 from regard.data.labelled import Labelled
 from regard.data.near import BUDGET, Near, near
+from regard.data.readers import TABLES
 from regard.data.sides import SIDES, Piece, Sources
 from regard.data.splits import Leak, hashes
 from regard.data.targets import LABELLED, Targets, guess, number, survey, unchecked
@@ -44,6 +45,7 @@ class Examination:
     gaps: dict[str, int]  # by target
     single: tuple[str, ...]
     unseen: dict[str, dict[str, int]]
+    places: dict[str, str]  # the file and line of the first of each class in `single` or `unseen`
     conflicts: int
     conflicting: tuple[str, ...]
     leaks: dict[str, Leak]
@@ -79,15 +81,19 @@ class Examination:
             rows += [("", f"{one[:30]} ~ {two[:30]}") for one, two in leak.examples[:1]]
         return rows
 
+    def _placed(self, label: str) -> str:
+        return f"{label} ({self.places[label]})" if label in self.places else label
+
     def warnings(self) -> list[tuple[str, str]]:
         """What one who trains on this should know: names and values, a line each."""
         rows = [("scaffolds", note) for note in self.notes]
         if self.task == "label" and len(self.classes.get(self.names[0], {})) == 1:
             rows.append(("one class", f"all are {next(iter(self.classes[self.names[0]]))!r}"))
         if self.single:
-            rows.append(("one example", ", ".join(self.single[:SHOWN])))
+            rows.append(("one example", ", ".join(map(self._placed, self.single[:SHOWN]))))
         for side, lost in self.unseen.items():
-            said = ", ".join(f"{label} × {n:,}" for label, n in list(lost.items())[:SHOWN])
+            few = list(lost.items())[:SHOWN]
+            said = ", ".join(f"{self._placed(label)} × {n:,}" for label, n in few)
             rows.append((f"unseen in {side}", f"{said}: training has no such class"))
         if self.conflicts:
             said = ", ".join(repr(text[:40]) for text in self.conflicting)
@@ -114,7 +120,10 @@ def _near_words(leak: Near) -> str:
 def task_of(source: Labelled) -> tuple[str, str]:
     """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
     source.check = unchecked
-    return guess(survey(source.examples(), len(source.names)), source.names)
+    task, why = guess(survey(source.examples(), len(source.names)), source.names)
+    if task == "target" and source.format not in TABLES:  # one text a record
+        return "label", why
+    return task, why
 
 
 def examine(sources: Sources, why: str = "as asked") -> Examination:
@@ -137,6 +146,7 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
         gaps=dict(zip(names, tally.gaps, strict=True)),
         single=tally.single(),
         unseen=tally.unseen(),
+        places=tally.places(),
         conflicts=len(tally.conflicts),
         conflicting=tuple(tally.conflicts.values())[:EXAMPLES],
         leaks=sources.overlaps(),
@@ -154,6 +164,7 @@ class _Tally:
         self.classes: list[Counter[tuple[str, str]]] = [Counter() for _ in targets.names]
         self.gaps = [0 for _ in targets.names]
         self.sums = [[math.inf, 0.0, -math.inf, 0.0] for _ in targets.names]  # least, sum, most, n
+        self.first: dict[str, str] = {}  # where each class first stands
         self.met: dict[int, tuple[str, ...]] = {}
         self.conflicts: dict[int, str] = {}
 
@@ -167,6 +178,11 @@ class _Tally:
                 self.conflicts.setdefault(key, text)
             for i, cell in enumerate(cells):
                 self._count(i, cell, side)
+        if piece.place is not None and self.targets.task in ("label", "labels"):
+            for row, cells in enumerate(piece.targets):
+                for cell in cells:
+                    if cell and cell not in self.first:
+                        self.first[cell] = piece.place(row)
 
     def _count(self, i: int, cell: str, side: str) -> None:
         if not cell:
@@ -197,6 +213,11 @@ class _Tally:
         """Classes of one record: nothing can be both learned and measured of them."""
         found = self.by_class().values()
         return tuple(c for col in found for c, sides in col.items() if sum(sides.values()) == 1)
+
+    def places(self) -> dict[str, str]:
+        """Where the classes stand that one record has, or that training has not."""
+        rare = {*self.single(), *(label for lost in self.unseen().values() for label in lost)}
+        return {label: place for label, place in self.first.items() if label in rare}
 
     def unseen(self) -> dict[str, dict[str, int]]:
         """By side, the classes that training has not."""

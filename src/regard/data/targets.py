@@ -119,6 +119,8 @@ def guess(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
         return "value", f"{found.numeric:,} of {found.filled:,} targets {each} are numbers"
     if 2 * kinds <= found.filled or (kinds <= 2 < found.filled):
         return "label", f"{kinds:,} different targets {each}"
+    if 2 * found.numeric >= found.filled > 0:
+        return "value", f"{found.numeric:,} of {found.filled:,} targets {each} are numbers"
     return "target", f"texts {each}, {kinds:,} different ones of {found.filled:,}"
 
 
