@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.masks import Documents
-from regard.layers.positions import Where, positions_in
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models import decoder
@@ -70,7 +68,7 @@ class Encoder(Stack):
 
     def __init__(self, vocab_size: int, config: StackConfig) -> None:
         super().__init__()
-        self.build(vocab_size, config)
+        self.build(vocab_size, config, causal=False)
         self.types: nn.Embedding | None = None
         self.embedding_norm: nn.Module | None = None
         if isinstance(config, EncoderConfig) and config.n_types:
@@ -82,11 +80,8 @@ class Encoder(Stack):
 
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
-        b, s = source.ids.shape
-        where: Where = positions_in(source.segments)
-        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
-        place = self.place(where, where, mask, end=s, device=source.ids.device)
-        x = self.embed(source.ids, where, s)
+        place, where = self.place(source.ids, source.segments, whole=tap is not None)
+        x = self.embed(source.ids, where, source.ids.size(1))
         if self.types is not None:
             x = x + self.types(self.kinds(source.ids))
         if self.embedding_norm is not None:
