@@ -105,6 +105,7 @@ class Blocks(Band):
     def __init__(self, mask: Mask, layout: Layout, batch: int, device: torch.device) -> None:
         super().__init__(mask)
         self.layout = layout
+        self.top: Tensor | None = None  # the bias (..., H, first, T) of positions that see all
         q, k = layout.places(device)
         self.alike = only_window(mask) and not layout.first
         if self.alike:
@@ -150,11 +151,11 @@ class Blocks(Band):
     def _first(self, q: Tensor, k: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """The first positions see all, not their neighbourhood alone."""
         few = self.layout.first
-        allowed = self.mask.tensor(len(q), few, k.size(2), q.device)
+        allowed = self.mask.tensor(len(q), few, k.size(2), q.device)  # (B, 1, first, T)
+        if self.top is not None:
+            allowed = torch.where(allowed, self.top, -torch.inf).to(q.dtype)
         gqa = q.size(1) != k.size(1)
-        top = F.scaled_dot_product_attention(
-            q[:, :, :few], k, v, attn_mask=allowed, enable_gqa=gqa
-        )
+        top = F.scaled_dot_product_attention(q[:, :, :few], k, v, attn_mask=allowed, enable_gqa=gqa)
         return torch.cat((top, y[:, :, few:]), dim=2)
 
 

@@ -152,9 +152,13 @@ class Hyena(nn.Module):
     ) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, after all that it has read."""
         u = self.streams(x)  # (B, T, (N+1)·D)
-        if place.there is not None and not self.causal:
-            u = u * place.there[..., None]  # padding is what lies around a sequence: nothing
-        streams = self.smooth(u, place, state).chunk(self.order + 1, dim=-1)  # (B, T, D) each
+        there = None if self.causal or place.there is None else place.there[..., None]
+        if there is not None:
+            u = u * there  # padding is what lies around a sequence: nothing
+        u = self.smooth(u, place, state)
+        if there is not None:
+            u = u * there
+        streams = u.chunk(self.order + 1, dim=-1)  # (B, T, D) each
         v = streams[-1]
         if state is None:
             mixed = self.whole(v, streams)

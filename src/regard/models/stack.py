@@ -266,6 +266,8 @@ class Stack(nn.Module):
             return Sight(band)
         assert isinstance(band, Blocks)
         cut = band.layout
+        if cut.first:
+            band.top = self.bias_of(at[..., : cut.first], at)
         queries, keys = (turn(at[..., None])[..., 0] for turn in (cut.queries, cut.keys))
         return Sight(band, self.bias_of(queries, keys))
 
