@@ -360,8 +360,8 @@ class Attention:
 
 @triton.jit
 def _reorder(
-    cache, parents, lengths, slots, sz, sb, sg, ss, G: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr,
-    P: tl.constexpr, K: tl.constexpr,
+    cache, parents, lengths, slots, sz, sb, sg, ss, G: tl.constexpr, W: tl.constexpr,
+    WIDE: tl.constexpr, P: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """The W beams of one row, in one head of keys or values, up to the places they have filled."""
     b, which = tl.program_id(0).to(tl.int64), tl.program_id(1)

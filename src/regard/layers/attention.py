@@ -184,9 +184,7 @@ class SelfAttention(nn.Module):
         """How many rows of `qkv` make queries, keys and values."""
         return (self.n_heads * self.d_head, *(self.n_kv_heads * self.d_head,) * 2)
 
-    def forward(
-        self, x: Tensor, place: Place, state: Any = None, tap: Tap | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, place: Place, state: Any = None, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
         q, k, v = self.heads(x, place)  # (B, T, H or G, K)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)

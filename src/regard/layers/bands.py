@@ -41,7 +41,8 @@ class Layout:
     def queries(self, x: Tensor) -> Tensor:
         """(..., T, K) to (..., blocks, block, K)."""
         more = self.count * self.block - self.length
-        return F.pad(x, (0, 0, 0, more)).unflatten(-2, (self.count, self.block))
+        blocks: Tensor = F.pad(x, (0, 0, 0, more)).unflatten(-2, (self.count, self.block))
+        return blocks
 
     def keys(self, x: Tensor, fill: float = 0) -> Tensor:
         """(..., T, K) to (..., blocks, S, K): the first, the block before, its own, and the next
@@ -72,7 +73,9 @@ class Layout:
 
 def only_window(mask: Mask) -> bool:
     """Does a mask say nothing but that queries see some of their past?"""
-    return isinstance(mask, Both) and isinstance(mask.one, Causal) and isinstance(mask.other, Window)
+    return (
+        isinstance(mask, Both) and isinstance(mask.one, Causal) and isinstance(mask.other, Window)
+    )
 
 
 class Band(Mask):
@@ -137,9 +140,7 @@ class Blocks(Band):
             y = torch.cat((self._begin(q, k, v, bias, gqa), y), dim=2)
         return self._first(q, k, v, y) if cut.first and cut.ahead else y
 
-    def _begin(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, gqa: bool
-    ) -> Tensor:
+    def _begin(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, gqa: bool) -> Tensor:
         """The first block has none before it: its own keys are seen as in all others."""
         q, k, v = (x[:, :, : self.layout.block] for x in (q, k, v))
         scores = self.allowed[..., self.layout.block :]
@@ -180,10 +181,12 @@ class Tiles(Band):
         if not layout.ahead:
             near &= apart >= 0
         whole = near & ((apart.abs() + 1) * TILE - 1 < width) & (apart > 0) & only_window(mask)
-        listed = [part for tiles in (near & ~whole, whole) for part in in_order(tiles)]
-        sizes = (layout.length, layout.length)
         self.blocks = BlockMask.from_kv_blocks(
-            *listed, BLOCK_SIZE=TILE, mask_mod=mask.mask_mod(), seq_lengths=sizes
+            *in_order(near & ~whole),
+            *in_order(whole),
+            BLOCK_SIZE=TILE,
+            mask_mod=mask.mask_mod(),
+            seq_lengths=(layout.length, layout.length),
         )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -205,7 +208,8 @@ def flex(compiled: bool) -> Callable[..., Any]:
     """FlexAttention, which is only fast once compiled; on a CPU it is a slow oracle."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False) if compiled else flex_attention
+    kernel: Any = flex_attention
+    return torch.compile(kernel, dynamic=False) if compiled else kernel
 
 
 def banded(

@@ -1,17 +1,17 @@
-"""Hyena: long convolutions and gates in the place of attention (Poli et al. 2023, arXiv:2302.10866).
+"""Hyena: long convolutions and gates in the place of attention.
 
-x is projected onto N + 1 streams, each smoothed by a short filter. Beginning with the last, a
-stream is multiplied by the next, value by value, and convolved with filters as long as the
-sequence; the first multiplies the end. Multiplying is what makes the whole depend on the data as
-attention does: it is a product of diagonal and Toeplitz matrices, none of which is ever formed.
+Poli et al. 2023 (arXiv:2302.10866). x is projected onto N + 1 streams, each smoothed by a short
+filter. Beginning with the last, a stream is multiplied by the next, value by value, and convolved
+with filters as long as the sequence; the first multiplies the end. Multiplying is what makes the
+whole depend on the data as attention does: it is a product of diagonal and Toeplitz matrices, none of which is ever formed.
 The long filters are not stored but computed, by a small network of sines from the distance, times a
 window that decays at another rate in every channel: their number of parameters does not depend on
 the length, and any length may be asked for.
 
 As in the authors' own code, of N filters the innermost is the short one alone, so order N has N - 1
 long convolutions. Ours differs in three things: windows have unit energy, so that at first outputs
-are as large as inputs at every length; distances are measured in units of `max_len`, which sequences
-may exceed; and for encoders there are filters for both sides (`causal=False`).
+are as large as inputs at every length; distances are measured in units of `max_len`, which
+sequences may exceed; and for encoders there are filters for both sides (`causal=False`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from regard.layers.attention import Place
 from regard.layers.convolution import Past, Stretch
 from regard.layers.long_convolution import Online, long_convolution
-from regard.layers.state import ALL, Ring
+from regard.layers.state import ALL, LayerState, Ring
 from regard.layers.tap import Tap
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
@@ -98,6 +98,7 @@ class HyenaState:
 
     def __init__(self, ring: Ring, long: list[Online]) -> None:
         self.ring, self.long = ring, long
+        self.parts: list[LayerState] = [ring, *long]
 
     def settle(self, column: int) -> None:
         """See Settling."""
@@ -106,17 +107,17 @@ class HyenaState:
 
     def select(self, parents: Tensor, places: slice = ALL) -> None:
         """See LayerState."""
-        for part in (self.ring, *self.long):
+        for part in self.parts:
             part.select(parents, places)
 
     def expand(self, width: int) -> None:
         """See LayerState."""
-        for part in (self.ring, *self.long):
+        for part in self.parts:
             part.expand(width)
 
     def reset(self) -> None:
         """See LayerState."""
-        for part in (self.ring, *self.long):
+        for part in self.parts:
             part.reset()
 
 
@@ -177,7 +178,8 @@ class Hyena(nn.Module):
         if state is not None:
             start = place.places if isinstance(place.places, int) else place.places[:, 0]
             seen = self.past(u, Stretch(None, start, place.lengths), state.ring)
-            return (seen.unflatten(-1, (SHORT, -1)) * weight).sum(-2)
+            each: Tensor = seen.unflatten(-1, (SHORT, -1)) * weight  # (B, T, SHORT, (N+1)·D)
+            return each.sum(-2)
         before = SHORT - 1 if self.causal else SHORT // 2
         around = F.pad(u, (0, 0, before, SHORT - 1 - before))
         y = around[:, :length] * weight[0]

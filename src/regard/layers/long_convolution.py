@@ -63,7 +63,8 @@ class _Convolve(torch.autograd.Function):
         waves, answer = torch.fft.rfft(x, size), torch.fft.rfft(filters, size)
         ctx.save_for_backward(waves, answer)
         ctx.size, ctx.lengths = size, (x.size(-1), filters.size(-1))
-        return torch.fft.irfft(waves * answer, size)[..., : x.size(-1)]
+        y: Tensor = torch.fft.irfft(waves * answer, size)
+        return y[..., : x.size(-1)]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

@@ -1,8 +1,8 @@
 """Windowed attention: a query sees the last r positions, itself among them, and none further back.
 
-Over whole sequences it costs O(r · n · d) (layers/bands.py). Decoding keeps the keys and values of r
-positions, each written over the one r before it, whatever the length. Layers pass on what they saw,
-so that n layers reach n · (r - 1) positions back.
+Over whole sequences it costs O(r · n · d) (layers/bands.py). Decoding keeps the keys and values of
+r positions, each written over the one r before it, whatever the length. Layers pass on what they
+saw, so that n layers reach n · (r - 1) positions back.
 """
 
 from __future__ import annotations

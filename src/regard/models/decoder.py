@@ -172,9 +172,7 @@ class Decoder(NeuralLanguageModel, Stack):
         places = where.start if isinstance(where, range) else where
         until = state.after(lengths, width) if "hyena" in kinds else end
         rotation = self.positions.rotation(where)
-        place = Place(
-            mask, rotation, bias, near, None, places, end, lengths, state.longest, until
-        )
+        place = Place(mask, rotation, bias, near, None, places, end, lengths, state.longest, until)
         return place, where
 
     def cached_near(
