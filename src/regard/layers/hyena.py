@@ -3,10 +3,10 @@
 Poli et al. 2023 (arXiv:2302.10866). x is projected onto N + 1 streams, each smoothed by a short
 filter. Beginning with the last, a stream is multiplied by the next, value by value, and convolved
 with filters as long as the sequence; the first multiplies the end. Multiplying is what makes the
-whole depend on the data as attention does: it is a product of diagonal and Toeplitz matrices, none of which is ever formed.
-The long filters are not stored but computed, by a small network of sines from the distance, times a
-window that decays at another rate in every channel: their number of parameters does not depend on
-the length, and any length may be asked for.
+whole depend on the data as attention does: it is a product of diagonal and Toeplitz matrices, none
+of which is ever formed. The long filters are not stored but computed, by a small network of sines
+from the distance, times a window that decays at another rate in every channel: their number of
+parameters does not depend on the length, and any length may be asked for.
 
 As in the authors' own code, of N filters the innermost is the short one alone, so order N has N - 1
 long convolutions. Ours differs in three things: windows have unit energy, so that at first outputs
