@@ -107,7 +107,9 @@ def growth(times: list[float]) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=16_384)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
@@ -139,7 +141,9 @@ def main() -> None:
         raise SystemExit(f"logits differ by {gap}")
     for name, seconds in found["seconds"].items():
         print(f"{name:9} {seconds:8.2f} s  {options.tokens / seconds:9.1f} tokens/s")
-    print(f"ratio {found['ratio']:.2f}, recorded {found['ratio_recorded']:.2f}; logits to {gap:.1e}")
+    print(
+        f"ratio {found['ratio']:.2f}, recorded {found['ratio_recorded']:.2f}; logits to {gap:.1e}"
+    )
     print(f"{'n':>7} {'ours':>9} {'growth':>7} {'log² n':>7} {'sum':>9} {'growth':>7}   µs a token")
     for a, b in zip(found["growth"]["ours"], found["growth"]["sum"], strict=True):
         print(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -209,7 +210,7 @@ def flex(compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     kernel: Any = flex_attention
-    return torch.compile(kernel, dynamic=False) if compiled else kernel
+    return torch.compile(kernel) if compiled else kernel
 
 
 def banded(
@@ -223,6 +224,6 @@ def banded(
     layout = Layout(length, block, first, ahead)
     if layout.count < 3:
         return None
-    if device.type == "cuda" and not bias:
+    if device.type == "cuda" and not bias and find_spec("triton") is not None:
         return Tiles(mask, width, layout, device)
     return Blocks(mask, layout, batch, device)

@@ -314,9 +314,14 @@ class Trainer(Loop):
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         weights = class_weights(corpus) if train.balance else None
-        self.stepper = Stepper(model, train, forbidden=forbidden, world=world, weights=weights)
-        self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
         self.loader = self.load(recipe)
+        # windows of running text are of one length; recurrences have kernels nobody captures
+        running = isinstance(self.loader, Loader) and self.loader.running
+        alike = running and isinstance(model, NeuralLanguageModel) and model.steps_alike
+        self.stepper = Stepper(
+            model, train, forbidden=forbidden, world=world, weights=weights, alike=alike
+        )
+        self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)
         if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):

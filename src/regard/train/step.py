@@ -56,9 +56,13 @@ class Stepper:
         forbidden: Forbidden | None,
         world: World,
         weights: Tensor | None = None,
+        alike: bool = False,
     ) -> None:
-        """`weights` (C,) say how much each class counts, where there are classes."""
+        """`weights` (C,) say how much each class counts, where there are classes. Batches are
+        `alike` where they come in few shapes though records do not share rows.
+        """
         self.recipe, self.world = recipe, world
+        self.alike = alike or model.packs
         self.device = choose_device(recipe.device, world)
         self.precision = choose_precision(recipe, self.device)
         self.model = model.to(self.device)
@@ -70,7 +74,7 @@ class Stepper:
         self.compile_seconds = 0.0
         self.compiled = False
         # Sequences that are not packed come in too many shapes, and many processes wait for others.
-        self.captures = self.device.type == "cuda" and world.size == 1 and model.packs
+        self.captures = self.device.type == "cuda" and world.size == 1 and self.alike
         self.begin: Callable[..., Tensor] = self._begin
         self.accumulate: Callable[..., Tensor] = self._accumulate
         self.norm: Callable[[], Tensor] = self._norm
@@ -97,7 +101,7 @@ class Stepper:
         size = sum(p.numel() for p in self.model.parameters())
         work = 6.0 * size * self.recipe.batch_tokens * steps
         long = work >= PAYS or (not steps and self.recipe.minutes >= LONG)
-        auto = self.device.type == "cuda" and self.model.packs and long
+        auto = self.device.type == "cuda" and self.alike and long
         if self.recipe.compile == "off" or (self.recipe.compile == "auto" and not auto):
             return ""
         began = time.monotonic()
