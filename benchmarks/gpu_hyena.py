@@ -8,8 +8,8 @@
     window     full against windowed attention at the longest n, r = 1,024
 
 In bf16 by autocast, compiled unless `--compile off`; transforms are in fp32. Medians of repeats
-after warming up, on fresh random inputs. The ways to convolve are in benchmarks/convolutions.py; the
-library has `real`, and `--convolutions` chooses others to put in its place here.
+after warming up, on fresh random inputs. The ways to convolve are in benchmarks/convolutions.py;
+the library has `real`, and `--convolutions` chooses others to put in its place here.
 
     python benchmarks/gpu_hyena.py [--parts layers,operators,window] [--convolutions real,strided]
         [--compile on|off] [--repeats 10] [--json FILE] [--device cpu --tiny]

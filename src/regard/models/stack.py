@@ -91,9 +91,9 @@ class StackConfig:
         for name in self.mixers:
             if name not in MIXERS:
                 raise ValueError(f"mixers must be of {', '.join(MIXERS)}, got {name!r}")
-        if "window" in self.kinds and not self.window:
+        if "window" in self.mixers and not self.window:
             raise ValueError("window must be positive where mixers has 'window', got 0")
-        if self.window and "window" not in self.kinds:
+        if self.window and self.mixers and "window" not in self.mixers:
             raise ValueError(f"window = {self.window} needs 'window' among the mixers")
         if not 0 <= self.first_seen <= 1 << 12 or (self.first_seen and not self.window):
             raise ValueError(
@@ -102,7 +102,7 @@ class StackConfig:
             )
         if not 2 <= self.order <= 8:
             raise ValueError(f"order must be from 2 to 8, got {self.order}")
-        if self.score != "scaled_dot" and "linear" in self.kinds:
+        if self.score != "scaled_dot" and "linear" in self.mixers:
             raise ValueError(f"score must be scaled_dot beside linear layers, got {self.score!r}")
 
     @property
