@@ -195,6 +195,25 @@ def test_a_run_passes_every_check_and_shows_what_it_can(name, tmp_path):
     assert 1 <= len(one.ids) <= 4 and all(value <= 0 for value in one.log_probs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hyena", "striped", "window", "linear"])
+def test_a_run_that_answers_passes_every_check(name, tmp_path):
+    source, rows = random.Random(2), ["text\tkind"]
+    for _ in range(200):
+        words, kind = source.choices("wxyz", k=source.randint(3, 20)), source.choice("ab")
+        words[source.randrange(len(words))] = kind
+        rows.append(f"{' '.join(words)}\t{kind}")
+    (tmp_path / "kinds.tsv").write_text("\n".join(rows) + "\n")
+    small = ["train.steps=10", "train.batch_tokens=256", "model.n_layers=3", "model.d_model=16"]
+    told = [f"--set={key}" for key in [*small, *RUNS[name]]]
+    command = ["train", str(tmp_path / "kinds.tsv"), "--input=text", "--target=kind", "--quiet"]
+    assert regard.cli.run([*command, f"--out={tmp_path / 'run'}", *told]) == 0
+    report = verify(tmp_path / "run")
+    assert all(check.ok for check in report.checks), report
+    page = tmp_path / "look.html"
+    assert regard.cli.run(["look", str(tmp_path / "run"), "w x a", f"--out={page}"]) == 0
+
+
 def test_twenty_seeds_train_without_a_number_that_is_none():
     """Short training at a high rate, on sequences longer than max_len of the filters."""
     for seed in range(20):

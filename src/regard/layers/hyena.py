@@ -67,19 +67,23 @@ class Filters(nn.Module):
         nn.init.normal_(self.skip)
 
     def forward(self, length: int) -> Tensor:
-        """(C, T), in single precision at least: distances of thousands need their digits."""
-        out, device = self.out, self.out.device
-        dtype = torch.promote_types(out.dtype, torch.float32)
-        with torch.autocast(device.type, enabled=False):
-            t = torch.arange(length, device=device, dtype=dtype)
-            turns = torch.linspace(1e-4, BANDS - 1, BANDS, device=device, dtype=dtype)
+        """(C, T), in single precision at least, whatever the weights are in.
+
+        The network is computed in double: three sines, each of fourteen times its argument, would
+        make of single precision's rounding, which depends on how many are computed at once, a
+        hundred times as much.
+        """
+        dtype, double = torch.promote_types(self.out.dtype, torch.float32), torch.float64
+        with torch.autocast(self.out.device.type, enabled=False):
+            t = torch.arange(length, device=self.out.device, dtype=double)
+            turns = torch.linspace(1e-4, BANDS - 1, BANDS, device=t.device, dtype=double)
             angles = t[:, None] * (turns * (2 * math.pi / self.max_len))  # (T, BANDS)
             x = torch.cat((t[:, None] / self.max_len, angles.cos(), angles.sin()), dim=-1)
             for weight, bias, frequency in zip(
-                self.weights, self.biases.to(dtype), self.frequency.to(dtype), strict=True
+                self.weights, self.biases.to(double), self.frequency.to(double), strict=True
             ):
-                x = torch.sin(frequency * F.linear(x, weight.to(dtype), bias))  # (T, WIDTH)
-            filters = F.linear(out.to(dtype), x) * self.windows(t)
+                x = torch.sin(frequency * F.linear(x, weight.to(double), bias))  # (T, WIDTH)
+            filters = F.linear(self.out.to(dtype), x.to(dtype)) * self.windows(t.to(dtype))
             first = filters[:, :1] + self.skip.to(dtype)[:, None]
             return torch.cat((first, filters[:, 1:]), dim=-1)
 
