@@ -150,7 +150,7 @@ def band(bench: Bench, length: int) -> Mask:
     mask = Causal() & Window(width)
     found = banded(
         mask, width=width, first=0, ahead=False, batch=1, length=length, device=bench.device,
-        bias=False,
+        flexible=True,
     )  # fmt: skip
     return found or mask
 

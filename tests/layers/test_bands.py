@@ -104,7 +104,7 @@ def work(length, width):
     """Pairs of queries and keys of one attention, and the band."""
     mask = Causal() & Window(width)
     band = banded(
-        mask, width=width, first=0, ahead=False, batch=1, length=length, device=CPU, bias=False
+        mask, width=width, first=0, ahead=False, batch=1, length=length, device=CPU, flexible=False
     )
     pairs, kernel = 0, F.scaled_dot_product_attention
 

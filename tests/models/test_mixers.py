@@ -191,8 +191,10 @@ def test_a_run_passes_every_check_and_shows_what_it_can(name, tmp_path):
     text = page.read_text()
     assert ("Mask and reach" in text) == (name != "hyena")
     assert ("Long filters" in text) == (name in ("hyena", "striped", "hybrid"))
-    ((one,),) = regard.load(run).generate(["ab"], Greedy(), max_new=4)
-    assert 1 <= len(one.ids) <= 4 and all(value <= 0 for value in one.log_probs)
+    predictor = regard.load(run)
+    assert predictor.model.config.limited == (name != "hyena")  # which goes on past max_len
+    ((one,),) = predictor.generate(["ab"], Greedy(), max_new=40)
+    assert 1 <= len(one.ids) <= 40 and all(value <= 0 for value in one.log_probs)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from regard.layers.masks import Both, Causal, Mask, Window
 
 LEAST = 64  # queries of a block, at least: smaller products cost more than they save
 TILE = 128  # queries and keys of FlexAttention's tiles
+NARROWEST = 16  # heads that it takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,15 +216,16 @@ def flex(compiled: bool) -> Callable[..., Any]:
 
 def banded(
     mask: Mask, *, width: int, first: int, ahead: bool, batch: int, length: int,
-    device: torch.device, bias: bool,
+    device: torch.device, flexible: bool,
 ) -> Band | None:  # fmt: skip
     """A mask that includes `Window(width, first)`, for n queries and as many keys, in the form in
-    which it costs O(width · n); None where n is too short for that to help.
+    which it costs O(width · n); None where n is too short for that to help. FlexAttention is used
+    where the device has it and it is `flexible`: it takes no bias and no heads below NARROWEST.
     """
     block = max(LEAST, width - 1, first)
     layout = Layout(length, block, first, ahead)
     if layout.count < 3:
         return None
-    if device.type == "cuda" and not bias and find_spec("triton") is not None:
+    if flexible and device.type == "cuda" and find_spec("triton") is not None:
         return Tiles(mask, width, layout, device)
     return Blocks(mask, layout, batch, device)

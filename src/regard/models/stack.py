@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import CrossAttention, Place, SelfAttention, Sight
-from regard.layers.bands import Blocks, banded
+from regard.layers.bands import NARROWEST, Blocks, banded
 from regard.layers.block import Block
 from regard.layers.dropout import dropout
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
@@ -110,6 +110,13 @@ class StackConfig:
         """The mixer of each layer."""
         given = self.mixers or ("window" if self.window else "attention",)
         return tuple(given[i % len(given)] for i in range(self.n_layers))
+
+    @property
+    def limited(self) -> bool:
+        """Is more than max_len, while decoding, further than anything learned? Filters of Hyena
+        fade out with the distance; positions and what looks at them do not.
+        """
+        return self.positions != "none" or set(self.kinds) != {"hyena"}
 
     @property
     def keeps_apart(self) -> bool:
@@ -257,7 +264,7 @@ class Stack(nn.Module):
                 batch=own,
                 length=length,
                 device=device,
-                bias=at is not None,
+                flexible=at is None and c.d_head >= NARROWEST,
             )
         if band is None:
             full = mask.rendered(own, length, length, device)
