@@ -54,6 +54,35 @@ def test_training_beside_hugging_face(tmp_path):
 
 
 @pytest.mark.slow
+def test_decoding_with_a_hyena(tmp_path):
+    printed, found = run("hyena_decode.py", folder=tmp_path)
+    assert found["difference"] < 1e-4
+    assert found["ratio"] == pytest.approx(found["seconds"]["sum"] / found["seconds"]["ours"])
+    rows = found["growth"]["ours"]
+    assert [row["n"] for row in rows] == [128, 256, 512] and rows[0]["growth"] == 1
+    assert "tokens/s" in printed
+
+
+@pytest.mark.slow
+def test_long_sequences_on_a_device(tmp_path):
+    every = "real,strided,fused,paired,monarch"
+    command = [BENCHMARKS / "gpu_hyena.py", "--device", "cpu", "--tiny", "--convolutions", every]
+    done = subprocess.run(
+        [sys.executable, *command, "--json", tmp_path / "found.json"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert all(gap < 1e-5 for gap in found["agreement"].values())
+    assert set(found["agreement"]) == set(every.split(","))
+    assert {len(points) for points in found["layers"]["rows"].values()} == {3}
+    for row in found["operators"].values():
+        fit = row["exponents"]["time"]
+        assert fit["low"] <= fit["value"] <= fit["high"]
+    assert found["window"]["ratio"] > 0 and "overtakes attention" in done.stdout
+
+
+@pytest.mark.slow
 def test_translation_beside_its_peers(tmp_path):
     pytest.importorskip("transformers")
     pytest.importorskip("ctranslate2")

@@ -56,7 +56,7 @@ class Predictor:
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
-        limited = getattr(self.model.config, "positions", None) is not None
+        limited = getattr(self.model.config, "limited", False)
         return generate(
             self.model,
             [self.prompt_ids(p) for p in prompts],

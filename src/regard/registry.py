@@ -19,6 +19,7 @@ FAMILIES = {
     "rnn": "regard.models.recurrent:RNNModel",
     "gru": "regard.models.recurrent:GRUModel",
     "lstm": "regard.models.recurrent:LSTMModel",
+    "hyena": "regard.models.hyena:HyenaModel",
     "transformer": "regard.models.decoder:Decoder",
 }
 TRANSLATORS = {
@@ -30,6 +31,7 @@ TRANSLATORS = {
 ASSESSORS = {
     "cnn": "regard.models.readers:ConvolutionalReader",
     "lstm": "regard.models.readers:RecurrentReader",
+    "hyena": "regard.models.hyena:HyenaReader",
     "transformer": "regard.models.encoder:EncoderOnly",
 }
 MAJORITY = {"majority": "regard.models.class_counts:Majority"}

@@ -23,6 +23,12 @@ VARIANTS = {
     **{p: {"positions": p} for p in ("none", "binary", "learned", "t5", "alibi")},
     **{s: {"score": s} for s in ("additive", "gaussian")},
     "relu2": {"feedforward": "relu2"},
+    "first seen": {"window": 5, "first_seen": 2},
+    "window alibi": {"window": 5, "positions": "alibi"},
+    "linear": {"mixers": ("linear",)},
+    "hyena": {"mixers": ("hyena",)},
+    "third order": {"mixers": ("hyena",), "order": 3},
+    "hybrid": {"mixers": ("hyena", "attention")},
 }
 
 

@@ -20,6 +20,10 @@ V, MAX_LEN = 23, 24
 VARIANTS = {
     "windowed": {"window": 3},
     "grouped": {"n_kv_heads": 2},
+    "first seen": {"window": 3, "first_seen": 2},
+    "linear": {"mixers": ("linear",), "n_kv_heads": 2},
+    "third order": {"mixers": ("hyena",), "order": 3},
+    "hybrid": {"mixers": ("window", "hyena"), "window": 4},
     "identity": {"projections": "identity"},
     **{
         f"positions {p}": {"positions": p}

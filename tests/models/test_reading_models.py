@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.layers.pooling import Pooling
 from regard.layers.source import Source
+from regard.models.hyena import HyenaReader
 from regard.models.readers import ConvolutionalReader, RecurrentReader
 from regard.registry import family
 
@@ -18,6 +19,7 @@ FAMILIES = [
     pytest.param(ConvolutionalReader, "kim", id="kim"),
     pytest.param(ConvolutionalReader, "motifs", id="motifs"),
     pytest.param(RecurrentReader, "both-ways", id="both-ways"),
+    pytest.param(HyenaReader, "hyena", id="hyena"),
 ]
 
 
@@ -84,7 +86,7 @@ def test_the_largest_of_each_feature_and_where_it_stands():
     assert not pool(x, ~there & False).any()
 
 
-@pytest.mark.parametrize("name", ["cnn", "lstm"])
+@pytest.mark.parametrize("name", ["cnn", "lstm", "hyena"])
 @pytest.mark.parametrize("task", ["label", "labels", "value", "position-label"])
 def test_every_task_has_them(name, task):
     assert family(name, task).PRESETS

@@ -328,14 +328,16 @@ def test_a_leak_that_no_gradient_shows_is_seen_when_the_future_changes(tmp_path,
 
 
 def test_a_cache_off_by_one_fails(tmp_path, monkeypatch):
-    plain = Decoder.place
+    plain = Decoder.cached_place
 
-    def place(self, queries, *arguments, **options):
-        if isinstance(queries, range) and queries.start:
-            queries = range(queries.start + 1, queries.stop + 1)
-        return plain(self, queries, *arguments, **options)
+    def cached_place(self, *arguments):
+        place, where = plain(self, *arguments)
+        if isinstance(where, range) and where.start:
+            turned = self.positions.rotation(range(where.start + 1, where.stop + 1))
+            place = dataclasses.replace(place, rotation=turned)
+        return place, where
 
-    monkeypatch.setattr(Decoder, "place", place)
+    monkeypatch.setattr(Decoder, "cached_place", cached_place)
     report = verify(decoder(tmp_path / "run"))
     assert failed(report) == {"cached = uncached", "beam = brute force"}
 

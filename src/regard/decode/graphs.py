@@ -122,6 +122,7 @@ class Captured:
     ) -> None:
         """`changing` is a tensor that differs from step to step; so does all that is written."""
         self.state, self.work = state, work  # kept: the graph reads what the work refers to
+        state.check(1)  # what is done between steps is no part of one
         state.fix(device)
         assert isinstance(state.length, Tensor)
         before = state.length.clone()

@@ -360,15 +360,15 @@ class Attention:
 
 @triton.jit
 def _reorder(
-    cache, parents, lengths, sz, sb, sg, ss, G: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr,
-    P: tl.constexpr, K: tl.constexpr,
+    cache, parents, lengths, slots, sz, sb, sg, ss, G: tl.constexpr, W: tl.constexpr,
+    WIDE: tl.constexpr, P: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """The W beams of one row, in one head of keys or values, up to the places they have filled."""
     b, which = tl.program_id(0).to(tl.int64), tl.program_id(1)
     beams, inside = tl.arange(0, WIDE), tl.arange(0, P * K)
     there = beams < W
     parent = tl.load(parents + b * W + beams, mask=there, other=0)
-    length = tl.load(lengths + b * W)
+    length = tl.minimum(tl.load(lengths + b * W), slots)  # a rolling cache has fewer slots
     memory = cache + (which // G).to(tl.int64) * sz + (which % G) * sg
     for first in range(0, length, P):
         place = first + inside // K
@@ -396,10 +396,10 @@ class Chosen:
         cache, state = self.cache, self.state
         if args[0].data_ptr() != cache.data_ptr() or args[0].shape != cache.shape:
             return None
-        _, b, g, _, k = cache.shape
+        _, b, g, slots, k = cache.shape
         width = b // state.rows
         _reorder[(state.rows, 2 * g)](
-            cache, self.parents, state.length, *cache.stride()[:4], g, width,
+            cache, self.parents, state.length, slots, *cache.stride()[:4], g, width,
             triton.next_power_of_2(width), 16, k, num_warps=4,
         )  # fmt: skip
         return args[0]  # type: ignore[no-any-return]

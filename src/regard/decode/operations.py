@@ -253,6 +253,7 @@ MAKERS: dict[Any, Maker] = {
     aten.add_.Tensor: elementwise(np.add),
     aten.sub.Tensor: elementwise(np.subtract),
     aten.mul.Tensor: elementwise(np.multiply),
+    aten.remainder.Scalar: elementwise(np.remainder),
     aten.div.Tensor: elementwise(np.divide),
     aten.hypot.default: elementwise(np.hypot),
     aten.neg.default: elementwise(np.negative),

@@ -118,11 +118,13 @@ def attention(
 
 
 def reach(state: State, k: Tensor) -> Callable[[], int]:
-    """How many keys there are to look at: all those of a source, or the cache's so far."""
+    """How many keys there are to look at: all those of a source, or the cache's so far, at most as
+    many as it has slots.
+    """
     sources = {memory.k.untyped_storage().data_ptr() for memory in state.memory or ()}
     if k.untyped_storage().data_ptr() in sources:
         return lambda: k.size(2)
-    return lambda: state.longest + 1
+    return lambda: min(state.longest + 1, k.size(2))
 
 
 def attention_by_torch(

@@ -67,6 +67,7 @@ class Replay:
     """
 
     def __init__(self, model: LanguageModel, state: State) -> None:
+        state.check(1)  # what is done between steps is no part of one
         state.fix()
         self.state = state
         self.ids = torch.zeros(state.batch, 1, dtype=torch.int64)

@@ -30,6 +30,7 @@ ANSWERING = (
     "markov",
     "cnn",
     "lstm",
+    "hyena",
     "transformer",
 )
 ALPHABET = 64  # tokens that there may be for a chain of them to be counted

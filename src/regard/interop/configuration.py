@@ -47,6 +47,7 @@ PLAIN: Values = {  # what all three classes have in common
     "projections": "learned",
     "scale_embedding": False,
     "window": 0,  # Qwen3 has windows, but tools that load its folders differ in heeding them
+    "mixers": (),
 }
 ROTARY: Values = {**PLAIN, "norm": "rms", "positions": "rotary", "feedforward": "swiglu"}
 ROTARY_SIZES = {

@@ -91,6 +91,7 @@ NEEDS: Values = {
     "score": "scaled_dot",
     "projections": "learned",
     "window": 0,
+    "mixers": (),
 }
 SIZES = {
     "n_layers": "num_hidden_layers",

@@ -123,6 +123,7 @@ NEEDS: Values = {  # what both classes have in common
     "score": "scaled_dot",
     "projections": "learned",
     "window": 0,
+    "mixers": (),
 }
 SIZES = {
     "n_encoder_layers": "encoder_layers",

@@ -9,11 +9,13 @@ S) weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.layers.bands import Band
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
@@ -89,6 +91,8 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | Non
     """PyTorch's fused scaled dot-product attention, with `is_causal` where that says it all; our
     own kernels where rows are short.
     """
+    if isinstance(mask, Band):
+        return mask.attend(q, k, v, bias)
     gqa = q.size(1) != k.size(1)
     if bias is None and (mask is None or mask.is_causal(q.size(2), k.size(2))):
         if fits(q, k, v):
@@ -109,6 +113,14 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | Non
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """Who sees whom, and what is added to the scores."""
+
+    mask: Mask | None = None
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where the T queries of one call stand: what a block needs besides x, computed once for all
     layers.
@@ -117,8 +129,13 @@ class Place:
     mask: Mask | None = None
     rotation: Rotation | None = None
     bias: Tensor | None = None
+    near: Sight | None = None  # the mask and bias of windowed attention
+    there: Tensor | None = None  # (B, T) where rows hold something, if they are padded
     places: int | Tensor = 0  # where in the cache: the first query's place, or all of them (B, T)
     end: int = 0  # keys known after this call
+    lengths: Tensor | None = None  # (B,) queries of each row that count; None: all
+    longest: int = 0  # tokens of the longest row before this call
+    until: int = 0  # and after it
 
 
 class SelfAttention(nn.Module):
@@ -167,16 +184,26 @@ class SelfAttention(nn.Module):
         """How many rows of `qkv` make queries, keys and values."""
         return (self.n_heads * self.d_head, *(self.n_kv_heads * self.d_head,) * 2)
 
-    def forward(
-        self, x: Tensor, place: Place, state: KeyValue | None = None, tap: Tap | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, place: Place, state: Any = None, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
         q, k, v = self.heads(x, place)  # (B, T, H or G, K)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
+        y = self.mix(q, k, v, place, state, tap)  # (B, H, T, K)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
+
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        place: Place,
+        state: Any,
+        tap: Tap | None,
+    ) -> Tensor:
+        """q (B, H, T, K) looking at k and v (B, G, T, K), and at those of the state."""
         if state is not None:
             k, v = state.write(k, v, place.places, place.end)  # (B, G, S, K)
-        y = attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)  # (B, H, T, K)
-        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
+        return attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)
 
     def heads(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys and values (B, T, G, K); queries and keys go through norm and
@@ -196,7 +223,7 @@ class SelfAttention(nn.Module):
             qk = rotate(qk, place.rotation)
         return qk[:, :, :n], qk[:, :, n:], v
 
-    def new_state(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
+    def new_state(self, batch: int, capacity: int, like: Tensor) -> Any:
         """An empty cache for this layer."""
         return KeyValue(batch, self.n_kv_heads, capacity, self.d_head, like)
 

@@ -74,12 +74,14 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """Only keys fewer than `width` positions back, and none later than `width` - 1 ahead.
+    """Only keys fewer than `width` positions back, and none later than `width` - 1 ahead; but the
+    `first` positions see all others and are seen by all.
 
-    With Causal, each query sees itself and the width - 1 positions before it.
+    With Causal, each query sees itself and the width - 1 positions before it, and the first.
     """
 
     width: int
+    first: int = 0
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -87,7 +89,8 @@ class Window(Mask):
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """See Mask."""
-        return (q - k).abs() < self.width
+        near = (q - k).abs() < self.width
+        return near | (k < self.first) | (q < self.first) if self.first else near
 
 
 @dataclass(frozen=True, eq=False)

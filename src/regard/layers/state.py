@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -32,6 +32,38 @@ class LayerState(Protocol):
 
     def reset(self) -> None:
         """Empty again, with as many rows as at first, in the same memory."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """Memory that puts some work off, to be done between steps."""
+
+    def settle(self, column: int) -> None:
+        """Do what is due before the step at this place of the longest row; a second call does
+        nothing.
+        """
+
+
+class Rows:
+    """A tensor with a row for each sequence along one axis, whose memory stays the same."""
+
+    def __init__(self, tensor: Tensor, dim: int) -> None:
+        self.now = self.narrow = self.wide = tensor  # before and after `expand`
+        self.dim = dim
+
+    def select(self, parents: Tensor, places: slice = ALL) -> None:
+        """Row b becomes a copy of row parents[b], at these places of the last axis."""
+        part = self.now if places == ALL else self.now[..., places]
+        part.copy_(part.index_select(self.dim, parents))
+
+    def expand(self, width: int) -> None:
+        """Row b becomes `width` rows, in the memory of last time where there is one."""
+        now = self.now.repeat_interleave(width, self.dim)
+        self.now = self.wide = self.wide.copy_(now) if self.wide.shape == now.shape else now
+
+    def reset(self) -> None:
+        """The rows it began with, holding what they held last."""
+        self.now = self.narrow
 
 
 class KeyValue:
@@ -210,6 +242,7 @@ class State:
         self.writers: Tensor | None = None  # (B, S) rows that wrote what stands at each place
         # what each layer looks at besides: the same for all beams of a row, so never reordered
         self.memory: Sequence[Memory] | None = None
+        self.settling = [layer for layer in self.layers if isinstance(layer, Settling)]
 
     def fix(self, device: torch.device | None = None) -> None:
         """From now on every step has the same shapes and memory, which `reset` does not change."""
@@ -252,12 +285,20 @@ class State:
             self.longest = int(self.length.max())
 
     def check(self, width: int) -> None:
-        """Refuse to go past the capacity the state was started with."""
+        """Get ready for `width` more: refuse to go past the capacity the state was started with,
+        and let layers do what they have put off.
+        """
         if self.longest + width > self.capacity:
             raise ValueError(
                 f"state holds {self.longest} of {self.capacity} positions, {width} more do not "
                 "fit; start it with a larger capacity"
             )
+        for layer in self.settling:
+            layer.settle(self.longest)
+
+    def after(self, lengths: Tensor | None, width: int) -> int:
+        """What `longest` will be once rows have lengths[b] more, or all of them `width`."""
+        return self.longest + width if lengths is None else int((self.length + lengths).max())
 
     def select(self, parents: Tensor) -> None:
         """Row b becomes a copy of row parents[b] in every layer, in place."""

@@ -290,7 +290,7 @@ def shares(answering: Answering, model: NeuralAssessor) -> Contributions | None:
     rows = []
     if model.config.pooling in ("attention", "max"):
         rows.append(("pooling", pooled.tolist()))
-    if found:
+    if len(found) == model.config.n_layers:  # it can be followed through every layer
         rows.append(("attention rollout", rollout(stacked(found, "weights"), pooled).tolist()))
     if not rows:
         return None

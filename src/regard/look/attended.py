@@ -26,6 +26,7 @@ from regard.models.assessor import NeuralAssessor
 from regard.models.motifs import DNA, PROTEIN, RNA, Alphabet, PositionWeightMatrix
 from regard.tokens import Tokenizer
 
+from .inside import layers_of
 from .logo import panel
 from .page import Logo, Page, Table
 
@@ -97,17 +98,18 @@ def active(model: NeuralAssessor, source: Source) -> tuple[list[str], Tensor] | 
     if "filters.output" in found:
         filters = found["filters.output"].transpose(1, 2)
         return [f"filter {i + 1}" for i in range(filters.size(1))], filters
-    layers = [x for name, x in found.items() if name.endswith(".attention.weights")]
-    if not layers:
+    looking = {name: x for name, x in found.items() if name.endswith(".attention.weights")}
+    if not looking:
         return None
-    weights = torch.stack(layers, 1)  # (B, L, H, T, S)
+    weights, layers = torch.stack(list(looking.values()), 1), layers_of(looking)  # (B, L, H, T, S)
     there = (source.segments > 0).float()
     even = there / there.sum(1, keepdim=True)
     queries = even[:, None].repeat(1, len(layers), 1)  # (B, L, T)
-    if "pooling.weights" in found:  # of the last layer nothing else is read
+    last = layers[-1] == f"layer {getattr(model.config, 'n_layers', len(layers))}"
+    if "pooling.weights" in found and last:  # of the last layer nothing else is read
         queries[:, -1] = found["pooling.weights"]
     received = torch.einsum("blhts,blt->blhs", weights, queries).flatten(1, 2)
-    names = [f"layer {i + 1}, head {j + 1}" for i, j in np.ndindex(*weights.shape[1:3])]
+    names = [f"{layers[i]}, head {j + 1}" for i, j in np.ndindex(*weights.shape[1:3])]
     return names, received * there.sum(1)[:, None, None]
 
 

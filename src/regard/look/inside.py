@@ -5,12 +5,14 @@ own, tables of counts, hidden states and what a translator looks at.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.layers.hyena import Hyena
 from regard.models.bayes import MapModel
 from regard.models.counts import Bigram
 from regard.models.decoder import Decoder
@@ -27,6 +29,7 @@ MOST_WEIGHTS = 1 << 23  # attention weights on one page: 8 MB at one byte each
 SCORES = {"scaled_dot": "q · k / √d", "dot": "q · k"}  # as they are written; others are "score"
 MOST_SCORED = 24  # tokens up to which the scores stand beside the weights
 MOST_MASKED = 16  # positions of the mask that are drawn
+MOST_DISTANCES = 64  # of filters that are drawn
 MOST_UNITS = 64  # of a recurrent state
 
 
@@ -43,7 +46,11 @@ def add_inside(page: Page, reading: Reading) -> None:
 
 def add_attention(page: Page, reading: Reading, model: Decoder, title: str = "Attention") -> None:
     """Every head of every layer, and who may look at whom."""
-    heads = model.config.n_layers * model.config.n_heads
+    add_filters(page, reading, model)
+    looking = sum(kind != "hyena" for kind in model.config.kinds)
+    if not looking:
+        return
+    heads = looking * model.config.n_heads
     first = min(len(reading.ids), max(2, math.isqrt(MOST_WEIGHTS // heads)))
     tokens = reading.tokens[:first]
     found = reading.activations(*named("block.*.attention", first), first=first)
@@ -60,7 +67,34 @@ def add_attention(page: Page, reading: Reading, model: Decoder, title: str = "At
         f"to see that head large, as a map or as arcs.{beside(found)}{cut}",
     )
     page.add(panel(found, tokens, tokens, model.config.score, title=title))
-    add_reach(page, model, stacked(found, "weights"), tokens)
+    add_reach(page, model, found, tokens)
+
+
+def add_filters(page: Page, reading: Reading, model: Decoder) -> None:
+    """How far back the long filters of Hyena layers reach, where there are any."""
+    layers = [(i, block.mixer) for i, block in enumerate(model.blocks)]
+    found = [(i, mixer) for i, mixer in layers if isinstance(mixer, Hyena)]
+    if not found:
+        return
+    length = max(2, min(len(reading.ids), MOST_DISTANCES))
+    with torch.no_grad():
+        sizes = [mixer.filters(length).square().mean(0).sqrt() for _, mixer in found]  # (T,) each
+    page.section(
+        "Long filters",
+        "A Hyena layer does not look: it takes what stood so many tokens back times a number that "
+        "depends on the distance alone, and gates, which the tokens set, let it through or not. "
+        "The map shows how large these numbers are, over all channels of a layer; distance 0 is "
+        "the token itself.",
+    )
+    page.add(
+        Heatmap(
+            torch.stack(sizes).numpy(),
+            [f"layer {i + 1}" for i, _ in found],
+            [str(n) for n in range(length)],
+            title="How much comes through from each distance",
+            unit="root mean square of the filters",
+        )
+    )
 
 
 def named(part: str, size: int) -> list[str]:
@@ -69,8 +103,16 @@ def named(part: str, size: int) -> list[str]:
 
 
 def stacked(found: Mapping[str, Tensor], kind: str) -> Tensor:
-    """(L, H, T, S) the weights or scores of all layers, of the first row of a batch."""
+    """(L, H, T, S) the weights or scores of all layers that have some, of the first row of a
+    batch.
+    """
     return torch.stack([x[0] for name, x in found.items() if name.endswith(f".{kind}")])
+
+
+def layers_of(found: Mapping[str, Tensor]) -> list[str]:
+    """The names of the layers that weights are of, numbered from 1."""
+    numbers = (re.search(r"block[.](\d+)[.]", name) for name in found if name.endswith(".weights"))
+    return [f"layer {int(number[1]) + 1}" for number in numbers if number is not None]
 
 
 def beside(found: Mapping[str, Tensor]) -> str:
@@ -103,6 +145,7 @@ def panel(
         weights[:, :, :rows].numpy(),
         tokens[:rows],
         sources,
+        layers_of(found),
         scores=scores,
         score_name=SCORES.get(score, "score"),
         title=title + part,
@@ -115,6 +158,8 @@ def add_both(page: Page, reading: PairReading, model: Informed) -> None:
     add_attention(page, reading, model.decoder, "Attention within the translation")
     sources, title = reading.sources, "Attention within the source"
     found = reading.activations(*named("encoder.block.*.attention", len(sources)))
+    if not found:
+        return
     page.section(
         title,
         "The encoder reads the whole source at once: every token looks at all of them, those after "
@@ -123,12 +168,15 @@ def add_both(page: Page, reading: PairReading, model: Informed) -> None:
     page.add(panel(found, sources, sources, model.config.score, title=title))
 
 
-def add_reach(page: Page, model: Decoder, weights: Tensor, tokens: list[str]) -> None:
-    """Where the heads may look, and how far back they do; weights are (L, H, T, S)."""
-    window = model.config.window
+def add_reach(page: Page, model: Decoder, found: Mapping[str, Tensor], tokens: list[str]) -> None:
+    """Where the heads may look, and how far back they do."""
+    window, weights = model.config.window, stacked(found, "weights")
     shown = min(len(tokens), max(MOST_MASKED, window + MOST_MASKED // 2))
-    allowed = model.mask().tensor(1, shown, shown, torch.device("cpu"))[0, 0]  # (T, S)
-    back = f" and at most {window - 1:,} positions back" if window else ""
+    seen = model.mask("window" if window else "attention")
+    assert seen is not None
+    allowed = seen.tensor(1, shown, shown, torch.device("cpu"))[0, 0]  # (T, S)
+    only = "" if set(model.config.kinds) == {"window"} else ", in layers with a window,"
+    back = f" and{only} at most {window - 1:,} positions back" if window else ""
     page.section(
         "Mask and reach",
         f"A token may look at itself and at what came before{back}, never ahead: otherwise the "
@@ -136,7 +184,7 @@ def add_reach(page: Page, model: Decoder, weights: Tensor, tokens: list[str]) ->
         "and others look far back.",
     )
     part = f", the first {shown} tokens" if shown < len(tokens) else ""
-    layers = [f"layer {i + 1}" for i in range(weights.size(0))]
+    layers = layers_of(found)
     heads = [f"head {i + 1}" for i in range(weights.size(1))]
     page.add(
         Mask(allowed.numpy(), tokens[:shown], title=f"Who may look at whom{part}"),

@@ -52,7 +52,7 @@ class Assessor(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    packs: ClassVar[bool] = False  # may several sequences share a row, kept apart by `segments`?
+    packs: bool = False  # may several sequences share a row, kept apart by `segments`?
 
     vocab_size: int
     config: Any
@@ -86,7 +86,7 @@ class NeuralAssessor(Assessor):
     the values it was trained on; logits leave them at 0 and 1.
     """
 
-    steady: ClassVar[bool] = True  # are its steps the same kernels for every batch of a shape?
+    steps_alike: ClassVar[bool] = True  # the same kernels for every batch of a shape?
 
     shift: Tensor
     scale: Tensor

@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.masks import Causal, Documents, Mask, Window
-from regard.layers.positions import Where, positions_in
-from regard.layers.state import Memory, State
+from regard.layers.attention import Place, Sight
+from regard.layers.masks import Causal
+from regard.layers.positions import Where, as_tensor
+from regard.layers.state import Memory, State, last_of
 from regard.layers.tap import Tap
+from regard.layers.windowed import Rolling, WindowedAttention, cached_sight
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.stack import Stack, StackConfig, initialise
 
@@ -98,11 +100,11 @@ class Decoder(NeuralLanguageModel, Stack):
         "gpt2": gpt2,
         "vaswani": vaswani,
     }
-    packs = True
     steps_alike = True
 
     def __init__(self, vocab_size: int, config: DecoderConfig, *, cross: bool = False) -> None:
         super().__init__(vocab_size, config)
+        self.packs = config.keeps_apart
         self.build(vocab_size, config, cross=cross)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
@@ -118,17 +120,13 @@ class Decoder(NeuralLanguageModel, Stack):
         memory: Sequence[Memory] | None = None,
     ) -> Tensor:
         """See NeuralLanguageModel; `memory` is what each block looks at, in a translator."""
-        length = ids.size(1)
-        where: Where = range(length) if segments is None else positions_in(segments)
-        mask = self.mask()
-        if segments is not None:
-            mask = (mask & Documents(segments)).rendered(len(ids), length, length, ids.device)
-        place = self.place(where, where, mask, end=length, device=ids.device)
-        return self.run(self.embed(ids, where, length), place, None, tap, memory)
-
-    def mask(self) -> Mask:
-        """Who sees whom, packing aside."""
-        return Causal() & Window(self.config.window) if self.config.window else Causal()
+        if segments is not None and not self.packs:
+            raise ValueError(
+                f"mixers {sorted(set(self.config.kinds))} cannot keep packed records apart; use "
+                "length buckets"
+            )
+        place, where = self.place(ids, segments, whole=tap is not None)
+        return self.run(self.embed(ids, where, ids.size(1)), place, None, tap, memory)
 
     def start(self, batch: int, capacity: int) -> State:
         """See LanguageModel."""
@@ -141,22 +139,52 @@ class Decoder(NeuralLanguageModel, Stack):
 
     def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
         """See LanguageModel."""
-        width = ids.size(1)
-        state.check(width)
+        state.check(ids.size(1))
+        place, where = self.cached_place(ids, lengths, state)
+        x = self.run(self.embed(ids, where, place.end), place, state, None, state.memory)
+        state.advance(lengths, ids.size(1))
+        return self.head(last_of(x, lengths))  # type: ignore[no-any-return]  # (B, V)
+
+    def cached_place(
+        self, ids: Tensor, lengths: Tensor | None, state: State
+    ) -> tuple[Place, Where]:
+        """What every block needs to know about (B, T) ids after those of a state, and where they
+        stand.
+        """
+        (batch, width), device, kinds = ids.shape, ids.device, self.config.kinds
         start, end = state.length, state.end(width)
         where: Where
+        mask, bias, near = None, None, None
         if isinstance(start, int):
             where = range(start, end)
-            alone = width == 1 and not self.config.window  # one query that sees all there is
-            mask = None if alone else self.mask().shifted(start)
+            self.check_length(end)
         else:
-            where = start[:, None] + torch.arange(width, device=ids.device)  # (B, T)
-            mask = self.mask().shifted(start).rendered(len(ids), width, end, ids.device)
-        place = self.place(where, range(end), mask, end=end, device=ids.device)
-        x = self.run(self.embed(ids, where, end), place, state, None, state.memory)
-        state.advance(lengths, width)
-        if lengths is None:
-            last = x[:, -1]  # (B, D)
-        else:
-            last = x[torch.arange(x.size(0), device=x.device), lengths - 1]
-        return self.head(last)  # type: ignore[no-any-return]  # (B, V)
+            where = start[:, None] + torch.arange(width, device=device)  # (B, T)
+        if "attention" in kinds:
+            if isinstance(start, int):
+                mask = None if width == 1 else Causal().shifted(start)  # one query sees all
+            else:
+                mask = Causal().shifted(start).rendered(batch, width, end, device)
+            if self.biased:
+                bias = self.bias_of(as_tensor(where, device), torch.arange(end, device=device))
+        if "window" in kinds:
+            near = self.cached_near(where, ids, lengths, end, state)
+        places = where.start if isinstance(where, range) else where
+        until = state.after(lengths, width) if "hyena" in kinds else end
+        rotation = self.positions.rotation(where)
+        place = Place(mask, rotation, bias, near, None, places, end, lengths, state.longest, until)
+        return place, where
+
+    def cached_near(
+        self, where: Where, ids: Tensor, lengths: Tensor | None, end: int, state: State
+    ) -> Sight:
+        """What windowed layers see of their caches, and of the tokens that come."""
+        step = ids.size(1) == 1 and lengths is None
+        if isinstance(where, range) and not where.start and not step:  # nothing was read before
+            at = as_tensor(where, ids.device) if self.biased else None
+            return self.near(None, at, 1, ids.size(1), ids.device, whole=False)
+        number = self.config.kinds.index("window")
+        layer, cache = self.blocks[number].mixer, state.layers[number]
+        assert isinstance(layer, WindowedAttention) and isinstance(cache, Rolling)
+        bias = self.bias_of if self.biased else None
+        return cached_sight(layer, cache, where, end, bias, ids.device, step=step)

@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.masks import Documents
-from regard.layers.positions import positions_in
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models import decoder
@@ -70,7 +68,7 @@ class Encoder(Stack):
 
     def __init__(self, vocab_size: int, config: StackConfig) -> None:
         super().__init__()
-        self.build(vocab_size, config)
+        self.build(vocab_size, config, causal=False)
         self.types: nn.Embedding | None = None
         self.embedding_norm: nn.Module | None = None
         if isinstance(config, EncoderConfig) and config.n_types:
@@ -82,12 +80,10 @@ class Encoder(Stack):
 
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
-        b, s = source.ids.shape
-        where = positions_in(source.segments)
-        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
-        place = self.place(where, where, mask, end=s, device=source.ids.device)
-        x = self.embed(source.ids, where, s)
+        place, where = self.place(source.ids, source.segments, whole=tap is not None)
+        x = self.embed(source.ids, where, source.ids.size(1))
         if self.types is not None:
+            assert isinstance(where, Tensor)
             x = x + self.types(self.kinds(source.ids, where))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
@@ -109,11 +105,10 @@ class EncoderOnly(NeuralAssessor):
 
     Config = EncoderConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "bert": bert}
-    packs = True
 
     def __init__(self, vocab_size: int, config: EncoderConfig) -> None:
         super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        self.vocab_size, self.config, self.packs = vocab_size, config, config.keeps_apart
         self.encoder = Encoder(vocab_size, config)
         self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooler else None
         self.add_head(config.d_model)

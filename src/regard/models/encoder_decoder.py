@@ -63,13 +63,13 @@ class EncoderDecoder(NeuralTranslator):
         "modern": modern,
         "vaswani": vaswani,
     }
-    packs = True
 
     def __init__(self, vocab_size: int, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
-        self.decoder = Decoder(vocab_size, config, cross=True)
         reading = dataclasses.replace(config, n_layers=config.n_encoder_layers)
+        self.packs = config.keeps_apart and reading.keeps_apart
+        self.decoder = Decoder(vocab_size, config, cross=True)
         self.encoder = Encoder(config.source_vocab or vocab_size, reading)
         if not config.source_vocab:
             self.encoder.embedding = self.decoder.embedding
@@ -94,11 +94,11 @@ class EncoderDecoder(NeuralTranslator):
 class Informed(Given, NeuralLanguageModel):
     """A decoder and the memory it looks at."""
 
-    packs = True
     steps_alike = True
 
     def __init__(self, translator: EncoderDecoder, source: Source) -> None:
         super().__init__(translator)
+        self.packs = translator.packs
         self.translator, self.decoder = translator, translator.decoder
         self.head = translator.head
         self.segments = source.segments.clone()  # (B, S)

@@ -62,11 +62,10 @@ class MaskedModel(NeuralAssessor):
 
     Config = MaskedConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "bert": bert}
-    packs = True
 
     def __init__(self, vocab_size: int, config: MaskedConfig) -> None:
         super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        self.vocab_size, self.config, self.packs = vocab_size, config, config.keeps_apart
         self.encoder = Encoder(vocab_size, config)
         self.pool = Pooling("mean", config.d_model)  # of vectors that are asked for
         self.dense: nn.Linear | None = None

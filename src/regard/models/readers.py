@@ -138,7 +138,7 @@ class RecurrentReader(NeuralAssessor):
 
     Config = ReaderConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"both-ways": both_ways}
-    steady = False  # cuDNN is told the lengths on the host
+    steps_alike = False  # cuDNN is told the lengths on the host
 
     def __init__(self, vocab_size: int, config: ReaderConfig) -> None:
         super().__init__()

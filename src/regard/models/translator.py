@@ -24,7 +24,7 @@ class Translator(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True
-    packs: ClassVar[bool] = False  # may several pairs share a row, kept apart by segments?
+    packs: bool = False  # may several pairs share a row, kept apart by segments?
 
     vocab_size: int  # of targets
     config: Any

@@ -37,7 +37,7 @@ from regard.train.distributed import ALONE, Unwritten, World, empty
 from regard.train.progress import Reporter, Status
 from regard.train.schedule import factor
 from regard.train.signals import Interrupt
-from regard.train.step import Stepper
+from regard.train.step import Stepper, may_capture
 from regard.train.validation import (
     BATCH_TOKENS,
     Stopped,
@@ -314,9 +314,17 @@ class Trainer(Loop):
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         weights = class_weights(corpus) if train.balance else None
-        self.stepper = Stepper(model, train, forbidden=forbidden, world=world, weights=weights)
-        self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
         self.loader = self.load(recipe)
+        # windows of running text are of one length; recurrences have kernels nobody captures
+        running = isinstance(self.loader, Loader) and self.loader.running
+        few = isinstance(model, NeuralAssessor) or (
+            running and isinstance(model, NeuralLanguageModel)
+        )
+        alike = few and model.steps_alike
+        self.stepper = Stepper(
+            model, train, forbidden=forbidden, world=world, weights=weights, alike=alike
+        )
+        self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)
         if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
@@ -333,7 +341,8 @@ class Trainer(Loop):
             "micro_tokens": max(train.micro_tokens, sides * model.config.max_len),
         }
         if isinstance(model, NeuralAssessor):
-            shared |= {"few": self.stepper.captures, "packs": model.packs}
+            few = model.steps_alike and may_capture(train, self.world)
+            shared |= {"few": few, "packs": model.packs}
             if model.task == "masked":
                 return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
             return QuestionLoader(corpus.train, corpus.tokenizer, **shared)

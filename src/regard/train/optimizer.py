@@ -1,4 +1,5 @@
-"""Optimizers: Muon for the matrices inside blocks, AdamW for everything else, or AdamW for all.
+"""Optimizers: Muon for the matrices inside blocks, AdamW for everything else, or AdamW for all;
+filters of Hyena have rates of their own and are never decayed.
 
 Muon (Jordan et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal
 matrix, found by a few Newton-Schulz steps, so that every direction is learned at one speed. Ours
@@ -17,6 +18,7 @@ from torch.optim import AdamW
 
 from regard.layers.attention import CrossAttention, SelfAttention
 from regard.layers.feedforward import SwiGLU
+from regard.layers.hyena import Filters, Hyena
 from regard.recipe import TrainRecipe
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, steep at zero
@@ -92,7 +94,8 @@ class Optimizer:
         }
         matrices, parts = block_matrices(model) if recipe.optimizer == "muon" else ([], {})
         chosen = set(matrices)
-        rest = [p for p in self.names if p not in chosen]
+        filters = filter_rates(model)
+        rest = [p for p in self.names if p not in chosen and p not in filters]
         betas = (recipe.beta1, recipe.beta2)
         adam_lr = recipe.adam_lr if recipe.optimizer == "muon" else recipe.lr
         groups = [  # norms and biases are never decayed, nor are embeddings beside Muon
@@ -102,6 +105,9 @@ class Optimizer:
             },
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
         ]
+        for rate in sorted(set(filters.values())):  # filters of Hyena are functions of distance
+            own = [p for p in self.names if filters.get(p) == rate]
+            groups.append({"params": own, "weight_decay": 0.0, "lr": rate * adam_lr})
         groups = [group for group in groups if group["params"]]
         # On a GPU steps and rates are tensors there, so that an update can be captured as a graph.
         there = all(p.is_cuda for p in self.names)
@@ -174,6 +180,8 @@ def block_matrices(
     for module in model.modules():
         if isinstance(module, SelfAttention) and module.qkv is not None:
             parts[module.qkv.weight] = module.sizes
+        elif isinstance(module, Hyena):
+            parts[module.streams.weight] = (module.d_model,) * (module.order + 1)
         elif isinstance(module, CrossAttention):
             parts[module.kv.weight] = (module.kv.out_features // 2,) * 2
         elif isinstance(module, SwiGLU):
@@ -188,5 +196,17 @@ def block_matrices(
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
         outside.add(id(head.weight))
+    outside |= {id(p) for p in filter_rates(model)}
     matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in outside]
     return matrices, parts
+
+
+def filter_rates(model: nn.Module) -> dict[Tensor, float]:
+    """The parameters of filters, each with its share of AdamW's learning rate."""
+    rates: dict[Tensor, float] = {}
+    for module in model.modules():
+        if isinstance(module, Hyena):
+            rates[module.short] = 1.0
+        elif isinstance(module, Filters):
+            rates |= dict.fromkeys(module.parameters(), module.rate)
+    return rates

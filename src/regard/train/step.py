@@ -51,6 +51,11 @@ def objective_of(
     return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
 
 
+def may_capture(recipe: TrainRecipe, world: World) -> bool:
+    """Can steps be captured, if they are alike? Many processes wait for others inside of them."""
+    return choose_device(recipe.device, world).type == "cuda" and world.size == 1
+
+
 class Stepper:
     """Moves the weights of a model, in one process or in a world of them."""
 
@@ -62,9 +67,13 @@ class Stepper:
         forbidden: Forbidden | None,
         world: World,
         weights: Tensor | None = None,
+        alike: bool = False,
     ) -> None:
-        """`weights` (C,) say how much each class counts, where there are classes."""
+        """`weights` (C,) say how much each class counts, where there are classes. Batches are
+        `alike` where they come in few shapes though records do not share rows.
+        """
         self.recipe, self.world = recipe, world
+        self.alike = alike or model.packs
         self.device = choose_device(recipe.device, world)
         self.precision = choose_precision(recipe, self.device)
         self.model = model.to(self.device)
@@ -75,9 +84,7 @@ class Stepper:
         self.optimizer = Optimizer(self.model, recipe)
         self.compile_seconds = 0.0
         self.compiled = False
-        # Recurrences meet too many shapes, and many processes wait for others.
-        steady = model.steady if isinstance(model, NeuralAssessor) else model.packs
-        self.captures = self.device.type == "cuda" and world.size == 1 and steady
+        self.captures = may_capture(recipe, world) and self.alike
         self.begin: Callable[..., Tensor] = self._begin
         self.accumulate: Callable[..., Tensor] = self._accumulate
         self.norm: Callable[[], Tensor] = self._norm
@@ -104,7 +111,7 @@ class Stepper:
         size = sum(p.numel() for p in self.model.parameters())
         work = 6.0 * size * self.recipe.batch_tokens * steps
         long = work >= PAYS or (not steps and self.recipe.minutes >= LONG)
-        auto = self.device.type == "cuda" and self.model.packs and long
+        auto = self.device.type == "cuda" and self.alike and long
         if self.recipe.compile == "off" or (self.recipe.compile == "auto" and not auto):
             return ""
         began = time.monotonic()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.layers.tap import Tap
 from regard.models.language_model import IGNORE, LanguageModel
 from regard.verify.report import Finding, Gap
-from regard.verify.subject import ROWS, Subject
+from regard.verify.subject import ROWS, TOLERANCE, Subject
 
 CHUNKS = (5, 1, 3, 2)  # widths in which a sequence is fed, over and over
 GRADIENTS = 6  # positions whose gradient is taken
@@ -158,8 +158,11 @@ def causality_by_gradient(subject: Subject) -> Finding | None:
         return held, detail
     with torch.enable_grad():
         ahead, behind, count = _gradients(subject.model, embedding, subject.ids[:1])
+    # a Fourier transform mixes all positions, and they cancel to rounding; elsewhere it is exact
+    transforms = "hyena" in getattr(subject.model.config, "kinds", ())
+    allowed = TOLERANCE * behind if transforms else 0.0
     told = f"gradient {ahead:.1g} from after t, at least {behind:.1e} up to t, at {count} positions"
-    return held and ahead == 0 and behind > 0, f"{told}; {detail}"
+    return held and ahead <= allowed and behind > 0, f"{told}; {detail}"
 
 
 def _gradients(

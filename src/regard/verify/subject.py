@@ -97,7 +97,7 @@ class Subject(Held):
             return whole
         assert self.source is not None
         given = whole.given(self.source).eval()
-        given.packs = False  # type: ignore[misc]  # all rows share the one source
+        given.packs = False  # all rows share the one source
         return given
 
     @property
