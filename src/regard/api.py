@@ -16,6 +16,7 @@ from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
 from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
+from regard.data.pictures import IMAGES, holds_pictures
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.data.targets import Targets
@@ -125,7 +126,8 @@ def task_of(data: Mapping[str, Any]) -> str:
     if looks_paired(files):
         return "target"
     recipe: DataRecipe = check("data", DataRecipe, data)
-    if not (recipe.target or recipe.labels or recipe.format == "labelled"):
+    shown = recipe.format == IMAGES or holds_pictures(files)
+    if not (recipe.target or recipe.labels or recipe.format == "labelled" or shown):
         return "next"
     source = Sources(recipe, "labelled").train
     return guessed(source)[0] if isinstance(source, Labelled) else "next"
@@ -141,6 +143,9 @@ def absolute(values: dict[str, Any]) -> dict[str, Any]:
             data[key] = [str(Path(str(p)).resolve()) for p in paths]
     if labels := data.get("labels"):
         data["labels"] = str(Path(str(labels)).resolve())
+    target = Path(str(data.get("target", "")))  # of pictures, perhaps a file
+    if target.is_file() and holds_pictures([Path(path) for path in data.get("train", ())]):
+        data["target"] = str(target.resolve())
     forbid = train.get("forbid", "")
     if isinstance(forbid, str) and forbid not in ("", "unseen"):
         train["forbid"] = str(Path(forbid).resolve())
@@ -196,7 +201,7 @@ def load(
         known = told(folder)
         views = views_of(known.get("augment", ""), known.get("views", 0))
         asked = Targets("masked", ()) if model.task == "masked" else targets_of(folder)
-        return Examiner(model, tokenizer, asked, folder, views)
+        return Examiner(model, tokenizer, asked, folder, views, known)
     if not isinstance(model, Translator):
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
@@ -312,7 +317,7 @@ def compare(
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
-        family(name, chosen.task)  # says what is allowed
+        family(name, chosen.task, chosen.tokens.kind)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     models = models or default_rows(chosen.task, corpus, reporter.say)

@@ -82,8 +82,10 @@ class Encoder(Stack):
 
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
-        b, s = source.ids.shape
+        b, s = source.segments.shape
         where: Where = positions_in(source.segments)
+        if source.ids.dim() == 3:  # tokens that are numbers say where they stand
+            where = self.embedding.where(source)
         mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
         place = self.place(where, where, mask, end=s, device=source.ids.device)
         x = self.embed(source.ids, where, s)

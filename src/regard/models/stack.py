@@ -20,7 +20,7 @@ from regard.layers.dropout import dropout
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
 from regard.layers.masks import Mask
 from regard.layers.norms import NORMS, make_norm
-from regard.layers.positions import POSITIONS, Where, as_tensor, make_positions
+from regard.layers.positions import POSITIONS, Positions, Where, as_tensor, make_positions
 from regard.layers.scores import SCORES
 from regard.layers.state import Memory, State
 from regard.layers.tap import Tap
@@ -75,6 +75,21 @@ class StackConfig:
         if self.window < 0:
             raise ValueError(f"window must be 0 (off) or positive, got {self.window}")
 
+    def make_stem(self, vocab_size: int) -> nn.Module:
+        """What makes vectors of tokens: here, of one of V ids."""
+        return nn.Embedding(vocab_size, self.d_model)
+
+    def make_positions(self) -> Positions:
+        """How order is put in."""
+        return make_positions(
+            self.positions,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            max_len=self.max_len,
+            theta=self.theta,
+        )
+
 
 class Stack(nn.Module):
     """Embedding, positions and blocks, to be built by the class that inherits them."""
@@ -84,15 +99,8 @@ class Stack(nn.Module):
     def build(self, vocab_size: int, config: StackConfig, *, cross: bool = False) -> None:
         """Make the parts; with `cross`, every block also looks at a memory."""
         c = self.config = config
-        self.embedding = nn.Embedding(vocab_size, c.d_model)
-        self.positions = make_positions(
-            c.positions,
-            d_model=c.d_model,
-            d_head=c.d_head,
-            n_heads=c.n_heads,
-            max_len=c.max_len,
-            theta=c.theta,
-        )
+        self.embedding: Any = c.make_stem(vocab_size)
+        self.positions = c.make_positions()
         self.blocks = nn.ModuleList(self._block(cross) for _ in range(c.n_layers))
         self.norm = nn.Identity() if c.post_norm else self._norm()
 
@@ -142,7 +150,7 @@ class Stack(nn.Module):
         return Place(mask, self.positions.rotation(queries), bias, places, end)
 
     def embed(self, ids: Tensor, where: Where, end: int) -> Tensor:
-        """(B, T) ids at these positions, all below `end`, to (B, T, D)."""
+        """(B, T) ids, or (B, T, V) numbers, at these positions, all below `end`, to (B, T, D)."""
         x = self.embedding(ids)  # (B, T, D)
         if self.config.scale_embedding:
             x = x * self.config.d_model**0.5
@@ -178,7 +186,7 @@ def initialise(model: Stack) -> None:
     |---|---|
     | linear weights | normal, std 1 / sqrt(fan in) |
     | those that write to the residual stream | divided by sqrt(2 · n_layers) (Radford 2019) |
-    | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied |
+    | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied; a stem's are linear |
     | learned positions, T5 biases | normal, std 0.02 |
     | head | normal, std 0.5 / sqrt(d_model) unless tied |
     | biases | 0 |
@@ -202,7 +210,8 @@ def initialise(model: Stack) -> None:
     for module in model.positions.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-    nn.init.normal_(model.embedding.weight, std=config.d_model**-0.5 if config.tied else 1.0)
+    if isinstance(model.embedding, nn.Embedding):
+        nn.init.normal_(model.embedding.weight, std=config.d_model**-0.5 if config.tied else 1.0)
     head: Any = getattr(model, "head", None)
     if head is not None and not config.tied:
         nn.init.normal_(head.weight, std=0.5 * config.d_model**-0.5)

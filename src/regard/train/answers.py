@@ -29,8 +29,10 @@ class Answers(nn.Module):
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
         weights: Tensor | None = None,
+        changes: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.changes = changes  # what is done to pictures before they are shown
         self.model, self.task = model, model.task
         self.label_smoothing, self.consistency = label_smoothing, consistency
         self.register_buffer("weights", weights)
@@ -42,9 +44,12 @@ class Answers(nn.Module):
         nats or, of values, half of squares. A batch without segments asks nothing.
         """
         if segments is None:  # of a process that has no part in a step, but in its gradient
-            nothing = self.model(Source(ids, torch.ones_like(ids))).sum() * 0
+            there = torch.ones(ids.shape[:2], dtype=torch.long, device=ids.device)
+            nothing = self.model(Source(ids, there)).sum() * 0
             return nothing, nothing.detach()
         passes = 2 if self.consistency and self.model.training else 1
+        if self.changes is not None:
+            ids = self.changes(ids, segments)
         tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
         asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
         where = {}

@@ -17,8 +17,10 @@ from regard.decode.constraints import Forbidden
 from regard.models.assessor import NeuralAssessor
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.translator import NeuralTranslator
+from regard.models.vision import PictureConfig
 from regard.recipe import TrainRecipe
 from regard.train.answers import Answers
+from regard.train.augmentation import Changes
 from regard.train.capture import ROWS, Captured, pinned, rounded
 from regard.train.distributed import World, keeping
 from regard.train.objectives import NextToken
@@ -41,8 +43,23 @@ def objective_of(
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
     if isinstance(model, NeuralAssessor):
-        return Answers(model, label_smoothing=smoothing, consistency=agreeing, weights=weights)
+        changes = changes_of(model, recipe)
+        return Answers(
+            model,
+            label_smoothing=smoothing,
+            consistency=agreeing,
+            weights=weights,
+            changes=changes,
+        )
     return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
+
+
+def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | None:
+    """What is done to pictures before they are shown; nothing to what is no picture."""
+    config = model.config
+    if not isinstance(config, PictureConfig):
+        return None
+    return Changes(recipe, config.patch, config.grid if config.uniform else None)
 
 
 class Stepper:
@@ -69,8 +86,10 @@ class Stepper:
         self.optimizer = Optimizer(self.model, recipe)
         self.compile_seconds = 0.0
         self.compiled = False
-        # Sequences that are not packed come in too many shapes, and many processes wait for others.
-        self.captures = self.device.type == "cuda" and world.size == 1 and model.packs
+        # Sequences that are not packed come in too many shapes, unless they are pictures of one
+        # size; and many processes wait for others.
+        self.few_shapes = model.packs or bool(getattr(model.config, "uniform", False))
+        self.captures = self.device.type == "cuda" and world.size == 1 and self.few_shapes
         self.begin: Callable[..., Tensor] = self._begin
         self.accumulate: Callable[..., Tensor] = self._accumulate
         self.norm: Callable[[], Tensor] = self._norm
@@ -97,7 +116,7 @@ class Stepper:
         size = sum(p.numel() for p in self.model.parameters())
         work = 6.0 * size * self.recipe.batch_tokens * steps
         long = work >= PAYS or (not steps and self.recipe.minutes >= LONG)
-        auto = self.device.type == "cuda" and self.model.packs and long
+        auto = self.device.type == "cuda" and self.few_shapes and long
         if self.recipe.compile == "off" or (self.recipe.compile == "auto" and not auto):
             return ""
         began = time.monotonic()
