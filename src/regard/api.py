@@ -114,10 +114,24 @@ def plan(
     values = absolute(override(values, assignments))
     if "task" not in values:
         values["task"] = task_of(values.get("data", {}))
-    values = inherit(values)
+    values = inherit(seen(values))
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
+
+
+def seen(values: dict[str, Any]) -> dict[str, Any]:
+    """The tables with what follows from files that hold pictures: patches are their tokens."""
+    data = values.get("data", {})
+    shown = holds_pictures([Path(str(path)) for path in data.get("train", ())])
+    if data.get("format", "auto") == IMAGES or (data.get("format", "auto") == "auto" and shown):
+        values["data"] = {**data, "format": IMAGES}
+        kind = values.get("tokens", {}).get("kind", "auto")
+        values["tokens"] = {
+            **values.get("tokens", {}),
+            "kind": "patches" if kind == "auto" else kind,
+        }
+    return values
 
 
 def task_of(data: Mapping[str, Any]) -> str:

@@ -240,6 +240,8 @@ def build(values: Mapping[str, Any]) -> Recipe:
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
     kind = sections["tokens"].kind
+    if kind == "auto" and sections["data"].format == "images":
+        kind = "patches"
     return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
 
 

@@ -26,7 +26,7 @@ from regard.data.views import Views, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
-from regard.tokens import KINDS, Tokenizer, learn, load
+from regard.tokens import LEARNED, Tokenizer, learn, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
@@ -269,7 +269,7 @@ def _training_texts(sources: Sources, kind: str, part: str, views: Views | None)
                 if part != unwanted:
                     yield from views.texts(texts) if views else texts
                     taken += sum(map(len, texts))
-            if taken > KINDS[kind].learns_from:
+            if taken > LEARNED[kind].learns_from:
                 return
 
 

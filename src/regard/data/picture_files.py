@@ -124,7 +124,8 @@ def as_bytes(pictures: Array, unit: bool) -> tuple[Array, NDArray[np.bool_]]:
         return pictures, np.ones(len(pictures), bool)
     values = pictures.astype(np.float64) * (255 if unit else 1)
     with np.errstate(invalid="ignore"):
-        sound = ((values >= 0) & (values <= 255)).reshape(len(values), -1).all(1)
+        inside = ((values >= 0) & (values <= 255)).reshape(len(values), -1)
+    sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
     return np.round(np.where(np.isfinite(values), values, 0)).clip(0, 255).astype(np.uint8), sound
 
 

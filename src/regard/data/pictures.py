@@ -92,7 +92,7 @@ class Pictures(Labelled):
             raise UserError(f"{self.paths[0]}: holds no pictures ({' '.join(SUFFIXES)})")
         self.size = sum(file.stat().st_size for file in self.files)
         self._beside_files: dict[Path, Path] = {}  # files of labels, by that of the pictures
-        self._table: Labelled | None = None
+        self._paths: Labelled | None = None
         self._colours: bool | None = None
         self._settle()
 
@@ -101,9 +101,9 @@ class Pictures(Labelled):
         first = self.files[0]
         name = first.name.lower().removesuffix(".gz")
         if name.rpartition(".")[2] in TABLES:
-            self._table = Labelled(self.files, self.asked, strict=self.strict)
-            self.names = self._table.names
-            self.why = f"a table of paths to pictures, {self._table.why}"
+            self._paths = Labelled(self.files, self.asked, strict=self.strict)
+            self.names = self._paths.names
+            self.why = f"a table of paths to pictures, {self._paths.why}"
         elif suffix(first) in SUFFIXES:
             classes = sorted({file.parent.name for file in self.files})
             self.why = f"a folder for every class: {', '.join(classes[:5])}"
@@ -178,22 +178,24 @@ class Pictures(Labelled):
             raise self._nothing(tally)
 
     def _chunks(self, tally: Tally) -> Iterator[Shown]:
-        if self._table is not None:
-            for chunk in self._table.examples():
+        if self._paths is not None:
+            for chunk in self._paths.examples():
                 rows = zip(
                     chunk.texts, chunk.targets, map(chunk.place, range(len(chunk))), strict=True
                 )
                 base = chunk.path.parent
-                found = [(base / name, cells, place) for name, cells, place in rows]
+                found: list[tuple[Path, tuple[str, ...], str]] = [
+                    (base / name, cells, place) for name, cells, place in rows
+                ]
                 asides = chunk.asides or [()] * len(found)
                 yield self._opened(chunk.path, found, asides, tally)
-            tally.skipped += self._table.skipped
-            tally.problems += self._table.problems
+            tally.skipped += self._paths.skipped
+            tally.problems += self._paths.problems
         elif suffix(self.files[0]) in SUFFIXES:
             for first in range(0, len(self.files), TOGETHER):
                 some = self.files[first : first + TOGETHER]
-                rows = [(path, (path.parent.name,), str(path)) for path in some]
-                yield self._opened(some[0], rows, [()] * len(rows), tally)
+                found = [(path, (path.parent.name,), str(path)) for path in some]
+                yield self._opened(some[0], found, [()] * len(found), tally)
         else:
             for path in self.files:
                 yield from self._arrays(path, tally)

@@ -48,14 +48,16 @@ def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records
 def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
     """Tokens (N, V) that are numbers as a shard in memory."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    counts = {"records": len(lengths), "tokens": len(ids), "symbols": len(ids), "bytes": ids.size}
     return Shard(
         path=Path("memory"),
         kind="records",
         ids=ids,
         offsets=offsets,
         vocab_size=tokenizer.vocab_size,
-        **counts,
+        records=len(lengths),
+        tokens=len(ids),
+        symbols=len(ids),
+        bytes=ids.size,
     )
 
 

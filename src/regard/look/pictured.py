@@ -157,11 +157,13 @@ def similarity(model: VisionTransformer) -> Tensor | None:
     elif isinstance(scheme, RotaryGrid):
         rates = scheme.rates.float().cpu()
         gaps = where[0][:, None] - where[0][None]  # (N, N, 2)
-        return (gaps[..., None] * rates).cos().flatten(2).mean(-1)
+        alike: Tensor = (gaps[..., None] * rates).cos().flatten(2).mean(-1)
+        return alike
     else:
         return None
     codes = codes / codes.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return codes @ codes.T
+    cosines: Tensor = codes @ codes.T
+    return cosines
 
 
 def add_positions(page: Page, model: VisionTransformer) -> None:
@@ -187,5 +189,6 @@ def add_positions(page: Page, model: VisionTransformer) -> None:
             title=f"Similarity of positions ({model.config.positions})",
             unit="cosine",
             scale="diverging",
+            verb="resembles",
         )
     )

@@ -90,7 +90,8 @@ class ResidualBlock(nn.Module):
         self.filters = nn.ModuleList(
             nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2)
         )
-        nn.init.zeros_(self.filters[1].weight)  # at first a block is the identity
+        for parameter in self.filters[1].parameters():
+            nn.init.zeros_(parameter)  # at first a block is the identity
         self.drop = drop
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
@@ -107,6 +108,8 @@ class ConvNet(NeuralAssessor):
     Config = ConvNetConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"residual": residual}
     tokens = "patches"
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, vocab_size: int, config: ConvNetConfig) -> None:
         super().__init__()

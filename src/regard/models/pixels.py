@@ -118,11 +118,11 @@ class PixelLogistic(FittedAssessor):
             search.zero_grad()
             found = cost(self.task, x @ weights + bias, y) + strength / 2 * weights.square().sum()
             mean: Tensor = found / len(x)
-            mean.backward()  # type: ignore[no-untyped-call]
+            mean.backward()
             return mean
 
         with torch.enable_grad():
-            search.step(closure)  # type: ignore[no-untyped-call]
+            search.step(closure)
         return weights.detach(), bias.detach()
 
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:

@@ -26,17 +26,17 @@ TEXT_KINDS: dict[str, type[OwnTokenizer]] = {k.kind: k for k in (Characters, Byt
 BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, Motifs)
 CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, Groups)
 # The kinds that can be trained, by their name in recipes.
-OWN: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
-KINDS: dict[str, type[Tokenizer]] = OWN | {Patches.kind: Patches}
+KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
+LEARNED: dict[str, type[Tokenizer]] = KINDS | {Patches.kind: Patches}  # what is no text too
 
 
 def learn(recipe: TokensRecipe, texts: Iterable[Any]) -> Tokenizer:
     """The tokenizer that a recipe asks for, learned from these texts, or pictures."""
-    if recipe.kind not in KINDS:
+    if recipe.kind not in LEARNED:
         raise UsageError(
             f"tokens.kind = {recipe.kind!r} cannot be learned: it is that of train.start, a run"
         )
-    train: Any = KINDS[recipe.kind].train  # options differ from kind to kind; the recipe knows
+    train: Any = LEARNED[recipe.kind].train  # options differ from kind to kind; the recipe knows
     tokenizer: Tokenizer = train(texts, recipe.size, **recipe.options)
     return tokenizer
 
@@ -52,7 +52,7 @@ def load(path: str | Path) -> Tokenizer:
     if not Path(path).exists() and beside.exists():
         return Patches.load(beside)
     document = read_document(path)[1]
-    for kind in OWN.values():
+    for kind in KINDS.values():
         if kind.recognises(document):
             return kind.from_document(document, str(path))
     return Pretrained.from_file(path)

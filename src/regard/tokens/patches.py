@@ -79,7 +79,8 @@ class Patches(Tokenizer):
     @classmethod
     def train(cls, texts: Iterable[Any], size: int = 0, *, patch: int = 0) -> Self:
         """Measure images; a `patch` of 0 is chosen by their size."""
-        count, sums, squares, sizes = 0, np.zeros(1), np.zeros(1), set()
+        count, sums, squares = 0, np.zeros(1), np.zeros(1)
+        sizes: set[tuple[int, int]] = set()
         for image in texts:
             pixels = image.reshape(-1, image.shape[2]).astype(np.float64) / 255
             if sizes and len(sums) != image.shape[2]:

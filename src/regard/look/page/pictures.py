@@ -35,6 +35,7 @@ class Picture(Component):
     scale: str = "weights"
     across: int = 0
     aside: ArrayLike | None = None
+    verb: str = "looks at"  # what a chosen patch does to those of its map
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
@@ -77,4 +78,5 @@ class Picture(Component):
             "scale": self.scale,
             "across": self.across or len(self.names),
             "aside": told,
+            "verb": self.verb,
         }

@@ -55,9 +55,9 @@ renderers.picture = (data) => {
       context.lineWidth = 3;
       context.strokeRect((place % columns) * w + 1.5, Math.floor(place / columns) * h + 1.5, w - 3, h - 3);
     }
-    const who = queries === 1 ? "" : place < 0 ? "<S> looks" : `row ${Math.floor(place / columns) + 1}, column ${(place % columns) + 1} looks`;
+    const who = queries === 1 ? "" : `what ${place < 0 ? "<S>" : `row ${Math.floor(place / columns) + 1}, column ${(place % columns) + 1}`} ${label(data.verb)}`;
     const rest = aside ? `; ${percent(aside.get(chosen * queries + (queries > 1 ? query : 0)))} goes to <S>` : "";
-    const hint = queries > 1 ? ". Click a patch to see where it looks." : "";
+    const hint = queries > 1 ? `. Click a patch to see what it ${label(data.verb)}.` : "";
     readout.textContent = [names[chosen], who].filter(Boolean).join(": ") + rest + hint;
     canvas.setAttribute("aria-label", `${label(data.title) || "picture"}: ${readout.textContent}`);
     thumbs.forEach((thumb, i) => {
