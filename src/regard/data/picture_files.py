@@ -72,9 +72,10 @@ def read_idx(path: Path) -> Array:
         raise UserError(f"{path}: is no IDX file: it must begin with two zero bytes and a type")
     dtype, dims = np.dtype(KINDS[head[2]]), head[3]
     start = 4 + 4 * dims
-    shape = np.frombuffer(unpacked(path, start)[4:], ">u4").astype(np.int64)
-    if len(shape) < dims:
+    sizes = unpacked(path, start)[4:]
+    if len(sizes) < 4 * dims:
         raise UserError(f"{path}: ends within its header")
+    shape = np.frombuffer(sizes, ">u4").astype(np.int64)
     wanted = int(np.prod(shape)) * dtype.itemsize
     if wanted > MOST:
         raise UserError(f"{path}: would take {wanted >> 30} GB; at most {MOST >> 30} are read")

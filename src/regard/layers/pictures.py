@@ -26,12 +26,11 @@ def extents(source: Source) -> Tensor:
     return places(source).amax(1).clamp_min(1)
 
 
-def coordinates(source: Source, rows: int, columns: int) -> Tensor:
-    """(B, N, 2): where patches stand, as rows and columns from 0 on a grid of this size, onto which
-    every picture is stretched; NaN for what stands nowhere.
+def coordinates(source: Source, grid: Tensor) -> Tensor:
+    """(B, N, 2): where patches stand, as rows and columns from 0 on a grid of (2,) this size, onto
+    which every picture is stretched; NaN for what stands nowhere.
     """
     place = places(source)
-    grid = torch.tensor([rows, columns], device=place.device)
     stretched = (place - 0.5) * (grid / place.amax(1).clamp_min(1))[:, None] - 0.5
     stretched = torch.minimum(stretched.clamp_min(0), grid - 1.0)
     return stretched.masked_fill(place[..., :1] == 0, torch.nan)

@@ -15,9 +15,10 @@ class PatchStem(nn.Module):
     """A linear map of the pixels of each patch, and a learned vector for `<S>`, which has none.
 
     Pixels are bytes; they are scaled to white being 1, less the mean of their channel and in units
-    of its deviation. `rows` and `columns` are the grid that positions are told on.
+    of its deviation. `grid`, rows and columns, is what positions are told on.
     """
 
+    grid: Tensor
     mean: Tensor
     deviation: Tensor
 
@@ -31,7 +32,7 @@ class PatchStem(nn.Module):
     ) -> None:
         super().__init__()
         pixels = (vocab_size - PLACE) // len(mean)
-        self.grid = grid
+        self.register_buffer("grid", torch.tensor(grid), persistent=False)
         self.project = nn.Linear(vocab_size - PLACE, d_model)
         self.marker = nn.Parameter(torch.zeros(d_model))
         for name, values in (("mean", mean), ("deviation", deviation)):
@@ -50,4 +51,4 @@ class PatchStem(nn.Module):
 
     def where(self, source: Source) -> Tensor:
         """(B, N, 2) where the tokens stand."""
-        return coordinates(source, *self.grid)
+        return coordinates(source, self.grid)

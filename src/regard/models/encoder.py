@@ -83,10 +83,14 @@ class Encoder(Stack):
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
         b, s = source.segments.shape
-        where: Where = positions_in(source.segments)
+        where: Where
         if source.ids.dim() == 3:  # tokens that are numbers say where they stand
             where = self.embedding.where(source)
-        mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
+        else:
+            where = positions_in(source.segments)
+        mask = None
+        if not (self.training and self.config.never_padded):
+            mask = Documents(source.segments).rendered(b, s, s, source.ids.device)
         place = self.place(where, where, mask, end=s, device=source.ids.device)
         x = self.embed(source.ids, where, s)
         if self.types is not None:

@@ -160,5 +160,6 @@ class ConvNet(NeuralAssessor):
         cell = ((place[..., 0] - 1) * columns + place[..., 1] - 1).clamp_min(0)  # (B, N)
         found = flat.gather(1, cell[..., None].expand(-1, -1, flat.size(-1)))
         inside = (source.segments > 0)[:, 1:, None].to(found.dtype)
-        mean = (found[:, 1:] * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True)
+        count = inside.sum(1, keepdim=True).clamp_min(1)  # rows may be empty
+        mean = (found[:, 1:] * inside).sum(1, keepdim=True) / count
         return torch.cat((mean, found[:, 1:]), 1)

@@ -75,6 +75,11 @@ class StackConfig:
         if self.window < 0:
             raise ValueError(f"window must be 0 (off) or positive, got {self.window}")
 
+    @property
+    def never_padded(self) -> bool:
+        """Are all sequences of training of one length, so that nothing has to be masked?"""
+        return False
+
     def make_stem(self, vocab_size: int) -> nn.Module:
         """What makes vectors of tokens: here, of one of V ids."""
         return nn.Embedding(vocab_size, self.d_model)

@@ -69,6 +69,11 @@ class VisionConfig(PictureConfig, EncoderConfig):
         if self.n_types:
             raise ValueError("n_types is for texts")
 
+    @property
+    def never_padded(self) -> bool:
+        """See StackConfig."""
+        return self.uniform
+
     def make_stem(self, vocab_size: int) -> nn.Module:
         """See StackConfig."""
         return PatchStem(vocab_size, self.d_model, self.grid, self.mean, self.deviation)
