@@ -22,9 +22,9 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Set:
     folds: int = 0
     seeds: int = 5
     bar: str = ""
+    rows: Mapping[str, list[str]] = field(default_factory=dict)  # what rows are told, if anything
 
 
 def table(path: Path, rows: Rows, names: tuple[str, str] = ("text", "label")) -> str:
@@ -223,11 +224,13 @@ class Job:
     run: Path
 
 
-def train(job: Job, name: str, words: Sequence[str], sets: Sequence[str]) -> float:
+def train(job: Job, name: str, one: Set, words: Sequence[str], sets: Sequence[str]) -> float:
     """Train it; the seconds that took."""
-    one, recipe = SETS[name], RECIPES / f"{name}.toml"
-    chosen = [str(recipe)] if job.row == "transformer" and recipe.exists() else []
+    recipe = RECIPES / f"{name}.toml"
+    told = job.row == "transformer" or job.row in one.rows
+    chosen = [str(recipe)] if told and recipe.exists() else []
     chosen += [] if chosen else ["--model", job.row]
+    chosen += one.rows.get(job.row, [])
     split = f"data.fold={job.number}" if one.folds else f"train.seed={job.number}"
     folds = [f"data.folds={one.folds}"] if one.folds else []
     if not one.folds and "--test" not in words:  # other seeds, other sides
@@ -269,9 +272,8 @@ def ensemble(parts: Sequence[Any]) -> Any:
     return Answered(first.task, scores, first.truths, first.lengths)
 
 
-def summary(name: str, row: str, runs: Sequence[Path], seconds: float) -> dict[str, Any]:
+def summary(name: str, one: Set, row: str, runs: Sequence[Path], seconds: float) -> dict[str, Any]:
     """The figures of a row."""
-    one = SETS[name]
     found: dict[str, Any] = {"set": name, "row": row, "seconds": round(seconds, 1)}
     for side in ("valid", "test"):
         parts = [part for run in runs if (part := measure(run, side)) is not None]
@@ -313,12 +315,12 @@ def line(found: dict[str, Any], metric: str) -> str:
     return f"  {found['row']:<14} {metric} {', '.join(cells)}; {found['seconds']:.0f} s a run"
 
 
-def main() -> None:
+def main(sets: Mapping[str, Set] = SETS, about: str | None = __doc__) -> None:
     """Train, measure, print, write."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="+", choices=[*SETS, "all"], metavar="SET")
+    parser.add_argument("names", nargs="+", choices=[*sets, "all"], metavar="SET")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", default="transformer")
     parser.add_argument("--seeds", type=int, default=0, help="0: as the protocol has it")
@@ -329,8 +331,8 @@ def main() -> None:
     args = parser.parse_args()
     everything = []
     with tempfile.TemporaryDirectory() as temporary:
-        for name in SETS if "all" in args.names else args.names:
-            one, folder = SETS[name], (args.keep or Path(temporary)) / name
+        for name in sets if "all" in args.names else args.names:
+            one, folder = sets[name], (args.keep or Path(temporary)) / name
             folder.mkdir(parents=True, exist_ok=True)
             words = one.prepare(args.data, folder)
             count = one.folds if one.folds > 0 else args.seeds or one.seeds
@@ -340,9 +342,9 @@ def main() -> None:
             for row in args.rows.split(","):
                 jobs = [Job(row, n, folder / f"{row}-{n}") for n in range(count)]
                 with ThreadPoolExecutor(args.jobs) as pool:
-                    took = list(pool.map(lambda j: train(j, name, words, args.set), jobs))  # noqa: B023
+                    took = list(pool.map(lambda j: train(j, name, one, words, args.set), jobs))  # noqa: B023
                 runs = [job.run for job in jobs]
-                everything.append(summary(name, row, runs, statistics.fmean(took)))
+                everything.append(summary(name, one, row, runs, statistics.fmean(took)))
                 print(line(everything[-1], one.metric), flush=True)
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1) + "\n")
