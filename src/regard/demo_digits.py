@@ -27,7 +27,7 @@ from regard.train.progress import Reporter
 
 MODELS = ("majority", "logistic", "cnn", "transformer")
 TRANSFORMER = {"n_layers": 4, "d_model": 64, "dropout": 0.1}  # what learns most in a minute
-STEPS = ("data.test_fraction=0.2", "train.average=3")
+STEPS = ("data.test_fraction=0.2", "train.average=3", "train.batch_tokens=1088")
 SHADES = " .:-=+*#%@"
 SHOWN = 4  # wrong answers that are drawn
 WHITE = 16  # of scikit-learn's digits
