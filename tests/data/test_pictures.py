@@ -45,6 +45,12 @@ def test_idx_with_the_labels_beside_it(tmp_path):
     )
     assert holds_pictures([path])
     same(records([path]))
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(IMAGES[:2]))
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(LABELS[:2].astype(np.uint8)))
+    data = {"train": (str(path),), "target": str(tmp_path / "train-labels-idx1-ubyte.gz")}
+    sources = Sources(DataRecipe(test=(str(tmp_path / "t10k-images-idx3-ubyte"),), **data), "label")
+    held = [piece for piece in sources.pieces() if piece.side == 2]  # whose labels are their own
+    assert [cells for piece in held for cells in piece.targets] == [("2",), ("0",)]
 
 
 def test_arrays_with_a_file_of_labels_and_with_both_in_one(tmp_path):

@@ -41,6 +41,7 @@ from regard.tokens.patches import Image
 IMAGES = "images"  # data.format
 SEEN = 50  # picture files whose headers say whether there are colours
 TOGETHER = 1024  # pictures of a chunk
+HELD = 1 << 30  # bytes of a file of arrays that is kept in memory
 # How the names of files with pictures and with their labels differ.
 NAMES = (("images-idx3", "labels-idx1"), ("images", "labels"), ("image", "label"), ("x_", "y_"))
 
@@ -94,6 +95,7 @@ class Pictures(Labelled):
         self._beside_files: dict[Path, Path] = {}  # files of labels, by that of the pictures
         self._paths: Labelled | None = None
         self._colours: bool | None = None
+        self._held: dict[Path, tuple[Array, list[tuple[str, ...]]]] = {}
         self._settle()
 
     def _settle(self) -> None:
@@ -220,8 +222,12 @@ class Pictures(Labelled):
             kept.append((image, cells, place, aside))
         return self._shown(path, kept, tally)
 
-    def _arrays(self, path: Path, tally: Tally) -> Iterator[Shown]:
-        """The pictures of a file of arrays with their targets."""
+    def _loaded(self, path: Path) -> tuple[Array, list[tuple[str, ...]]]:
+        """The pictures of a file of arrays and their targets; the latest is held, unless it is
+        large, since files are read several times.
+        """
+        if path in self._held:
+            return self._held[path]
         if path in self._beside_files:
             beside = self._beside_files[path]
             images = read_idx(path) if is_idx(path) else read_arrays(path)[""]
@@ -235,6 +241,12 @@ class Pictures(Labelled):
         images, cells = as_images(images, path), cells_of(targets, beside)
         if len(cells) != len(images):
             raise UserError(f"{path} has {len(images):,} pictures, {beside} {len(cells):,} labels")
+        self._held = {path: (images, cells)} if images.nbytes <= HELD else {}
+        return images, cells
+
+    def _arrays(self, path: Path, tally: Tally) -> Iterator[Shown]:
+        """The pictures of a file of arrays with their targets."""
+        images, cells = self._loaded(path)
         self.names = (LABEL,) if not cells or len(cells[0]) == 1 else _numbered(len(cells[0]))
         unit = images.dtype.kind == "f" and images.size > 0 and float(np.nanmax(images)) <= 1
         for first in range(0, len(images), TOGETHER):

@@ -93,9 +93,12 @@ class Sources:
             return Pairs(files, format=format, columns=columns, **shared)
         if not self.labelled:
             return Source(files, format=format, column=recipe.input, **shared)
+        targets = columns_of(recipe.target)
+        if isinstance(train, Pictures) and Path(recipe.target).is_file():
+            targets = ()  # that file is for those of training: held-out ones have their own
         asked = Asked(
             inputs=columns_of(recipe.input) or ("",),
-            targets=columns_of(recipe.target),
+            targets=targets,
             asides=columns_read(recipe) if train is None else (),
             pattern=recipe.pattern,
             labels=Path(recipe.labels) if recipe.labels else None,
