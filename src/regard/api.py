@@ -41,7 +41,7 @@ from regard.models.assessor import Assessor
 from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.registry import family
+from regard.registry import ANSWERED, family
 from regard.run import (
     CONFIG,
     FACTS,
@@ -126,11 +126,12 @@ def seen(values: dict[str, Any]) -> dict[str, Any]:
     shown = holds_pictures([Path(str(path)) for path in data.get("train", ())])
     if data.get("format", "auto") == IMAGES or (data.get("format", "auto") == "auto" and shown):
         values["data"] = {**data, "format": IMAGES}
-        kind = values.get("tokens", {}).get("kind", "auto")
-        values["tokens"] = {
-            **values.get("tokens", {}),
-            "kind": "patches" if kind == "auto" else kind,
-        }
+        tokens, task = dict(values.get("tokens", {})), values.get("task")
+        if tokens.get("kind", "auto") not in ("auto", "patches"):
+            raise UsageError(f"tokens.kind: those of images are patches, got {tokens['kind']!r}")
+        if task not in ANSWERED:
+            raise UsageError(f"task: images are asked for {', '.join(ANSWERED)}, got {task!r}")
+        values["tokens"] = tokens | {"kind": "patches"}
     return values
 
 

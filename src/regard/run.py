@@ -3,7 +3,8 @@
     RUN/
       recipe.toml     exactly what was asked, defaults filled in
       regard.json     versions, seed, hashes, device, cost, final metrics
-      config.json  model.safetensors  tokenizer.json  README.md      the best model
+      config.json  model.safetensors  tokenizer.json  README.md      the best model; of images,
+                      preprocessor_config.json in place of the tokenizer
       metrics.jsonl   one line per event
       checkpoints/    what resuming needs
       data/           the tokenised data; may be deleted, it is rebuilt from the sources

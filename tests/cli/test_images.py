@@ -101,6 +101,26 @@ def test_vit_is_another_name_of_the_transformer_and_other_models_are_not_for_pic
     assert result.code == 2 and "cnn, logistic, majority, transformer" in result.err
 
 
+def test_what_is_not_for_pictures_is_said(cli, bars):
+    for words, said in (
+        (["--task", "position-label"], "images are asked for label, labels, value"),
+        (["--task", "next"], "images are asked for label, labels, value"),
+        (["--tokens", "characters"], "those of images are patches"),
+        (["--set", "model.positions=alibi"], "positions of pictures are learned"),
+        (["--target", "kind"], "bars.npz has no such array; it holds images uint8"),
+    ):
+        result = cli("train", bars, *words, "--out=r")
+        assert result.code == 2 and said in result.err, (words, result.err)
+
+
+def test_values_are_learned_from_pictures_too(cli, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (60, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "light.npz", images=images, light=images.mean((1, 2)))
+    words = ["--model=logistic", "--quiet", "--json", "--set=data.test_fraction=0.3"]
+    result = cli("train", "light.npz", *words, "--set=model.strength=1e-3", "--out=r")
+    assert result.document["metrics"]["test"]["r2"]["value"] > 0.9
+
+
 @pytest.mark.slow
 def test_compare_has_rows_of_counting_pixels_filters_and_attention(cli, bars):
     result = cli("compare", bars, "--minutes=0.2", *SMALL[:-1], "--json", "--out=c")
