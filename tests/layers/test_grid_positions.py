@@ -13,6 +13,13 @@ from regard.layers.positions import rotate
 from regard.layers.source import Source
 
 
+def test_layers_and_tokens_agree_on_where_pixels_begin():
+    from regard.layers import pictures
+    from regard.tokens import patches
+
+    assert pictures.PLACE == patches.PLACE
+
+
 def tokens(rows, columns, numbers=3, more=0):
     """The tokens of one picture with noise in its patches, and padding."""
     place = [(0, 0)] + [(r + 1, c + 1) for r in range(rows) for c in range(columns)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.layers.source import Source
 
-PLACE = 2  # numbers before the pixels
+PLACE = 2  # numbers before the pixels, as in tokens/patches.py
 
 
 def places(source: Source) -> Tensor:

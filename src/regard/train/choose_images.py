@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard.data.pictures import Pictures
-from regard.recipe import DataRecipe, TrainRecipe
+from regard.recipe import TrainRecipe
 from regard.registry import family
 from regard.tokens.patches import LARGE, SIDES
 
@@ -65,9 +65,7 @@ def look(source: Pictures) -> Looked:
     return seen
 
 
-def choose_images(
-    result: dict[str, Any], data: DataRecipe, source: Pictures
-) -> tuple[dict[str, Any], list[str]]:
+def choose_images(result: dict[str, Any], source: Pictures) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
     seen = look(source)
     tokens, model = result.setdefault("tokens", {}), result.setdefault("model", {})

@@ -62,7 +62,7 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
     source = Sources(data, result["task"]).train
     if isinstance(source, Pictures):
-        return choose_images(result, data, source)
+        return choose_images(result, source)
     assert isinstance(source, Labelled)
     seen = look(source)
     count = seen.records
