@@ -27,13 +27,15 @@ renderers.picture = (data) => {
     const offset = (map * queries + (queries > 1 ? q : 0)) * patches;
     return { rows, columns, get: (r, c) => maps.get(offset + r * columns + c) };
   };
-  const scale = (matrix) => {
+  const colours = data.scale === "diverging" ? "diverging" : "sequential";
+  const domain = (matrix) => {
     const [low, high] = extent(matrix);
     const reach = Math.max(Math.abs(low), Math.abs(high)) || 1;
-    return data.scale === "diverging" ? scaleOf("diverging", [-reach, reach]) : scaleOf("sequential", [0, reach], true);
+    return [colours === "diverging" ? -reach : 0, reach];
   };
+  const scale = (matrix) => scaleOf(colours, domain(matrix), colours === "sequential");
   const [box, canvas] = [el("div", { class: "view" }), el("canvas", { tabindex: 0, role: "img" })];
-  const readout = el("p", { class: "readout", role: "status" });
+  const [readout, key] = [el("p", { class: "readout", role: "status" }), el("div")];
   const strength = el("input", { type: "range", min: 0, max: 100, value: 62, "aria-label": "how strongly the map covers the picture", input: () => draw() });
   let [width, height] = [0, 0];
 
@@ -58,7 +60,8 @@ renderers.picture = (data) => {
     const who = queries === 1 ? "" : `what ${place < 0 ? "<S>" : `row ${Math.floor(place / columns) + 1}, column ${(place % columns) + 1}`} ${label(data.verb)}`;
     const rest = aside ? `; ${percent(aside.get(chosen * queries + (queries > 1 ? query : 0)))} goes to <S>` : "";
     const hint = queries > 1 ? `. Click a patch to see what it ${label(data.verb)}.` : "";
-    readout.textContent = [names[chosen], who].filter(Boolean).join(": ") + rest + hint;
+    readout.textContent = ([count > 1 ? names[chosen] : "", who].filter(Boolean).join(": ") + rest + hint).replace(/^; /, "");
+    key.replaceChildren(colourBar(colours, ...domain(matrix), label(data.unit)));
     canvas.setAttribute("aria-label", `${label(data.title) || "picture"}: ${readout.textContent}`);
     thumbs.forEach((thumb, i) => {
       const small = at(i, query);
@@ -98,7 +101,7 @@ renderers.picture = (data) => {
     withTip(el("button", { class: "thumb", type: "button", "aria-label": name, style, click: () => { chosen = i; draw(); } }), () => [name]));
   const grid = el("div", { class: "heads", role: "group", "aria-label": "maps", style: `grid-template-columns: repeat(${data.across}, ${size}px)` }, ...thumbs);
   rove(grid, thumbs, (thumb, dx, dy) => thumbs[thumbs.indexOf(thumb) + dx + dy * data.across]);
-  box.append(canvas, readout, el("label", { class: "cover" }, "picture", strength, "map"));
+  box.append(canvas, key, readout, el("label", { class: "cover" }, "picture", strength, "map"));
   if (whole) box.prepend(el("div", { class: "toolbar" }, el("div", { class: "toggle" }, whole)));
   onWidth(box, draw);
   return [heading(data.title), el("div", { class: "split" }, box, thumbs.length ? grid : null)];
