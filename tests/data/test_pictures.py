@@ -159,6 +159,7 @@ def test_shards_hold_pictures_of_any_size(tmp_path):
 
 def test_resizing_leaves_the_mean_and_gives_the_size():
     smooth = np.broadcast_to(np.linspace(0, 250, 12)[:, None, None], (12, 12, 1)).astype(np.uint8)
+    smooth.flags.writeable = False  # as those of a file that is mapped
     made = resized(smooth, 6)
     assert made.shape == (6, 6, 1) and abs(float(made.mean()) - float(smooth.mean())) < 2
     assert resized(made, 6) is made

@@ -192,7 +192,7 @@ def resized(image: Image, side: int) -> Image:
     """A picture with both sides of so many pixels (bilinear, smoothed where it gets smaller)."""
     if not side or image.shape[:2] == (side, side):
         return image
-    pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None].float()
+    pixels = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
     made = F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
     found: Image = made[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
     return found
