@@ -64,7 +64,22 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert np.array_equal(*(t.encode_batch([noise(9, 9, 3)])[0] for t in (tokenizer, again)))
 
 
-@pytest.mark.parametrize("wrong", [{"image_std": [0.0, 1, 1]}, {"size": 3}, {"patch_size": -1}])
+def test_a_file_of_somebody_else_has_one_size_and_no_patch(tmp_path):
+    path = tmp_path / Patches.file
+    theirs = {"do_normalize": True, "size": 224, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    path.write_text(json.dumps(theirs))
+    found = Patches.load(path, patch=16)
+    assert (found.height, found.width, found.decides["rows"], found.vocab_size) == (
+        224,
+        224,
+        14,
+        770,
+    )
+    with pytest.raises(UserError, match="patch_size"):
+        Patches.load(path)
+
+
+@pytest.mark.parametrize("wrong", [{"image_std": [0.0, 1, 1]}, {"size": []}, {"patch_size": -1}])
 def test_a_damaged_file_is_named(tmp_path, wrong):
     path = tmp_path / Patches.file
     document = Patches.train([noise(8, 12, 3)], patch=4).document()

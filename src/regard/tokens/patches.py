@@ -188,6 +188,8 @@ class Patches(Tokenizer):
         document = read_json(path)[1]
         try:
             size = document["size"]
+            if isinstance(size, int):  # as older files have it
+                size = {"height": size, "width": size}
             height, width = int(size["height"]), int(size["width"])
             mean, deviation = (list(map(float, document[f"image_{n}"])) for n in ("mean", "std"))
             side, uniform = int(patch or document["patch_size"]), document.get("one_size", True)
