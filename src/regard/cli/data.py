@@ -56,9 +56,7 @@ def command(
 
     Example: regard data train.txt --test test.txt
 
-    With labels: regard data molecules.csv --input smiles --target active
-
-    Images: regard data train-images-idx3-ubyte.gz --test t10k-images-idx3-ubyte.gz
+    With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
     """
     from rich.console import Console
 
@@ -79,8 +77,7 @@ def command(
     recipe = changed(recipe, set_ or [])
     sources, why = opened(recipe, files, task)
     if sources.pictures:
-        show_pictures(sources, why, json)
-        return
+        return show_pictures(sources, why, json)
     found = inspect(
         sources.train,
         valid=sources.given[0],
