@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import gzip
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 Rows = Iterable[tuple[str, str]]  # text and label
@@ -29,6 +29,7 @@ class Set:
     start: str = ""  # what pre-training reads: a key of CORPORA
     settings: tuple[str, ...] = ()  # of both Transformers, besides their recipes
     split: str = ""  # data.split
+    rows: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of rows by the same recipe
 
 
 def table(path: Path, rows: Rows, names: tuple[str, str] = ("text", "label")) -> str:

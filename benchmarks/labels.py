@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from label_sets import CORPORA, SETS
+from label_sets import CORPORA, SETS, Set
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 REGARD = [sys.executable, "-m", "regard"]
@@ -54,12 +54,14 @@ def regard(*words: str) -> float:
     return time.perf_counter() - began
 
 
-def train(job: Job, name: str, words: Sequence[str], sets: Sequence[str], start: Path) -> float:
+def train(
+    job: Job, name: str, one: Set, words: Sequence[str], sets: Sequence[str], start: Path
+) -> float:
     """Train it; the seconds that took."""
-    one, chosen = SETS[name], ["--model", job.row]
-    if job.row in ("transformer", "pretrained"):
-        recipe = one.recipe or name if job.row == "transformer" else CORPORA[one.start][2]
-        chosen = [str(RECIPES / f"{recipe}.toml")]
+    chosen = ["--model", job.row]
+    if job.row in ("transformer", "pretrained", *one.rows):
+        recipe = CORPORA[one.start][2] if job.row == "pretrained" else one.recipe or name
+        chosen = [str(RECIPES / f"{recipe}.toml"), *one.rows.get(job.row, ())]
         sets = [*one.settings, *sets]
     more = ["--pretrain", str(start)] if job.row == "pretrained" else []
     split = [f"data.fold={job.number}", f"data.folds={one.folds}"]
@@ -121,9 +123,8 @@ def ensemble(parts: Sequence[Any]) -> Any:
     return Answered(first.task, scores, first.truths, first.lengths)
 
 
-def summary(name: str, row: str, runs: Sequence[Path], seconds: float) -> dict[str, Any]:
+def summary(name: str, one: Set, row: str, runs: Sequence[Path], seconds: float) -> dict[str, Any]:
     """The figures of a row."""
-    one = SETS[name]
     found: dict[str, Any] = {"set": name, "row": row, "seconds": round(seconds, 1)}
     for side in ("valid", "test"):
         parts = [part for run in runs if (part := measure(run, side)) is not None]
@@ -165,12 +166,12 @@ def line(found: dict[str, Any], metric: str) -> str:
     return f"  {found['row']:<14} {metric} {', '.join(cells)}; {found['seconds']:.0f} s a run"
 
 
-def main() -> None:
+def main(sets: Mapping[str, Set] = SETS, about: str | None = __doc__) -> None:
     """Train, measure, print, write."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="+", choices=[*SETS, "all"], metavar="SET")
+    parser.add_argument("names", nargs="+", choices=[*sets, "all"], metavar="SET")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", default="transformer")
     parser.add_argument("--seeds", type=int, default=0, help="0: as the protocol has it")
@@ -181,8 +182,8 @@ def main() -> None:
     args = parser.parse_args()
     everything = []
     with tempfile.TemporaryDirectory() as temporary:
-        for name in SETS if "all" in args.names else args.names:
-            one, folder = SETS[name], (args.keep or Path(temporary)) / name
+        for name in sets if "all" in args.names else args.names:
+            one, folder = sets[name], (args.keep or Path(temporary)) / name
             folder.mkdir(parents=True, exist_ok=True)
             words = one.prepare(args.data, folder)
             count = one.folds if one.folds > 0 else args.seeds or one.seeds
@@ -196,10 +197,11 @@ def main() -> None:
                     print(f"  pre-training: {before:.0f} s", flush=True)
                 jobs = [Job(row, n, folder / f"{row}-{n}") for n in range(count)]
                 with ThreadPoolExecutor(args.jobs) as pool:
-                    work = partial(train, name=name, words=words, sets=args.set, start=start)
+                    told = {"words": words, "sets": args.set, "start": start}
+                    work = partial(train, name=name, one=one, **told)
                     took = list(pool.map(work, jobs))
                 runs = [job.run for job in jobs]
-                everything.append(summary(name, row, runs, statistics.fmean(took)))
+                everything.append(summary(name, one, row, runs, statistics.fmean(took)))
                 print(line(everything[-1], one.metric), flush=True)
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1) + "\n")

@@ -169,3 +169,10 @@ def test_peak_bytes_counts_what_is_held_at_once(scaling):
         return torch.empty(3000, dtype=torch.uint8), torch.empty(2000, dtype=torch.uint8)
 
     assert scaling.peak_bytes(action, "cpu") == 5000
+
+
+@pytest.mark.slow
+def test_vit_on_whatever_is_there(tmp_path):
+    printed, found = run("gpu_vit.py", folder=tmp_path)
+    assert found["rows"]["regard"]["images_per_second"] > 0
+    assert "images/s" in printed

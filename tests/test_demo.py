@@ -132,3 +132,27 @@ def test_lengths_beyond_those_held_out_are_counted_and_not_drawn():
         ["held out", 3, "2 to 3", "0.0%"],
         ["babbling", 3, "2 to 50", "50.0%"],
     ]
+
+
+@pytest.mark.slow
+def test_digits_have_a_table_wrong_answers_and_a_page(tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    from regard.demo_digits import demo_digits
+
+    tiny = ["model.size=1", "train.steps=2", "train.batch_tokens=256"]
+    models = ["majority", "transformer"]
+    made = demo_digits(
+        tmp_path / "runs", 0.1, models=models, assignments=tiny, reporter=Reporter(quiet=True)
+    )
+    text = capsys.readouterr().out
+    assert "majority" in text and "read as" in text and "that it has not seen" in text
+    assert 'data-kind="picture"' in (made / "look.html").read_text()
+    assert (made / "digits.npz").exists() and (made / "compare.html").exists()
+
+
+def test_pictures_in_characters_are_as_bright_as_their_pixels():
+    from regard.demo_digits import side_by_side
+
+    lines = side_by_side([np.array([[0, 255], [128, 0]], np.uint8)] * 2, ["one", "two"])
+    assert [line.split() for line in lines] == [["one", "two"], ["@@"] * 2, ["=="] * 2]
+    assert side_by_side([], []) == []

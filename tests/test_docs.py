@@ -18,6 +18,7 @@ import tomllib
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,6 +72,14 @@ def folder(tmp_path_factory):
     for name, part in (("train", names), ("test", others), ("some", others[:3])):
         (place / f"{name}.en").write_text("\n".join(part) + "\n")
         (place / f"{name}.de").write_text("\n".join(word[::-1] for word in part) + "\n")
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 4
+    np.savez(place / "digits.npz", images=images, digit=labels)
+    for part in ("pictures", "more-pictures"):
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            path = place / part / f"class{label}" / f"{i}.pgm"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"P5 8 8 255\n" + image.tobytes())
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")
     with contextlib.chdir(place):
@@ -88,7 +97,7 @@ def run_line(line: str) -> str:
         arguments += SMALL_OPTIONS
     if verb == "compare":
         models = "ibm1" if "train.de" in arguments else "bigram,transformer"
-        models = "majority" if "--target" in arguments else models
+        models = "majority" if {"--target", "digits.npz"} & set(arguments) else models
         arguments += [*SMALL_OPTIONS, "--models", models]
     if not cli.app.registered_commands:
         cli._fill()

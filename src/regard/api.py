@@ -16,6 +16,7 @@ from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
 from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
+from regard.data.pictures import IMAGES, holds_pictures
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.data.targets import Targets
@@ -40,7 +41,7 @@ from regard.models.assessor import Assessor
 from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.registry import family
+from regard.registry import ANSWERED, family
 from regard.run import (
     CONFIG,
     FACTS,
@@ -113,10 +114,25 @@ def plan(
     values = absolute(override(values, assignments))
     if "task" not in values:
         values["task"] = task_of(values.get("data", {}))
-    values = inherit(values)
+    values = inherit(seen(values))
     build(values)
     chosen, lines = choose(values)
     return build(chosen), lines
+
+
+def seen(values: dict[str, Any]) -> dict[str, Any]:
+    """The tables with what follows from files that hold pictures: patches are their tokens."""
+    data = values.get("data", {})
+    shown = holds_pictures([Path(str(path)) for path in data.get("train", ())])
+    if data.get("format", "auto") == IMAGES or (data.get("format", "auto") == "auto" and shown):
+        values["data"] = {**data, "format": IMAGES}
+        tokens, task = dict(values.get("tokens", {})), values.get("task")
+        if tokens.get("kind", "auto") not in ("auto", "patches"):
+            raise UsageError(f"tokens.kind: those of images are patches, got {tokens['kind']!r}")
+        if task not in ANSWERED:
+            raise UsageError(f"task: images are asked for {', '.join(ANSWERED)}, got {task!r}")
+        values["tokens"] = tokens | {"kind": "patches"}
+    return values
 
 
 def task_of(data: Mapping[str, Any]) -> str:
@@ -125,7 +141,8 @@ def task_of(data: Mapping[str, Any]) -> str:
     if looks_paired(files):
         return "target"
     recipe: DataRecipe = check("data", DataRecipe, data)
-    if not (recipe.target or recipe.labels or recipe.format == "labelled"):
+    shown = recipe.format == IMAGES or holds_pictures(files)
+    if not (recipe.target or recipe.labels or recipe.format == "labelled" or shown):
         return "next"
     source = Sources(recipe, "labelled").train
     return guessed(source)[0] if isinstance(source, Labelled) else "next"
@@ -141,6 +158,9 @@ def absolute(values: dict[str, Any]) -> dict[str, Any]:
             data[key] = [str(Path(str(p)).resolve()) for p in paths]
     if labels := data.get("labels"):
         data["labels"] = str(Path(str(labels)).resolve())
+    target = Path(str(data.get("target", "")))  # of pictures, perhaps a file
+    if target.is_file() and holds_pictures([Path(path) for path in data.get("train", ())]):
+        data["target"] = str(target.resolve())
     forbid = train.get("forbid", "")
     if isinstance(forbid, str) and forbid not in ("", "unseen"):
         train["forbid"] = str(Path(forbid).resolve())
@@ -196,7 +216,7 @@ def load(
         known = told(folder)
         views = views_of(known.get("augment", ""), known.get("views", 0))
         asked = Targets("masked", ()) if model.task == "masked" else targets_of(folder)
-        return Examiner(model, tokenizer, asked, folder, views)
+        return Examiner(model, tokenizer, asked, folder, views, known)
     if not isinstance(model, Translator):
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
@@ -312,7 +332,7 @@ def compare(
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
-        family(name, chosen.task)  # says what is allowed
+        family(name, chosen.task, chosen.tokens.kind)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     models = models or default_rows(chosen.task, corpus, reporter.say)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,22 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.filling import Ints
+from regard.data.pictures import TOGETHER, unlabelled
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.data.views import Views
 from regard.decode.engine import evaluating
 from regard.decode.workspace import device_of
-from regard.errors import UserError
+from regard.errors import UsageError, UserError
 from regard.evaluate.answers import Answered, answered, probabilities
 from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
+from regard.interpreter import lines_of_file, lines_of_stream
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
-from regard.tokens import Tokenizer
+from regard.tokens import Patches, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,13 @@ class Examiner:
         targets: Targets,
         run: Path | None = None,
         views: Views | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
+        """`told` is what the run knows of its data."""
         self.model, self.tokenizer, self.targets, self.run = model, tokenizer, targets, run
-        self.views = views
+        self.views, self.told = views, told or {}
 
-    def shard(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> Shard:
+    def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
         found = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
         if self.views:
@@ -76,15 +82,15 @@ class Examiner:
             return replace(found, targets=np.full(found.records, -1, np.int32))
         return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
 
-    def classify(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> list[Answer]:
-        """What the model says of each text, or of each pair; of an empty text, nothing."""
+    def classify(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> list[Answer]:
+        """What the model says of each text, picture or pair; of an empty text, nothing."""
         if isinstance(self.model, MaskedModel):
             raise UserError(
                 "a run of task masked fills in tokens and answers nothing else; learn labels from "
                 "it with `regard train FILE --target COLUMN --pretrain RUN`"
             )
-        found = [Answer(text, "", {}) for text in texts]
-        there = [i for i, text in enumerate(texts) if text.strip()]
+        found = [Answer(text if isinstance(text, str) else "", "", {}) for text in texts]
+        there = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
         if not there:
             return found
         others = None if seconds is None else [seconds[i] for i in there]
@@ -93,7 +99,7 @@ class Examiner:
         first = 0
         for i, length in zip(there, said.lengths.tolist(), strict=True):
             own = likely[first : first + length]
-            found[i] = self._answer(texts[i], own if said.positional else own[0])
+            found[i] = self._answer(found[i].text, own if said.positional else own[0])
             first += length
         return found
 
@@ -114,12 +120,28 @@ class Examiner:
         best = classes[int(likely.argmax())]
         return Answer(text, best, dict(zip(classes, likely.tolist(), strict=True)))
 
-    def stream(self, chunks: Iterable[list[str]]) -> Iterator[Answer]:
-        """Answers as texts come, one chunk of them held at a time."""
-        for texts in chunks:
-            yield from self.classify(texts)
+    def stream(self, chunks: Iterable[tuple[list[str], Sequence[Any]]]) -> Iterator[Answer]:
+        """Answers as records come, one chunk of their names and of them held at a time."""
+        for names, records in chunks:
+            for name, answer in zip(names, self.classify(records), strict=True):
+                yield replace(answer, text=name)
 
-    def embed(self, texts: Sequence[str], *, positions: bool = False) -> list[NDArray[np.float32]]:
+    def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
+        """The records of a file, some at a time, and what each is called: lines of text, by
+        themselves, from standard input where no file is named, or pictures, by their place.
+        """
+        if not isinstance(self.tokenizer, Patches):
+            stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
+            yield from ((lines, lines) for lines in stream)
+            return
+        if path is None:
+            raise UsageError("name a file or a folder of images; they are not read from a pipe")
+        side = int(self.told.get("resize", 0))
+        pictures = unlabelled([path], self.tokenizer.channels, side)
+        while some := list(islice(pictures, TOGETHER)):
+            yield [name for name, _ in some], [image for _, image in some]
+
+    def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
         """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of
         several views, those of the text itself.
         """
@@ -141,7 +163,9 @@ class Examiner:
                 source = Source(batch.ids, batch.segments).to(device_of(model))
                 vectors = (model.vectors if positions else model.embed)(source).float().cpu()
                 for row, record in enumerate(batch.items.tolist()):
-                    inside = slice(1, int(asked.lengths[record]) - 1)
+                    # without the markers, of which images have one
+                    last = int(asked.lengths[record]) - (batch.ids.dim() == 2)
+                    inside = slice(1, last)
                     found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()
         return [found[i] for i in (sorted(found) if records is None else records.tolist())]
 

@@ -24,9 +24,11 @@ from regard.registry import TASKS, family
 STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
-OtherTokens = Literal[Biology, "smiles", "groups", "pretrained"]
+OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches"]
+Lined = Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"]
 # Keys of [tokens] that only some kinds have.
 TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
+TOKEN_OPTIONS |= {"patch": ["patches"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,7 @@ class DataRecipe:
     target: str = ""  # the column of the target, or several, y1,y2; of FASTA, a key of the header
     pattern: str = ""  # a regular expression: its first group is the label in what target names
     labels: str = ""  # a file of the targets by id, beside FASTA
-    format: Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"] = (
-        "auto"
-    )
+    format: Literal[Lined, "images"] = "auto"
     encoding: str = "utf-8"
     split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it
     group: str = ""  # a column: records that share its value stay on one side
@@ -54,6 +54,7 @@ class DataRecipe:
     train_fraction: float = 1.0  # of the rest that is used; the vocabulary is that of all of it
     augment: Literal["", "strands", "smiles"] = ""  # show other views of records that mean the same
     views: int = 0  # of each record, then; 0 = two strands, eight spellings of a molecule
+    resize: int = 0  # of images: pixels that both sides are brought to; 0 = as they are
     max_ratio: float = 0.0  # of pairs that train: tokens of the longer side for one of the other
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
@@ -70,6 +71,8 @@ class DataRecipe:
             raise ValueError(f"folds must be 0 (none), from 2 to 1000, or -1, got {self.folds}")
         if self.fold < 0 or (self.folds != -1 and self.fold >= max(1, self.folds)):
             raise ValueError(f"fold must be at least 0 and below folds, got {self.fold}")
+        if not 0 <= self.resize <= 1 << 14:
+            raise ValueError(f"resize must be from 0 to {1 << 14}, got {self.resize}")
         if not 0 <= self.views <= 1000:
             raise ValueError(f"views must be from 0 to 1000, got {self.views}")
         if self.views and self.augment != "smiles":
@@ -88,11 +91,14 @@ class TokensRecipe:
     k: int = 0  # of kmers: bases of a word; 0 = six
     stride: int = 0  # of kmers: 1 = overlapping; 0 = k, side by side
     case: Literal["fold", "keep"] = "fold"  # of bases and residues: lower case is read as upper
+    patch: int = 0  # of patches: pixels a side; 0 = by the size of the images
     strict: bool = False  # stop at the first record with an unknown symbol instead of counting it
 
     def __post_init__(self) -> None:
         if self.size < 0 or self.size > 1 << 20:
             raise ValueError(f"size must be from 0 to {1 << 20}, got {self.size}")
+        if not 0 <= self.patch <= 1 << 10:
+            raise ValueError(f"patch must be from 0 to {1 << 10}, got {self.patch}")
         for name, kinds in TOKEN_OPTIONS.items():
             if name in self.options and self.kind not in kinds:
                 raise ValueError(f"{name} is for {' and '.join(kinds)}, not for {self.kind}")
@@ -140,6 +146,11 @@ class TrainRecipe:
     label_smoothing: float = 0.0
     consistency: float = 0.0  # weight of R-Drop: two passes with different dropout shall agree
     balance: bool = False  # of classes: each weighs the same, however rare
+    shift: float = 0.0  # of images: how far each is moved by chance, as a share of its side
+    rotate: float = 0.0  # the same: how far it is turned, in degrees
+    zoom: float = 0.0  # and by how much it is made larger or smaller, as a share
+    flip: bool = False  # are half of them mirrored, left to right?
+    erase: float = 0.0  # the side of a square that is covered, as a share
     mask: float = 0.15  # of the task masked: the share of tokens that are to be filled in
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
@@ -162,6 +173,7 @@ class TrainRecipe:
         }
         least |= {
             "consistency": 0,
+            "rotate": 0,
             "eval_every": 0,
             "checkpoint_every": 0,
             "weight_decay": 0,
@@ -176,7 +188,7 @@ class TrainRecipe:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0 < self.mask < 1:
             raise ValueError(f"mask must be above 0 and below 1, got {self.mask}")
-        for name in ("momentum", "beta1", "beta2", "label_smoothing"):
+        for name in ("momentum", "beta1", "beta2", "label_smoothing", "shift", "zoom", "erase"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
                     f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
@@ -192,6 +204,11 @@ class Recipe:
     tokens: TokensRecipe = field(default_factory=TokensRecipe)
     model: ModelRecipe
     train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    @property
+    def family(self) -> Any:
+        """The class of the model."""
+        return family(self.model.name, self.task, self.tokens.kind)
 
     def replace(self, **sections: Mapping[str, Any]) -> Recipe:
         """A copy with some keys of some sections changed: recipe.replace(train={"steps": 100})."""
@@ -222,15 +239,18 @@ def build(values: Mapping[str, Any]) -> Recipe:
     task = values.get("task", "next")
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
-    return Recipe(task=task, model=build_model(values.get("model", {}), task), **sections)
+    kind = sections["tokens"].kind
+    if kind == "auto" and sections["data"].format == "images":
+        kind = "patches"
+    return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
 
 
-def build_model(values: Mapping[str, Any], task: str = "next") -> ModelRecipe:
+def build_model(values: Mapping[str, Any], task: str = "next", tokens: str = "") -> ModelRecipe:
     """Resolve name, preset and size into the family's configuration; given keys win over derived
     ones.
     """
     name = values.get("name", "transformer")
-    cls = family(str(name), task)
+    cls = family(str(name), task, tokens)
     preset = values.get("preset") or next(iter(cls.PRESETS))
     if preset not in cls.PRESETS:
         raise UsageError(
@@ -327,6 +347,9 @@ def read(path: Path) -> dict[str, Any]:
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
         if isinstance(labels := data.get("labels"), str) and labels:
             data["labels"] = str((path.parent / labels).resolve())
+        if data.get("format") == "images" and isinstance(target := data.get("target"), str):
+            beside = (path.parent / target).resolve()  # a file of labels, or the name of a column
+            data["target"] = str(beside) if beside.is_file() else target
     train = values.get("train")
     if isinstance(train, dict) and isinstance(start := train.get("start"), str) and start:
         train["start"] = str((path.parent / start).resolve())

@@ -45,6 +45,7 @@ LINEAR = {
     "logistic": "regard.models.linear:Logistic",
     "svm": "regard.models.linear:LinearSvm",
 }
+ANSWERED = ("label", "labels", "value")  # of a record as a whole
 TASKS = {
     "next": FAMILIES,
     "target": TRANSLATORS,
@@ -54,14 +55,30 @@ TASKS = {
     "position-label": MAJORITY | {"logistic": "regard.models.windows:WindowLogistic"} | ASSESSORS,
     "masked": {"transformer": "regard.models.masked:MaskedModel"},
 }
+IMAGES = {
+    "majority": "regard.models.class_counts:Majority",
+    "logistic": "regard.models.pixels:PixelLogistic",
+    "cnn": "regard.models.pictures:ConvNet",
+    "transformer": "regard.models.vision:VisionTransformer",
+}
+# Of tokens that are numbers, by their kind: which families read them, whatever the task.
+NUMBERS: dict[str, dict[str, str]] = {"patches": IMAGES}
+OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
 
 
-def family(name: str, task: str = "next") -> Any:
-    """The class of that name for a task; every family has Config and PRESETS, and is a
-    LanguageModel or, for the task `target`, a Translator, or for those of labels and values an
-    Assessor.
+def families(task: str = "next", tokens: str = "") -> dict[str, str]:
+    """The families of a task that read this kind of tokens, by name."""
+    return NUMBERS[tokens] if tokens in NUMBERS and task in ANSWERED else TASKS[task]
+
+
+def family(name: str, task: str = "next", tokens: str = "") -> Any:
+    """The class of that name for a task and a kind of tokens; every family has Config and PRESETS,
+    and is a LanguageModel or, for the task `target`, a Translator, or for those of labels and
+    values an Assessor.
     """
-    known = TASKS[task]
+    known = families(task, tokens)
+    if tokens in NUMBERS:
+        name = OTHER_NAMES.get(name, name)
     if name not in known:
         raise UsageError(f"model.name: unknown model {name!r}; {did_you_mean(name, list(known))}")
     module, _, attribute = known[name].partition(":")

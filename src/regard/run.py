@@ -3,7 +3,8 @@
     RUN/
       recipe.toml     exactly what was asked, defaults filled in
       regard.json     versions, seed, hashes, device, cost, final metrics
-      config.json  model.safetensors  tokenizer.json  README.md      the best model
+      config.json  model.safetensors  tokenizer.json  README.md      the best model; of images,
+                      preprocessor_config.json in place of the tokenizer
       metrics.jsonl   one line per event
       checkpoints/    what resuming needs
       data/           the tokenised data; may be deleted, it is rebuilt from the sources
@@ -36,6 +37,7 @@ from regard.registry import TASKS, family
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 RECIPE, FACTS, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
 FORBIDDEN = "forbidden.safetensors"
+PREPROCESSOR = "preprocessor_config.json"  # in place of a tokenizer: what images become
 SOURCE_TOKENIZER = "source_tokenizer.json"  # of sources that have words of their own
 DIGEST = "regard.blake2b"  # in a file's metadata: the digest of all its tensors
 TABLES = 256 << 20  # bytes of tables computed from a configuration that no file has to account for
@@ -204,6 +206,7 @@ def write_config(folder: Path, name: str, model: Any) -> None:
         {
             "task": model.task,
             "family": name,
+            **({"tokens": model.tokens} if getattr(model, "tokens", "") else {}),
             "vocab_size": model.vocab_size,
             "config": asdict(model.config),
         },
@@ -226,7 +229,8 @@ def described(folder: Path) -> tuple[str, str, int, Any]:
         task = stored.get("task", "next")
         if task not in TASKS:
             raise ValueError(f"task is {task!r}")
-        return task, name, vocab_size, check("config", family(name, task).Config, options)
+        cls = family(name, task, stored.get("tokens", ""))
+        return task, name, vocab_size, check("config", cls.Config, options)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from None
 
@@ -237,7 +241,7 @@ def load_model(folder: Path) -> Any:
     Sizes are checked against the file's header on the meta device before any memory is taken.
     """
     task, name, vocab_size, config = described(folder)
-    cls = family(name, task)
+    cls = family(name, task, read_json(folder / CONFIG).get("tokens", ""))
     path = folder / WEIGHTS
     if not path.exists():
         raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
     from regard.examiner import Answer
 
 Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
-File = Annotated[Path, typer.Argument(help="Texts, a line each, or - for standard input.")]
+File = Annotated[
+    Path, typer.Argument(help="Texts, a line each, or - for standard input; or images.")
+]
 Scores = Annotated[bool, typer.Option("--scores", help="All probabilities, not the best alone.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -32,16 +33,16 @@ def command(
 
     Example: regard classify runs/trec-transformer questions.txt
 
+    Images, as files, folders or arrays: regard classify runs/digits-transformer new.png
+
     Prints the answer, a tab, its probability, a tab and the text; --scores prints NAME=NUMBER for
     every class or value in place of the first two.
     """
     from regard.api import load_examiner
     from regard.cli.output import plain, print_json
-    from regard.interpreter import lines_of_file, lines_of_stream
 
     examiner = load_examiner(run, device=device)
-    chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
-    stream = examiner.stream(chunks)
+    stream = examiner.stream(examiner.records(None if str(file) == "-" else file))
     if json:
         print_json({"records": [answer.to_json() for answer in stream]})
         return

@@ -21,7 +21,7 @@ Task = Annotated[
     str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
 Format = Annotated[
-    str, typer.Option(help="auto, lines, text, csv, tsv, jsonl, fasta, smi or labelled.")
+    str, typer.Option(help="auto, lines, text, csv, tsv, jsonl, fasta, smi, labelled, images.")
 ]
 Valid = Annotated[
     list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
@@ -56,7 +56,7 @@ def command(
 
     Example: regard data train.txt --test test.txt
 
-    With labels: regard data molecules.csv --input smiles --target active
+    With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
     """
     from rich.console import Console
 
@@ -76,6 +76,8 @@ def command(
     )
     recipe = changed(recipe, set_ or [])
     sources, why = opened(recipe, files, task)
+    if sources.pictures:
+        return show_pictures(sources, why, json)
     found = inspect(
         sources.train,
         valid=sources.given[0],
@@ -91,6 +93,18 @@ def command(
         print_json(found.to_json())
     else:
         render(found, Console(highlight=False))
+
+
+def show_pictures(sources: Sources, why: str, json: bool) -> None:
+    """What there is to say of pictures."""
+    from regard.cli.output import print_json, print_table
+    from regard.data.gallery import look_through
+
+    found = look_through(sources, why)
+    if json:
+        print_json(found.to_json())
+    else:
+        print_table(["images", ""], [list(row) for row in found.rows()])
 
 
 def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
@@ -113,6 +127,7 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
     from regard.data.examination import task_of
     from regard.data.labelled import Labelled
     from regard.data.pairs import looks_paired
+    from regard.data.pictures import IMAGES, holds_pictures
     from regard.data.sides import Sources
     from regard.data.targets import LABELLED
     from regard.errors import UsageError, did_you_mean
@@ -122,7 +137,8 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
         raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
     if task:
         return Sources(recipe, task), "as asked"
-    if recipe.target or recipe.labels or recipe.format == "labelled":
+    shown = recipe.format == IMAGES or holds_pictures(files)
+    if recipe.target or recipe.labels or recipe.format == "labelled" or shown:
         sources = Sources(recipe, "labelled")
         assert isinstance(sources.train, Labelled)
         task, why = task_of(sources.train)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-NAMES = ("ladder", "translate")
-MINUTES = {"ladder": 2.5, "translate": 2.0}
+NAMES = ("ladder", "translate", "digits")
+MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5}
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="Which: ladder or translate.")] = "ladder",
+    name: Annotated[str, typer.Argument(help="Which: ladder, translate or digits.")] = "ladder",
     out: Annotated[
         Path | None,
         typer.Option(help="Where the run folders go, runs/demo; numbered when taken."),
@@ -25,6 +25,7 @@ def command(
 
     ladder: names, the whole climb from counting to attention, in one table and one report.
     translate: dates, numbers and money into German; what attention is for.
+    digits: handwritten digits as patches, and where attention looks (needs scikit-learn).
 
     Example: regard demo translate --minutes 1
     """
@@ -37,6 +38,10 @@ def command(
         from regard.demo import demo
 
         demo(out or Path("runs/demo"), time)
+    elif name == "digits":
+        from regard.demo_digits import demo_digits
+
+        demo_digits(out or Path("runs/demo-digits"), time)
     else:
         from regard.demo_translate import demo_translate
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,9 @@ import typer
 from regard.cli.strategy import Device
 
 Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
-File = Annotated[Path, typer.Argument(help="Texts, a line each, or - for standard input.")]
+File = Annotated[
+    Path, typer.Argument(help="Texts, a line each, or - for standard input; or images.")
+]
 Out = Annotated[Path | None, typer.Option(help="A .npy file; without it, TSV on standard output.")]
 Positions = Annotated[
     bool, typer.Option("--positions", help="A vector for every token, not one for the text.")
@@ -37,15 +38,13 @@ def command(
 
     from regard.api import load_examiner
     from regard.errors import UsageError, UserError
-    from regard.interpreter import lines_of_file, lines_of_stream
 
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
     examiner = load_examiner(run, device=device)
-    chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
     kept, number = [], 0
-    for texts in chunks:
-        for vectors in examiner.embed(texts, positions=positions):
+    for _, records in examiner.records(None if str(file) == "-" else file):
+        for vectors in examiner.embed(records, positions=positions):
             number += 1
             if out is not None:
                 kept.append(vectors)

@@ -115,6 +115,7 @@ class Material:
                 format=self.format,
                 columns=columns,
                 views=model.views,
+                side=int(model.told.get("resize", 0)),
             )
             return "given", shard
         if isinstance(model, Interpreter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,6 +49,8 @@ def command(
     Of pairs: regard look runs/en-de "a red house" --target "ein rotes Haus"
 
     Of labels: regard look runs/kinds "who is maria ?" --target number
+
+    Of pictures: regard look runs/digits-transformer digits.npz[12]
     """
     from regard.api import Examiner, Interpreter, load
     from regard.errors import UsageError, UserError
@@ -133,7 +135,10 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     from regard.errors import UsageError, UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
+    from regard.tokens import Patches
 
+    if isinstance(examiner.tokenizer, Patches):
+        return about_pictures(examiner, run, text, other)
     text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
     if examiner.targets.task == "masked":
         raise UserError(f"{run} fills in masked tokens (task masked): it has no answers to look at")
@@ -157,6 +162,55 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
         some=enough(run, held) if held else None,
         other=other,
     )
+
+
+def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page:
+    """The page about a model of pictures: of the one that is named, or of the first held out."""
+    from regard.api import held_out
+    from regard.errors import UserError
+    from regard.look.answers import answer_page
+    from regard.look.subject import enough, run_facts
+
+    held, place = None, name
+    try:
+        held = held_out(run, examiner)
+    except UserError as error:
+        if not name:
+            raise UserError(f"no picture given, and {error}") from None
+        say(f"{error}: the page is about the picture alone")
+    if name:
+        place, picture = picture_named(name, examiner)
+    else:
+        assert held is not None
+        picture = examiner.tokenizer.picture(held[1].record(0))  # type: ignore[attr-defined]
+        place = f"the first picture of the {held[0]} part"
+        say(f"no picture given: looking at {place}")
+    return answer_page(
+        examiner,
+        picture,
+        title=f"{run.resolve().name} looks at {Path(place).name}",
+        facts=run_facts(run, examiner.model, examiner.tokenizer),
+        held=held,
+        some=enough(run, held) if held else None,
+        other=other,
+    )
+
+
+def picture_named(name: str, examiner: Examiner) -> tuple[str, Any]:
+    """A picture by the name of its file, or by its number in a file of many: digits.npz[12]."""
+    from itertools import islice
+
+    from regard.errors import UserError
+
+    file, bracket, number = name.rstrip("]").rpartition("[")
+    several = bool(bracket) and number.isdigit() and not Path(name).exists()
+    wanted = int(number) if several else 0
+    chunks = examiner.records(Path(file if several else name))
+    pictures = (pair for names, images in chunks for pair in zip(names, images, strict=True))
+    found = next(islice(pictures, wanted, None), None)
+    if found is None:
+        raise UserError(f"{file}: has no picture {wanted}")
+    return found
 
 
 def say(words: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.shards import Array, Column, damaged, map_file, verify_file
+from regard.data.columns import Array, Column, damaged, map_file, verify_file
 from regard.data.targets import Targets
 from regard.errors import UserError
 

@@ -26,7 +26,7 @@ from regard.data.views import Views, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
-from regard.tokens import KINDS, Tokenizer, learn, load
+from regard.tokens import LEARNED, Tokenizer, learn, load
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
@@ -141,7 +141,7 @@ def _build(
     targets = _targets(sources)
     counts = _encode(sources, both, folder, say, targets, views, strict=tokens.strict)
     for name in learned:
-        with replacing(run / name) as temporary:
+        with replacing(run / (name if name != TOKENIZER else tokenizer.file)) as temporary:
             learned[name].save(temporary)
     read = [files for files in (sources.train, *sources.given) if files is not None]
     asked = {} if targets is None else _asked(sources, targets, say)
@@ -156,6 +156,7 @@ def _build(
         "leaks": sources.leaks(),
         "sides": counts,
         **({"ratio": _ratio(folder)} if sources.paired else {}),
+        **({"resize": sources.recipe.resize} if sources.recipe.resize else {}),
         **({"augment": sources.recipe.augment, "views": views.count} if views else {}),
         **asked,
     }
@@ -276,7 +277,7 @@ def _training_texts(sources: Sources, kind: str, part: str, views: Views | None)
                 if part != unwanted:
                     yield from views.texts(texts) if views else texts
                     taken += sum(map(len, texts))
-            if taken > KINDS[kind].learns_from:
+            if taken > LEARNED[kind].learns_from:
                 return
 
 
@@ -318,7 +319,8 @@ class _Encoder:
             self.writer.begin_text()
         if piece.texts:
             ids, lengths = self.tokenizer.encode_batch(piece.texts)
-            self.unknown.note(piece, ids, lengths)
+            if ids.ndim == 1:  # of numbers, none is unknown
+                self.unknown.note(piece, ids, lengths)
             if text:
                 self.writer.add_text(ids)
             else:
@@ -360,7 +362,8 @@ def _encode(
             done += sum(map(len, piece.texts)) + sum(map(len, piece.sources))
             if time.monotonic() - told > QUIET:
                 told = time.monotonic()
-                say(f"tokenised {done:,} characters of about {sources.train.size:,}")
+                unit = "rows of pixels" if sources.pictures else "characters"
+                say(f"tokenised {done:,} {unit} of about {sources.train.size:,}")
             writer = answers[piece.side] if answers else None
             shown = views.of(piece) if views else piece
             targets[piece.side].add(shown, sources.text, writer)

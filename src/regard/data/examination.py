@@ -175,7 +175,7 @@ class _Tally:
             hashes(piece.keys).tolist(), piece.texts, piece.targets, strict=True
         ):
             if self.met.setdefault(key, cells) != cells:
-                self.conflicts.setdefault(key, text)
+                self.conflicts.setdefault(key, text if isinstance(text, str) else "a picture")
             for i, cell in enumerate(cells):
                 self._count(i, cell, side)
         if piece.place is not None and self.targets.task in ("label", "labels"):
@@ -230,7 +230,11 @@ class _Tally:
 
 
 def _near(sources: Sources) -> dict[str, Near]:
-    """For every side but training, its inputs that are almost ones of training."""
+    """For every side but training, its inputs that are almost ones of training; of pictures, that
+    is not looked for.
+    """
+    if sources.pictures:
+        return {}
     held: list[list[str]] = [[], [], []]
     taken = [0, 0, 0]
     for piece in sources.pieces():

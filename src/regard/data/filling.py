@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.columns import Array
 from regard.data.packing import Layout
-from regard.data.shards import Array, Shard, TokenTable
+from regard.data.shards import Shard, TokenTable
 from regard.errors import UserError
 from regard.layers.source import Source
 

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from regard.data.batching import Batch
+from regard.data.columns import Array
 from regard.data.filling import IGNORE, Ints
 from regard.data.order import draw
 from regard.data.packing import Layout
 from regard.data.questions import Asked, QuestionLoader, stretch
-from regard.data.shards import Array, Shard
+from regard.data.shards import Shard
 from regard.tokens import Tokenizer
 
 SHARE = 0.15  # of the tokens are asked

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batching import LONGEST_ROW, Batch
+from regard.data.columns import Array
 from regard.data.filling import IGNORE, Ints
 from regard.data.order import Order
 from regard.data.packing import Layout, choose_row, lay_out, padding_share, rectangles
-from regard.data.shards import Array, Shard, TokenTable
+from regard.data.shards import Shard, TokenTable
 
 WIDTHS = 6  # of batches, where shapes are to be few
 AHEAD = 1 << 16  # records that are measured in order of length, at a time
@@ -35,6 +36,8 @@ class Asked:
     ) -> None:
         if shard.targets is None:
             raise ValueError("nothing is asked of the records of this shard")
+        if shard.ids.ndim == 2:  # an image is never cut
+            max_len = max(max_len, int(np.diff(shard.offsets).max(initial=1)))
         self.shard, self.max_len = shard, max_len
         self.pad = tokenizer.pad if tokenizer else 0  # segments say what is padding
         self.ids, self.targets = np.asarray(shard.ids), np.asarray(shard.targets)
@@ -65,11 +68,13 @@ class Asked:
         order = np.lexsort((layout.column, layout.row))
         chosen = records[layout.members[order]]  # (N,)
         shape = layout.n_rows, layout.width
-        ids, segments = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64)
+        numbers = self.ids.shape[1:]  # () or (V,)
+        ids = np.full((*shape, *numbers), self.pad, self.ids.dtype if numbers else np.int64)
+        segments = np.zeros(shape, np.int64)
         here = (layout.row * layout.width + layout.column)[order]
         number = np.ones_like(here) if layout.segment is None else layout.segment[order]
         read, place = stretch(self.starts[chosen], self.lengths[chosen], here)
-        ids.ravel()[place] = self.ids[read]
+        ids.reshape(-1, *numbers)[place] = self.ids[read]
         segments.ravel()[place] = np.repeat(number, self.lengths[chosen])
         if self.second is not None and self.shard.source is not None:
             begins, lengths = (x[chosen] for x in self.second)

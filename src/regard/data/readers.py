@@ -35,7 +35,7 @@ from regard.data.objects import Objects, objects
 from regard.data.tables import Table, table
 from regard.errors import UsageError, UserError, did_you_mean
 
-FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled")
+FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled", "images")
 TABLES = ("csv", "tsv", "jsonl")
 
 

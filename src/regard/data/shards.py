@@ -2,7 +2,8 @@
 
 A shard is three files: `STEM.ids.bin` (the ids of all records, little-endian, each record stored as
 `<S> ids <E>`), `STEM.offsets.bin` (int64, where each record begins, and the end) and `STEM.json`
-(sizes, counts and checksums). The JSON file is renamed into place last: a shard without it was
+(sizes, counts and checksums). Of images, a token is not one of V ids but V numbers, stored end to
+end, and a record is `<S> tokens`. The JSON file is renamed into place last: a shard without it was
 never finished. Nothing here ever holds more than a chunk in memory, so shards may exceed RAM.
 """
 
@@ -12,23 +13,20 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from regard.data.columns import CHUNK, Array, Column, damaged, map_file, sync_folder, verify_file
 from regard.errors import UserError
 
 FORMAT = 1
-CHUNK = 1 << 20  # tokens or offsets worked on at once: a few tens of MB with all temporaries
 DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 KINDS = ("records", "text")
 COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
-
-Array = NDArray[Any]
 
 
 class TokenTable(Protocol):
@@ -71,37 +69,6 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
     return ids, offsets, facts
 
 
-class Column:
-    """One file being written: a temporary name, a running checksum."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self.digest = blake2b()
-        self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - outlives this call
-
-    def write(self, values: Array) -> None:
-        """Append values."""
-        data = np.ascontiguousarray(values).view(np.uint8).data
-        self.digest.update(data)
-        self.file.write(data)
-
-    def finish(self) -> None:
-        """Put all of it on the disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-
-    def discard(self) -> None:
-        """Remove the file, though a full disk makes close fail too, when it flushes."""
-        try:
-            self.file.close()
-        except OSError:
-            pass
-        finally:
-            self.temporary.unlink(missing_ok=True)
-
-
 class ShardWriter:
     """Writes the shard with stem `path`, piece by piece, in a `with` statement.
 
@@ -118,6 +85,7 @@ class ShardWriter:
         self.tokenizer = tokenizer
         self.kind = ""
         self.records = self.tokens = self.symbols = self.bytes = 0
+        self.width = 0  # numbers that a token is; 0: an id
         self._document = False  # inside begin_text ... end_text
         self._columns: list[Column] = []
         try:
@@ -129,12 +97,14 @@ class ShardWriter:
             self._fail(error)
 
     def add(self, ids: Array, lengths: Array) -> None:
-        """Append records: `ids` holds them end to end, `lengths` (R,) says where they part."""
+        """Append records: `ids` holds them end to end, `lengths` (R,) says where they part. Tokens
+        of several numbers, (N, V), bring their own markers.
+        """
         ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
         self._expect("records")
-        if (lengths.size and lengths.min() < 0) or lengths.sum() != ids.size:
+        if (lengths.size and lengths.min() < 0) or lengths.sum() != len(ids):
             raise ValueError(
-                f"lengths must be at least 0 and add up to the {ids.size} ids, "
+                f"lengths must be at least 0 and add up to the {len(ids)} ids, "
                 f"got a sum of {lengths.sum()}"
             )
         ends = np.cumsum(lengths)
@@ -187,6 +157,7 @@ class ShardWriter:
         header = {"format": FORMAT, "kind": self.kind or "records", "dtype": self.dtype.name}
         counts = {"vocab_size": self.tokenizer.vocab_size}
         counts |= {name: getattr(self, name) for name in COUNTS[1:]}
+        counts |= {"width": self.width} if self.width else {}
         sums = {
             "ids_blake2b": ids.digest.hexdigest(),
             "offsets_blake2b": offsets.digest.hexdigest(),
@@ -199,7 +170,7 @@ class ShardWriter:
             facts.path.unlink(missing_ok=True)  # an older shard stops being one before it changes
             for column in self._columns:
                 os.replace(column.temporary, column.path)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         except OSError as error:
             self._fail(error)
         self._columns = []
@@ -232,6 +203,9 @@ class ShardWriter:
         self.kind = kind
 
     def _add_chunk(self, ids: Array, lengths: Array) -> None:
+        if ids.ndim == 2:
+            self._add_numbers(ids, lengths)
+            return
         self._count(ids)
         ends = np.cumsum(lengths + 2)
         out = np.empty(ids.size + 2 * lengths.size, dtype=self.dtype)
@@ -248,6 +222,18 @@ class ShardWriter:
         self.tokens += out.size
         self.records += lengths.size
         self.symbols += lengths.size
+
+    def _add_numbers(self, ids: Array, lengths: Array) -> None:
+        """Records of tokens that are V numbers each."""
+        if ids.shape[1] != self.tokenizer.vocab_size:
+            raise ValueError(f"tokens must be {self.tokenizer.vocab_size} numbers each")
+        self.width = ids.shape[1]
+        self._write(0, ids.astype(self.dtype, copy=False))
+        self._write(1, (np.cumsum(lengths) + self.tokens).astype("<i8"))
+        self.tokens += len(ids)
+        self.symbols += len(ids)
+        self.bytes += ids.size * self.dtype.itemsize
+        self.records += lengths.size
 
     def _count(self, ids: Array) -> None:
         for start in range(0, ids.size, CHUNK):
@@ -270,18 +256,10 @@ class ShardWriter:
         raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A finished shard: `ids` (tokens,) and `offsets` (records + 1,) are read-only memory maps.
+    """A finished shard: `ids` (tokens,), or (tokens, V) where tokens are V numbers each, and
+    `offsets` (records + 1,) are read-only memory maps.
 
     `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
     records answer others (pairs), `source` holds those: its record i is the source of record i (of
@@ -313,10 +291,12 @@ class Shard:
         ids_file, offsets_file, facts_file = _files(path)
         facts = _read_facts(facts_file)
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-        ids = map_file(ids_file, dtype, facts["tokens"])
+        width = facts.get("width", 0)
+        ids = map_file(ids_file, dtype, facts["tokens"] * max(1, width))
+        ids = ids.reshape(-1, width) if width else ids
         offsets = map_file(offsets_file, np.dtype("<i8"), facts["records"] + 1)
-        if offsets[0] != 0 or offsets[-1] != ids.size:
-            raise damaged(offsets_file, f"must run from 0 to {ids.size}")
+        if offsets[0] != 0 or offsets[-1] != len(ids):
+            raise damaged(offsets_file, f"must run from 0 to {len(ids)}")
         if verify:
             verify_file(ids_file, facts["ids_blake2b"])
             verify_file(offsets_file, facts["offsets_blake2b"])
@@ -351,11 +331,6 @@ class Shard:
             yield first, lengths
 
 
-def damaged(file: Path, why: str) -> UserError:
-    """Something is wrong with a file of a shard."""
-    return UserError(f"{file} is damaged: {why}; delete the shard and build it again")
-
-
 def _read_facts(file: Path) -> dict[str, Any]:
     try:
         facts = json.loads(file.read_bytes())
@@ -365,7 +340,7 @@ def _read_facts(file: Path) -> dict[str, Any]:
         raise damaged(file, "it is not JSON") from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise damaged(file, f"it must be an object with format {FORMAT}")
-    for name in COUNTS:
+    for name in (*COUNTS, *(["width"] if "width" in facts else [])):
         if type(facts.get(name)) is not int or facts[name] < 0:
             raise damaged(file, f"{name} must be a count, got {facts.get(name)!r}")
     for name, allowed in (("dtype", DTYPES), ("kind", KINDS)):
@@ -375,27 +350,3 @@ def _read_facts(file: Path) -> dict[str, Any]:
         if not isinstance(facts.get(name), str):
             raise damaged(file, f"{name} must be a checksum, got {facts.get(name)!r}")
     return facts
-
-
-def map_file(file: Path, dtype: np.dtype[Any], size: int) -> Array:
-    """A file of so many numbers, mapped; another size is an error."""
-    try:
-        found, wanted = file.stat().st_size, size * dtype.itemsize
-        if found != wanted:
-            raise damaged(file, f"it must hold {wanted} bytes, got {found}")
-        return np.memmap(file, dtype=dtype, mode="r") if size else np.empty(0, dtype=dtype)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
-
-
-def verify_file(file: Path, expected: str) -> None:
-    """Read all of a file; another checksum is an error."""
-    digest = blake2b()
-    try:
-        with open(file, "rb") as opened:
-            while data := opened.read(8 * CHUNK):
-                digest.update(data)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
-    if digest.hexdigest() != expected:
-        raise damaged(file, "its checksum does not match")

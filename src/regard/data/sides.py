@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
+from regard.data.pictures import IMAGES, Pictures, holds_pictures, paths_in_table
 from regard.data.plans import Plan, columns_read, refuse_plan
 from regard.data.readers import Chunk, Files, Source
 from regard.data.splits import Leak, assign, cut_points, distinct, leaks, overlap
@@ -92,20 +93,33 @@ class Sources:
             return Pairs(files, format=format, columns=columns, **shared)
         if not self.labelled:
             return Source(files, format=format, column=recipe.input, **shared)
+        targets = columns_of(recipe.target)
+        if isinstance(train, Pictures) and Path(recipe.target).is_file():
+            targets = ()  # that file is for those of training: held-out ones have their own
         asked = Asked(
             inputs=columns_of(recipe.input) or ("",),
-            targets=columns_of(recipe.target),
+            targets=targets,
             asides=columns_read(recipe) if train is None else (),
             pattern=recipe.pattern,
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
         )
-        return Labelled(files, asked, format=format, **shared)
+        if format == IMAGES or (format == "auto" and holds_pictures(files)):
+            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        found = Labelled(files, asked, format=format, **shared)
+        if format == "auto" and paths_in_table(found):
+            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        return found
 
     @property
     def two_sided(self) -> bool:
         """Has every record two texts: pairs, or labelled pairs of texts?"""
         return self.paired or (isinstance(self.train, Labelled) and self.train.two_texts)
+
+    @property
+    def pictures(self) -> bool:
+        """Are records pictures?"""
+        return isinstance(self.train, Pictures)
 
     @property
     def text(self) -> bool:

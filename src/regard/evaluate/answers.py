@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batching import Batch
+from regard.data.columns import Array
 from regard.data.questions import Asked, known
-from regard.data.shards import Array, Shard
+from regard.data.shards import Shard
 from regard.decode.workspace import device_of
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.labels import Classified, Tagged, label, labels, positions

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.shards import Array
+from regard.data.columns import Array
 from regard.data.targets import Targets
 from regard.errors import UserError
 from regard.evaluate.answers import Answered

@@ -15,7 +15,7 @@ from regard.data.targets import LABELLED
 from regard.models.sizing import parameters, sized
 from regard.recipe import Recipe, build
 from regard.recipe import tables as tables_of
-from regard.registry import TASKS, family
+from regard.registry import families, family
 from regard.train.choose import choose
 from regard.train.session import fitting
 
@@ -38,7 +38,7 @@ ALPHABET = 64  # tokens that there may be for a chain of them to be counted
 
 def default_rows(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[str]:
     """The rows for a task; `say` hears which are left out, and why."""
-    known = list(TASKS[task])
+    known = list(families(task, corpus.tokenizer.kind))
     if task not in LABELLED:
         return known
     rows = [name for name in ANSWERING if name in known]
@@ -77,14 +77,17 @@ def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Reci
     with its dropout; all with its context.
     """
     config, vocab_size = fitting(chosen.model.config, corpus), corpus.tokenizer.vocab_size
+    kind = chosen.tokens.kind
     shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
-    shape |= {"source_vocab": getattr(config, "source_vocab", 0)}
+    own = {"source_vocab": getattr(config, "source_vocab", 0)}
+    own = {key: value for key, value in own.items() if value} | corpus.tokenizer.decides
+    shape |= {"tokens": kind, "decided": own}
     found = []
     for name in models:
         told: dict[str, Any] = {"name": name}
-        fields = family(name, chosen.task).Config.__dataclass_fields__
+        fields = family(name, chosen.task, kind).Config.__dataclass_fields__
         if "d_model" in fields and name != "transformer":
-            size = parameters("transformer", vocab_size, config, chosen.task)
+            size = parameters("transformer", vocab_size, config, chosen.task, kind)
             told |= dataclasses.asdict(sized(name, size, vocab_size, **shape))
         told |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
         whole = {**tables_of(chosen), "model": told}

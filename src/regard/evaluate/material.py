@@ -9,20 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.answers import marked
+from regard.data.columns import Array
 from regard.data.corpus import reopen
 from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
+from regard.data.pictures import IMAGES, Pictures
 from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.data.targets import CHECKS, Targets, unchecked
 from regard.data.views import Views
 from regard.errors import UserError
-from regard.tokens import Tokenizer
+from regard.tokens import Patches, Tokenizer
 
 
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
     """Texts as a shard in memory: records, or documents of running text."""
     ids, lengths = tokenizer.encode_batch(list(texts))
+    if ids.ndim == 2:
+        return shard_of_numbers(ids, lengths, tokenizer)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths) + 2)]).astype(np.int64)
     flat = np.empty(int(offsets[-1]), dtype=tokenizer.dtype)
     inside = np.ones(len(flat), dtype=bool)
@@ -38,6 +42,22 @@ def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records
         tokens=len(flat),
         symbols=int(tokenizer.symbols[ids].sum()) + len(lengths),
         bytes=int(tokenizer.byte_counts[ids].sum()),
+    )
+
+
+def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
+    """Tokens (N, V) that are numbers as a shard in memory."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Shard(
+        path=Path("memory"),
+        kind="records",
+        ids=ids,
+        offsets=offsets,
+        vocab_size=tokenizer.vocab_size,
+        records=len(lengths),
+        tokens=len(ids),
+        symbols=len(ids),
+        bytes=ids.size,
     )
 
 
@@ -72,12 +92,17 @@ def labelled_from(
     format: str,
     columns: tuple[str, str],
     views: Views | None = None,
+    side: int = 0,
 ) -> Shard:
     """A user's labelled records as a shard; files are as `Labelled` takes them, and a damaged
     record is an error. Classes that a model does not know count as unknown.
     """
     asked = Asked(inputs=columns_of(columns[0]) or ("",), targets=columns_of(columns[1]))
-    source = Labelled(list(files), asked, format=format, strict=True)
+    source = (
+        Pictures(list(files), asked, strict=True, side=side)
+        if format == IMAGES or isinstance(tokenizer, Patches)
+        else Labelled(list(files), asked, format=format, strict=True)
+    )
     source.check = CHECKS.get(targets.task, unchecked)
     chunks = list(source.examples())
     texts = [text for chunk in chunks for text in chunk.texts]
@@ -120,6 +145,10 @@ def afresh(shard: Shard, own: Tokenizer, tokenizer: Tokenizer) -> Shard:
     """A shard that one tokenizer made as another one reads it."""
     if own.raw == tokenizer.raw and type(own) is type(tokenizer):
         return shard
+    if isinstance(own, Patches) or isinstance(tokenizer, Patches):
+        raise UserError(
+            f"{shard.path} holds images cut otherwise: name the files to measure both on"
+        )
     if bool(np.any(np.asarray(shard.ids) == own.unk)):
         raise UserError(
             f"{shard.path} holds unknown symbols, which another tokenizer cannot read: "

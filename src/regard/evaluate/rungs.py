@@ -24,9 +24,9 @@ from regard.errors import UserError
 from regard.models.assessor import FittedAssessor
 from regard.models.counts import Counting
 from regard.recipe import Recipe, build, read, to_toml
-from regard.registry import family
 from regard.run import (
     FACTS,
+    PREPROCESSOR,
     RECIPE,
     SOURCE_TOKENIZER,
     TOKENIZER,
@@ -69,7 +69,7 @@ class Rung:
     @property
     def counts(self) -> bool:
         """Is it fitted in one pass, whatever time there is?"""
-        return issubclass(family(self.model, self.recipe.task), (Counting, FittedAssessor))
+        return issubclass(self.recipe.family, (Counting, FittedAssessor))
 
 
 def finished(run: Path) -> bool:
@@ -140,7 +140,7 @@ def prepare(one: Rung, minutes: float, source: Path | None) -> None:
         (one.run / FOLDER).mkdir()
         for file in (source / FOLDER).iterdir():
             link(file, one.run / FOLDER / file.name)
-        for name in (TOKENIZER, SOURCE_TOKENIZER):
+        for name in (TOKENIZER, SOURCE_TOKENIZER, PREPROCESSOR):
             if (source / name).exists():
                 link(source / name, one.run / name)
     recipe = one.recipe.replace(train={} if one.recipe.train.steps else {"minutes": minutes})

@@ -251,16 +251,21 @@ def non_negative(value: Any, default: float, error: Any) -> float:
 
 def check_keys(form: Format, read: Reader) -> int:
     """Refuse what no folder or this class may say; returns the size of the vocabulary."""
+    check_refused(form, read)
+    vocab_size = read.whole("vocab_size")
+    if not 0 < vocab_size < MAX_VOCAB:
+        raise read.error("vocab_size", f"must be from 1 to {MAX_VOCAB - 1}")
+    return vocab_size
+
+
+def check_refused(form: Format, read: Reader) -> None:
+    """Refuse what no folder or this class may say."""
     for key, (allowed, why) in REFUSED.items():
         if key not in form.fixed and read.values.get(key) not in allowed:
             raise read.error(key, why)
     for key, accepted in form.fixed.items():
         if read.values.get(key, accepted[0]) not in accepted:
             raise read.error(key, f"only {' or '.join(map(repr, accepted))} can be read")
-    vocab_size = read.whole("vocab_size")
-    if not 0 < vocab_size < MAX_VOCAB:
-        raise read.error("vocab_size", f"must be from 1 to {MAX_VOCAB - 1}")
-    return vocab_size
 
 
 def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, DecoderConfig]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard import tokens
 from regard.errors import UserError
-from regard.interop import configuration, encoders, translators
+from regard.interop import configuration, encoders, images, translators
 from regard.interop.configuration import Format, named_format
 from regard.interop.foreign import Stored, inside, open_tensors
 from regard.interop.vocabulary import (
@@ -35,6 +35,7 @@ from regard.registry import family
 from regard.run import (
     CONFIG,
     FACTS,
+    PREPROCESSOR,
     TOKENIZER,
     WEIGHTS,
     check_names,
@@ -48,10 +49,11 @@ from regard.run import (
     write_tensors,
     write_text,
 )
+from regard.tokens.patches import Patches
 from regard.tokens.tokenizer import OwnTokenizer, read_json
 
 CLOSE = 1e-2  # how near a constant must be: half precision rounds it
-FORMATS = (*configuration.FORMATS, *translators.FORMATS, *encoders.FORMATS)
+FORMATS = (*configuration.FORMATS, *translators.FORMATS, *encoders.FORMATS, *images.FORMATS)
 
 
 def export_hf(run: Path, out: Path) -> dict[str, Any]:
@@ -67,17 +69,17 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
         raise UserError(
             f"{run}: model {name!r} has no Hugging Face class; only 'transformer' can be exported"
         )
+    tokenizer = tokens.load(run / TOKENIZER)
+    if isinstance(tokenizer, Patches):
+        return export_images(run, out, config, tokenizer)
     kind = way(task)
     form = kind.choose_format(config)
-    tokenizer = tokens.load(run / TOKENIZER)
     check_vocabulary(run, tokenizer, vocab_size)
     ours = weights(load_model(run))
     told: dict[str, Any] = {}
     if kind is encoders:
         ours, told = encoders.outgoing(form, ours), encoders.answers(run, config)
-    theirs: dict[str, Tensor] = {}
-    for row in form.table.match(ours):
-        theirs |= zip(row.theirs, row.change.forth(ours[row.ours], config), strict=True)
+    theirs = renamed(form, ours, config)
     parameters = sum(tensor.numel() for tensor in theirs.values())
     for key, constant in form.table.constants.items():
         theirs[key] = constant.values(constant.shape(vocab_size, config))
@@ -97,6 +99,31 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
     return report | {"warnings": encoders.warnings(run, tokenizer) if kind is encoders else []}
 
 
+def export_images(run: Path, out: Path, config: Any, tokenizer: Patches) -> dict[str, Any]:
+    """The same of a model of pictures."""
+    form = images.choose_format(config)
+    images.check_tokenizer(tokenizer)
+    ours = encoders.outgoing(form, weights(load_model(run)))
+    theirs, told = renamed(form, ours, config), encoders.answers(run, config)
+    parameters = sum(tensor.numel() for tensor in theirs.values())
+    with new_folder(out) as folder:
+        write_json(folder / CONFIG, images.to_theirs(config) | told)
+        write_tensors(folder / WEIGHTS, theirs, {"format": "pt"})
+        tokenizer.save(folder / PREPROCESSOR)
+        write_text(folder / "README.md", images.readme(parameters))
+        files = sorted(path.name for path in folder.iterdir())
+    report = {"class": form.name, "files": files, "parameters": parameters}
+    return report | {"left_out": {}, "warnings": []}
+
+
+def renamed(form: Format, ours: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """Our tensors under their names."""
+    theirs: dict[str, Tensor] = {}
+    for row in form.table.match(ours):
+        theirs |= zip(row.theirs, row.change.forth(ours[row.ours], config), strict=True)
+    return theirs
+
+
 def import_hf(folder: Path, out: Path) -> dict[str, Any]:
     """Write a run folder from a Hugging Face folder; `out` must not exist or be empty.
 
@@ -109,19 +136,21 @@ def import_hf(folder: Path, out: Path) -> dict[str, Any]:
     path = inside(folder, CONFIG)
     values = read_json(path)[1]
     form = named_format(path, values, FORMATS)
-    vocab_size, config = way(form.task).from_theirs(form, path, values)
+    shown = form in images.FORMATS
+    kind = images if shown else way(form.task)
+    vocab_size, config = kind.from_theirs(form, path, values)
     model = blank(path, form, vocab_size, config)
     with new_folder(out) as into:
         ours = read_weights(folder, form, model)
-        tokenizer = adopt_tokenizer(folder)
+        tokenizer = images.opened(folder, config.patch) if shown else adopt_tokenizer(folder)
         if form.task == "target":
             tokenizer = adopt_markers(path, tokenizer, *translators.start_and_end(path, values))
         check_vocabulary(folder, tokenizer, vocab_size)
-        tokenizer.save(into / TOKENIZER)
+        tokenizer.save(into / tokenizer.file)
         asked: dict[str, Any] = {}
         if form in encoders.FORMATS:
             model.config = dataclasses.replace(model.config, separator=tokenizer.end)
-        if form in encoders.FORMATS and form.task != "masked":
+        if (form in encoders.FORMATS and form.task != "masked") or shown:
             told = encoders.targets(form, path, values)
             asked = {"data": {"targets": dataclasses.asdict(told)}}
         parameters = sum(x.numel() for name, x in ours.items() if name not in form.table.own)
@@ -171,7 +200,8 @@ def blank(path: Path, form: Format, vocab_size: int, config: StackConfig) -> Any
     """The model of this configuration without memory: names and shapes only."""
     try:
         with torch.device("meta"):
-            return family("transformer", form.task)(vocab_size, config)
+            kind = "patches" if form in images.FORMATS else ""
+            return family("transformer", form.task, kind)(vocab_size, config)
     except ValueError as error:  # a width that some part refuses
         raise UserError(f"{path}: {error}") from None
 

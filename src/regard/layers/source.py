@@ -1,4 +1,4 @@
-"""What a translator reads before it speaks."""
+"""What a model reads: of a translator the source, of what answers the records it is asked about."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor
 class Source:
     """Source sequences: (B, S) `ids`, and `segments` (B, S) that number those of a row from 1, 0
     being padding. A target in segment n of row b belongs to the source in segment n of row b.
+
+    Where tokens are V numbers each instead of one of V ids, as of images, `ids` is (B, S, V).
     """
 
     ids: Tensor

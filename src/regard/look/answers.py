@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,10 @@ from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import NeuralAssessor
 from regard.models.linear import GramAssessor
+from regard.models.vision import VisionTransformer
+from regard.tokens import Patches
 
+from . import pictured
 from .attended import add_units, alphabet_of, peaks
 from .attribution import left_out, of_outputs, of_positions, rollout, substituted
 from .grams import add_coefficients, add_sum
@@ -50,7 +54,7 @@ class Answering:
     """A model that answers one text."""
 
     examiner: Examiner
-    text: str
+    text: Any  # or a picture
 
     @cached_property
     def shard(self) -> Shard:
@@ -76,6 +80,13 @@ class Answering:
         return [self.examiner.tokenizer.text(i) for i in self.source.ids[0].tolist()]
 
     @cached_property
+    def picture(self) -> NDArray[np.uint8]:
+        """The picture that the model reads, filled up to whole patches."""
+        tokenizer = self.examiner.tokenizer
+        assert isinstance(tokenizer, Patches)
+        return tokenizer.picture(np.asarray(self.shard.record(0)))
+
+    @cached_property
     def likely(self) -> NDArray[np.float64]:
         """(O,) probabilities or values, or (T, O) of positions: what all views say on average."""
         said = self.examiner.measure(self.shard)
@@ -92,7 +103,7 @@ class Answering:
 
 def answer_page(
     examiner: Examiner,
-    text: str,
+    text: Any,
     *,
     title: str,
     facts: Sequence[tuple[str, object]] = (),
@@ -100,9 +111,9 @@ def answer_page(
     some: tuple[str, Shard] | None = None,
     other: str = "",
 ) -> Page:
-    """The page about an examiner answering `text`, if there is one, and the records of `held`, the
-    name of a side and its shard; `some` are those to look at but not to measure on, if others.
-    `other` is a class, label or value to explain beside the first.
+    """The page about an examiner answering `text`, or a picture, if there is one, and the records
+    of `held`, the name of a side and its shard; `some` are those to look at but not to measure on,
+    if others. `other` is a class, label or value to explain beside the first.
     """
     page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
     outputs = outputs_of(examiner.targets)
@@ -111,8 +122,10 @@ def answer_page(
     if facts:
         page.section("The model")
         page.add(Facts(facts))
-    model = examiner.model
-    if text:
+    model, shown = examiner.model, isinstance(examiner.tokenizer, Patches)
+    if shown:
+        about_picture(page, examiner, text, other)
+    elif text:
         answering = Answering(examiner, text)
         add_answer(page, answering)
         if isinstance(model, NeuralAssessor):
@@ -125,11 +138,25 @@ def answer_page(
         add_coefficients(page, model, examiner.tokenizer, outputs)
     some = some or held
     if some and isinstance(model, NeuralAssessor):
-        add_records(page, examiner, model, some, text)
+        add_records(page, examiner, model, some, "" if shown else text)
     if held:
         side, shard = held
         add_judged(page, examiner.measure(shard), examiner.targets, side)
     return page
+
+
+def about_picture(page: Page, examiner: Examiner, picture: Any, other: str) -> None:
+    """What the model says of a picture, and where it looks; nothing where there is none."""
+    model, answering = examiner.model, Answering(examiner, picture)
+    if picture is not None and len(picture):
+        add_answer(page, answering)
+        outputs = outputs_of(examiner.targets)
+        chosen = explained(model.task, answering.likely, outputs, other)
+        if isinstance(model, NeuralAssessor):
+            pictured.add_reasons(page, answering, model, chosen, outputs)
+            pictured.add_attention(page, answering, model)
+    if isinstance(model, VisionTransformer):
+        pictured.add_positions(page, model)
 
 
 def add_records(
@@ -138,6 +165,8 @@ def add_records(
     """What the model makes of many records: where they lie, and what it looks for in them."""
     side, shard = some
     add_plane(page, examiner, shard, side, text)
+    if shard.ids.ndim == 2:
+        return  # what heads look for is told of tokens that have names
     asked = Asked(shard, examiner.tokenizer, int(model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_RECORDS)
     found = peaks(model, asked, examiner.tokenizer, records)

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.source import Source
+from regard.layers.stems import PatchStem
 from regard.models.assessor import Assessor, NeuralAssessor
 
 BATCH_TOKENS = 1 << 14  # positions read at once
 
 
-def embedding_of(model: nn.Module) -> nn.Embedding:
-    """The table that a model looks tokens up in: the first of its embeddings."""
-    return next(part for part in model.modules() if isinstance(part, nn.Embedding))
+def embedding_of(model: nn.Module) -> nn.Module:
+    """The table that a model looks tokens up in, or its stem: the first of its embeddings."""
+    return next(part for part in model.modules() if isinstance(part, nn.Embedding | PatchStem))
 
 
 def gradient_times_input(
@@ -113,7 +114,8 @@ def scores(model: Assessor, ids: Tensor, output: int) -> Tensor:
 
 def copies(source: Source, count: int) -> Source:
     """One sequence in so many rows."""
-    return Source(source.ids.expand(count, -1), source.segments.expand(count, -1))
+    rest = [-1] * (source.ids.dim() - 1)
+    return Source(source.ids.expand(count, *rest), source.segments.expand(count, -1))
 
 
 def centred(task: str, answers: Tensor) -> Tensor:

@@ -19,9 +19,11 @@ from regard.errors import UsageError, UserError, missing_extra
 
 from .drawn_answers import draw_logo, draw_scatter
 from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
+from .drawn_pictures import draw_picture, shown
 from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
 from .page.maps import Attention, Heatmap, Mask
+from .page.pictures import Picture
 from .page.points import Scatter
 from .page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
@@ -78,6 +80,9 @@ def _height(component: Component, width: float) -> float:
     if isinstance(component, Attention):
         n_layers, n_heads, _, _ = component.array().shape
         return float(min(width / n_heads, 3.5) * n_layers + 0.6)
+    if isinstance(component, Picture):
+        down, across = shown(component)
+        return float(min(width / across, 3.0) * down + 0.6)
     if isinstance(component, Surprise | Contributions):
         lines = len(_wrapped(component.tokens[:MOST_TOKENS]))
         return float(len(component.rows) * (0.24 * lines + 1.0) + 0.3)
@@ -329,6 +334,7 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Lines: _draw_lines,
     Bars: _draw_bars,
     Histogram: _draw_histogram,
+    Picture: draw_picture,
     Scatter: draw_scatter,
     Logo: draw_logo,
 }

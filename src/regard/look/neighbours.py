@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.columns import Array
 from regard.data.filling import Ints
 from regard.data.questions import Asked
-from regard.data.shards import Array, Shard
+from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.examiner import Examiner
 

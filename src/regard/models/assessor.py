@@ -53,6 +53,7 @@ class Assessor(nn.Module, ABC):
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
     packs: bool = False  # may several sequences share a row, kept apart by `segments`?
+    tokens: ClassVar[str] = ""  # the kind of tokens, where it reads one that is numbers
 
     vocab_size: int
     config: Any

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.columns import Array
 from regard.data.questions import stretch
-from regard.data.shards import Array, Shard
+from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.bayes import MapConfig, MapModel

@@ -80,7 +80,10 @@ class Encoder(Stack):
 
     def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources."""
-        place, where = self.place(source.ids, source.segments, whole=tap is not None)
+        # tokens that are numbers say where they stand
+        where = self.embedding.where(source) if source.ids.dim() == 3 else None
+        segments = None if self.training and self.config.never_padded else source.segments
+        place, where = self.place(source.ids, segments, whole=tap is not None, where=where)
         x = self.embed(source.ids, where, source.ids.size(1))
         if self.types is not None:
             assert isinstance(where, Tensor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,10 +63,12 @@ def suited(name: str, shape: Shape, max_len: int) -> Shape:
     return SUITED.get(name, SUITED["transformer"])(shape, max_len)
 
 
-def parameters(name: str, vocab_size: int, config: Any, task: str = "next") -> int:
+def parameters(
+    name: str, vocab_size: int, config: Any, task: str = "next", tokens: str = ""
+) -> int:
     """How many numbers training would move; nothing is allocated to know."""
     with torch.device("meta"):
-        model = family(name, task)(vocab_size, config)
+        model = family(name, task, tokens)(vocab_size, config)
     return sum(p.numel() for p in model.parameters())
 
 
@@ -79,29 +81,30 @@ def sized(
     max_len: int = 256,
     preset: str = "",
     task: str = "next",
-    source_vocab: int = 0,
+    tokens: str = "",
+    decided: Mapping[str, Any] | None = None,
 ) -> Any:
     """The configuration of a family with `wanted` parameters, to a tenth: its depth is what suits
     it beside a Transformer of n_layers, its width is solved for, and where widths are too coarse
-    d_ff. `source_vocab` is that of sources with a vocabulary of their own.
+    d_ff. `decided` is what the data decide of it, such as the vocabulary of sources with one of
+    their own.
 
     UsageError where there is none: the vocabulary alone may take more.
     """
-    presets = family(name, task).PRESETS
+    presets = family(name, task, tokens).PRESETS
     make = presets[preset or next(iter(presets))]
     depth = n_layers  # of what answers: presets know how deep they go
     if task in ("next", "target"):
         depth = suited(name, Shape(n_layers, 1), max_len).n_layers
 
     def of(width: int) -> Any:
-        own = {"source_vocab": source_vocab} if source_vocab else {}
         try:
-            return dataclasses.replace(make(depth, width), max_len=max_len, **own)
+            return dataclasses.replace(make(depth, width), max_len=max_len, **(decided or {}))
         except ValueError:
             return None  # too narrow for its parts
 
     def count(config: Any) -> int:
-        return parameters(name, vocab_size, config, task)
+        return parameters(name, vocab_size, config, task, tokens)
 
     def miss(config: Any) -> float:
         return abs(count(config) / wanted - 1)

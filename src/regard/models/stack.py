@@ -25,7 +25,14 @@ from regard.layers.hyena import Hyena
 from regard.layers.linear_attention import LinearAttention
 from regard.layers.masks import Causal, Documents, Mask, Window
 from regard.layers.norms import NORMS, make_norm
-from regard.layers.positions import POSITIONS, Where, as_tensor, make_positions, positions_in
+from regard.layers.positions import (
+    POSITIONS,
+    Positions,
+    Where,
+    as_tensor,
+    make_positions,
+    positions_in,
+)
 from regard.layers.scores import SCORES
 from regard.layers.state import Memory, State
 from regard.layers.tap import Tap
@@ -125,6 +132,26 @@ class StackConfig:
         """
         return not {"linear", "hyena"} & set(self.kinds) and not self.first_seen
 
+    @property
+    def never_padded(self) -> bool:
+        """Are all sequences of training of one length, so that nothing has to be masked?"""
+        return False
+
+    def make_stem(self, vocab_size: int) -> nn.Module:
+        """What makes vectors of tokens: here, of one of V ids."""
+        return nn.Embedding(vocab_size, self.d_model)
+
+    def make_positions(self) -> Positions:
+        """How order is put in."""
+        return make_positions(
+            self.positions,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            max_len=self.max_len,
+            theta=self.theta,
+        )
+
 
 class Stack(nn.Module):
     """Embedding, positions and blocks, to be built by the class that inherits them."""
@@ -139,15 +166,8 @@ class Stack(nn.Module):
         """
         c = self.config = config
         self.causal = causal
-        self.embedding = nn.Embedding(vocab_size, c.d_model)
-        self.positions = make_positions(
-            c.positions,
-            d_model=c.d_model,
-            d_head=c.d_head,
-            n_heads=c.n_heads,
-            max_len=c.max_len,
-            theta=c.theta,
-        )
+        self.embedding: Any = c.make_stem(vocab_size)
+        self.positions = c.make_positions()
         self.blocks = nn.ModuleList(self._block(kind, cross) for kind in c.kinds)
         self.norm = nn.Identity() if c.post_norm else self._norm()
 
@@ -218,15 +238,18 @@ class Stack(nn.Module):
         """Do positions add something to the scores?"""
         return self.config.positions in ("t5", "alibi")
 
-    def place(self, ids: Tensor, segments: Tensor | None, *, whole: bool) -> tuple[Place, Where]:
-        """What every block needs to know about whole sequences (B, T), and their positions.
-        `segments` numbers the records of a row, 0 being padding. With `whole`, masks are for all
-        pairs of positions, as the explicit path needs them.
+    def place(
+        self, ids: Tensor, segments: Tensor | None, *, whole: bool, where: Where | None = None
+    ) -> tuple[Place, Where]:
+        """What every block needs to know about whole sequences (B, T), and their positions, unless
+        they say `where` they are. `segments` numbers the records of a row, 0 being padding. With
+        `whole`, masks are for all pairs of positions, as the explicit path needs them.
         """
-        (batch, length), device, kinds = ids.shape, ids.device, self.config.kinds
-        where: Where = range(length) if segments is None else positions_in(segments)
-        if segments is None:
-            self.check_length(length)
+        (batch, length), device, kinds = ids.shape[:2], ids.device, self.config.kinds
+        if where is None:
+            where = range(length) if segments is None else positions_in(segments)
+            if segments is None:
+                self.check_length(length)
         at = as_tensor(where, device) if self.biased else None
         mask, bias, near = None, None, None
         if "attention" in kinds:
@@ -279,7 +302,7 @@ class Stack(nn.Module):
         return Sight(band, self.bias_of(queries, keys))
 
     def embed(self, ids: Tensor, where: Where, end: int) -> Tensor:
-        """(B, T) ids at these positions, all below `end`, to (B, T, D)."""
+        """(B, T) ids, or (B, T, V) numbers, at these positions, all below `end`, to (B, T, D)."""
         x = self.embedding(ids)  # (B, T, D)
         if self.config.scale_embedding:
             x = x * self.config.d_model**0.5
@@ -315,7 +338,7 @@ def initialise(model: Stack) -> None:
     |---|---|
     | linear weights | normal, std 1 / sqrt(fan in) |
     | those that write to the residual stream | divided by sqrt(2 · n_layers) (Radford 2019) |
-    | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied |
+    | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied; a stem's are linear |
     | learned positions, T5 biases | normal, std 0.02 |
     | head | normal, std 0.5 / sqrt(d_model) unless tied |
     | biases | 0 |
@@ -342,7 +365,8 @@ def initialise(model: Stack) -> None:
     for module in model.positions.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-    nn.init.normal_(model.embedding.weight, std=config.d_model**-0.5 if config.tied else 1.0)
+    if isinstance(model.embedding, nn.Embedding):
+        nn.init.normal_(model.embedding.weight, std=config.d_model**-0.5 if config.tied else 1.0)
     head: Any = getattr(model, "head", None)
     if head is not None and not config.tied:
         nn.init.normal_(head.weight, std=0.5 * config.d_model**-0.5)

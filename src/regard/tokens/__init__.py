@@ -1,13 +1,14 @@
-"""Discrete tokenizers of text, of DNA, RNA and proteins, of molecules; and other people's."""
+"""Tokenizers of text, of DNA, RNA and proteins, of molecules, of images; and other people's."""
 
 from regard.tokens.bpe import BPE
 from regard.tokens.bytes_ import Bytes
 from regard.tokens.characters import Characters
 from regard.tokens.groups import Groups
 from regard.tokens.kmers import Kmers
-from regard.tokens.loading import KINDS, TEXT_KINDS, learn, load
+from regard.tokens.loading import KINDS, LEARNED, TEXT_KINDS, learn, load
 from regard.tokens.motifs import Motifs
 from regard.tokens.nucleotides import Nucleotides
+from regard.tokens.patches import Patches
 from regard.tokens.pretrained import Pretrained
 from regard.tokens.residues import Residues
 from regard.tokens.smiles import Smiles
@@ -17,6 +18,7 @@ from regard.tokens.words import Words
 __all__ = [
     "BPE",
     "KINDS",
+    "LEARNED",
     "TEXT_KINDS",
     "Bytes",
     "Characters",
@@ -24,6 +26,7 @@ __all__ = [
     "Kmers",
     "Motifs",
     "Nucleotides",
+    "Patches",
     "Pretrained",
     "Residues",
     "Smiles",

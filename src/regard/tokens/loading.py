@@ -15,6 +15,7 @@ from regard.tokens.groups import Groups
 from regard.tokens.kmers import Kmers
 from regard.tokens.motifs import Motifs
 from regard.tokens.nucleotides import Nucleotides
+from regard.tokens.patches import Patches
 from regard.tokens.pretrained import Pretrained
 from regard.tokens.residues import Residues
 from regard.tokens.smiles import Smiles
@@ -26,25 +27,30 @@ BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, Motifs)
 CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, Groups)
 # The kinds that can be trained, by their name in recipes.
 KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
+LEARNED: dict[str, type[Tokenizer]] = KINDS | {Patches.kind: Patches}  # what is no text too
 
 
-def learn(recipe: TokensRecipe, texts: Iterable[str]) -> OwnTokenizer:
-    """The tokenizer that a recipe asks for, learned from these texts."""
-    if recipe.kind not in KINDS:
+def learn(recipe: TokensRecipe, texts: Iterable[Any]) -> Tokenizer:
+    """The tokenizer that a recipe asks for, learned from these texts, or pictures."""
+    if recipe.kind not in LEARNED:
         raise UsageError(
             f"tokens.kind = {recipe.kind!r} cannot be learned: it is that of train.start, a run"
         )
-    train: Any = KINDS[recipe.kind].train  # options differ from kind to kind; the recipe knows
-    tokenizer: OwnTokenizer = train(texts, recipe.size, **recipe.options)
+    train: Any = LEARNED[recipe.kind].train  # options differ from kind to kind; the recipe knows
+    tokenizer: Tokenizer = train(texts, recipe.size, **recipe.options)
     return tokenizer
 
 
 def load(path: str | Path) -> Tokenizer:
     """The tokenizer saved at `path`: one of ours, known by its structure, or else a Pretrained one.
 
-    A foreign file needs its tokenizer_config.json beside it. A damaged, unknown or huge file is a
+    A foreign file needs its tokenizer_config.json beside it. Where there is none, but a
+    preprocessor_config.json, tokens are patches of pictures. A damaged, unknown or huge file is a
     UserError.
     """
+    beside = Path(path).with_name(Patches.file)
+    if not Path(path).exists() and beside.exists():
+        return Patches.load(beside)
     document = read_document(path)[1]
     for kind in KINDS.values():
         if kind.recognises(document):

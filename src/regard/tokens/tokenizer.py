@@ -38,6 +38,7 @@ class Tokenizer(ABC):
     kind: ClassVar[str]  # the name in recipes: tokens.kind
     learns_from: ClassVar[float] = math.inf  # characters that are enough to train on
     prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding takes away
+    file: ClassVar[str] = "tokenizer.json"  # what it is saved as
 
     def __init__(
         self,
@@ -60,6 +61,11 @@ class Tokenizer(ABC):
         specials = list(self.names)
         self.byte_counts[specials] = self.symbols[specials] = 0
         self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What a model's configuration has from here, beside the vocabulary: nothing."""
+        return {}
 
     @property
     def mask(self) -> int:

@@ -33,9 +33,11 @@ class Answers(nn.Module):
         consistency: float = 0.0,
         weights: Tensor | None = None,
         share: float = 1.0,
+        changes: nn.Module | None = None,
     ) -> None:
         """`share` of the tokens, or less, are to be filled in, in training."""
         super().__init__()
+        self.changes = changes  # what is done to pictures before they are shown
         self.model, self.task = model, model.task
         self.label_smoothing, self.consistency, self.share = label_smoothing, consistency, share
         self.register_buffer("weights", weights)
@@ -47,9 +49,12 @@ class Answers(nn.Module):
         nats or, of values, half of squares. A batch without segments asks nothing.
         """
         if segments is None:  # of a process that has no part in a step, but in its gradient
-            nothing = self.model(Source(ids, torch.ones_like(ids))).sum() * 0
+            there = torch.ones(ids.shape[:2], dtype=torch.long, device=ids.device)
+            nothing = self.model(Source(ids, there)).sum() * 0
             return nothing, nothing.detach()
         passes = 2 if self.consistency and self.model.training else 1
+        if self.changes is not None:
+            ids = self.changes(ids, segments)
         tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
         asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
         where: dict[str, Any] = {} if self.model.config.each else {"count": len(asked)}

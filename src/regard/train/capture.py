@@ -79,7 +79,7 @@ def rounded(batch: Batch, multiple: int, pad: int) -> Batch:
         return batch
 
     def filled(x: Tensor | None, value: int) -> Tensor | None:
-        return None if x is None else F.pad(x, (0, 0, 0, more), value=value)
+        return None if x is None else F.pad(x, (0, 0) * (x.dim() - 1) + (0, more), value=value)
 
     ids, targets, segments, sources, numbers = batch.tensors()
     each = batch.targets.shape == batch.ids.shape and not batch.targets.is_floating_point()

@@ -45,7 +45,8 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if values.get("task") in ("target", "masked", *LABELLED):
         own = {"target": choose_pairs, "masked": choose_masked}
         chosen, lines = own.get(values["task"], choose_labelled)(values)
-        if issubclass(family(chosen["model"]["name"], chosen["task"]), FittedAssessor):
+        kind = chosen["tokens"]["kind"]
+        if issubclass(family(chosen["model"]["name"], chosen["task"], kind), FittedAssessor):
             return chosen, lines
         return chosen, [lines[0], f"{lines[1]}, {budget(chosen['train'])}"]
     result: dict[str, Any] = {

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from regard.data.labelled import Labelled
+from regard.data.pictures import Pictures
 from regard.data.readers import Files
 from regard.data.sides import Sources
 from regard.recipe import DataRecipe, check
 from regard.registry import family
 from regard.tokens.nucleotides import AMBIGUOUS, GAP
+from regard.train.choose_images import choose_images
 
 SAMPLE = 2_000_000  # characters looked at
 WORDY = 0.08  # spaces per character from which a text has words
@@ -59,6 +61,8 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
     source = Sources(data, result["task"]).train
+    if isinstance(source, Pictures):
+        return choose_images(result, source)
     assert isinstance(source, Labelled)
     seen = look(source)
     count = seen.records

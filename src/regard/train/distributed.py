@@ -180,10 +180,13 @@ def keeping(objective: nn.Module, more: bool) -> AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
-def empty(start: int) -> Batch:
-    """A batch that asks nothing, for a process that has no part in a step but in its gradient."""
-    ids = torch.tensor([[start]])
-    return Batch(ids, torch.full_like(ids, IGNORE), None, np.empty(0, dtype=np.int64), 0, 0)
+def empty(start: int, width: int = 0) -> Batch:
+    """A batch that asks nothing, for a process that has no part in a step but in its gradient; of
+    tokens that are numbers, so many each.
+    """
+    targets = torch.tensor([[IGNORE]])
+    ids = torch.zeros(1, 2, width, dtype=torch.uint8) if width else torch.tensor([[start]])
+    return Batch(ids, targets, None, np.empty(0, dtype=np.int64), 0, 0)
 
 
 def refusal(error: BaseException) -> tuple[str, int]:

@@ -372,7 +372,8 @@ class Trainer(Loop):
             return self.ahead[1]
         tokenizer = self.corpus.tokenizer
         found = self.loader.step(step, self.world.rank, self.world.size)
-        return self.stepper.prepared(found or [empty(tokenizer.start)], tokenizer.pad)
+        width = self.corpus.train.ids.shape[1] if self.corpus.train.ids.ndim == 2 else 0
+        return self.stepper.prepared(found or [empty(tokenizer.start, width)], tokenizer.pad)
 
     def gradient(self, step: int) -> tuple[Tensor, int]:
         """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""

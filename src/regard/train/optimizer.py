@@ -19,6 +19,7 @@ from torch.optim import AdamW
 from regard.layers.attention import CrossAttention, SelfAttention
 from regard.layers.feedforward import SwiGLU
 from regard.layers.hyena import Filters, Hyena
+from regard.layers.stems import PatchStem
 from regard.recipe import TrainRecipe
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, steep at zero
@@ -193,6 +194,7 @@ def block_matrices(
                         len(parameter) // module.hidden_size
                     )
     outside = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    outside |= {id(m.project.weight) for m in model.modules() if isinstance(m, PatchStem)}
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
         outside.add(id(head.weight))

@@ -27,7 +27,6 @@ from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
 from regard.recipe import Recipe, build, read, to_toml
-from regard.registry import family
 from regard.run import (
     FORBIDDEN,
     METRICS,
@@ -96,7 +95,7 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, new),
                 lambda: self.forbidden(recipe, corpus, False),
             )
-            cls = family(recipe.model.name, recipe.task)
+            cls = recipe.family
             if issubclass(cls, (Counting, FittedAssessor)):
                 known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
@@ -234,7 +233,7 @@ class Session:
         start, size = recipe.train.start, corpus.tokenizer.vocab_size
         if isinstance(corpus.tokenizer, Pretrained) and start:
             size = described(open_run(start))[2]  # published models round up
-        model = family(recipe.model.name, recipe.task)(size, fitting(recipe.model.config, corpus))
+        model = recipe.family(size, fitting(recipe.model.config, corpus))
         if start and not checkpoint.steps(self.run):
             self.reporter.say(begin(model, Path(start)))
         if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
@@ -287,12 +286,14 @@ class Session:
 
 def fitting(config: Any, corpus: Corpus) -> Any:
     """The configuration with what the data decide: the vocabulary of a translator's sources, where
-    they have one of their own, and how many answers there are.
+    they have one of their own, how many answers there are, how images are cut.
     """
     source, targets = corpus.source_tokenizer, corpus.targets
     if targets is not None:
         count = len(targets.names if targets.task in ("labels", "value") else targets.classes[0])
-        return dataclasses.replace(config, task=targets.task, n_outputs=count)
+        own = corpus.tokenizer.decides
+        own = {key: own[key] for key in own if hasattr(config, key)}  # whoever counts, needs none
+        return dataclasses.replace(config, task=targets.task, n_outputs=count, **own)
     if source is None or source is corpus.tokenizer:
         return config
     return dataclasses.replace(config, source_vocab=source.vocab_size)
@@ -340,7 +341,7 @@ def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None])
     """Fit a model that counts; its facts."""
     began = time.monotonic()
     shard = corpus.train
-    cls = family(recipe.model.name, recipe.task)
+    cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")

@@ -17,8 +17,10 @@ from regard.decode.constraints import Forbidden
 from regard.models.assessor import NeuralAssessor
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.translator import NeuralTranslator
+from regard.models.vision import PictureConfig
 from regard.recipe import TrainRecipe
 from regard.train.answers import Answers
+from regard.train.augmentation import Changes
 from regard.train.capture import ROWS, Captured, pinned, rounded
 from regard.train.distributed import World, keeping
 from regard.train.objectives import NextToken
@@ -41,14 +43,24 @@ def objective_of(
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
     if isinstance(model, NeuralAssessor):
+        changes = changes_of(model, recipe)
         return Answers(
             model,
             label_smoothing=smoothing,
             consistency=agreeing,
             weights=weights,
             share=recipe.mask,
+            changes=changes,
         )
     return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
+
+
+def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | None:
+    """What is done to pictures before they are shown; nothing to what is no picture."""
+    config = model.config
+    if not isinstance(config, PictureConfig):
+        return None
+    return Changes(recipe, config.patch, config.grid if config.uniform else None)
 
 
 def may_capture(recipe: TrainRecipe, world: World) -> bool:

@@ -27,6 +27,7 @@ from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.run import FACTS, read_json
+from regard.tokens import Patches
 from regard.train.answers import Answers
 from regard.train.validation import beginning
 from regard.verify.report import Finding, Gap
@@ -41,7 +42,9 @@ AGAIN = 1e-4  # what a figure may differ by: it may have been measured on anothe
 
 @dataclass(frozen=True)
 class Answering(Held):
-    """What answers, and records to ask it about: (T,) ids each, of different lengths."""
+    """What answers, and records to ask it about: (T,) ids each, or (T, V) numbers, of different
+    lengths.
+    """
 
     records: Sequence[Tensor]
 
@@ -59,9 +62,12 @@ class Answering(Held):
             chosen = list(order[first : first + size])
             lengths = torch.tensor([len(self.records[i]) for i in chosen])
             width = min(room, int(lengths.max()) + more)
-            ids = torch.full((len(chosen), width), self.pad)
+            numbers = self.records[0].shape[1:]
+            width = width if not numbers else int(lengths.max()) + more
+            ids = torch.full((len(chosen), width, *numbers), self.pad).to(self.records[0].dtype)
             if more:
-                ids = torch.randint(self.whole.vocab_size, ids.shape, generator=generator)
+                kinds = 256 if numbers else self.whole.vocab_size
+                ids = torch.randint(kinds, ids.shape, generator=generator).to(ids.dtype)
             for row, i in enumerate(chosen):
                 ids[row, : lengths[row]] = self.records[i]
             inside = torch.arange(width) < lengths[:, None]
@@ -93,6 +99,9 @@ def open_answering(run: Path, model: Assessor) -> Answering:
                 assert batch.segments is not None
                 pairs = zip(batch.ids, batch.segments, strict=True)
                 records += [ids[inside > 0] for ids, inside in pairs]
+    if isinstance(tokenizer, Patches):
+        records = [*made_up_pictures(tokenizer), *records]
+        return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
     equal = len({len(ids) for ids in records}) == 1  # perhaps no other length can be read
     for number in range(MADE_UP):
         length = len(records[0]) if equal else min(room, 2 + 3 * number)
@@ -103,9 +112,22 @@ def open_answering(run: Path, model: Assessor) -> Answering:
     return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
 
 
+def made_up_pictures(tokenizer: Patches) -> list[Tensor]:
+    """Pictures of noise: of the size of training, and of others."""
+    random = np.random.default_rng(0)
+    found = []
+    for number in range(MADE_UP):
+        tall, wide = tokenizer.height, tokenizer.width
+        if number % 2:
+            tall, wide = (max(1, side * (number + 1) // MADE_UP) for side in (tall, wide))
+        image = random.integers(0, 256, (tall, wide, tokenizer.channels), dtype=np.uint8)
+        found.append(torch.from_numpy(tokenizer.encode_batch([image])[0]))
+    return found
+
+
 def alone(ids: Tensor) -> Source:
     """A record as the only row."""
-    return Source(ids[None], torch.ones_like(ids)[None])
+    return Source(ids[None], torch.ones(1, len(ids), dtype=torch.long))
 
 
 def flat(found: Tensor, model: Assessor) -> Tensor:

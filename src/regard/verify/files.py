@@ -29,7 +29,7 @@ from regard.run import (
     write_config,
     write_tensors,
 )
-from regard.tokens import Tokenizer, load
+from regard.tokens import Patches, Tokenizer, load
 from regard.tokens.hugging_face import blaming
 from regard.tokens.tokenizer import Ids, OwnTokenizer
 from regard.verify.report import Finding
@@ -74,6 +74,8 @@ def tokenizer_round_trip(subject: Held) -> Finding:
     """
     path = subject.run / TOKENIZER
     tokenizer = load(path)
+    if isinstance(tokenizer, Patches):
+        return pictures_round_trip(subject.run, tokenizer)
     if tokenizer.vocab_size > subject.whole.vocab_size:
         told = f"{CONFIG} says {subject.whole.vocab_size}"
         return False, f"{TOKENIZER} has {tokenizer.vocab_size} tokens, {told}"
@@ -111,6 +113,30 @@ def tokenizer_round_trip(subject: Held) -> Finding:
     parts += [f"{unknown} left out for {symbols} unknown symbols"] * bool(unknown)
     parts += [f"{normalised} normalised once"] * bool(normalised)
     return True, "; ".join(parts)
+
+
+def pictures_round_trip(run: Path, tokenizer: Patches) -> Finding:
+    """Pictures cut into patches and put together again: the same pixels, and the tokens of the
+    data.
+    """
+    random, pixels, count = np.random.default_rng(0), 0, 0
+    sides = (tokenizer.height, tokenizer.width), (tokenizer.patch, 2 * tokenizer.patch + 1)
+    for tall, wide in sides:
+        image = random.integers(0, 256, (tall, wide, tokenizer.channels), dtype=np.uint8)
+        back = tokenizer.picture(tokenizer.encode_batch([image])[0])[:tall, :wide]
+        if not np.array_equal(back, image):
+            return False, f"a picture of {tall} × {wide} pixels does not come back"
+        pixels, count = pixels + image.size, count + 1
+    if has_data(run):
+        corpus = reopen(run)
+        shard = corpus.test or corpus.valid or corpus.train
+        for number in range(min(shard.records, TEXTS)):
+            stored = shard.record(number)
+            image = tokenizer.picture(stored)
+            if not np.array_equal(tokenizer.encode_batch([image])[0], stored):
+                return False, f"record {number} of the data is cut otherwise"
+            pixels, count = pixels + image.size, count + 1
+    return True, f"{count} pictures of {pixels:,} bytes come back from their patches"
 
 
 def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:

@@ -18,7 +18,6 @@ from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, build, read
-from regard.registry import family
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
 from regard.train.answers import standardise
@@ -104,7 +103,7 @@ def trainer(
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
-    cls = family(recipe.model.name, recipe.task)
+    cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
         standardise(model, torch.tensor(np.array(corpus.train.targets)))

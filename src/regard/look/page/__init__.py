@@ -8,6 +8,7 @@ from .charts import Bars, Histogram, Lines
 from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
+from .pictures import Picture
 from .points import Scatter
 from .prose import Facts, Sequences, Table, Text
 from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
@@ -26,6 +27,7 @@ __all__ = [
     "Logo",
     "Mask",
     "Page",
+    "Picture",
     "Scatter",
     "Sequences",
     "Surprise",

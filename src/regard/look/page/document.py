@@ -33,6 +33,7 @@ SCRIPTS = (
     "axes.js",
     "charts.js",
     "scatter.js",
+    "picture.js",
     "logo.js",
     "page.js",
 )

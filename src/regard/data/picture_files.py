@@ -1,0 +1,210 @@
+"""Files that hold pictures: IDX (LeCun's MNIST), NumPy arrays, PNG, JPEG and what else Pillow, the
+extra `vision`, reads. Each picture is (height, width, C) bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from regard.errors import UserError, missing_extra
+from regard.tokens.patches import Image
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+ARRAYS = (".npy", ".npz")
+MOST = 8 << 30  # bytes that a file of arrays may unpack to
+CHANNELS = (1, 3, 4)  # a side of so many is that of the channels
+KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # of IDX, by their number
+GREY = ("1", "L", "LA", "I", "I;16", "F")  # Pillow's modes without colours
+
+Array = NDArray[Any]
+
+
+def suffix(path: Path) -> str:
+    """The ending of a name, in lower case, that of packing left out."""
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def is_idx(path: Path) -> bool:
+    """Does a file begin as IDX does?"""
+    try:
+        head = unpacked(path, 4)
+    except UserError:
+        return False
+    return len(head) == 4 and head[:2] == b"\0\0" and head[2] in KINDS and 1 <= head[3] <= 4
+
+
+def unpacked(path: Path, most: int) -> bytes:
+    """The first bytes of a file, at most so many, unpacked where it is gzip."""
+    try:
+        with open(path, "rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if not zipped:
+                return raw.read(most)
+            with gzip.GzipFile(fileobj=raw) as stream:
+                return stream.read(most)
+    except EOFError:
+        raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: the packed data is corrupt: {str(error).lower()}") from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def read_idx(path: Path) -> Array:
+    """The array of an IDX file."""
+    head = unpacked(path, 4)
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in KINDS or not head[3]:
+        raise UserError(f"{path}: is no IDX file: it must begin with two zero bytes and a type")
+    dtype, dims = np.dtype(KINDS[head[2]]), head[3]
+    start = 4 + 4 * dims
+    sizes = unpacked(path, start)[4:]
+    if len(sizes) < 4 * dims:
+        raise UserError(f"{path}: ends within its header")
+    shape = np.frombuffer(sizes, ">u4").astype(np.int64)
+    wanted = int(np.prod(shape)) * dtype.itemsize
+    if wanted > MOST:
+        raise UserError(f"{path}: would take {wanted >> 30} GB; at most {MOST >> 30} are read")
+    data = unpacked(path, start + wanted + 1)[start:]
+    if len(data) != wanted:
+        raise UserError(
+            f"{path}: holds {len(data):,} bytes of data where its header says {wanted:,}; "
+            "it is truncated or damaged"
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a .npz file by name, or that of a .npy file, which has none."""
+    try:
+        loaded = np.load(io.BytesIO(unpacked(path, MOST)), allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        return {name: loaded[name] for name in loaded.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        if "pickle" in str(error).lower():
+            raise UserError(f"{path}: holds Python objects, which are not read") from None
+        raise UserError(f"{path}: is no NumPy file, or a damaged one: {error}") from None
+
+
+def as_images(array: Array, path: Path) -> Array:
+    """(R, height, width, C) of an array of pictures, whichever side its channels are on."""
+    if array.ndim == 3:
+        array = array[..., None]
+    elif array.ndim == 4 and array.shape[1] in CHANNELS and array.shape[3] not in CHANNELS:
+        array = array.transpose(0, 2, 3, 1)
+    if array.ndim != 4 or array.dtype.kind not in "buif" or array.shape[3] > 64:
+        raise UserError(
+            f"{path}: pictures are numbers of shape (count, height, width) or (count, height, "
+            f"width, channels), got {array.dtype} {array.shape}"
+        )
+    if 0 in array.shape[1:]:
+        raise UserError(f"{path}: the pictures have no pixels: {array.shape}")
+    return array
+
+
+def as_bytes(pictures: Array, unit: bool) -> tuple[Array, NDArray[np.bool_]]:
+    """Pictures as bytes, and which of them are sound: finite and from 0 to 255, or to 1 where that
+    is white (`unit`).
+    """
+    if pictures.dtype == np.uint8:
+        return pictures, np.ones(len(pictures), bool)
+    values = pictures.astype(np.float64) * (255 if unit else 1)
+    with np.errstate(invalid="ignore"):
+        inside = ((values >= 0) & (values <= 255)).reshape(len(values), -1)
+    sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
+    return np.round(np.where(np.isfinite(values), values, 0)).clip(0, 255).astype(np.uint8), sound
+
+
+def cells_of(array: Array, path: Path) -> list[tuple[str, ...]]:
+    """Targets as written, from an array (R,) or (R, n) of numbers or texts."""
+    if array.ndim not in (1, 2) or array.dtype.kind not in "buifSU":
+        raise UserError(
+            f"{path}: targets are numbers or texts of shape (count,) or (count, n), "
+            f"got {array.dtype} {array.shape}"
+        )
+    rows = array.reshape(len(array), -1).tolist()
+    return [tuple(written(cell) for cell in row) for row in rows]
+
+
+def written(value: Any) -> str:
+    """A number as a table would have it; a missing one is empty."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float):
+        if value != value:
+            return ""
+        return str(int(value)) if value.is_integer() else repr(value)
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def pillow() -> Any:
+    """Pillow's Image module; where it is missing, what to install."""
+    try:
+        from PIL import Image as module
+    except ImportError:
+        raise missing_extra("pillow", "vision") from None
+    return module
+
+
+def coloured(paths: Sequence[Path]) -> bool:
+    """Has any of these picture files colours? Damaged ones are told later."""
+    module = pillow()
+    for path in paths:
+        try:
+            with module.open(path) as image:
+                if image.mode not in GREY:
+                    return True
+        except (OSError, ValueError, SyntaxError):
+            continue
+    return False
+
+
+def read_picture(path: Path, *, colours: bool) -> Image:
+    """A picture file as bytes, in colours or grey; ValueError says what is wrong with it."""
+    module = pillow()
+    try:
+        with module.open(path) as image:
+            image.load()
+            return np.atleast_3d(np.array(image.convert("RGB" if colours else "L"), np.uint8))
+    except (OSError, SyntaxError, ValueError, EOFError, module.DecompressionBombError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ValueError(
+            f"is no picture that can be read: {said or type(error).__name__}"
+        ) from None
+
+
+def resized(image: Image, side: int) -> Image:
+    """A picture with both sides of so many pixels (bilinear, smoothed where it gets smaller)."""
+    if not side or image.shape[:2] == (side, side):
+        return image
+    pixels = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
+    made = F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
+    found: Image = made[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
+    return found
+
+
+def pictures_in(paths: Sequence[Path]) -> Iterator[Path]:
+    """The picture files among paths and below folders, sorted, without hidden ones."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(file for file in path.rglob("*") if suffix(file) in SUFFIXES)
+        yield from (
+            f for f in found if not any(p.startswith(".") for p in f.relative_to(path).parts)
+        )

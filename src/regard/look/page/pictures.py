@@ -1,0 +1,82 @@
+"""A picture, and over it what is at each of its patches."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .component import Component, choice, matrix, pack, pack_weights, same_length
+
+SCALES = ("weights", "diverging")
+
+
+@dataclass(frozen=True, eq=False)
+class Picture(Component):
+    """Pixels (height, width, C) of bytes, and over them M maps of its rows × columns patches.
+
+    `maps` (M, Q, rows · columns): each has one value for a patch (Q = 1) or, for every patch that
+    can be chosen, one for each other. Where there is one row more than patches, the first is that
+    of `<S>`; `aside` (M, Q), if given, is what goes to `<S>`. `names` are those of the maps, which
+    stand in rows of `across`. Weights are from 0 to 1.
+    """
+
+    kind: ClassVar[str] = "picture"
+    pixels: ArrayLike
+    grid: tuple[int, int]
+    maps: ArrayLike
+    names: Sequence[str]
+    title: str = ""
+    unit: str = "weight"
+    scale: str = "weights"
+    across: int = 0
+    aside: ArrayLike | None = None
+    verb: str = "looks at"  # what a chosen patch does to those of its map
+
+    def __post_init__(self) -> None:
+        choice("scale", self.scale, SCALES)
+        image = np.asarray(self.pixels)
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+            raise ValueError(f"pixels must be bytes of 1 or 3 channels, got {image.shape}")
+        array = matrix("maps", self.maps, 3)
+        count = self.grid[0] * self.grid[1]
+        same_length("maps", array.shape[2], "patch", count)
+        same_length("names", len(self.names), "map", array.shape[0])
+        if array.shape[1] not in (1, count, count + 1):
+            raise ValueError(f"maps must have 1, {count} or {count + 1} rows, got {array.shape[1]}")
+        if self.scale == "weights":
+            if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
+                raise ValueError(f"weights must lie in [0, 1], got {array.min()} to {array.max()}")
+            object.__setattr__(self, "maps", np.clip(array, 0.0, 1.0))
+        if self.aside is not None and np.shape(self.aside) != array.shape[:2]:
+            raise ValueError(f"aside must be {array.shape[:2]}, got {np.shape(self.aside)}")
+
+    def array(self) -> NDArray[np.float64]:
+        """The maps, (M, Q, rows · columns)."""
+        return np.asarray(self.maps, dtype=np.float64)
+
+    def image(self) -> NDArray[np.uint8]:
+        """The pixels, (height, width, C)."""
+        return np.ascontiguousarray(self.pixels, dtype=np.uint8)
+
+    def data(self) -> dict[str, Any]:
+        """The pixels and the maps, packed."""
+        image = self.image()
+        told = None if self.aside is None else pack(np.asarray(self.aside, np.float64))
+        return {
+            "title": self.title,
+            "pixels": base64.b64encode(image.tobytes()).decode("ascii"),
+            "size": list(image.shape),
+            "grid": list(self.grid),
+            "maps": (pack_weights if self.scale == "weights" else pack)(self.array()),
+            "names": list(self.names),
+            "unit": self.unit,
+            "scale": self.scale,
+            "across": self.across or len(self.names),
+            "aside": told,
+            "verb": self.verb,
+        }

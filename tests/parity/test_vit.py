@@ -1,0 +1,88 @@
+"""Our ViT against Hugging Face's, both ways: equal pixels, equal logits from equal weights."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from regard.api import load
+from regard.errors import UserError
+from regard.interop import export_hf, import_hf
+from regard.models.vision import VisionTransformer, modern, vit
+from regard.run import load_model, weights, write_config, write_json, write_tensors
+from regard.tokens import Patches
+
+NAMES = ("cat", "dog", "eel")
+
+
+def a_run(folder, pictures, patch, config):
+    """A run folder with a model of random weights."""
+    tokenizer = Patches.train(pictures, patch=patch)
+    torch.manual_seed(0)
+    config = dataclasses.replace(config, n_outputs=len(NAMES), **tokenizer.decides)
+    model = VisionTransformer(tokenizer.vocab_size, config).eval()
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            torch.nn.init.normal_(parameter, 0.5, 0.2)  # gains, biases, the marker
+    folder.mkdir()
+    tokenizer.save(folder / tokenizer.file)
+    write_config(folder, "transformer", model)
+    write_tensors(folder / "model.safetensors", weights(model))
+    targets = {"task": "label", "names": ["kind"], "classes": [list(NAMES)]}
+    write_json(folder / "regard.json", {"data": {"targets": targets}})
+    return folder
+
+
+@pytest.mark.parametrize(("size", "channels"), [((8, 8), 3), ((8, 12), 1)])
+def test_their_class_gives_our_logits_and_their_processor_our_pixels(
+    tmp_path, transformers, size, channels
+):
+    random = np.random.default_rng(0)
+    pictures = [random.integers(0, 256, (*size, channels), dtype=np.uint8) for _ in range(5)]
+    config = dataclasses.replace(vit(2, 24), n_heads=3, n_kv_heads=3, d_head=8, d_ff=44)
+    run = a_run(tmp_path / "run", pictures, 4, config)
+    assert export_hf(run, tmp_path / "hf")["class"] == "ViTForImageClassification"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "hf").eval()
+        process = transformers.ViTImageProcessor.from_pretrained(tmp_path / "hf")
+        given = process([p.transpose(2, 0, 1) for p in pictures], return_tensors="pt",
+                        input_data_format="channels_first")  # fmt: skip
+    examiner = load(run)
+    stem = examiner.model.encoder.embedding
+    ids = torch.from_numpy(examiner.tokenizer.encode_batch(pictures)[0]).view(
+        5, -1, stem.mean.numel() + 2
+    )
+    ours = stem.scaled(ids[:, 1:])  # (B, N, C · 16)
+    unfolded = torch.nn.functional.unfold(given["pixel_values"], 4, stride=4).mT
+    assert torch.allclose(ours, unfolded, atol=1e-5)
+    with torch.no_grad():
+        wanted = theirs(**given).logits.numpy()
+    found = examiner.measure(examiner.shard(pictures)).scores
+    assert np.abs(found - wanted).max() <= 1e-5 * max(1.0, np.abs(wanted).max())
+    assert theirs.config.id2label == dict(enumerate(NAMES))
+
+
+def test_there_and_back_is_the_identity(tmp_path):
+    pictures = [np.random.default_rng(1).integers(0, 256, (8, 12, 3), dtype=np.uint8)]
+    run = a_run(tmp_path / "run", pictures, 4, vit(1, 64))
+    export_hf(run, tmp_path / "hf")
+    import_hf(tmp_path / "hf", tmp_path / "back")
+    one, two = (load_model(folder) for folder in (run, tmp_path / "back"))
+    assert one.config == dataclasses.replace(two.config, max_len=one.config.max_len, tied=True)
+    ours, theirs = weights(one), weights(two)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert load(tmp_path / "back").classify(pictures)[0].label in NAMES
+
+
+def test_what_their_class_cannot_do_is_refused_by_name(tmp_path):
+    pictures = [np.zeros((8, 8, 1), np.uint8)]
+    run = a_run(tmp_path / "modern", pictures, 4, modern(1, 32))
+    with pytest.raises(UserError, match="only the preset vit"):
+        export_hf(run, tmp_path / "a")
+    run = a_run(tmp_path / "odd", pictures, 3, vit(1, 64))
+    with pytest.raises(UserError, match="fills nothing up"):
+        export_hf(run, tmp_path / "b")
