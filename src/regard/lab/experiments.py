@@ -11,16 +11,41 @@ from regard.lab.result import Options, Result
 
 
 class Experiment(NamedTuple):
-    """Where a function from Options to Result lives, and its question in a line."""
+    """Where a function from Options to Result lives, its question in a line, and what a FILE given
+    to it is, if it takes one.
+    """
 
     place: str
     line: str
+    file: str = ""
 
 
 EXPERIMENTS = {
     "distance": Experiment(
         "regard.lab.distance:distance",
         "how far apart may two motifs be for a model to relate them?",
+    ),
+    "kernels": Experiment(
+        "regard.lab.kernels:kernels",
+        "is attention a weighted mean, and does learning its weights gain over assuming them?",
+        "a CSV of points, columns x and y",
+    ),
+    "lookup": Experiment(
+        "regard.lab.lookup:lookup",
+        "is attention a dictionary that became fuzzy?",
+        "a TSV of keys and values, each key once",
+    ),
+    "bayes": Experiment(
+        "regard.lab.bayes:bayes",
+        "what is known as counts arrive, and is the MAP what Lagrange multipliers say?",
+    ),
+    "invariants": Experiment(
+        "regard.lab.invariants:invariants",
+        "which laws does attention obey: order, sums, hulls, scales?",
+    ),
+    "svm": Experiment(
+        "regard.lab.svm:svm",
+        "does attention trained by gradient descent tend to the largest margin?",
     ),
 }
 
@@ -29,6 +54,9 @@ def perform(name: str, options: Options) -> Result:
     """Run the experiment of that name."""
     if name not in EXPERIMENTS:
         raise UsageError(f"unknown experiment {name!r}; {did_you_mean(name, list(EXPERIMENTS))}")
+    if options.file is not None and not EXPERIMENTS[name].file:
+        takers = ", ".join(key for key, one in EXPERIMENTS.items() if one.file)
+        raise UsageError(f"experiment {name!r} takes no file; those that do: {takers or 'none'}")
     module, _, attribute = EXPERIMENTS[name].place.partition(":")
     function: Callable[[Options], Result] = getattr(import_module(module), attribute)
     return function(options)

@@ -14,6 +14,7 @@ from regard.errors import UserError, missing_extra
 from regard.look.figures import save
 from regard.look.page import Component, Page, Table, Text
 from regard.look.page.component import cell
+from regard.models.beta import quantile
 from regard.train.progress import Reporter, clock
 
 EVERY = 5.0  # seconds between two lines about how far the work is
@@ -42,10 +43,13 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness."""
+    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness,
+    `file` the user's own data where the experiment takes some.
+    """
 
     quick: bool = False
     seed: int = 0
+    file: Path | None = None
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
     def work(self, total: float) -> Work:
@@ -168,3 +172,37 @@ class Share:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of repeated measurements, with a 95% interval of Student's t."""
+
+    value: float
+    half: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Mean:
+        """Of at least one; the interval of one is infinite."""
+        many, mean = len(values), math.fsum(values) / len(values)
+        if many < 2:
+            return Mean(mean, math.inf)
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (many - 1))
+        return Mean(mean, student(many - 1) * spread / math.sqrt(many))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.value - self.half, self.value + self.half
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        if not math.isfinite(self.half):
+            return f"{self.value:.4g}"
+        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def student(freedom: int) -> float:
+    """The 97.5% point of Student's t: with x = f / (f + t²), I_x(f/2, 1/2) = 0.05."""
+    x = quantile(0.05, freedom / 2, 0.5)
+    return math.sqrt(freedom * (1 - x) / x)

@@ -9,7 +9,7 @@ from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
 from .points import Scatter
-from .prose import Facts, Sequences, Table, Text
+from .prose import Facts, Links, Sequences, Table, Text
 from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Heatmap",
     "Histogram",
     "Lines",
+    "Links",
     "Logo",
     "Mask",
     "Page",
