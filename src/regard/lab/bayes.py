@@ -42,7 +42,7 @@ LARGE, SMALL = Plan(coins=2000, tables=300), Plan(coins=300, tables=20, dots=200
 def beta_density(x: Vector, a: float, b: float) -> Vector:
     """Of Beta(a, b) at x in (0, 1)."""
     norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    return np.exp(norm + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x))
+    return np.asarray(np.exp(norm + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x)))
 
 
 def closed_form(counts: Vector, prior: Vector, alpha: float) -> Vector:
@@ -145,7 +145,7 @@ def posteriors(draws: NDArray[np.bool_]) -> Table:
 
 def corner(theta: Vector) -> Vector:
     """(N, 3) frequencies to (N, 2) points of a triangle with corners at each letter."""
-    return theta @ np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    return np.asarray(theta @ np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]]))
 
 
 def simplex(counts: Vector, prior: Vector, plan: Plan, random: np.random.Generator) -> Scatter:
@@ -269,7 +269,7 @@ def _least(name: str, stated: str, found: Sequence[float], most: float) -> Claim
 
 def arrives(draws: NDArray[np.bool_]) -> Claim:
     """One at a time or all at once: the product of the likelihoods, normalised on a grid."""
-    x = np.linspace(5e-4, 1 - 5e-4, 4000)
+    x = (np.arange(4000) + 0.5) / 4000
     logs = np.zeros_like(x)
     worst = 0.0
     for many, hit in enumerate(draws[:100], 1):

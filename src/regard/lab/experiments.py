@@ -47,6 +47,16 @@ EXPERIMENTS = {
         "regard.lab.svm:svm",
         "does attention trained by gradient descent tend to the largest margin?",
     ),
+    "positions": Experiment(
+        "regard.lab.positions:positions",
+        "are positions frequencies, and which schemes work beyond the length trained on?",
+        "text to train on",
+    ),
+    "tricks": Experiment(
+        "regard.lab.tricks:tricks",
+        "what do residuals, norms, scaling, warm-up and label smoothing each gain?",
+        "text to train on",
+    ),
 }
 
 

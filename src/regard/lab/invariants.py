@@ -215,7 +215,11 @@ def products(samples: int) -> tuple[Values, Values, Values, Values]:
 
 def entropy(scores: Tensor) -> float:
     """Of the softmax of scores (..., S), in bits, on average."""
-    weights = softmax(scores)
+    return entropy_of(softmax(scores))
+
+
+def entropy_of(weights: Tensor) -> float:
+    """Of attention weights (..., S), in bits, on average."""
     logs = torch.where(weights > 0, weights, 1.0).log2()
     return float(-(weights * logs).sum(-1).mean())
 
