@@ -42,12 +42,13 @@ LARGE, SMALL = Plan(coins=2000, tables=300), Plan(coins=300, tables=20, dots=200
 def beta_density(x: Vector, a: float, b: float) -> Vector:
     """Of Beta(a, b) at x in (0, 1)."""
     norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    return np.asarray(np.exp(norm + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x)))
+    logs = norm + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x)
+    return np.asarray(np.exp(logs))
 
 
 def closed_form(counts: Vector, prior: Vector, alpha: float) -> Vector:
     """(n + α p) / (N + α)."""
-    return (counts + alpha * prior) / (counts.sum() + alpha)
+    return np.asarray((counts + alpha * prior) / (counts.sum() + alpha))
 
 
 def objective(theta: Vector, counts: Vector, prior: Vector, alpha: float) -> float:

@@ -57,6 +57,14 @@ EXPERIMENTS = {
         "what do residuals, norms, scaling, warm-up and label smoothing each gain?",
         "text to train on",
     ),
+    "gradients": Experiment(
+        "regard.lab.gradients:gradients",
+        "how far back does the gradient of recurrence, convolution and attention reach?",
+    ),
+    "agreement": Experiment(
+        "regard.lab.agreement:agreement",
+        "up to which distance does a verb agree with its subject?",
+    ),
 }
 
 

@@ -1,5 +1,5 @@
-"""Models on made-up sequences without a run folder: the trainer's own step on batches, and passes of
-expectation maximisation.
+"""Models on made-up sequences, without a run folder: the trainer's own step on batches, and passes
+of expectation maximisation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from regard.data.batching import Batch
-from regard.errors import UserError
 from regard.data.shards import Shard
+from regard.errors import UserError
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import TrainRecipe

@@ -7,12 +7,12 @@ bias of gradient descent: where tokens can be separated, the norm of W grows wit
 
     min |W|  such that  (x_selected - x_other)ᵀ W z ≥ 1  for every other token of every sequence,
 
-in the Frobenius norm when W itself is trained; and in the nuclear norm for W = K Qᵀ, which is proved
-for training with a regularisation that vanishes and only observed for plain descent. The selected
-tokens need only be *locally* optimal; only under further conditions are they those with the highest
-score v · x. It is no statement that attention *is* a support vector machine, nor about multilayer
-models. So the angle measured here is to the problem of the tokens that descent selected; whether
-they are the best ones stands beside it.
+in the Frobenius norm when W itself is trained; and in the nuclear norm for W = K Qᵀ, which is
+proved for training with a regularisation that vanishes and only observed for plain descent. The
+selected tokens need only be *locally* optimal; only under further conditions are they those with
+the highest score v · x. It is no statement that attention *is* a support vector machine, nor about
+multilayer models. So the angle measured here is to the problem of the tokens that descent selected;
+whether they are the best ones stands beside it.
 """
 
 from __future__ import annotations

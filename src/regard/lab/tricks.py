@@ -43,7 +43,7 @@ class StraightBlock(Block):
     def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
         """One part, and nothing beside it."""
         assert norm is not None
-        return norm(part(x)) if self.post_norm else part(norm(x))  # type: ignore[no-any-return]
+        return norm(part(x)) if self.post_norm else part(norm(x))
 
 
 class StraightDecoder(Decoder):
@@ -297,7 +297,7 @@ def bars(found: Trials) -> Bars:
 def claims(found: Trials) -> list[Claim]:
     """What each is for."""
     made = []
-    reasons = {STRAIGHT: "residual connections", BARE: "norms", UNSCALED: "scaling"}
+    reasons = {STRAIGHT: "residual connections", BARE: "norms", UNSCALED: "scaled scores"}
     for name, what in reasons.items():
         gap = change(found, name)
         stated = f"without: at least {WORSE} nats more on new text"
@@ -325,7 +325,7 @@ def claims(found: Trials) -> list[Claim]:
         name: float(np.mean([t.first[0] / t.first[-1] for t in found[name]]))
         for name in (ALL, STRAIGHT)
     }
-    stated = f"first layer's gradient over the last's: without residuals at most {RATIO} of what it is with them"
+    stated = f"gradient of the first layer over the last: at most {RATIO} of that with residuals"
     measured = f"{ratio[STRAIGHT]:.3g} against {ratio[ALL]:.3g}"
     made.append(
         Claim(
