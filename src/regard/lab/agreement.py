@@ -200,11 +200,13 @@ def neural(name: str, sees: int = 0) -> Learn:
     return learn
 
 
-BIGRAM, NGRAM, HIDDEN = "bigram", f"n-gram, {ORDER} words back", f"HMM, {STATES} states"
+BIGRAM, HIDDEN = "bigram", f"HMM, {STATES} states"
+BAYES, NGRAM = f"MAP n-gram, {ORDER} words back", f"Kneser–Ney, {ORDER} words back"
 LSTM, CNN, TRANSFORMER = "LSTM", f"convolution over {SEES}", "Transformer"
 RUNGS: dict[str, Learn] = {
     BIGRAM: counted("bigram"),
-    NGRAM: counted("map", order=ORDER + 1),
+    BAYES: counted("map", order=ORDER + 1),
+    NGRAM: counted("kneser-ney", order=ORDER + 1),
     HIDDEN: hidden,
     LSTM: neural("lstm"),
     CNN: neural("cnn", SEES),
@@ -314,8 +316,8 @@ def claims(found: Found) -> list[Claim]:
     """Who sees the subject, and who does not."""
     return [
         blind(found, BIGRAM, 2, "a bigram agrees with the nearest noun"),
-        sure(found, NGRAM, ORDER, "an n-gram agrees within its order"),
-        blind(found, NGRAM, ORDER + 1, "an n-gram is blind beyond it"),
+        sure(found, NGRAM, ORDER, "Kneser–Ney agrees within its order"),
+        blind(found, NGRAM, ORDER + 1, "Kneser–Ney is blind beyond it"),
         sure(found, CNN, SEES - 1, "a convolution agrees within its field"),
         blind(found, CNN, SEES, "a convolution is blind beyond it"),
         sure(found, LSTM, 1000, "an LSTM carries the number along"),

@@ -65,6 +65,16 @@ EXPERIMENTS = {
         "regard.lab.agreement:agreement",
         "up to which distance does a verb agree with its subject?",
     ),
+    "heads": Experiment(
+        "regard.lab.heads:heads",
+        "what does each head do, and how many are needed?",
+        "the run folder of a Transformer",
+    ),
+    "scaling": Experiment(
+        "regard.lab.scaling:scaling",
+        "would more data or a larger model help, and can smaller ones tell?",
+        "text to train on",
+    ),
 }
 
 
