@@ -34,6 +34,7 @@ ASK = LETTERS  # the last symbol of a sequence: what was the first?
 VOCABULARY = LETTERS + 1
 SEES = 32  # positions of the convolution
 SURE = 0.95
+SMALLEST = 1e-12  # share of a gradient that is drawn
 VANISHED, REACHED = 1e-3, 1e-2  # of the gradient at k = 1
 
 Curve = Sequence[float]  # by k = 0, 1, …
@@ -204,8 +205,9 @@ def curves(rows: Mapping[str, Curve], when: str) -> Lines:
     """Relative to the gradient of the neighbour."""
     series = []
     for name, row in rows.items():
-        first = row[1] or 1.0
-        series.append((name, [float(k) for k in range(1, len(row))], [g / first for g in row[1:]]))
+        shares = np.asarray(row[1:]) / (row[1] or 1.0)
+        shares[shares < SMALLEST] = np.nan  # drawn as a line that ends
+        series.append((name, [float(k) for k in range(1, len(row))], shares.tolist()))
     return Lines(
         series,
         x_label="k, letters back from the question",

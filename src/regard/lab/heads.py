@@ -50,7 +50,7 @@ class Plan:
 
     steps: int
     batch: int = 32
-    half: int = 16  # symbols before they are repeated
+    half: int = 16  # symbols, at most, before they are repeated
 
     @property
     def config(self) -> DecoderConfig:
@@ -66,7 +66,7 @@ class Plan:
         )
 
 
-LARGE, SMALL = Plan(steps=700), Plan(steps=4, batch=4, half=8)
+LARGE, SMALL = Plan(steps=1500), Plan(steps=4, batch=4, half=8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,8 @@ def learned(plan: Plan, options: Options) -> Subject:
 
     def at(step: int) -> Batch:
         random = np.random.default_rng(seed_of(options.seed, step))
-        return batch_of(repeats(plan.half, plan.batch, random))
+        half = int(random.integers(plan.half // 2, plan.half + 1))  # no fixed offset will do
+        return batch_of(repeats(half, plan.batch, random))
 
     model = practise(
         "transformer", SYMBOLS, plan.config, recipe, at, lambda b: work.add("heads", 1)

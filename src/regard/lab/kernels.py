@@ -278,13 +278,13 @@ MADE = (
 
 
 def curves(points: Points, made: Mapping[str, Answer]) -> Lines:
-    """The points and the curve of each way, lone points as dots."""
+    """The points and the curve of each way."""
     x, y = points
     grid = np.linspace(x.min(), x.max(), 160)
-    dots = (np.repeat(x, 2).tolist(), np.stack([y, np.full_like(y, np.nan)], 1).ravel().tolist())
-    series = [("points", *dots)]
+    series = [("points", x.tolist(), y.tolist())]
     series += [(name, grid.tolist(), answer(grid).tolist()) for name, answer in made.items()]
-    return Lines(series, x_label="x", y_label="y", title="Weighted means of the same points")
+    title = "Weighted means of the same points"
+    return Lines(series, x_label="x", y_label="y", title=title, dots=["points"])
 
 
 def sweep(points: Points) -> Lines:

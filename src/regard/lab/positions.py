@@ -97,9 +97,10 @@ def positions(options: Options) -> Result:
         title="Positions are frequencies",
         question=QUESTION,
         reading=(
-            "Each row of the first two maps is a position, each column a frequency: bits flip, "
-            "waves turn, both slower to the right. Below: how alike two positions are by their "
-            "distance, and what schemes make of lengths they never met."
+            "Each line is a scheme: where it rises to the right, places that training never met "
+            "confuse it. Below: how alike two positions are by their distance; then the codes "
+            "themselves, a row a position, a column a frequency: bits flip, waves turn, both "
+            "slower to the right."
         ),
         claims=[*claims(plan), *extrapolation.claims(found)],
         tables=[
@@ -107,7 +108,7 @@ def positions(options: Options) -> Result:
             properties(plan),
             extrapolation.table(course, found, len(stream.letters)),
         ],
-        figures=[*code_maps(), alike(), extrapolation.figure(course, found)],
+        figures=[extrapolation.figure(course, found), alike(), *code_maps()],
         panels=[map_figure(), Text(MADE)],
     )
 

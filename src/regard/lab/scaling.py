@@ -213,6 +213,7 @@ def figure(found: Losses, law: Law, label: str, title: str) -> Lines:
         title=title,
         log_x=True,
         bands={"measured": (low, high)},
+        dots=["measured"],
     )
 
 

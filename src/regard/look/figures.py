@@ -255,10 +255,9 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
         y = np.where(np.isfinite(y) & ((y > 0) | (not lines.log_y)), y, np.nan)
         style = {"color": palette[i % len(palette)], "linestyle": "-" if i < len(palette) else "--"}
         style |= {"marker": "." if len(x) <= 24 else "", "label": visible(name, spaces=False)}
+        if name in lines.dots:
+            style |= {"marker": ".", "linestyle": "none"}
         axes.plot(x, y, linewidth=1.4, **style)
-        there = np.pad(np.isfinite(y), 1)
-        lone = there[1:-1] & ~there[:-2] & ~there[2:]  # between two gaps: no line shows it
-        axes.plot(x[lone], y[lone], ".", color=style["color"], markersize=5)
         if name in lines.bands:
             low, high = (np.asarray(edge, dtype=np.float64) for edge in lines.bands[name])
             axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
