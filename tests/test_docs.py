@@ -71,6 +71,9 @@ def folder(tmp_path_factory):
     for name, part in (("train", names), ("test", others), ("some", others[:3])):
         (place / f"{name}.en").write_text("\n".join(part) + "\n")
         (place / f"{name}.de").write_text("\n".join(word[::-1] for word in part) + "\n")
+    points = [f"{i / 4},{(i * i) % 7}" for i in range(20)]
+    (place / "points.csv").write_text("\n".join(["x,y", *points]) + "\n")
+    (place / "dictionary.tsv").write_text("house\tHaus\nmouse\tMaus\ntree\tBaum\n")
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")
     with contextlib.chdir(place):

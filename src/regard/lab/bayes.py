@@ -89,9 +89,14 @@ def bayes(options: Options) -> Result:
         question=QUESTION,
         reading=(
             "Each curve is what is known of the coin after so many draws: flat at first, then a "
-            f"peak that narrows around the true {TRUE:g}. Below, letter frequencies on the "
-            "triangle of three letters, and the mode as α pulls it from the counts to the prior."
+            f"peak that narrows around the true {TRUE:g}."
         ),
+        readings=[
+            "A point is a set of three frequencies, a corner all of one letter: what was seen pulls "
+            "the cloud towards A, and the MAP lies between the counts and the prior.",
+            "From left to right the prior weighs more, and each frequency goes from its share of "
+            "the counts to that of the prior.",
+        ],
         claims=claims(plan, draws, random),
         tables=[posteriors(draws)],
         figures=[arriving(draws), simplex(counts, prior, plan, random), pulled(counts, prior)],

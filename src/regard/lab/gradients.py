@@ -191,6 +191,7 @@ def report(found: Mapping[str, Found], plan: Plan) -> Result:
             "learned; where it stops, nothing reaches it at all. The letter asked for stands at "
             f"the far right, {plan.length} back."
         ),
+        readings=["The same once they have learned: what can look there does."],
         claims=claims(found, plan),
         tables=[table(found, plan)],
         figures=[

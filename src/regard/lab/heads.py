@@ -296,9 +296,12 @@ def report(
         question=QUESTION,
         reading=(
             "From left to right more heads are taken away: where the line of the least missed "
-            "stays flat, those heads were not needed; below, each head by how far back and how "
-            "widely it looks."
+            "stays flat, those heads were not needed."
         ),
+        readings=[
+            "A point is a head: to the right it looks far back, at the top it looks widely; its "
+            "colour says what it does most.",
+        ],
         claims=claims(found, curves, own=own),
         tables=[table(found)],
         figures=[pruning(curves), points(found)],

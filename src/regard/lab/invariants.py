@@ -48,10 +48,20 @@ def invariants(options: Options) -> Result:
         title="What attention always does",
         question=QUESTION,
         reading=(
-            "Left to right, keys become wider: without the factor the variance of q·k grows as "
-            "their width and the softmax falls upon one key; divided by the root of the width, "
-            "both stay where they are. Below: shuffled inputs, outputs among values, LayerNorm."
+            "From left to right keys become wider: the variance of q·k grows as their width, and "
+            "stays at one where it is divided by the root of it."
         ),
+        readings=[
+            "Without the factor a query falls upon one key as keys become wider; with it, it "
+            "goes on looking at many.",
+            "A bar says how much outputs change when tokens are shuffled and put back: nothing "
+            "without positions, much with any scheme.",
+            "Outputs are mixtures of the values, so that none lies outside the polygon the "
+            "values span.",
+            "Coordinates of all positions as they come, far from zero and skewed.",
+            "The same after LayerNorm: centred and scaled position by position; their shape is "
+            "left as it was.",
+        ],
         claims=[
             *equivariance(moved),
             _most("weights of a query sum to one", f"for every score, to {EXACT:g}", summed, EXACT),

@@ -249,10 +249,17 @@ def report(points: Points, found: Mapping[str, Sequence[float]], plan: Plan, o: 
         title="Attention is a weighted mean",
         question=QUESTION,
         reading=(
-            "Each curve is a weighted mean of the dots, by weights that fall with distance in its "
-            "own way; the better the weights, the nearer the curve lies to what the dots scatter "
-            "around. Below: error against bandwidth, and who weighs whom."
+            "Each curve is a weighted mean of the dots, by weights that fall with distance in "
+            "its own way; the better the weights, the nearer the curve lies to what the dots "
+            "scatter around."
         ),
+        readings=[
+            "Too narrow a kernel copies the noise, too wide a one smooths everything away: the "
+            "least error lies between.",
+            "Each row shares one point's attention out among all points, dark where much: a "
+            "fixed kernel looks around itself.",
+            "The same after learning: attention looks where it helps, which need not be near.",
+        ],
         claims=claims(points, found),
         tables=[table],
         figures=[curves(points, made), sweep(points), *maps(points, plan, o.seed)],

@@ -108,9 +108,15 @@ def lookup(options: Options) -> Result:
         question=QUESTION,
         reading=(
             "From left to right the temperature rises: on the left a query returns the value of "
-            "its own key alone, as a dictionary does; on the right a mean of all values, whatever "
-            "was asked; attention lives in between."
+            "its own key alone, as a dictionary does; on the right a mean of all values, "
+            "whatever was asked; attention lives in between."
         ),
+        readings=[
+            "The higher the line, the more values there are in an answer: one on the left, all "
+            "of them on the right.",
+            "Each row is the answer to one key: dark on the diagonal is its own value, and what "
+            "is dark beside it belongs to keys that are like it.",
+        ],
         claims=claims(archive, exact, wrong, temperatures),
         tables=[examples(archive, wrong)],
         figures=[own(temperatures, exact, fuzzy), spread(temperatures, exact), field(archive)],

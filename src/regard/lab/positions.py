@@ -98,10 +98,15 @@ def positions(options: Options) -> Result:
         question=QUESTION,
         reading=(
             "Each line is a scheme: where it rises to the right, places that training never met "
-            "confuse it. Below: how alike two positions are by their distance; then the codes "
-            "themselves, a row a position, a column a frequency: bits flip, waves turn, both "
-            "slower to the right."
+            "confuse it."
         ),
+        readings=[
+            "Two positions are the more alike the nearer they are; a larger base makes likeness "
+            "fall more slowly.",
+            "Each row is a position, each column a bit, which flips half as often as the one on "
+            "its left.",
+            "Each row is a position, each column a wave, slower to the right: the same made smooth.",
+        ],
         claims=[*claims(plan), *extrapolation.claims(found)],
         tables=[
             bits_table(),

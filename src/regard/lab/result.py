@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from regard.errors import UserError, missing_extra
 from regard.look.figures import save
 from regard.look.page import Component, Page, Table, Text
-from regard.look.page.component import cell
+from regard.look.page.component import cell, same_length
 from regard.models.beta import quantile
 from regard.train.progress import Reporter, clock
 
@@ -74,7 +75,8 @@ class Claim:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
-    """What an experiment found. `reading` says in a sentence how to read its figures.
+    """What an experiment found. `reading` says how to read its first figure; `readings`, where there
+    are more figures, a sentence for each of the others.
 
     `figures` are drawn as pictures too; `panels` stand on the page below the tables.
     """
@@ -86,6 +88,11 @@ class Result:
     tables: Sequence[Table]
     figures: Sequence[Component]
     panels: Sequence[Component] = ()
+    readings: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.readings:
+            same_length("readings", len(self.readings), "figure but one", len(self.figures) - 1)
 
     def claims_table(self) -> Table:
         """The claims, those that fail set apart."""
@@ -100,8 +107,11 @@ class Result:
         page.section("Question")
         page.add(Text(self.question))
         page.section("Figure", self.reading)
-        for figure in self.figures:
+        for figure, reading in zip_longest(self.figures, ("", *self.readings), fillvalue=""):
+            assert isinstance(figure, Component) and isinstance(reading, str)
             page.add(figure)
+            if reading:
+                page.add(Text(reading))
         page.section("Claims", "What is said beforehand, and what was measured here.")
         page.add(self.claims_table())
         page.section("Measured")

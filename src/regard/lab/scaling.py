@@ -183,6 +183,7 @@ def report(by_data: Losses, by_size: Losses, size: int, characters: int, seed: i
             "last dot lies on it, the forecast was right; where the line flattens, more of "
             "the same gains little."
         ),
+        readings=["The same for larger and larger models, all given the same steps."],
         claims=claims(found, laws),
         tables=[table(found, laws, size, characters)],
         figures=[

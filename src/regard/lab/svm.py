@@ -228,8 +228,13 @@ def report(whole: list[Course], factors: list[Course], plan: Plan) -> Result:
         question=QUESTION,
         reading=(
             "Each line is the mean over seeds of how well the weights point at the solution of a "
-            "margin problem; 1 is the same direction. Bands run from the worst seed to the best."
+            "margin problem; 1 is the same direction, and bands run from the worst seed to the "
+            "best."
         ),
+        readings=[
+            "The weights grow for as long as training goes on: what converges is their direction.",
+            "Each row is a sequence: the outlined token has all of its attention.",
+        ],
         claims=claims(whole, factors, plan),
         tables=[seeds_table(whole, factors)],
         figures=[angles(whole, factors), growth(whole, factors), selected(whole[0])],

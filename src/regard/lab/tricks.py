@@ -218,10 +218,15 @@ def report(found: Trials, plan: Plan) -> Result:
         title="The training tricks, on and off",
         question=QUESTION,
         reading=(
-            "Each line is one trick taken away, the mean over seeds: above, how the loss falls; "
-            "below, how much of the gradient reaches each layer before anything is learned, and "
-            "over how many characters a head spreads its attention."
+            "Each line is one trick taken away, the mean over seeds with the range of them: the "
+            "lower, the better it learns."
         ),
+        readings=[
+            "How much of the gradient reaches each layer before anything is learned: a line that "
+            "falls to the left starves the first layers.",
+            "Over how many characters a head spreads its attention while it learns; a line that "
+            "falls has heads that fix upon few.",
+        ],
         claims=claims(found),
         tables=[table(found)],
         figures=[
