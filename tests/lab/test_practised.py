@@ -13,6 +13,8 @@ from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
 from regard.lab.agreement import ID, NGRAM, RUNGS, VERB_IDS, agrees, shard_of, unseen
+from regard.lab.head_subjects import Plan as HeadPlan
+from regard.lab.head_subjects import learned
 from regard.lab.result import Options, Share
 from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder
@@ -198,7 +200,7 @@ def test_agreement_claims_follow_their_figures(value):
 
 
 def induction_subject():
-    subject = heads.learned(heads.Plan(steps=1, batch=2, half=6), QUICK)
+    subject = learned(HeadPlan(steps=1, batch=2, half=6), QUICK)
     return subject
 
 
@@ -231,7 +233,7 @@ def test_a_head_taken_away_writes_nothing_and_comes_back():
 
 
 def test_heads_quick_form_and_what_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(heads, "SMALL", heads.Plan(steps=1, batch=2, half=6))
+    monkeypatch.setattr(heads, "SMALL", HeadPlan(steps=1, batch=2, half=6))
     result = heads.heads(QUICK)
     assert len(result.tables[0].rows) == 8 and len(result.claims) == 4
     curves = {name: ys for name, _, ys in result.figures[0].series}

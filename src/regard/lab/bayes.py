@@ -92,8 +92,8 @@ def bayes(options: Options) -> Result:
             f"peak that narrows around the true {TRUE:g}."
         ),
         readings=[
-            "A point is a set of three frequencies, a corner all of one letter: what was seen pulls "
-            "the cloud towards A, and the MAP lies between the counts and the prior.",
+            "A point is a set of three frequencies, a corner all of one letter: what was seen "
+            "pulls the cloud towards A, and the MAP lies between the counts and the prior.",
             "From left to right the prior weighs more, and each frequency goes from its share of "
             "the counts to that of the prior.",
         ],

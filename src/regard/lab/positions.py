@@ -105,7 +105,7 @@ def positions(options: Options) -> Result:
             "fall more slowly.",
             "Each row is a position, each column a bit, which flips half as often as the one on "
             "its left.",
-            "Each row is a position, each column a wave, slower to the right: the same made smooth.",
+            "Each row is a position, each column a wave, slower to the right: smooth bits.",
         ],
         claims=[*claims(plan), *extrapolation.claims(found)],
         tables=[

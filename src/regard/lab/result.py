@@ -75,8 +75,8 @@ class Claim:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
-    """What an experiment found. `reading` says how to read its first figure; `readings`, where there
-    are more figures, a sentence for each of the others.
+    """What an experiment found. `reading` says how to read its first figure; `readings`, where
+    there are more figures, a sentence for each of the others.
 
     `figures` are drawn as pictures too; `panels` stand on the page below the tables.
     """

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import missing_extra
+from regard.lab.margins import Array, cosine, frobenius, nuclear
 from regard.lab.result import Claim, Options, Result, Share
 from regard.layers.attention import attend
 from regard.layers.scores import dot
@@ -39,8 +38,6 @@ RATES = {
     True: 0.01,
 }  # length of a step of W, and of K and Q, whose product grows faster
 SMALL_START = 0.01  # entries of K and Q at first
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,42 +95,6 @@ def draw(plan: Plan, seed: int) -> Task:
     v = torch.randn(plan.width, generator=generator, dtype=torch.float64)
     labels = torch.arange(plan.records).remainder(2).mul(2).sub(1).double()
     return Task(x, x[:, 0], labels, v / v.norm())
-
-
-def frobenius(constraints: Array) -> Array:
-    """min |W|_F with <A, W> ≥ 1 for every A (N, D, D): least distance programming by non-negative
-    least squares (Lawson & Hanson 1974, chapter 23).
-    """
-    try:
-        from scipy.optimize import nnls
-    except ImportError:
-        raise missing_extra("scikit-learn", "science") from None
-    flat = constraints.reshape(len(constraints), -1)  # (N, D²)
-    matrix = np.concatenate([flat.T, np.ones((1, len(flat)))])
-    target = np.append(np.zeros(flat.shape[1]), 1.0)
-    weights, left = nnls(matrix, target, maxiter=50 * len(flat))
-    rest = target - matrix @ weights
-    if left < 1e-9:
-        raise ValueError("the tokens cannot be separated: the constraints contradict one another")
-    return np.asarray(-rest[:-1] / rest[-1]).reshape(constraints.shape[1:])
-
-
-def nuclear(constraints: Array, passes: int = 80) -> Array:
-    """min |W|_* under the same constraints, by reweighting (Mohan & Fazel 2012, JMLR 13:3441): each
-    pass minimises tr(Wᵀ (W₀W₀ᵀ + ε)^(-1/2) W), the Frobenius problem in other coordinates.
-    """
-    w, epsilon = frobenius(constraints), 1.0
-    for _ in range(passes):
-        values, vectors = np.linalg.eigh(w @ w.T + epsilon * np.eye(len(w)))
-        root = (vectors * values**0.25) @ vectors.T  # (W₀W₀ᵀ + ε)^(1/4)
-        w = root @ frobenius(root @ constraints)  # <A, root U> = <root A, U>
-        epsilon = max(0.6 * epsilon, 1e-10)
-    return w
-
-
-def cosine(a: Array, b: Array) -> float:
-    """Of the angle between two matrices."""
-    return float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 @dataclass(frozen=True, eq=False)
