@@ -26,17 +26,19 @@ def result_of(name):
     )
 
 
-@pytest.fixture
-def hung(monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory):
     def performed(name, options):
         if name == "c":
             raise UserError("needs something")
         return result_of(name)
 
-    known = {key: Experiment("nowhere", f"asks {key}") for key in "abc"}
-    monkeypatch.setattr(module, "EXPERIMENTS", known)
-    monkeypatch.setattr(module, "perform", performed)
-    return hang(Options(quick=True), tmp_path / "new")
+    with pytest.MonkeyPatch.context() as patch:
+        known = {key: Experiment("nowhere", f"asks {key}") for key in "abc"}
+        patch.setattr(module, "EXPERIMENTS", known)
+        patch.setattr(module, "perform", performed)
+        gallery = hang(Options(quick=True), tmp_path_factory.mktemp("hung") / "new")
+        yield gallery
 
 
 class Finder(HTMLParser):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,9 +113,15 @@ def forecast(found: Losses, random: np.random.Generator) -> tuple[Law, Mean, tup
     return law, Mean(law.at(max(found)), float((high - low) / 2)), (float(ends[0]), float(ends[1]))
 
 
+@cache
+def shape_of(size: int, vocabulary: int, length: int) -> Any:
+    """A decoder with so many parameters; looking for it takes a while."""
+    return sized("transformer", size, vocabulary, n_layers=2, max_len=length)
+
+
 def train(plan: Plan, stream: Stream, size: int, characters: int, seed: int) -> float:
     """Nats per character on the end of the stream, after learning from so much of its beginning."""
-    config = sized("transformer", size, len(stream.letters), n_layers=2, max_len=plan.length)
+    config = shape_of(size, len(stream.letters), plan.length)
     recipe = TrainRecipe(steps=plan.steps, device="cpu", compile="off", seed=seed)
     seen = stream.train[:characters]
     model = practise(
