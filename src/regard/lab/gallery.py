@@ -46,13 +46,14 @@ class Gallery:
         for piece in self.pieces:
             if piece.result is None:
                 failed.append(len(rows))
-                rows.append([piece.name, "not tried", "", "", piece.trouble])
+                rows.append(["not tried", piece.name, "", piece.trouble])
                 continue
             for claim in piece.result.claims:
                 if not claim.holds:
                     failed.append(len(rows))
-                rows.append([piece.name, claim.verdict, claim.name, claim.stated, claim.measured])
-        columns = ["experiment", "", "claim", "stated", "measured"]
+                said = f"{piece.name}: {claim.name}"
+                rows.append([claim.verdict, said, claim.stated, claim.measured])
+        columns = ["", "claim", "stated", "measured"]
         return Table(columns, rows, highlight=failed, title="All claims")
 
     def table(self) -> Table:

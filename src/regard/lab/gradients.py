@@ -85,10 +85,8 @@ class Plan:
         return max(4, round(self.length * share))
 
 
-LARGE, SMALL = (
-    Plan(length=96, steps=500),
-    Plan(length=40, steps=4, batch=4, tested=16, parameters=12_000),
-)
+LARGE = Plan(length=96, steps=500)
+SMALL = Plan(length=40, steps=150, batch=16, tested=64, parameters=15_000)
 
 
 def draw(letters: int, many: int, random: np.random.Generator) -> Batch:

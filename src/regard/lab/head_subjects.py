@@ -55,7 +55,7 @@ class Plan:
         )
 
 
-LARGE, SMALL = Plan(steps=1500), Plan(steps=4, batch=4, half=8)
+LARGE, SMALL = Plan(steps=1500), Plan(steps=250, batch=16)
 
 
 @dataclass(frozen=True, eq=False)

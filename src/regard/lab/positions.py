@@ -39,7 +39,7 @@ class Plan:
 
 
 LARGE = Plan(course=Course(steps=250, seeds=3), unique=4096)
-SMALL = Plan(course=Course(steps=12, seeds=1, length=32, times=4, batch=8, tested=8), unique=512)
+SMALL = Plan(course=Course(steps=50, seeds=1, length=32, batch=16, tested=30), unique=512)
 
 
 def waves(many: int, d_model: int = D_MODEL, base: float = BASE) -> Codes:

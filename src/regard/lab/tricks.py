@@ -122,10 +122,8 @@ class Plan:
         )
 
 
-LARGE, SMALL = (
-    Plan(steps=120, seeds=3),
-    Plan(steps=6, seeds=1, n_layers=2, length=24, batch=4, tested=8),
-)
+LARGE = Plan(steps=120, seeds=3)
+SMALL = Plan(steps=25, seeds=1, n_layers=6, length=32, batch=8, tested=40)
 
 
 @dataclass(eq=False)
