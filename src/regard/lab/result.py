@@ -133,9 +133,12 @@ class Result:
 
     def to_json(self, figures: Sequence[Path]) -> dict[str, Any]:
         """The document of `regard lab NAME --json`."""
-        named = ("name", "stated", "measured", "holds")
+        said = ("name", "stated", "measured")
         return {
-            "claims": [{key: getattr(claim, key) for key in named} for claim in self.claims],
+            "claims": [
+                {key: getattr(claim, key) for key in said} | {"holds": bool(claim.holds)}
+                for claim in self.claims
+            ],
             "figures": [str(path) for path in figures],
             "tables": [
                 {
