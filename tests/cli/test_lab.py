@@ -61,8 +61,8 @@ def test_all_of_them_make_a_gallery_and_a_file_goes_to_those_that_take_one(
     document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert {claim["experiment"] for claim in document["claims"]} == {"lookup", "bayes"}
     assert document["figures"][0] == str(tmp_path / "index.html") and not document["not_tried"]
-    (tmp_path / "words.tsv").write_text("one\teins\ntwo\tzwei\n")
+    (tmp_path / "words.tsv").write_text("houses\tHaus\nmountain\tBerg\n")
     asked = ["lab", "lookup", str(tmp_path / "words.tsv"), "--out", str(tmp_path)]
-    assert run(asked) == 0 and "zwei" in capsys.readouterr().out
+    assert run(asked) == 0 and "Berg" in capsys.readouterr().out
     assert run(["lab", "bayes", "some.txt"]) == 2
     assert "takes no file" in capsys.readouterr().err
