@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api import train
+from regard.bundled import NAMES
 from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
@@ -20,6 +22,7 @@ from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder
 from regard.models.hidden_markov import HiddenMarkovConfig
 from regard.models.recurrent import RecurrentConfig, RNNModel
+from regard.recipe import build
 from regard.registry import family
 
 QUICK = Options(quick=True)
@@ -291,3 +294,18 @@ def test_a_hidden_model_stops_when_nothing_is_gained():
         shard_of(parts), HiddenMarkovConfig(n_states=2, max_len=8), 3, 0, lambda: told.append(1)
     )
     assert 1 <= len(told) <= 3 and isinstance(model, family("hmm"))
+
+
+def test_the_heads_of_a_run_are_described_on_its_held_out_part(tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(NAMES.read_text().split()[::100]) + "\n")
+    asked = {"data": {"train": [str(names)]}, "train": {"steps": 2, "batch_tokens": 256}}
+    asked["tokens"] = {"kind": "characters"}
+    asked["model"] = {"n_layers": 1, "d_model": 32, "n_heads": 2, "n_kv_heads": 2, "d_head": 16}
+    train(build(asked), tmp_path / "run")
+    result = heads.heads(Options(file=tmp_path / "run"))
+    assert len(result.tables[0].rows) == 2 and "run, its test part" in result.title
+    assert "<S>" in result.panels[0].tokens
+    train(build(asked | {"model": {"name": "bigram"}}), tmp_path / "counts")
+    with pytest.raises(UserError, match="holds a Bigram: this takes a decoder-only Transformer"):
+        heads.heads(Options(file=tmp_path / "counts"))

@@ -4,7 +4,7 @@ and the same without some of their heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,7 @@ class Subject:
     model: Decoder
     batches: Sequence[tuple[Tensor, Tensor, Tensor | None]]
     what: str
+    spell: Callable[[int], str] = str  # a token as it is read
 
     def loss(self) -> float:
         """Nats per token on all batches."""
@@ -131,7 +132,7 @@ def of_run(path: Path) -> Subject:
         seen += batch.ids.numel()
         if seen >= POSITIONS:
             break
-    return Subject(model, batches, f"{folder.name}, its {side} part")
+    return Subject(model, batches, f"{folder.name}, its {side} part", tokenizer.text)
 
 
 @contextmanager

@@ -222,8 +222,8 @@ def maps(subject: Subject) -> Attention:
     weights = torch.stack([w[0] for n, w in tap.found.items() if n.endswith("attention.weights")])
     return Attention(
         weights.numpy(),
-        [str(i) for i in row[0].tolist()],
-        title="Attention on one row, tokens by their number",
+        [subject.spell(i) for i in row[0].tolist()],
+        title="Attention of every head on one row",
     )
 
 
