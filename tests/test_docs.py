@@ -80,6 +80,9 @@ def folder(tmp_path_factory):
             path = place / part / f"class{label}" / f"{i}.pgm"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"P5 8 8 255\n" + image.tobytes())
+    points = [f"{i / 4},{(i * i) % 7}" for i in range(20)]
+    (place / "points.csv").write_text("\n".join(["x,y", *points]) + "\n")
+    (place / "dictionary.tsv").write_text("house\tHaus\nmouse\tMaus\ntree\tBaum\n")
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")
     with contextlib.chdir(place):

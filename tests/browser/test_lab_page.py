@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from regard.lab.distance import SMALL, report
-from regard.lab.result import Share
+from regard.lab.gallery import Gallery, Piece
+from regard.lab.result import Claim, Result, Share
+from regard.look.page import Lines
 
 pytestmark = pytest.mark.browser
 
@@ -23,3 +25,24 @@ def test_the_page_of_an_experiment_draws_its_figure_and_sets_a_failed_claim_apar
     assert {"2", "8", "32", "chance"} <= set(words)
     assert page.locator("tr.highlight", has_text="a weight matrix relates nothing").count() == 1
     assert page.locator("tr.highlight", has_text="of one size").count() == 0
+
+
+def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browser_page):
+    claims = [Claim("a claim", "at most 1", "2", False)]
+    figure = Lines(
+        [("dots", [1.0, 2.0], [1.0, 3.0]), ("line", [1.0, 2.0], [2.0, 1.0])], dots=["dots"]
+    )
+    result = Result(
+        title="T", question="Q", reading="R.", claims=claims, tables=[], figures=[figure]
+    )
+    result.page().write(tmp_path / "kernels.html")
+    piece = Piece(name="kernels", seconds=1.0, result=result)
+    gallery = Gallery([piece], tmp_path / "index.html")
+    page = browser_page.open(gallery.page().write(gallery.index))
+    assert browser_page.errors == []
+    chart = page.locator(".component.lines svg").first
+    assert chart.locator("path.curve").count() == 1 and chart.locator("circle").count() == 4
+    assert page.locator("tr.highlight", has_text="a claim").count() == 1
+    page.get_by_text("the whole experiment").click()
+    assert page.title() == "T" and browser_page.errors == []
+    assert all(url.startswith(("file:", "data:")) for url in browser_page.requests)

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from regard.cli import run
-from regard.lab import distance
+from regard.lab import distance, gallery
 from regard.lab.distance import CONVOLUTION, FULL, MATRIX, Plan
+from regard.lab.experiments import EXPERIMENTS
 from regard.lab.motif_readers import Lessons
 
 
@@ -49,3 +50,19 @@ def test_json_is_one_document_with_claims_and_figures(tmp_path, capsys):
 def test_a_wrong_name_is_wrong_usage(capsys):
     assert run(["lab", "distanse"]) == 2
     assert "did you mean 'distance'" in capsys.readouterr().err
+
+
+def test_all_of_them_make_a_gallery_and_a_file_goes_to_those_that_take_one(
+    tmp_path, capsys, monkeypatch
+):
+    few = {name: EXPERIMENTS[name] for name in ("lookup", "bayes")}
+    monkeypatch.setattr(gallery, "EXPERIMENTS", few)
+    assert run(["lab", "all", "--quick", "--out", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert {claim["experiment"] for claim in document["claims"]} == {"lookup", "bayes"}
+    assert document["figures"][0] == str(tmp_path / "index.html") and not document["not_tried"]
+    (tmp_path / "words.tsv").write_text("houses\tHaus\nmountain\tBerg\n")
+    asked = ["lab", "lookup", str(tmp_path / "words.tsv"), "--out", str(tmp_path)]
+    assert run(asked) == 0 and "Berg" in capsys.readouterr().out
+    assert run(["lab", "bayes", "some.txt"]) == 2
+    assert "takes no file" in capsys.readouterr().err

@@ -107,3 +107,11 @@ def test_an_unknown_experiment_is_refused_and_every_known_one_can_be_found():
     for name, experiment in EXPERIMENTS.items():
         place, _, attribute = experiment.place.partition(":")
         assert callable(getattr(import_module(place), attribute)) and experiment.line, name
+
+
+def test_every_figure_may_have_its_reading_and_none_is_left_over():
+    two = [*made().figures, *made().figures]
+    page = made(figures=two, readings=["The other one."]).page().render()
+    assert page.count("The other one.") == 2  # once for readers, once for the script
+    with pytest.raises(ValueError, match="readings must have one entry per figure but one"):
+        made(readings=["too many"])

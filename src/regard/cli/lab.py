@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from regard.look.page import Table
+
 
 def command(
-    name: Annotated[str, typer.Argument(help="An experiment; none lists them all.")] = "",
+    name: Annotated[str, typer.Argument(help="An experiment, or all; none lists them.")] = "",
+    file: Annotated[Path | None, typer.Argument(help="Your data, where it takes some.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small form, in seconds.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of all random numbers.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the page and pictures.")] = Path("runs/lab"),
@@ -19,27 +24,52 @@ def command(
     """The lectures' claims as experiments.
 
     Each has a figure, a table and claims with their tolerances; one that fails is reported.
+    `all` runs every one of them and writes index.html with all claims.
 
-    Example: regard lab distance --quick
+    Examples: regard lab kernels · regard lab kernels points.csv · regard lab all --quick
     """
-    from regard.cli.output import print_json, print_table
-    from regard.lab.experiments import EXPERIMENTS, perform
+    from regard.cli.output import print_json
+    from regard.lab.experiments import perform
     from regard.lab.result import Options
     from regard.train.progress import Reporter
 
     if not name:
-        if json:
-            print_json({"experiments": {key: one.line for key, one in EXPERIMENTS.items()}})
-        else:
-            print_table(["experiment", ""], [[key, one.line] for key, one in EXPERIMENTS.items()])
+        _list(json)
         return
     reporter = Reporter(quiet=quiet)
-    result = perform(name, Options(quick=quick, seed=seed, reporter=reporter))
+    options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
+    if name == "all":
+        from regard.lab.gallery import hang
+
+        gallery = hang(options, out)
+        if json:
+            print_json(gallery.to_json())
+        else:
+            _print([gallery.claims_table(), gallery.table()], gallery.written)
+        return
+    result = perform(name, options)
     written = result.write(out, name, reporter)
     if json:
         print_json(result.to_json(written))
+    else:
+        _print([*result.tables, result.claims_table()], written)
+
+
+def _list(json: bool) -> None:
+    from regard.cli.output import print_json, print_table
+    from regard.lab.experiments import EXPERIMENTS
+
+    if json:
+        print_json({"experiments": {key: one.line for key, one in EXPERIMENTS.items()}})
         return
-    for table in [*result.tables, result.claims_table()]:
+    rows = [[key, one.line, one.file] for key, one in EXPERIMENTS.items()]
+    print_table(["experiment", "asks", "FILE, if you have one"], rows)
+
+
+def _print(tables: Sequence[Table], written: Sequence[Path]) -> None:
+    from regard.cli.output import print_table
+
+    for table in tables:
         shown = table.data()
         print_table(shown["columns"], shown["rows"], title=shown["title"])
         print()

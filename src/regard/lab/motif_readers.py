@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,12 @@ from torch import Tensor
 
 from regard.data.batching import Batch
 from regard.lab.motif_pairs import DIFFERENT, SAME, VOCABULARY, Pairs, draw, length_of
-from regard.lab.practice import practise
+from regard.lab.practice import pass_over, practise
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.language_model import IGNORE
 from regard.models.motifs import MotifClassifier
 from regard.models.sizing import sized
 from regard.recipe import TrainRecipe
-from regard.train.iterate import Objectives
 from regard.train.loop import seed_of
 
 EXAMPLES, SCHOOL = 0, 1  # streams of random numbers: for counting models, for neural ones
@@ -123,16 +122,8 @@ class HiddenReader:
         """The model of one label."""
         shard = pairs.shard(bool(label))
         config = HiddenMarkovConfig(n_states=self.states, max_len=pairs.ids.shape[1])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed, label))
-            model = HiddenMarkov(VOCABULARY, config)
-        gained = Objectives()
-        for _ in range(lessons.passes):
-            gained.add(model.improve(shard).objective)
-            told(shard.tokens / COUNTING)
-            if gained.converged:
-                break
-        return model
+        heard = partial(told, shard.tokens / COUNTING)
+        return pass_over(shard, config, lessons.passes, seed_of(seed, label), heard)
 
 
 @cache

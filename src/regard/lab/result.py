@@ -7,13 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from regard.errors import UserError, missing_extra
 from regard.look.figures import save
 from regard.look.page import Component, Page, Table, Text
-from regard.look.page.component import cell
+from regard.look.page.component import cell, same_length
+from regard.models.beta import quantile
 from regard.train.progress import Reporter, clock
 
 EVERY = 5.0  # seconds between two lines about how far the work is
@@ -42,10 +44,13 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness."""
+    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness,
+    `file` the user's own data where the experiment takes some.
+    """
 
     quick: bool = False
     seed: int = 0
+    file: Path | None = None
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
     def work(self, total: float) -> Work:
@@ -70,7 +75,8 @@ class Claim:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
-    """What an experiment found. `reading` says in a sentence how to read its figures.
+    """What an experiment found. `reading` says how to read its first figure; `readings`, where
+    there are more figures, a sentence for each of the others.
 
     `figures` are drawn as pictures too; `panels` stand on the page below the tables.
     """
@@ -82,6 +88,11 @@ class Result:
     tables: Sequence[Table]
     figures: Sequence[Component]
     panels: Sequence[Component] = ()
+    readings: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.readings:
+            same_length("readings", len(self.readings), "figure but one", len(self.figures) - 1)
 
     def claims_table(self) -> Table:
         """The claims, those that fail set apart."""
@@ -96,8 +107,11 @@ class Result:
         page.section("Question")
         page.add(Text(self.question))
         page.section("Figure", self.reading)
-        for figure in self.figures:
+        for figure, reading in zip_longest(self.figures, ("", *self.readings), fillvalue=""):
+            assert isinstance(figure, Component) and isinstance(reading, str)
             page.add(figure)
+            if reading:
+                page.add(Text(reading))
         page.section("Claims", "What is said beforehand, and what was measured here.")
         page.add(self.claims_table())
         page.section("Measured")
@@ -119,9 +133,12 @@ class Result:
 
     def to_json(self, figures: Sequence[Path]) -> dict[str, Any]:
         """The document of `regard lab NAME --json`."""
-        named = ("name", "stated", "measured", "holds")
+        said = ("name", "stated", "measured")
         return {
-            "claims": [{key: getattr(claim, key) for key in named} for claim in self.claims],
+            "claims": [
+                {key: getattr(claim, key) for key in said} | {"holds": bool(claim.holds)}
+                for claim in self.claims
+            ],
             "figures": [str(path) for path in figures],
             "tables": [
                 {
@@ -168,3 +185,37 @@ class Share:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of repeated measurements, with a 95% interval of Student's t."""
+
+    value: float
+    half: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Mean:
+        """Of at least one; the interval of one is infinite."""
+        many, mean = len(values), math.fsum(values) / len(values)
+        if many < 2:
+            return Mean(mean, math.inf)
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (many - 1))
+        return Mean(mean, student(many - 1) * spread / math.sqrt(many))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.value - self.half, self.value + self.half
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        if not math.isfinite(self.half):
+            return f"{self.value:.4g}"
+        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def student(freedom: int) -> float:
+    """The 97.5% point of Student's t: with x = f / (f + t²), I_x(f/2, 1/2) = 0.05."""
+    x = quantile(0.05, freedom / 2, 0.5)
+    return math.sqrt(freedom * (1 - x) / x)

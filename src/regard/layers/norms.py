@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 
-NORMS = ("rms", "layer")
+NORMS = ("rms", "layer", "none")
 
 
 class RMSNorm(nn.RMSNorm):
@@ -90,9 +90,11 @@ class LayerNorm(nn.LayerNorm):
 
 
 def make_norm(name: str, d_model: int, eps: float, bias: bool) -> nn.Module:
-    """The norm of that name over the last axis; `bias` applies to LayerNorm only."""
+    """The norm of that name over the last axis, or none; `bias` applies to LayerNorm only."""
     if name == "rms":
         return RMSNorm(d_model, eps)
     if name == "layer":
         return LayerNorm(d_model, eps=eps, bias=bias)
+    if name == "none":
+        return nn.Identity()
     raise UsageError(f"unknown norm {name!r}; {did_you_mean(name, list(NORMS))}")

@@ -260,6 +260,8 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
         y = np.where(np.isfinite(y) & ((y > 0) | (not lines.log_y)), y, np.nan)
         style = {"color": palette[i % len(palette)], "linestyle": "-" if i < len(palette) else "--"}
         style |= {"marker": "." if len(x) <= 24 else "", "label": visible(name, spaces=False)}
+        if name in lines.dots:
+            style |= {"marker": ".", "linestyle": "none"}
         axes.plot(x, y, linewidth=1.4, **style)
         if name in lines.bands:
             low, high = (np.asarray(edge, dtype=np.float64) for edge in lines.bands[name])

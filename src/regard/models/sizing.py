@@ -109,7 +109,8 @@ def sized(
     def miss(config: Any) -> float:
         return abs(count(config) / wanted - 1)
 
-    made = map(of, range(1, WIDEST + 1))
+    widest = min(WIDEST, 2 * (wanted // vocab_size) + 64)  # an embedding alone would take more
+    made = map(of, range(1, widest + 1))
     configs = [config for config in made if config is not None and whole_heads(config)]
     at = bisect.bisect_left(configs, wanted, key=count)
     config = min(configs[max(0, at - 1) : at + 1], key=miss)

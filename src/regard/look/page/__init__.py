@@ -10,7 +10,7 @@ from .document import Page
 from .maps import Attention, Heatmap, Mask
 from .pictures import Picture
 from .points import Scatter
-from .prose import Facts, Sequences, Table, Text
+from .prose import Facts, Links, Sequences, Table, Text
 from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Heatmap",
     "Histogram",
     "Lines",
+    "Links",
     "Logo",
     "Mask",
     "Page",

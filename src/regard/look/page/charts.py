@@ -19,7 +19,8 @@ class Lines(Component):
     """Curves: `series` holds (name, xs, ys); `bands` maps a name to its (low, high) around ys.
 
     A value that is not finite, or not positive on a logarithmic axis, leaves a gap; the chart
-    says how many. `x_ticks` are marked instead of round numbers; `levels` are named dashed lines.
+    says how many. `x_ticks` are marked instead of round numbers; `levels` are named dashed lines;
+    `dots` names series that are points without a line between them.
     """
 
     kind: ClassVar[str] = "lines"
@@ -32,6 +33,7 @@ class Lines(Component):
     bands: Mapping[str, Band] = field(default_factory=dict)
     x_ticks: Sequence[float] = ()
     levels: Mapping[str, float] = field(default_factory=dict)
+    dots: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -41,6 +43,9 @@ class Lines(Component):
             raise ValueError(f"series must have different names, got {[s[0] for s in self.series]}")
         for name, xs, ys in self.series:
             same_length(f"ys of {name!r}", len(ys), "x", len(xs))
+        for name in self.dots:
+            if name not in lengths:
+                raise ValueError(f"dots must name a series of {sorted(lengths)}, got {name!r}")
         for name, (low, high) in self.bands.items():
             if name not in lengths:
                 raise ValueError(f"bands must name a series of {sorted(lengths)}, got {name!r}")
@@ -64,6 +69,7 @@ class Lines(Component):
             "log_x": self.log_x,
             "log_y": self.log_y,
             "x_ticks": numbers(self.x_ticks),
+            "dots": list(self.dots),
             "levels": [[name, number(value)] for name, value in self.levels.items()],
         }
 

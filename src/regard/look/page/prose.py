@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,6 +30,28 @@ class Text(Component):
     def fallback(self) -> str:
         """The same paragraphs as HTML."""
         return "".join(f"<p>{escape(p)}</p>" for p in self.paragraphs())
+
+
+@dataclass(frozen=True, eq=False)
+class Links(Component):
+    """Pages in the same folder, as (label, file name) pairs."""
+
+    kind: ClassVar[str] = "links"
+    links: Sequence[tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        for _, name in self.links:
+            if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
+                raise ValueError(f"links must be plain file names, got {name!r}")
+
+    def data(self) -> dict[str, Any]:
+        """The pairs."""
+        return {"links": [list(link) for link in self.links]}
+
+    def fallback(self) -> str:
+        """The same links as HTML."""
+        items = (f'<a href="{escape(name)}">{escape(label)}</a>' for label, name in self.links)
+        return f"<p>{' · '.join(items)}</p>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,7 @@ function positionOf([low, high], log, from, to) {
 function shortNumber(value) {
   for (const [size, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
     if (Math.abs(value) >= Math.max(size, 1e4)) return format(value / size, 3) + letter;
+  if (value > 0 && value < 1e-4) return value.toExponential(0).replace("-", "−");
   return format(value);
 }
 

@@ -30,15 +30,15 @@ function drawSeries(series, frame, data) {
     svg("line", { class: "cross", x1: MARGIN.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }),
     svg("text", { x: MARGIN.left + 6, y: frame.y(value) - 5 }, label(name)),
   ]);
-  for (const { x, y, low, high, colour, dash } of series) {
+  for (const { x, y, low, high, colour, dash, dots } of series) {
     const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
     const whole = under.map((p, i) => p && over[i]);
     const band = [...over.filter((_, i) => whole[i]), ...under.filter((_, i) => whole[i]).reverse()];
     if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
     const points = y.map((value, i) => point(x[i], value));
-    parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
+    if (!dots) parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
     // A point between two gaps has no line to show it.
-    const lone = points.filter((p, i) => p && (points.length <= 24 || !(points[i - 1] || points[i + 1])));
+    const lone = points.filter((p, i) => p && (dots || points.length <= 24 || !(points[i - 1] || points[i + 1])));
     parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r: 2.6, fill: colour })));
   }
   return parts;
@@ -56,7 +56,7 @@ renderers.lines = (data) => {
   const colours = list("--series").length;
   const all = data.series.map((s, i) => ({
     name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber),
-    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours ? null : "6 4",
+    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours ? null : "6 4", dots: data.dots.includes(s.name),
   }));
   const hidden = new Set();
   const chart = el("div");

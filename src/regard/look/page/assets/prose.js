@@ -3,6 +3,9 @@ const SHORT_CELL = 32; // characters of a cell that is never broken: figures wit
 
 renderers.text = (data) => data.paragraphs.map((paragraph) => el("p", {}, label(paragraph)));
 
+renderers.links = (data) => el("p", {}, ...data.links.flatMap(([name, href], i) =>
+  [i ? " · " : null, el("a", { href }, label(name))]));
+
 renderers.facts = (data) => [
   heading(data.title),
   el("dl", { class: "pairs" }, ...data.facts.map(([name, value]) =>

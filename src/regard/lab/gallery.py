@@ -1,0 +1,127 @@
+"""All experiments in one folder: a page each, and an index with a figure, its reading and all
+claims.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UsageError, UserError
+from regard.lab.experiments import EXPERIMENTS, perform
+from regard.lab.result import Options, Result
+from regard.look.page import Links, Page, Table, Text
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Piece:
+    """One experiment: what it found and where that is written, or why it could not be done."""
+
+    name: str
+    seconds: float
+    result: Result | None = None
+    written: Sequence[Path] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """What all of them found."""
+
+    pieces: Sequence[Piece]
+    index: Path
+
+    @property
+    def written(self) -> list[Path]:
+        """Every file, the index first."""
+        return [self.index, *(path for piece in self.pieces for path in piece.written)]
+
+    def claims_table(self) -> Table:
+        """The claims of all, those that fail and those that could not be tried set apart."""
+        rows: list[list[object]] = []
+        failed = []
+        for piece in self.pieces:
+            if piece.result is None:
+                failed.append(len(rows))
+                rows.append(["not tried", piece.name, "", piece.trouble])
+                continue
+            for claim in piece.result.claims:
+                if not claim.holds:
+                    failed.append(len(rows))
+                said = f"{piece.name}: {claim.name}"
+                rows.append([claim.verdict, said, claim.stated, claim.measured])
+        columns = ["", "claim", "stated", "measured"]
+        return Table(columns, rows, highlight=failed, title="All claims")
+
+    def table(self) -> Table:
+        """How many claims of each hold, and how long it took."""
+        rows: list[list[object]] = []
+        for piece in self.pieces:
+            claims = [] if piece.result is None else piece.result.claims
+            held = sum(claim.holds for claim in claims)
+            rows.append([piece.name, held, len(claims) - held, round(piece.seconds, 1)])
+        return Table(["experiment", "hold", "fail", "seconds"], rows, title="Experiments")
+
+    def page(self) -> Page:
+        """The index."""
+        claims = [c for piece in self.pieces if piece.result for c in piece.result.claims]
+        held = sum(claim.holds for claim in claims)
+        subtitle = f"{len(self.pieces)} experiments, {held} of {len(claims)} claims hold"
+        page = Page("The lab", subtitle)
+        for piece in self.pieces:
+            if piece.result is None:
+                page.section(piece.name)
+                page.add(Text(f"Not tried: {piece.trouble}"))
+                continue
+            page.section(piece.result.title, EXPERIMENTS[piece.name].line)
+            page.add(piece.result.figures[0])
+            page.add(Text(piece.result.reading))
+            page.add(Links([("the whole experiment", f"{piece.name}.html")]))
+        page.section("Claims", "What was said beforehand, and what was measured here.")
+        page.add(self.claims_table())
+        page.add(self.table())
+        return page
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `regard lab all --json`."""
+        done = {p.name: p.result.to_json(p.written) for p in self.pieces if p.result is not None}
+        return {
+            "claims": [
+                {"experiment": name} | claim
+                for name, one in done.items()
+                for claim in one["claims"]
+            ],
+            "figures": [str(path) for path in self.written],
+            "experiments": done,
+            "not_tried": {p.name: p.trouble for p in self.pieces if p.result is None},
+        }
+
+
+def hang(options: Options, folder: Path) -> Gallery:
+    """Do all experiments one after another; one that cannot be done stops no other."""
+    if options.file is not None:
+        raise UsageError("regard lab all takes no file: give it to one experiment by its name")
+    pieces = []
+    for i, name in enumerate(EXPERIMENTS):
+        options.reporter.say(f"{name} ({i + 1} of {len(EXPERIMENTS)})")
+        began = time.monotonic()
+        try:
+            result = perform(name, options)
+        except UserError as error:
+            options.reporter.warn(f"{name}: {error}")
+            seconds = time.monotonic() - began
+            pieces.append(Piece(name=name, seconds=seconds, trouble=str(error)))
+            continue
+        seconds = time.monotonic() - began
+        written = result.write(folder, name, options.reporter)
+        pieces.append(Piece(name=name, seconds=seconds, result=result, written=written))
+    gallery = Gallery(pieces, folder / "index.html")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        gallery.page().write(gallery.index)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from None
+    return gallery
