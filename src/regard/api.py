@@ -33,14 +33,16 @@ from regard.evaluate.material import shard_of
 from regard.evaluate.outcomes import compared
 from regard.evaluate.rungs import FRACTIONS, climb, rung
 from regard.examiner import Examiner
+from regard.glossary import Glossary
 from regard.interpreter import Interpreter, Translation
 from regard.layers.int8 import to_int8
 from regard.look.comparison import Strip, comparison_page
 from regard.models.assessor import Assessor
 from regard.models.translator import Translator
+from regard.models.word_vectors import WordVectors
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.registry import family
+from regard.registry import family, task_named
 from regard.run import (
     CONFIG,
     FACTS,
@@ -66,6 +68,7 @@ __all__ = [
     "Compared",
     "Continuation",
     "Examiner",
+    "Glossary",
     "Interpreter",
     "Predictor",
     "Trained",
@@ -74,7 +77,9 @@ __all__ = [
     "continuations",
     "held_out",
     "load",
+    "load_embedder",
     "load_examiner",
+    "load_glossary",
     "load_interpreter",
     "load_predictor",
     "load_speaker",
@@ -112,7 +117,8 @@ def plan(
         values[section] = {**values.get(section, {}), **given}
     values = absolute(override(values, assignments))
     if "task" not in values:
-        values["task"] = task_of(values.get("data", {}))
+        named = task_named(str(values.get("model", {}).get("name", "")))
+        values["task"] = named or task_of(values.get("data", {}))
     values = inherit(values)
     build(values)
     chosen, lines = choose(values)
@@ -175,10 +181,10 @@ def train(
 
 def load(
     run: str | Path, *, int8: bool = False, device: str = "cpu"
-) -> Predictor | Interpreter | Examiner:
+) -> Predictor | Interpreter | Examiner | Glossary:
     """The best model of a run folder, with its tokenizers and forbidden transitions: a Predictor of
-    what comes next, where the run translates an Interpreter, and where it has learned labels or
-    values an Examiner.
+    what comes next, where the run translates an Interpreter, where it has learned labels or values
+    an Examiner, and of word vectors a Glossary.
 
     With `int8`, its linear layers hold int8 weights: faster on a CPU, and not quite the same.
     `device` is where it computes: cpu, cuda, cuda:1 or auto, a GPU where there is one.
@@ -192,6 +198,8 @@ def load(
     forbidden = Forbidden.load(path) if path.exists() else None
     if forbidden is not None and forbidden.vocab_size != model.vocab_size:
         raise UserError(f"{path} is for {forbidden.vocab_size} tokens, not {model.vocab_size}")
+    if isinstance(model, WordVectors):
+        return Glossary(model, tokenizer, folder)
     if isinstance(model, Assessor):
         known = told(folder)
         views = views_of(known.get("augment", ""), known.get("views", 0))
@@ -248,12 +256,41 @@ def load_examiner(run: str | Path, *, device: str = "cpu") -> Examiner:
     """The Examiner of a run folder; that of another task is a UserError."""
     found = load(run, device=device)
     if not isinstance(found, Examiner):
-        task = "next" if isinstance(found, Predictor) else "target"
         raise UserError(
-            f"{run} is of task {task}; this needs a run of labels or values, "
+            f"{run} is of task {task_kept(found)}; this needs a run of labels or values, "
             "as `regard train FILE --target COLUMN` makes"
         )
     return found
+
+
+def load_embedder(run: str | Path, *, device: str = "cpu") -> Examiner | Glossary:
+    """What makes vectors of texts; a run that does not is a UserError."""
+    found = load(run, device=device)
+    if not isinstance(found, Examiner | Glossary):
+        raise UserError(
+            f"{run} is of task {task_kept(found)}; this needs a run of labels or values, as "
+            "`regard train FILE --target COLUMN` makes, or of word vectors (--model skipgram)"
+        )
+    return found
+
+
+def load_glossary(run: str | Path) -> Glossary:
+    """The Glossary of a run folder; that of another task is a UserError."""
+    found = load(run)
+    if not isinstance(found, Glossary):
+        raise UserError(
+            f"{run} is of task {task_kept(found)}; this needs word vectors, "
+            "as `regard train FILE --model skipgram` makes"
+        )
+    return found
+
+
+def task_kept(found: Predictor | Interpreter | Examiner | Glossary) -> str:
+    """The task of what a run folder holds."""
+    if isinstance(found, Examiner):
+        return found.targets.task
+    kinds = {Predictor: "next", Interpreter: "target", Glossary: "vectors"}
+    return kinds[type(found)]
 
 
 def load_speaker(
@@ -261,6 +298,11 @@ def load_speaker(
 ) -> Predictor | Interpreter:
     """What speaks of a run folder; one that answers is a UserError."""
     found = load(run, int8=int8, device=device)
+    if isinstance(found, Glossary):
+        raise UserError(
+            f"{run} holds word vectors (task vectors): use `regard look`, `regard embed` or "
+            "`regard evaluate`"
+        )
     if isinstance(found, Examiner):
         verb = "train FILE --pretrain" if found.targets.task == "masked" else "classify"
         raise UserError(
@@ -305,9 +347,9 @@ def compare(
     table = {"name": "transformer", **(transformer or {})}
     asked = {**(data or {}), **({"folds": folds} if folds else {})}
     chosen, _ = plan(source, assignments=assignments, data=asked, model=table)
-    if chosen.task == "masked":
+    if chosen.task in ("masked", "vectors"):
         raise UsageError(
-            "compare: one model alone fills in (task masked); `regard evaluate` has --against"
+            f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
         )
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
@@ -368,7 +410,9 @@ def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
     return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 
 
-def held_out(run: str | Path, predictor: Predictor | Interpreter | Examiner) -> tuple[str, Shard]:
+def held_out(
+    run: str | Path, predictor: Predictor | Interpreter | Examiner | Glossary
+) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
     source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
     return material.held_out(Path(run), predictor.tokenizer, source)

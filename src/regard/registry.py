@@ -51,13 +51,22 @@ TASKS = {
     "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
     "position-label": MAJORITY | {"logistic": "regard.models.windows:WindowLogistic"} | ASSESSORS,
     "masked": {"transformer": "regard.models.masked:MaskedModel"},
+    "vectors": {
+        "cbow": "regard.models.word_vectors:CBOW",
+        "skipgram": "regard.models.word_vectors:SkipGram",
+    },
 }
+
+
+def task_named(name: str) -> str:
+    """The task that a model of this name is for, where it is for no other; else nothing."""
+    return "vectors" if name in TASKS["vectors"] else ""
 
 
 def family(name: str, task: str = "next") -> Any:
     """The class of that name for a task; every family has Config and PRESETS, and is a
     LanguageModel or, for the task `target`, a Translator, or for those of labels and values an
-    Assessor.
+    Assessor, or for `vectors` WordVectors.
     """
     known = TASKS[task]
     if name not in known:

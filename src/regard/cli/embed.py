@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.strategy import Device
 
-Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
+Run = Annotated[Path, typer.Argument(help="A run folder of labels or values, or of word vectors.")]
 File = Annotated[Path, typer.Argument(help="Texts, a line each, or - for standard input.")]
 Out = Annotated[Path | None, typer.Option(help="A .npy file; without it, TSV on standard output.")]
 Positions = Annotated[
@@ -31,21 +31,23 @@ def command(
 
     Example: regard embed runs/trec-transformer questions.txt --out questions.npy
 
+    Of word vectors, a line's vector is the mean of its words'.
+
     --positions prints the number of the line, that of the token, and its vector.
     """
     import numpy as np
 
-    from regard.api import load_examiner
+    from regard.api import load_embedder
     from regard.errors import UsageError, UserError
     from regard.interpreter import lines_of_file, lines_of_stream
 
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
-    examiner = load_examiner(run, device=device)
+    embedder = load_embedder(run, device=device)
     chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
     kept, number = [], 0
     for texts in chunks:
-        for vectors in examiner.embed(texts, positions=positions):
+        for vectors in embedder.embed(texts, positions=positions):
             number += 1
             if out is not None:
                 kept.append(vectors)

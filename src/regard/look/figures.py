@@ -17,12 +17,12 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
 
-from .drawn_answers import draw_logo, draw_scatter
+from .drawn_answers import draw_logo, draw_projector, draw_scatter
 from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
 from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
 from .page.maps import Attention, Heatmap, Mask
-from .page.points import Scatter
+from .page.points import Projector, Scatter
 from .page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -330,5 +330,6 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Bars: _draw_bars,
     Histogram: _draw_histogram,
     Scatter: draw_scatter,
+    Projector: draw_projector,
     Logo: draw_logo,
 }

@@ -8,7 +8,7 @@ from .charts import Bars, Histogram, Lines
 from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
-from .points import Scatter
+from .points import Projector, Scatter
 from .prose import Facts, Sequences, Table, Text
 from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
@@ -26,6 +26,7 @@ __all__ = [
     "Logo",
     "Mask",
     "Page",
+    "Projector",
     "Scatter",
     "Sequences",
     "Surprise",

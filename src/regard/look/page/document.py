@@ -33,6 +33,7 @@ SCRIPTS = (
     "axes.js",
     "charts.js",
     "scatter.js",
+    "projector.js",
     "logo.js",
     "page.js",
 )
