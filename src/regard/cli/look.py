@@ -42,8 +42,8 @@ def command(
 
     Attention, surprise, choices and beams of the model reading TEXT; of a translator also which
     word comes from which. Of labels and values: the answer and what in TEXT it rests on, what each
-    head looks for, held-out records in the plane, right and wrong. Of word vectors: the words in the
-    plane and their neighbours, and those of TEXT's words. The page needs no network.
+    head looks for, held-out records in the plane, right and wrong. Of word vectors: the words in
+    the plane and their neighbours, and those of TEXT's words. The page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
 

@@ -18,7 +18,7 @@ from .plane import principal, tsne
 MOST_POINTS = 1000  # words in the plane: those that occur most
 MOST_WORDS = 4000  # words that can be looked up
 NEAREST = 10  # listed for each
-GROUPS = 9  # as many as there are colours, but the last
+GROUPS = 7  # as many as there are colours
 NAMED = 3  # words that name a group
 FEWEST = 5  # words that make a picture
 

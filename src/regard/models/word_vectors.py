@@ -29,7 +29,7 @@ from regard.errors import UserError, missing_extra
 from regard.models.tally import has_numba
 from regard.tokens import Tokenizer
 
-UNIT = 1000  # tokens that are measured, and resampled, together
+UNIT, FEW = 1000, 100  # tokens measured, and resampled, together: of running text, of records
 BORDER, ABSENT = -2, -1  # instead of a row: between records; no word. As in `kernels`
 LARGEST = {"d_model": 1 << 14, "window": 1000, "negatives": 1000, "epochs": 1 << 20, "shares": 256}
 
@@ -183,6 +183,8 @@ class WordVectors(nn.Module):
     def noise(self) -> Floats:
         """(R,) how likely each word is drawn."""
         weights = self.counts.double().numpy() ** self.config.power
+        if not weights.any():  # imported: nobody knows
+            weights = np.ones_like(weights)
         found: Floats = weights / weights.sum()
         return found
 
@@ -206,8 +208,8 @@ class WordVectors(nn.Module):
         return kernels().Weights(self.inputs.data.numpy(), self.outputs.data.numpy(), *marks)
 
     def losses(self, shard: Shard) -> Floats:
-        """(U, 2) the loss, summed, and the predictions of every UNIT tokens of a shard; the windows
-        and words drawn are the same every time.
+        """(U, 2) the loss, summed, and the predictions of every stretch of a shard; the windows and
+        words drawn are the same every time.
         """
         read, way, chances, weights = kernels().read, self.way(), self.chances(), self.weights()
         borders = units(shard)
@@ -248,10 +250,10 @@ class SkipGram(WordVectors):
 
 
 def units(shard: Shard) -> Ints:
-    """Where a shard is cut into stretches of about UNIT tokens: anywhere in running text, else only
-    between records.
+    """Where a shard is cut into stretches of about UNIT tokens, anywhere in running text, or of
+    about FEW, between records.
     """
-    borders = np.arange(0, shard.tokens, UNIT)
+    borders = np.arange(0, shard.tokens, UNIT if shard.kind == "text" else FEW)
     if shard.kind != "text":
         offsets = np.asarray(shard.offsets)
         borders = offsets[np.searchsorted(offsets, borders)]
