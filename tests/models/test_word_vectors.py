@@ -54,7 +54,7 @@ def learned(model, kept, at, targets):
 
 
 def by_autograd(model, kept, at, targets):
-    """The same by torch: the loss of the papers' formulas, and minus the rate times its gradient."""
+    """The same by torch: the loss of the papers, and minus the rate times its gradient."""
     inputs = model.inputs.detach().double().requires_grad_()
     outputs = model.outputs.detach().double().requires_grad_()
     hidden = inputs[[k for j, k in enumerate(kept) if j != at]]  # (m, D)

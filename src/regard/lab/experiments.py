@@ -22,6 +22,10 @@ EXPERIMENTS = {
         "regard.lab.distance:distance",
         "how far apart may two motifs be for a model to relate them?",
     ),
+    "dimensions": Experiment(
+        "regard.lab.dimensions:dimensions",
+        "how many numbers does a word's vector need? [FILE: your own text]",
+    ),
 }
 
 

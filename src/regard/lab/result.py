@@ -42,10 +42,13 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness."""
+    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness;
+    `file` is a user's own, for those that take one.
+    """
 
     quick: bool = False
     seed: int = 0
+    file: Path | None = None
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
     def work(self, total: float) -> Work:

@@ -38,7 +38,9 @@ def vector_page(
         page.section("The vectors")
         page.add(Facts(facts))
     asked = list(dict.fromkeys(glossary.row(word) for word in words))
-    shown = list(dict.fromkeys([*asked, *range(len(glossary))]))
+    beside = glossary.nearest_rows(glossary.unit[asked], NEAREST, [[row] for row in asked])
+    own = [*asked, *(row for some in beside for row in some)]
+    shown = list(dict.fromkeys([*own, *range(len(glossary))]))
     listed, plane = shown[:MOST_WORDS], shown[:MOST_POINTS]
     near = glossary.nearest_rows(glossary.unit[listed], NEAREST, [[row] for row in listed])
     if len(plane) >= FEWEST:
@@ -65,13 +67,13 @@ def add_plane(
     ]
     page.section(
         "Words in the plane",
-        f"The {len(plane):,} words that occur most, by the direction of their vectors; colours are "
-        f"groups found by k-means, called by the words in their middle. {len(listed):,} words can "
-        "be looked up, or chosen by a click: their nearest words are by the cosine in all "
-        f"{glossary.model.config.d_model} dimensions, among all {len(glossary):,} words. Principal "
-        "components keep directions and distances as well as two numbers can; t-SNE (van der "
-        "Maaten & Hinton 2008) keeps neighbours together, and there the axes, sizes and gaps "
-        "between clusters mean nothing.",
+        f"{len(plane):,} words, those that occur most and those asked for and their neighbours, by "
+        "the direction of their vectors; colours are groups found by k-means, called by the words "
+        f"in their middle. {len(listed):,} words can be looked up, or chosen by a click: their "
+        f"nearest words are by the cosine in all {glossary.model.config.d_model} dimensions, among "
+        f"all {len(glossary):,} words. Principal components keep directions and distances as well "
+        "as two numbers can; t-SNE (van der Maaten & Hinton 2008) keeps neighbours together, and "
+        "there the axes, sizes and gaps between clusters mean nothing.",
     )
     coordinates, _, parts = principal(vectors)
     labels = [f"component {i + 1}, {part:.0%} of the variance" for i, part in enumerate(parts)]
