@@ -48,7 +48,7 @@ class Plan:
 
 
 LARGE = Plan(widths=(1, 2, 3, 6, 12, 30, 60, 100, 200, 300), sentences=20_000, epochs=12, seeds=3)
-SMALL = Plan(widths=(1, 3, 12, 30), sentences=3_000, epochs=10)
+SMALL = Plan(widths=(1, 3, 12, 30), sentences=4_000, epochs=6)
 
 Found = Mapping[int, Sequence[float]]  # by width, the loss for each seed
 
