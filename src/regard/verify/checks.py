@@ -66,7 +66,6 @@ ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of 
 
 GUESSING: dict[str, Callable[[Guessing], Finding | None]] = {  # of word vectors
     "one thread = many": vectors.threads_do_not_matter,
-    "vec round trip": vectors.vec_round_trip,
     "figures on record": vectors.figures_are_on_record,
     "save/load identity": save_and_load,
     "tokenizer round trip": tokenizer_round_trip,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +14,6 @@ from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.material import held_out, shard_of
 from regard.evaluate.vectors import guessed
-from regard.interop.vec import read_vec, write_vec
 from regard.models.word_vectors import WordVectors, words_of
 from regard.recipe import build, read
 from regard.run import FACTS, RECIPE, read_json, weights
@@ -77,21 +74,6 @@ def threads_do_not_matter(subject: Guessing) -> Finding | None:
             return False, f"{name} differs between one thread and two"
     shares = subject.whole.config.shares
     return True, f"{STEPS} steps in {shares} shares: one thread and two give the same bits"
-
-
-def vec_round_trip(subject: Guessing) -> Finding | None:
-    """Written as text and read again: the same words and bits."""
-    if subject.tokenizer is None:
-        return None
-    words, vectors = words_of(subject.whole, subject.tokenizer), subject.whole.inputs.numpy()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "words.vec"
-        write_vec(path, words, vectors)
-        again, back = read_vec(path)
-        size = path.stat().st_size
-    if again != words or not np.array_equal(back, vectors):
-        return False, "words or vectors come back changed"
-    return True, f"{len(words):,} words, {size:,} bytes of text: the same words and bits"
 
 
 def figures_are_on_record(subject: Guessing) -> Finding | None:
