@@ -171,6 +171,7 @@ def report(found: Found, options: Options, words: int, tokens: int) -> Result:
         y_label="loss of a prediction, nats",
         title=f"Skip-gram on {what}",
         log_x=True,
+        x_ticks=list(means),
         bands={"held-out loss": (lows, highs)} if seeds > 1 else {},
     )
     return Result(
