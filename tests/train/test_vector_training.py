@@ -215,6 +215,16 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(run, text, tmp_path)
         plan([text], train={"start": str(run)}, model={"d_model": 16})
 
 
+def test_what_is_left_open_is_chosen_for_the_file(text, tmp_path):
+    (tmp_path / "dna.txt").write_text("ACGTTGCAACGTAGGCTA\n" * 30)
+    dna, lines = plan([tmp_path / "dna.txt"], model={"name": "cbow"})
+    assert dna.tokens.kind == "kmers" and "words of bases" in lines[0]
+    assert dna.task == "vectors" and dna.train.lr == 0.15 and dna.model.config.epochs == 50
+    words, lines = plan([text], model={"name": "skipgram"})
+    assert words.tokens.kind == "words" and words.train.lr == 0.025 and words.train.warmup == 0
+    assert words.model.config.d_model == 100 and "passes over about" in lines[1]
+
+
 def test_mistakes_are_told(run, text, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="begin anew"):
         recipe_of(text, "cbow", f'train.start="{run}"')

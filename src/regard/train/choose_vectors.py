@@ -36,6 +36,8 @@ def choose_vectors(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     result.setdefault("data", {})["format"] = source.format
     smiles = source.format == "smi" or "smiles" in data.input.lower()
     why = choose_tokens(tokens, seen, smiles=smiles)
+    if tokens["kind"] == "nucleotides" and why != "as asked":
+        tokens["kind"], why = "kmers", "words of bases: four letters alone have little to say"
     if tokens["kind"] == "words":
         tokens.setdefault("size", EVERY_WORD)
     name = model.setdefault("name", "skipgram")
