@@ -54,7 +54,7 @@ from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
-from regard.train.start import PRETRAINED, begin, tokens_of
+from regard.train.start import PRETRAINED, begin, lend, tokens_of
 from regard.train.vectors import fit_vectors
 
 SLOW = 10_000_000  # tokens whose counting is felt
@@ -246,7 +246,10 @@ class Session:
             size = described(open_run(start))[2]  # published models round up
         model = family(recipe.model.name, recipe.task)(size, fitting(recipe.model.config, corpus))
         if start and not checkpoint.steps(self.run):
-            self.reporter.say(begin(model, Path(start), corpus.tokenizer))
+            if tokens_of(start):
+                self.reporter.say(begin(model, Path(start)))
+            else:
+                self.reporter.say(lend(model, Path(start), corpus.tokenizer))
         if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
             standardise(model, torch.tensor(np.array(corpus.train.targets)))
         return Trainer(

@@ -21,7 +21,7 @@ from regard.models.assessor import ANSWERS
 from regard.models.word_vectors import word_of, words_of
 from regard.recipe import read
 from regard.registry import family
-from regard.run import RECIPE, TOKENIZER, described, load_model, open_run, weights
+from regard.run import CONFIG, RECIPE, TOKENIZER, described, load_model, open_run, weights
 from regard.tokens import Tokenizer
 from regard.tokens import load as load_tokenizer
 
@@ -119,19 +119,20 @@ def nearest(cls: Any, config: Any) -> str:
 
 
 def tokens_of(start: str) -> str:
-    """The run whose tokenizer is taken by what begins from the run `start`: that, or none."""
-    return "" if not start or described(open_run(start))[0] == "vectors" else start
+    """The run whose tokenizer is taken by what begins from the run `start`: that, or none where it
+    holds word vectors. One that is gone was needed at the beginning alone.
+    """
+    gone = not start or not (Path(start) / CONFIG).exists()
+    return start if gone or described(open_run(start))[0] != "vectors" else ""
 
 
-def begin(model: nn.Module, run: Path, tokenizer: Tokenizer) -> str:
+def begin(model: nn.Module, run: Path) -> str:
     """Give a model the tensors of a run that have its names and shapes; a line that says how many.
 
     A run of another shape or vocabulary is a UserError.
     """
     known: Any = model
     task, _, vocab_size, config = described(open_run(run))
-    if task == "vectors":
-        return lend(model, run, tokenizer)
     for key in shared(config, [f.name for f in dataclasses.fields(known.config)]):
         ours, theirs = getattr(known.config, key), getattr(config, key)
         if ours != theirs:
