@@ -85,6 +85,24 @@ def folder(tmp_path_factory):
     (place / "dictionary.tsv").write_text("house\tHaus\nmouse\tMaus\ntree\tBaum\n")
     lines = [" ".join(some[i : i + 7]) for i in range(0, 2000, 7)]
     (place / "play.txt").write_text("\n\n".join(lines) + "\n")
+    who, what = (("king", "queen"), ("cat", "dog")), ("house", "river")
+    tales = [
+        f"the {a} and the {b} of the old {c} see a man or a woman"
+        for a in who[0]
+        for b in who[1]
+        for c in what
+    ]
+    (place / "text.txt").write_text("\n".join(tales * 8) + "\n")
+    pairs = [
+        "king queen 9",
+        "cat dog 8",
+        "king cat 2",
+        "house river 5",
+        "dog queen 1",
+        "man woman 8",
+    ]
+    (place / "wordsim353.tsv").write_text("\n".join(pair.replace(" ", "\t") for pair in pairs))
+    (place / "questions-words.txt").write_text(": family\nman king woman queen\n")
     with contextlib.chdir(place):
         for model in ("transformer", "bigram"):
             run_line(f"regard train names.txt --model {model} --out runs/names-{model}")

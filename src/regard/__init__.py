@@ -12,7 +12,17 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Compared", "Interpreter", "Predictor", "Trained", "compare", "load", "plan", "train"]
+__all__ = [
+    "Compared",
+    "Glossary",
+    "Interpreter",
+    "Predictor",
+    "Trained",
+    "compare",
+    "load",
+    "plan",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

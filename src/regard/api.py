@@ -19,46 +19,37 @@ from regard.data.pairs import looks_paired
 from regard.data.pictures import IMAGES, holds_pictures
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
-from regard.data.targets import Targets
-from regard.data.views import views_of
-from regard.decode import Forbidden
-from regard.decode.translation import USUAL
 from regard.errors import UsageError, UserError
 from regard.evaluate import material
 from regard.evaluate.board import Board
 from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
-from regard.evaluate.kept_answers import targets_of
 from regard.evaluate.lineup import as_large, default_rows, folds_of
 from regard.evaluate.material import shard_of
 from regard.evaluate.outcomes import compared
 from regard.evaluate.rungs import FRACTIONS, climb, rung
 from regard.examiner import Examiner
+from regard.glossary import Glossary
 from regard.interpreter import Interpreter, Translation
-from regard.layers.int8 import to_int8
+from regard.loading import (
+    load,
+    load_embedder,
+    load_examiner,
+    load_glossary,
+    load_interpreter,
+    load_predictor,
+    load_speaker,
+)
 from regard.look.comparison import Strip, comparison_page
-from regard.models.assessor import Assessor
-from regard.models.translator import Translator
 from regard.predictor import Continuation, Predictor, continuations
 from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.registry import ANSWERED, family
+from regard.registry import ANSWERED, family, task_named
 from regard.run import (
-    CONFIG,
-    FACTS,
-    FORBIDDEN,
-    SOURCE_TOKENIZER,
-    TOKENIZER,
-    load_model,
-    open_run,
-    read_json,
     write_json,
     write_text,
 )
-from regard.tokens import Pretrained, Tokenizer
-from regard.tokens import load as load_tokenizer
 from regard.train.choose import choose
 from regard.train.distributed import World, joined
-from regard.train.precision import choose_device
 from regard.train.progress import Reporter
 from regard.train.session import Session
 from regard.train.start import inherit
@@ -67,6 +58,7 @@ __all__ = [
     "Compared",
     "Continuation",
     "Examiner",
+    "Glossary",
     "Interpreter",
     "Predictor",
     "Trained",
@@ -75,7 +67,9 @@ __all__ = [
     "continuations",
     "held_out",
     "load",
+    "load_embedder",
     "load_examiner",
+    "load_glossary",
     "load_interpreter",
     "load_predictor",
     "load_speaker",
@@ -113,7 +107,8 @@ def plan(
         values[section] = {**values.get(section, {}), **given}
     values = absolute(override(values, assignments))
     if "task" not in values:
-        values["task"] = task_of(values.get("data", {}))
+        named = task_named(str(values.get("model", {}).get("name", "")))
+        values["task"] = named or task_of(values.get("data", {}))
     values = inherit(seen(values))
     build(values)
     chosen, lines = choose(values)
@@ -193,103 +188,6 @@ def train(
     return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
 
 
-def load(
-    run: str | Path, *, int8: bool = False, device: str = "cpu"
-) -> Predictor | Interpreter | Examiner:
-    """The best model of a run folder, with its tokenizers and forbidden transitions: a Predictor of
-    what comes next, where the run translates an Interpreter, and where it has learned labels or
-    values an Examiner.
-
-    With `int8`, its linear layers hold int8 weights: faster on a CPU, and not quite the same.
-    `device` is where it computes: cpu, cuda, cuda:1 or auto, a GPU where there is one.
-    """
-    folder, where = open_run(run), choose_device("cpu" if int8 else device)
-    model = load_model(folder).to(where)
-    if int8:
-        to_int8(model)
-    tokenizer = tokenizer_of(folder, TOKENIZER, model.vocab_size)
-    path = folder / FORBIDDEN
-    forbidden = Forbidden.load(path) if path.exists() else None
-    if forbidden is not None and forbidden.vocab_size != model.vocab_size:
-        raise UserError(f"{path} is for {forbidden.vocab_size} tokens, not {model.vocab_size}")
-    if isinstance(model, Assessor):
-        known = told(folder)
-        views = views_of(known.get("augment", ""), known.get("views", 0))
-        asked = Targets("masked", ()) if model.task == "masked" else targets_of(folder)
-        return Examiner(model, tokenizer, asked, folder, views, known)
-    if not isinstance(model, Translator):
-        return Predictor(model, tokenizer, folder, forbidden)
-    own = getattr(model.config, "source_vocab", 0)
-    sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
-    ratio = told(folder).get("ratio", USUAL)
-    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, ratio=ratio)
-
-
-def told(folder: Path) -> dict[str, Any]:
-    """What a run knows of the data it was trained on; nothing where it was imported."""
-    path = folder / FACTS
-    facts = read_json(path) if path.exists() else {}
-    data = facts.get("data") if isinstance(facts, dict) else None
-    return data if isinstance(data, dict) else {}
-
-
-def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:
-    """A tokenizer of a run folder, which must have `size` tokens."""
-    found = load_tokenizer(folder / name)
-    rounded_up = isinstance(found, Pretrained) and found.vocab_size < size
-    if found.vocab_size != size and not rounded_up:  # published models round up
-        raise UserError(f"{folder}: {name} has {found.vocab_size} tokens, {CONFIG} says {size}")
-    return found
-
-
-def load_predictor(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Predictor:
-    """The Predictor of a run folder; that of another task is a UserError."""
-    found = load_speaker(run, int8=int8, device=device)
-    if isinstance(found, Interpreter):
-        raise UserError(
-            f"{run} translates (task target), and this needs a run that predicts the next symbol "
-            "(task next): use `regard translate`, or `regard evaluate` and `regard score` on pairs"
-        )
-    return found
-
-
-def load_interpreter(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Interpreter:
-    """The Interpreter of a run folder; that of another task is a UserError."""
-    found = load_speaker(run, int8=int8, device=device)
-    if isinstance(found, Predictor):
-        raise UserError(
-            f"{run} predicts the next symbol (task next); translate needs a run of task target, "
-            "as `regard train SOURCE TARGET` makes"
-        )
-    return found
-
-
-def load_examiner(run: str | Path, *, device: str = "cpu") -> Examiner:
-    """The Examiner of a run folder; that of another task is a UserError."""
-    found = load(run, device=device)
-    if not isinstance(found, Examiner):
-        task = "next" if isinstance(found, Predictor) else "target"
-        raise UserError(
-            f"{run} is of task {task}; this needs a run of labels or values, "
-            "as `regard train FILE --target COLUMN` makes"
-        )
-    return found
-
-
-def load_speaker(
-    run: str | Path, *, int8: bool = False, device: str = "cpu"
-) -> Predictor | Interpreter:
-    """What speaks of a run folder; one that answers is a UserError."""
-    found = load(run, int8=int8, device=device)
-    if isinstance(found, Examiner):
-        verb = "train FILE --pretrain" if found.targets.task == "masked" else "classify"
-        raise UserError(
-            f"{run} answers (task {found.targets.task}): use `regard {verb}`, `regard embed` or "
-            "`regard evaluate`"
-        )
-    return found
-
-
 @dataclass(frozen=True)
 class Compared:
     """What `compare` returns: the table, a text's surprise by model, and where all of it is."""
@@ -325,9 +223,9 @@ def compare(
     table = {"name": "transformer", **(transformer or {})}
     asked = {**(data or {}), **({"folds": folds} if folds else {})}
     chosen, _ = plan(source, assignments=assignments, data=asked, model=table)
-    if chosen.task == "masked":
+    if chosen.task in ("masked", "vectors"):
         raise UsageError(
-            "compare: one model alone fills in (task masked); `regard evaluate` has --against"
+            f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
         )
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
@@ -388,7 +286,9 @@ def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
     return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 
 
-def held_out(run: str | Path, predictor: Predictor | Interpreter | Examiner) -> tuple[str, Shard]:
+def held_out(
+    run: str | Path, predictor: Predictor | Interpreter | Examiner | Glossary
+) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
     source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
     return material.held_out(Path(run), predictor.tokenizer, source)

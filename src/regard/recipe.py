@@ -19,13 +19,15 @@ from typing import Any, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.registry import TASKS, family
+from regard.registry import TASKS, family, task_named
 
 STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
 OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches"]
 Lined = Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"]
+Predicting = Literal["next", "target", "masked"]
+Answering = Literal["label", "labels", "value", "position-label"]
 # Keys of [tokens] that only some kinds have.
 TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
 TOKEN_OPTIONS |= {"patch": ["patches"]}
@@ -199,7 +201,7 @@ class TrainRecipe:
 class Recipe:
     """The whole recipe."""
 
-    task: Literal["next", "target", "label", "labels", "value", "position-label", "masked"] = "next"
+    task: Literal[Predicting, Answering, "vectors"] = "next"
     data: DataRecipe = field(default_factory=DataRecipe)
     tokens: TokensRecipe = field(default_factory=TokensRecipe)
     model: ModelRecipe
@@ -236,7 +238,8 @@ def build(values: Mapping[str, Any]) -> Recipe:
         if key != "task" and not isinstance(value, Mapping):
             raise UsageError(f"{key} must be a table, got {value!r}")
     sections = {name: check(name, cls, values.get(name, {})) for name, cls in SECTIONS.items()}
-    task = values.get("task", "next")
+    named = values.get("model", {}).get("name", "")
+    task = values.get("task", task_named(str(named)) or "next")
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
     kind = sections["tokens"].kind

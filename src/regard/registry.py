@@ -54,6 +54,10 @@ TASKS = {
     "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
     "position-label": MAJORITY | {"logistic": "regard.models.windows:WindowLogistic"} | ASSESSORS,
     "masked": {"transformer": "regard.models.masked:MaskedModel"},
+    "vectors": {
+        "cbow": "regard.models.word_vectors:CBOW",
+        "skipgram": "regard.models.word_vectors:SkipGram",
+    },
 }
 IMAGES = {
     "majority": "regard.models.class_counts:Majority",
@@ -66,6 +70,11 @@ NUMBERS: dict[str, dict[str, str]] = {"patches": IMAGES}
 OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
 
 
+def task_named(name: str) -> str:
+    """The task that a model of this name is for, where it is for no other; else nothing."""
+    return "vectors" if name in TASKS["vectors"] else ""
+
+
 def families(task: str = "next", tokens: str = "") -> dict[str, str]:
     """The families of a task that read this kind of tokens, by name."""
     return NUMBERS[tokens] if tokens in NUMBERS and task in ANSWERED else TASKS[task]
@@ -74,7 +83,7 @@ def families(task: str = "next", tokens: str = "") -> dict[str, str]:
 def family(name: str, task: str = "next", tokens: str = "") -> Any:
     """The class of that name for a task and a kind of tokens; every family has Config and PRESETS,
     and is a LanguageModel or, for the task `target`, a Translator, or for those of labels and
-    values an Assessor.
+    values an Assessor, or for `vectors` WordVectors.
     """
     known = families(task, tokens)
     if tokens in NUMBERS:

@@ -9,7 +9,7 @@ import typer
 
 from regard.cli.strategy import Device
 
-Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
+Run = Annotated[Path, typer.Argument(help="A run folder of labels or values, or of word vectors.")]
 File = Annotated[
     Path, typer.Argument(help="Texts, a line each, or - for standard input; or images.")
 ]
@@ -32,19 +32,21 @@ def command(
 
     Example: regard embed runs/trec-transformer questions.txt --out questions.npy
 
+    Of word vectors, a line's vector is the mean of its words'.
+
     --positions prints the number of the line, that of the token, and its vector.
     """
     import numpy as np
 
-    from regard.api import load_examiner
+    from regard.api import load_embedder
     from regard.errors import UsageError, UserError
 
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
-    examiner = load_examiner(run, device=device)
+    embedder = load_embedder(run, device=device)
     kept, number = [], 0
-    for _, records in examiner.records(None if str(file) == "-" else file):
-        for vectors in examiner.embed(records, positions=positions):
+    for _, records in embedder.records(None if str(file) == "-" else file):
+        for vectors in embedder.embed(records, positions=positions):
             number += 1
             if out is not None:
                 kept.append(vectors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from regard.cli.strategy import Beams, Device, Penalty
 
 if TYPE_CHECKING:
-    from regard.api import Examiner, Interpreter, Predictor
+    from regard.api import Examiner, Glossary, Interpreter, Predictor
     from regard.data.shards import Shard
     from regard.evaluate.report import Figure, Measured
     from regard.evaluate.translation import Translated
@@ -54,11 +54,14 @@ def command(
 ) -> None:
     """Bits per symbol, and BLEU of translators, with 95% intervals.
 
-    On the part held out when the run was trained, or on your own files.
+    On the part held out when the run was trained, or on your own files. Word vectors take texts,
+    and files of word pairs with scores or of analogies, recognised by their lines.
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
+
+    Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
-    from regard.api import Examiner, Interpreter, load
+    from regard.api import Examiner, Glossary, Interpreter, load
     from regard.cli.output import print_figures, print_json
     from regard.cli.strategy import strategy_of
     from regard.errors import UsageError
@@ -75,6 +78,12 @@ def command(
             )
 
         document, figures, line = of_pairs(found, against, material, translated)
+    elif isinstance(found, Glossary):
+        document, columns, line = of_vectors(found, against, material)
+        print_json(document) if json else print_figures(columns)
+        if not json:
+            print(line)
+        return
     elif isinstance(found, Examiner):
         document, figures, line = of_answers(found, against, material)
     elif target:
@@ -99,7 +108,7 @@ class Material:
     target: str
     device: str  # where models compute
 
-    def read(self, model: Predictor | Interpreter | Examiner) -> tuple[str, Shard]:
+    def read(self, model: Predictor | Interpreter | Examiner | Glossary) -> tuple[str, Shard]:
         """Its name, and the shard as a model's tokenizers read it."""
         from regard.api import Examiner, Interpreter, held_out
         from regard.evaluate.material import labelled_from, pairs_from, shard_from
@@ -211,6 +220,48 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
         document["against"] |= {"run": str(against), "verdict": words}
         line += f"\nagainst {against}: {gaps[first]} {first.replace('_', ' ')}: {words}"
     return document, found, line
+
+
+def of_vectors(
+    ours: Glossary, against: Path | None, material: Material
+) -> tuple[dict[str, Any], dict[str, dict[str, Figure]], str]:
+    """What guessing costs word vectors, and what files of questions say of them."""
+    from regard.api import load_glossary
+    from regard.evaluate.vectors import estimates_of
+
+    def measured(glossary: Glossary) -> tuple[Any, list[Any]]:
+        asked, texts = estimates_of(glossary, material.files)
+        if asked and not texts:
+            return None, asked
+        side, shard = replace(material, files=texts).read(glossary)
+        return (side, glossary.measure(shard).estimates), asked
+
+    held, asked = measured(ours)
+    estimates = {held[0]: held[1]} if held else {}
+    estimates |= {one.name: one.estimates for one in asked}
+    document: dict[str, Any] = {
+        "task": "vectors",
+        "words": len(ours),
+        "tests": [one.to_json() for one in asked],
+    }
+    columns = {key: {n: e.figure() for n, e in es.items()} for key, es in estimates.items()}
+    if held:
+        document["side"] = held[0]
+        document["metrics"] = {n: f.to_json() for n, f in columns[held[0]].items()}
+    lines = [f"{len(ours):,} words"]
+    lines += [f"{one.name}: {one.covered:,} of {one.total:,} have vectors" for one in asked]
+    if against is not None:
+        theirs, others = measured(load_glossary(against))
+        other = {theirs[0]: theirs[1]} if theirs else {}
+        other |= {one.name: one.estimates for one in others}
+        document["against"] = {"run": str(against)}
+        for key, es in estimates.items():
+            for name, one in es.items():
+                gap = one.minus(other[key][name])
+                document["against"][f"{key}: {name}"] = gap.to_json()
+                words = one.verdict(other[key][name])
+                lines.append(f"{key}, {name}: {gap} against {against}: {words}")
+    return document, columns, "\n".join(lines)
 
 
 def summary(side: str, measured: Measured, found: dict[str, Figure]) -> tuple[dict[str, Any], str]:

@@ -11,23 +11,31 @@ import typer
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path, typer.Argument(help="The folder to write.")],
-    to: Annotated[str, typer.Option(help="hf: a Hugging Face folder.")] = "hf",
+    out: Annotated[Path, typer.Argument(help="The folder to write; of vectors, the file.")],
+    to: Annotated[
+        str, typer.Option(help="hf: a Hugging Face folder. vec: word vectors as text.")
+    ] = "hf",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write a model as a Hugging Face folder.
+    """Write a model as a Hugging Face folder, or word vectors as text.
 
     Example: regard export runs/names-transformer --to hf names-hf
+
+    For gensim and others: regard export runs/text-skipgram --to vec text.vec
     """
     from regard.cli.output import print_json
     from regard.errors import UsageError
     from regard.interop.hugging_face import export_hf
+    from regard.interop.vec import export_vec
 
-    if to != "hf":
-        raise UsageError(f"--to: unknown format {to!r}; choose one of hf")
-    report = export_hf(run, out)
+    ways = {"hf": export_hf, "vec": export_vec}
+    if to not in ways:
+        raise UsageError(f"--to: unknown format {to!r}; choose one of {', '.join(ways)}")
+    report = ways[to](run, out)
     if json:
         print_json(report)
+    elif to == "vec":
+        print(f"vectors of {report['words']:,} words → {out}")
     else:
         print(f"{report['class']}, {report['parameters']:,} parameters → {out}")
         for line in report["warnings"]:

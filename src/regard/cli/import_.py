@@ -9,21 +9,29 @@ import typer
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="A Hugging Face folder: GPT-2, Llama or Qwen3.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A Hugging Face folder: GPT-2, Llama, Qwen3 …; or a file of vectors."),
+    ],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Read a Hugging Face folder into a run folder.
+    """Read a Hugging Face folder, or word vectors as text, into a run folder.
 
     Every verb then takes it.
 
     Example: regard import names-hf --out runs/names-again
+
+    What word2vec, gensim, fastText or GloVe wrote: regard import text.vec --out runs/text
     """
     from regard.cli.output import print_json
     from regard.interop.hugging_face import import_hf
+    from regard.interop.vec import import_vec
 
-    report = import_hf(folder, out)
+    report = (import_vec if folder.is_file() else import_hf)(folder, out)
     if json:
         print_json(report)
+    elif report["class"] == "vec":
+        print(f"vectors of {report['words']:,} words → {out}")
     else:
         print(f"{report['class']}, {report['parameters']:,} parameters → {out}")

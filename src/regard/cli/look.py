@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.api import Examiner, Interpreter, Predictor
+    from regard.api import Examiner, Glossary, Interpreter, Predictor
     from regard.look.page import Page
     from regard.look.translation import Pair
     from regard.tokens import Tokenizer
@@ -42,7 +42,8 @@ def command(
 
     Attention, surprise, choices and beams of the model reading TEXT; of a translator also which
     word comes from which. Of labels and values: the answer and what in TEXT it rests on, what each
-    head looks for, held-out records in the plane, right and wrong. The page needs no network.
+    head looks for, held-out records in the plane, right and wrong. Of word vectors: the words in
+    the plane and their neighbours, and those of TEXT's words. The page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
 
@@ -51,8 +52,10 @@ def command(
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
     Of pictures: regard look runs/digits-transformer digits.npz[12]
+
+    Of words: regard look runs/text-skipgram "king river"
     """
-    from regard.api import Examiner, Interpreter, load
+    from regard.api import Examiner, Glossary, Interpreter, load
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
 
@@ -63,6 +66,8 @@ def command(
         page = about_translator(model, run, text, target, beams or 5)
     elif isinstance(model, Examiner):
         page = about_examiner(model, run, text, target)
+    elif isinstance(model, Glossary):
+        page = about_words(model, run, text)
     elif target:
         raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
     else:
@@ -211,6 +216,17 @@ def picture_named(name: str, examiner: Examiner) -> tuple[str, Any]:
     if found is None:
         raise UserError(f"{file}: has no picture {wanted}")
     return found
+
+
+def about_words(glossary: Glossary, run: Path, text: str) -> Page:
+    """The page about word vectors, and about the words of a text."""
+    from regard.look.subject import run_facts
+    from regard.look.vectors import vector_page
+
+    facts = run_facts(run, glossary.model, glossary.tokenizer)
+    name = run.resolve().name
+    title = f"{name}: words near {short(text)}" if text else f"{name}: {len(glossary):,} words"
+    return vector_page(glossary, text.split(), title=title, facts=facts)
 
 
 def say(words: str) -> None:

@@ -23,7 +23,8 @@ Task = Annotated[
     str, typer.Option(help="What to learn: `next` symbols, or from pairs the `target`.")
 ]
 Model = Annotated[
-    str, typer.Option(help="transformer, lstm, gru, rnn, cnn, mlp, hmm, kneser-ney, map, bigram …")
+    str,
+    typer.Option(help="transformer, lstm, cnn, mlp, hmm, kneser-ney, bigram …; cbow, skipgram."),
 ]
 Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
@@ -72,6 +73,8 @@ def command(
     A translator, from two files line by line: regard train train.en train.de
 
     Labels, after pre-training: regard train a.tsv --input text --target kind --pretrain more.txt
+
+    Word vectors: regard train text.txt --model skipgram
 
     Needs no recipe: it looks at the data, chooses tokens, size and budget, and says what and why.
     Ctrl-C saves; --resume goes on, bit for bit where it stopped, with the run's own recipe.toml.
@@ -198,6 +201,8 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
 
 def verbs(task: str, run: str) -> list[str]:
     """What can be done with a run."""
+    if task == "vectors":
+        return [f"look {run}", f"embed {run} FILE", f"export {run} OUT.vec --to vec"]
     if task == "masked":
         return [f"train FILE --pretrain {run}", f"embed {run} FILE", f"evaluate {run}"]
     first = {"next": f"generate {run}", "target": f"translate {run} < FILE"}.get(task)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import regard
 from regard.data.corpus import Corpus
@@ -20,11 +21,13 @@ from regard.evaluate.kept_answers import keep
 from regard.evaluate.masked import filled
 from regard.evaluate.report import Figure, figures, measure
 from regard.evaluate.translation import measure_translation
+from regard.evaluate.vectors import guessed
 from regard.interpreter import Interpreter
 from regard.models.assessor import Assessor
 from regard.models.language_model import LanguageModel
 from regard.models.masked import MaskedModel
 from regard.models.translator import Translator
+from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
 from regard.train.loop import final_tokens
@@ -103,7 +106,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
 
 
 def figures_of(
-    model: LanguageModel | Translator | Assessor,
+    model: LanguageModel | Translator | Assessor | WordVectors,
     side: str,
     shard: Shard,
     fitted: Fitted,
@@ -116,6 +119,8 @@ def figures_of(
     the run, as its answers are.
     """
     corpus = fitted.corpus
+    if isinstance(model, WordVectors):
+        return guessed(model, shard).figures()
     if isinstance(model, MaskedModel):
         return filled(model, shard, corpus.tokenizer).figures()
     if isinstance(model, Assessor):
@@ -143,7 +148,7 @@ def reported(side: str, corpus: Corpus) -> bool:
     return side == "test" or corpus.test is None
 
 
-def alignment(model: LanguageModel | Translator | Assessor, corpus: Corpus) -> dict[str, Any]:
+def alignment(model: nn.Module, corpus: Corpus) -> dict[str, Any]:
     """Which head of a translator aligns, for regard.json; nothing where it has none."""
     if not isinstance(model, Translator):
         return {}
@@ -178,6 +183,9 @@ def model_card(recipe: Recipe, result: Trained) -> str:
         uses = "`regard classify . FILE`, `regard embed . FILE` and `regard evaluate .`"
     if recipe.task == "masked":
         uses = "`regard train FILE --pretrain .`, `regard embed . FILE` and `regard evaluate .`"
+    if recipe.task == "vectors":
+        shown = ["loss"]
+        uses = "`regard look .`, `regard embed . FILE` and `regard export . OUT --to vec`"
     rows = [
         f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
         for side, f in result.figures.items()

@@ -75,6 +75,11 @@ EXPERIMENTS = {
         "would more data or a larger model help, and can smaller ones tell?",
         "text to train on",
     ),
+    "dimensions": Experiment(
+        "regard.lab.dimensions:dimensions",
+        "how many numbers does a word's vector need?",
+        "text, words with blanks between them",
+    ),
 }
 
 

@@ -49,8 +49,8 @@ class StraightBlock(Block):
 class StraightDecoder(Decoder):
     """A decoder of such blocks."""
 
-    def _block(self, cross: bool) -> Block:
-        whole = super()._block(cross)
+    def _block(self, kind: str, cross: bool) -> Block:
+        whole = super()._block(kind, cross)
         c = self.config
         return StraightBlock(
             whole.mixer, whole.feedforward, self._norm, post_norm=c.post_norm, dropout=c.dropout

@@ -8,7 +8,7 @@ import numpy as np
 
 from .drawn_maps import colours, ramp
 from .page.component import visible
-from .page.points import Scatter
+from .page.points import Projector, Scatter
 from .page.symbols import Logo
 
 
@@ -38,6 +38,11 @@ def draw_scatter(panel: Any, scatter: Scatter) -> None:
     axes.set_ylabel(visible(scatter.y_label, spaces=False))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(visible(scatter.title, spaces=False), loc="left")
+
+
+def draw_projector(panel: Any, projector: Projector) -> None:
+    """The first of its planes, with the chosen word and its neighbours."""
+    draw_scatter(panel, next(iter(projector.scatters().values())))
 
 
 def draw_logo(panel: Any, logo: Logo) -> None:

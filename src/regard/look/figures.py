@@ -17,14 +17,14 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
 
-from .drawn_answers import draw_logo, draw_scatter
+from .drawn_answers import draw_logo, draw_projector, draw_scatter
 from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
 from .drawn_pictures import draw_picture, shown
 from .page.charts import Bars, Histogram, Lines
 from .page.component import Component, visible
 from .page.maps import Attention, Heatmap, Mask
 from .page.pictures import Picture
-from .page.points import Scatter
+from .page.points import Projector, Scatter
 from .page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -338,5 +338,6 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Histogram: _draw_histogram,
     Picture: draw_picture,
     Scatter: draw_scatter,
+    Projector: draw_projector,
     Logo: draw_logo,
 }

@@ -19,6 +19,7 @@ from regard.models.assessor import Assessor, FittedAssessor
 from regard.models.counts import Counting
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
+from regard.models.word_vectors import WordVectors
 from regard.run import FACTS, read_config, read_json
 from regard.tokens import Tokenizer
 
@@ -28,6 +29,9 @@ SHAPE = (
     ("n_heads", "heads"),
     ("d_model", "width"),
     ("source_vocab", "source vocabulary"),
+    ("n_words", "words"),
+    ("window", "window"),
+    ("negatives", "words drawn"),
 )
 FEW = 50  # records that show little
 FIGURES = (  # and the digits they are told with
@@ -35,6 +39,7 @@ FIGURES = (  # and the digits they are told with
     ("chrf", "chrF", 1),
     ("exact", "exact, %", 1),
     ("bits_per_symbol", "bits per symbol", 3),
+    ("loss", "loss", 3),
     ("accuracy", "accuracy", 3),
     ("macro_f1", "macro F1", 3),
     ("auroc", "AUROC", 3),
@@ -76,7 +81,7 @@ def fitted(ids: Sequence[int], max_len: int) -> tuple[list[int], str]:
 
 
 def run_facts(
-    run: Path, model: LanguageModel | Translator | Assessor, tokenizer: Tokenizer
+    run: Path, model: LanguageModel | Translator | Assessor | WordVectors, tokenizer: Tokenizer
 ) -> list[tuple[str, object]]:
     """What a run is, from its own files: model, size, tokens and the figures it was measured at."""
     name, vocab_size, config = read_config(run)
@@ -92,7 +97,8 @@ def run_facts(
         if getattr(config, key, 0):
             whose = "decoder " if key == "n_layers" and hasattr(config, "n_encoder_layers") else ""
             facts.append((whose + label, getattr(config, key)))
-    facts.append(("context", config.max_len))
+    if hasattr(config, "max_len"):
+        facts.append(("context", config.max_len))
     stored = stored_facts(run)
     for key, label in (("imported_from", "imported from"), ("steps", "steps")):
         if key in stored:

@@ -25,6 +25,7 @@ from regard.registry import family
 from regard.train.choose_labelled import choose_labelled
 from regard.train.choose_masked import choose_masked
 from regard.train.choose_pairs import choose_pairs
+from regard.train.choose_vectors import choose_vectors
 
 SAMPLE = 4_000_000  # characters looked at
 # Up to so many characters: (layers, width, dropout) on a CPU, and on a GPU. A small file is seen
@@ -42,6 +43,8 @@ STATES = 64  # of a hidden Markov model: more gain little on small files and cos
 
 def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
+    if values.get("task") == "vectors":
+        return choose_vectors(values)
     if values.get("task") in ("target", "masked", *LABELLED):
         own = {"target": choose_pairs, "masked": choose_masked}
         chosen, lines = own.get(values["task"], choose_labelled)(values)

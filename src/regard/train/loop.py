@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
 from regard.errors import UserError
 from regard.models.assessor import NeuralAssessor
-from regard.models.language_model import LanguageModel, NeuralLanguageModel
+from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import Recipe, TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
@@ -93,10 +93,12 @@ class Loop(ABC):
     """
 
     optimizer: Memory
+    figure: ClassVar[str] = "nats_per_symbol"  # what is measured, in metrics.jsonl
+    unit: ClassVar[str] = "symbol"  # what is read, in what is said meanwhile
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Any,
         corpus: Corpus,
         recipe: TrainRecipe,
         run: Path,
@@ -115,6 +117,15 @@ class Loop(ABC):
     @abstractmethod
     def take_step(self, step: int) -> tuple[float, int]:
         """One update of the weights; the nats before it and the symbols they are for."""
+
+    def seen(self, symbols: int) -> int:
+        """How much of the data the step has read whose nats are for so many symbols."""
+        return symbols
+
+    def better(self, value: float | None) -> bool:
+        """Is a model of this (finite) validation to be kept, instead of the one that is?"""
+        best = self.progress.best
+        return best is None or (value is not None and value < best)
 
     def plan(self, steps: int) -> None:
         """Train for so many steps, and validate, save and log at the intervals that gives."""
@@ -215,7 +226,8 @@ class Loop(ABC):
             if not p.due:
                 nats, symbols = self.take_step(p.step)
                 p.step += 1
-                p.nats, p.symbols, p.seen = p.nats + nats, p.symbols + symbols, p.seen + symbols
+                p.nats, p.symbols = p.nats + nats, p.symbols + symbols
+                p.seen += self.seen(symbols)
                 elapsed = time.monotonic() - began
                 p.seconds = spent + elapsed
                 rate = (p.seen - seen) / max(elapsed, 1e-9)
@@ -238,14 +250,8 @@ class Loop(ABC):
         p = self.progress
         if p.step % self.log_every == 0 or p.step == self.steps:
             mean = p.nats / p.symbols
-            metrics.log(
-                "train",
-                step=p.step,
-                nats_per_symbol=mean,
-                symbols=p.seen,
-                seconds=p.seconds,
-                symbols_per_second=rate,
-            )
+            told = {"step": p.step, self.figure: mean, "symbols": p.seen, "seconds": p.seconds}
+            metrics.log("train", **told, symbols_per_second=rate)
             p.nats, p.symbols = 0.0, 0
 
     def evaluate(self, metrics: Metrics, asked: Callable[[], int]) -> bool:
@@ -262,7 +268,7 @@ class Loop(ABC):
             )
         # forbidden transitions can make it infinite: then the last model is as good as any
         finite = value if value is not None and math.isfinite(value) else None
-        better = p.best is None or (finite is not None and finite < p.best)
+        better = self.better(finite)
         p.stale = 0 if better else p.stale + 1
         self.note(metrics, "valid", value, better)
         if self.average.wants(self.steps - p.step, self.eval_every):
@@ -279,7 +285,8 @@ class Loop(ABC):
             p.best, p.best_step = value if known else None, p.step
             self.world.lead(lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model)))
         if value is not None:
-            metrics.log(event, step=p.step, nats_per_symbol=value, best=better, seconds=p.seconds)
+            told = {"step": p.step, self.figure: value, "best": better, "seconds": p.seconds}
+            metrics.log(event, **told)
 
     def try_average(self, metrics: Metrics) -> None:
         """Take the mean of the last weights instead where it is better."""
@@ -294,7 +301,7 @@ class Loop(ABC):
         p = self.progress
         known = done >= min(20, max(1, self.steps // 10))
         eta = per_step * (self.steps - p.step) if known else None
-        self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best))
+        self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best, self.unit))
 
 
 class Trainer(Loop):

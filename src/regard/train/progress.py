@@ -43,13 +43,16 @@ class Status:
     rate: float  # symbols a second
     eta: float | None  # seconds left; None until it can be told
     valid: float | None  # best validation nats per symbol so far
+    unit: str = "symbol"  # what the rate counts; of anything else the loss is not bits
 
     def line(self) -> str:
         """The status in words and figures."""
-        parts = [f"loss {self.nats:.4f}", f"{self.nats / math.log(2):.3f} bits/symbol"]
+        parts = [f"loss {self.nats:.4f}"]
+        if self.unit == "symbol":
+            parts.append(f"{self.nats / math.log(2):.3f} bits/symbol")
         if self.valid is not None:
             parts.append(f"best valid {self.valid:.4f}")
-        parts += [f"{self.rate:,.0f} symbols/s", f"{resident_bytes() / 2**20:,.0f} MB"]
+        parts += [f"{self.rate:,.0f} {self.unit}s/s", f"{resident_bytes() / 2**20:,.0f} MB"]
         parts.append(f"ETA {clock(self.eta) if self.eta is not None else '…'}")
         return " · ".join(parts)
 

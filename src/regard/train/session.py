@@ -26,6 +26,7 @@ from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
+from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe, build, read, to_toml
 from regard.run import (
     FORBIDDEN,
@@ -52,7 +53,8 @@ from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
-from regard.train.start import PRETRAINED, begin
+from regard.train.start import PRETRAINED, begin, lend, tokens_of
+from regard.train.vectors import fit_vectors
 
 SLOW = 10_000_000  # tokens whose counting is felt
 
@@ -99,8 +101,9 @@ class Session:
             if issubclass(cls, (Counting, FittedAssessor)):
                 known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
-            if issubclass(cls, IteratedModel):
-                return self.iterated(recipe, corpus, forbidden, new)
+            for kind, how in ((IteratedModel, iterate), (WordVectors, fit_vectors)):
+                if issubclass(cls, kind):
+                    return self.by_one(how, recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
                 recipe = self.settled(recipe, trainer)
@@ -108,14 +111,21 @@ class Session:
                 outcome = trainer.run()
             return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts(trainer))
 
-    def iterated(
-        self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None, new: bool
+    def by_one(
+        self,
+        how: Callable[..., tuple[int, str, int, dict[str, Any]]],
+        recipe: Recipe,
+        corpus: Corpus,
+        forbidden: Forbidden | None,
+        new: bool,
     ) -> Fitted:
-        """Fit a model by passes: the first process does, the others wait, until it has saved."""
+        """Fit a model as only one process can: the first does, the others wait, until it has
+        saved.
+        """
         world = self.world
 
         def work() -> tuple[int, str, int, dict[str, Any]]:
-            return iterate(
+            return how(
                 recipe,
                 corpus,
                 self.run,
@@ -188,7 +198,7 @@ class Session:
             self.reporter.say,
             fixed=fixed,
             task=recipe.task,
-            start=recipe.train.start,
+            start=tokens_of(recipe.train.start),
         )
         told, warn = corpus.facts, self.reporter.warn
         if told["skipped"]:
@@ -231,11 +241,14 @@ class Session:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
         start, size = recipe.train.start, corpus.tokenizer.vocab_size
-        if isinstance(corpus.tokenizer, Pretrained) and start:
+        if isinstance(corpus.tokenizer, Pretrained) and tokens_of(start):
             size = described(open_run(start))[2]  # published models round up
         model = recipe.family(size, fitting(recipe.model.config, corpus))
         if start and not checkpoint.steps(self.run):
-            self.reporter.say(begin(model, Path(start)))
+            if tokens_of(start):
+                self.reporter.say(begin(model, Path(start)))
+            else:
+                self.reporter.say(lend(model, Path(start), corpus.tokenizer))
         if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
             standardise(model, torch.tensor(np.array(corpus.train.targets)))
         return Trainer(

@@ -2,7 +2,8 @@
 
 What follows from the other run is filled into a recipe before it is built, and what contradicts it
 is refused by name. A head that answers begins anew, unless the question is the same kind of filling
-in: classes of one task mean nothing to another.
+in: classes of one task mean nothing to another. Of word vectors only the embedding is begun with,
+word by word: the new model has its own tokens, and the width of the vectors.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.errors import UsageError, UserError
 from regard.models.assessor import ANSWERS
+from regard.models.word_vectors import word_of, words_of
 from regard.recipe import read
 from regard.registry import family
-from regard.run import RECIPE, TOKENIZER, described, load_model, open_run, weights
+from regard.run import CONFIG, RECIPE, TOKENIZER, described, load_model, open_run, weights
+from regard.tokens import Tokenizer
 from regard.tokens import load as load_tokenizer
 
 PRETRAINED = "pretrained"  # the folder, in a run, of the run that it begins from
@@ -36,6 +40,12 @@ def inherit(values: Mapping[str, Any]) -> Tables:
     run = open_run(str(start))
     task, name, _, config = described(run)
     own = str(values.get("task", "next"))
+    if task == "vectors" != own:
+        result: Tables = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+        _settle(result.setdefault("model", {}), "model", {"d_model": config.d_model}, str(run))
+        return result
+    if own == "vectors":
+        raise UsageError("train.start: word vectors begin anew, and from no other run")
     if own != task and not {own, task} <= set(ANSWERS):
         raise UsageError(f"train.start: {run} is of task {task}, from which {own!r} cannot begin")
     stored = read(run / RECIPE) if (run / RECIPE).exists() else {}
@@ -108,6 +118,14 @@ def nearest(cls: Any, config: Any) -> str:
     return str(max(cls.PRESETS, key=common))
 
 
+def tokens_of(start: str) -> str:
+    """The run whose tokenizer is taken by what begins from the run `start`: that, or none where it
+    holds word vectors. One that is gone was needed at the beginning alone.
+    """
+    gone = not start or not (Path(start) / CONFIG).exists()
+    return start if gone or described(open_run(start))[0] != "vectors" else ""
+
+
 def begin(model: nn.Module, run: Path) -> str:
     """Give a model the tensors of a run that have its names and shapes; a line that says how many.
 
@@ -140,3 +158,32 @@ def begin(model: nn.Module, run: Path) -> str:
         f"start: {len(taken)} tensors with {count:,} parameters from {run}; "
         f"{len(rest)} with {sum(rest):,} begin anew"
     )
+
+
+@torch.no_grad()
+def lend(model: nn.Module, run: Path, tokenizer: Tokenizer) -> str:
+    """Give the embeddings of a model the word vectors of a run, by the text of its tokens; a line
+    that says for how many.
+
+    They come in the size that the rows have which they replace, so that what follows the embedding
+    finds numbers as large as it was made for. What has no vector keeps its own beginning.
+    """
+    vectors = load_model(run)
+    rows = {word: i for i, word in enumerate(words_of(vectors, load_tokenizer(run / TOKENIZER)))}
+    texts = [tokenizer.text(i) for i in range(tokenizer.vocab_size)]
+    names = [word_of(tokenizer, i) for i in range(tokenizer.vocab_size)]
+    found = [rows.get(n, rows.get(t.strip(), -1)) for n, t in zip(names, texts, strict=True)]
+    ids = torch.tensor([i for i, row in enumerate(found) if row >= 0 and i not in tokenizer.names])
+    width = vectors.config.d_model
+    homes = [
+        part.weight
+        for part in model.modules()
+        if isinstance(part, nn.Embedding) and part.weight.shape == (tokenizer.vocab_size, width)
+    ]
+    if not homes or not len(ids):
+        why = "no token has a vector there" if homes else f"no embedding here is {width} wide"
+        raise UserError(f"train.start: {run} holds word vectors, but {why}")
+    given = vectors.inputs[torch.tensor(found)[ids]]
+    for weight in homes:
+        weight[ids] = given * (weight[ids].square().mean() / given.square().mean()).sqrt()
+    return f"start: vectors from {run} for {len(ids):,} of {tokenizer.vocab_size:,} tokens"

@@ -10,8 +10,9 @@ import torch
 
 from regard.errors import UserError
 from regard.models.assessor import Assessor
+from regard.models.word_vectors import WordVectors
 from regard.run import load_model, open_run
-from regard.verify import answers
+from regard.verify import answers, vectors
 from regard.verify.answers import Answering
 from regard.verify.files import save_and_load, tokenizer_round_trip
 from regard.verify.pairs import sources_together_are_alone, translated_together_is_alone
@@ -28,6 +29,7 @@ from regard.verify.report import Check, Finding, Report
 from regard.verify.resuming import resume_bit_equality
 from regard.verify.search import beam_is_brute_force, beam_one_is_greedy
 from regard.verify.subject import Held, Subject, open_subject
+from regard.verify.vectors import Guessing
 
 Tried = TypeVar("Tried", bound=Held)
 
@@ -62,6 +64,14 @@ ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of 
     "resume bit-equality": resume_bit_equality,
 }
 
+GUESSING: dict[str, Callable[[Guessing], Finding | None]] = {  # of word vectors
+    "one thread = many": vectors.threads_do_not_matter,
+    "figures on record": vectors.figures_are_on_record,
+    "save/load identity": save_and_load,
+    "tokenizer round trip": tokenizer_round_trip,
+    "resume bit-equality": resume_bit_equality,
+}
+
 
 def verify(run: str | Path) -> Report:
     """Try every check that applies to the model in a run folder, on the CPU in single precision.
@@ -74,6 +84,8 @@ def verify(run: str | Path) -> Report:
         model = load_model(folder)
         if isinstance(model, Assessor):
             checks = tried(ANSWERING, answers.open_answering(folder, model))
+        elif isinstance(model, WordVectors):
+            checks = tried(GUESSING, vectors.open_guessing(folder, model))
         else:
             checks = tried(CHECKS, open_subject(folder, model))
     return Report(checks)

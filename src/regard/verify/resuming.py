@@ -26,6 +26,7 @@ from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
 from regard.train.session import fitting
 from regard.train.validation import beginning
+from regard.train.vectors import VectorTraining, untrained
 from regard.verify.report import Finding
 from regard.verify.subject import Held, has_data
 
@@ -103,6 +104,11 @@ def trainer(
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
+    if recipe.task == "vectors":
+        recipe = recipe.replace(train=small)
+        return VectorTraining(
+            untrained(recipe, corpus), corpus, recipe, folder, reporter or Reporter(quiet=True)
+        )
     cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:

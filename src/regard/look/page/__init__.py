@@ -9,7 +9,7 @@ from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
 from .pictures import Picture
-from .points import Scatter
+from .points import Projector, Scatter
 from .prose import Facts, Links, Sequences, Table, Text
 from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
@@ -29,6 +29,7 @@ __all__ = [
     "Mask",
     "Page",
     "Picture",
+    "Projector",
     "Scatter",
     "Sequences",
     "Surprise",

@@ -72,3 +72,64 @@ class Scatter(Component):
             "unit": self.unit,
             "diagonal": self.diagonal,
         }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Projector(Component):
+    """Words as points that can be searched and chosen; a chosen one shows its neighbours.
+
+    `planes` are ways to lay the same first N of the `words` out, (N, 2) each, with labels of their
+    `axes` where these mean something; `groups` colour them. Of the first L words `near` has the
+    numbers of the nearest ones, nearest first, and `similarities` how near they are. `chosen` is
+    the one that is shown at first.
+    """
+
+    kind: ClassVar[str] = "projector"
+    words: Sequence[str]
+    planes: Mapping[str, ArrayLike]
+    groups: Sequence[str]
+    near: Sequence[Sequence[int]]
+    similarities: Sequence[Sequence[float]]
+    axes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    chosen: int = 0
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        same_length("similarities", len(self.similarities), "row of near", len(self.near))
+        for row, others in enumerate(self.near):
+            same_length("similarities", len(self.similarities[row]), "neighbour", len(others))
+            if any(not 0 <= i < len(self.words) for i in others):
+                raise ValueError(f"near must name words 0 to {len(self.words) - 1}, got {others}")
+        if not 0 <= self.chosen < len(self.near):
+            raise ValueError(f"chosen must be a word of near, 0 to {len(self.near) - 1}")
+        if not self.planes:
+            raise ValueError("planes must hold one at least")
+
+    def scatters(self) -> dict[str, Scatter]:
+        """Each plane as points, the chosen word and its neighbours marked."""
+        marks = [i for i in self.near[self.chosen] if i < len(self.groups)]
+        own = [self.chosen] if self.chosen < len(self.groups) else []
+        found = {}
+        for name, points in self.planes.items():
+            x_label, y_label = self.axes.get(name, ("", ""))
+            found[name] = Scatter(
+                points,
+                texts=list(self.words[: len(self.groups)]),
+                groups=self.groups,
+                marks={i: self.words[i] for i in [*marks[::-1], *own]},
+                x_label=x_label,
+                y_label=y_label,
+                title=name,
+            )
+        return found
+
+    def data(self) -> dict[str, Any]:
+        """The words, what is near which, and each plane as points."""
+        return {
+            "title": self.title,
+            "words": list(self.words),
+            "near": [list(map(int, others)) for others in self.near],
+            "similarities": [numbers(row) for row in self.similarities],
+            "planes": [one.data() for one in self.scatters().values()],
+            "chosen": self.chosen,
+        }

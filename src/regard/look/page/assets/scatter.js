@@ -1,7 +1,8 @@
-// Points in the plane, by group or by value; the one nearest to the pointer is read out.
+// Points in the plane, by group or by value; the one nearest to the pointer is read out, and handed to
+// `pick` by a click, where there is one.
 const REACH = 24; // pixels from a point within which it is meant
 
-renderers.scatter = (data) => {
+renderers.scatter = (data, pick = null) => {
   const [xs, ys, values] = [data.x, data.y, data.values].map((list) => list.map(toNumber));
   const names = data.names.map((name) => label(name));
   const marks = new Map(data.marks);
@@ -54,12 +55,17 @@ renderers.scatter = (data) => {
     const line = both ? [svg("line", { class: "cross", x1: frame.x(both[0]), y1: frame.y(both[0]), x2: frame.x(both[1]), y2: frame.y(both[1]) })] : [];
     const picture = svg("svg", { width, height, role: "img", "aria-label": `${label(data.title) || "points"}, ${xs.length} of them` },
       ...frame.parts, ...line, ...dots, ...told);
-    picture.addEventListener("pointermove", (event) => {
+    const meant = (event) => {
       const edge = chart.getBoundingClientRect();
       const far = (i) => Math.hypot(frame.x(xs[i]) - event.clientX + edge.left, frame.y(ys[i]) - event.clientY + edge.top);
       const i = shown.reduce((best, i) => (best < 0 || far(i) < far(best) ? i : best), -1);
-      i >= 0 && far(i) < REACH ? showTip(words(i), event.clientX, event.clientY) : hideTip();
+      return i >= 0 && far(i) < REACH ? i : -1;
+    };
+    picture.addEventListener("pointermove", (event) => {
+      const i = meant(event);
+      i >= 0 ? showTip(words(i), event.clientX, event.clientY) : hideTip();
     });
+    if (pick) picture.addEventListener("click", (event) => meant(event) >= 0 && pick(meant(event)));
     picture.addEventListener("pointerleave", hideTip);
     chart.replaceChildren(picture);
   };

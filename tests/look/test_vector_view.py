@@ -1,0 +1,88 @@
+"""The page about word vectors, its groups and its component."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import UserError
+from regard.glossary import Glossary
+from regard.look.clusters import clusters
+from regard.look.page import Projector
+from regard.look.vectors import NEAREST, vector_page
+from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary
+from regard.tokens.words import Words
+
+
+def glossary_of(words, dimensions=6, seed=0):
+    """Words with random vectors, in two bunches: those of even and of odd number."""
+    tokenizer = Words([f" {word}" for word in words])
+    model = SkipGram(tokenizer.vocab_size, VectorConfig(d_model=dimensions, n_words=len(words)))
+    rows = np.concatenate([np.full(4, -1), np.arange(len(words))]).astype(np.int64)
+    model.take(Vocabulary(rows, np.arange(len(words), 0, -1)))
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        model.inputs.copy_(0.1 * torch.randn(model.inputs.shape, generator=random))
+        model.inputs[::2, 0] += 1
+        model.inputs[1::2, 1] += 1
+        model.outputs.copy_(torch.randn(model.inputs.shape, generator=random))
+    return Glossary(model, tokenizer)
+
+
+def test_groups_are_the_bunches_that_were_planted():
+    vectors = glossary_of([f"w{i}" for i in range(40)]).unit.astype(np.float64)
+    groups, centres = clusters(vectors, 2)
+    assert len(set(groups[::2])) == len(set(groups[1::2])) == 1 and groups[0] != groups[1]
+    np.testing.assert_allclose(np.linalg.norm(centres, axis=1), 1)
+    assert np.array_equal(groups, clusters(vectors, 2)[0])  # the same every time
+    same, one = clusters(np.ones((5, 1)), 3)
+    assert set(same) == {0} and len(one) == 1  # what coincides is one group
+
+
+def test_the_nearest_are_those_of_brute_force():
+    glossary = glossary_of([f"w{i}" for i in range(30)])
+    unit = glossary.inputs / np.linalg.norm(glossary.inputs, axis=1, keepdims=True)
+    cosines = unit @ unit[7]
+    order = [i for i in np.argsort(-cosines) if i != 7][:5]
+    near = glossary.nearest("w7", 5)
+    assert [n.word for n in near] == [f"w{i}" for i in order]
+    assert near[0].similarity == pytest.approx(float(cosines[order[0]]), abs=1e-6)
+    assert glossary.similarity("w7", "W3") == pytest.approx(float(cosines[3]), abs=1e-6)
+    wanted = unit[2] - unit[1] + unit[4]
+    scores = unit @ wanted
+    scores[[1, 2, 4]] = -9
+    assert glossary.analogy("w1", "w2", "w4")[0].word == f"w{scores.argmax()}"
+    line, nothing = glossary.embed(["w1 unheard w3", ""])
+    np.testing.assert_allclose(line, (glossary["w1"] + glossary["w3"]) / 2, atol=1e-6)
+    assert not nothing.any() and line.shape == (6,)
+    assert glossary.embed(["w1 unheard w3"], positions=True)[0].shape == (3, 6)
+    assert len(glossary.nearest("w7", 99)) == 29
+
+
+def test_the_page_holds_words_planes_and_neighbours():
+    markup = "</script><b>"
+    glossary = glossary_of([markup, *(f"w{i}" for i in range(25))])
+    page = vector_page(glossary, ["w3"], title="words", facts=[("model", "skipgram")])
+    (projector,) = [c for c in page.components if isinstance(c, Projector)]
+    data = projector.data()
+    assert data["chosen"] == 0 and data["words"][0] == "w3" and markup in data["words"]
+    near = [data["words"][i] for i in data["near"][0]]
+    assert near == [n.word for n in glossary.nearest("w3", NEAREST)]
+    assert {len(plane["x"]) for plane in data["planes"]} == {26}
+    assert len(data["planes"]) == 2 and data["planes"][1]["x_label"].startswith("component 1")
+    assert markup not in page.render() and json.loads(json.dumps(data))
+    with pytest.raises(UserError, match="no vector for 'zebra'"):
+        vector_page(glossary, ["zebra"], title="words")
+
+
+def test_a_projector_that_does_not_fit_is_refused():
+    good = {"words": ["a", "b"], "planes": {"p": np.zeros((2, 2))}, "groups": ["g", "g"]}
+    with pytest.raises(ValueError, match="near must name words"):
+        Projector(**good, near=[[2]], similarities=[[0.5]])
+    with pytest.raises(ValueError, match="similarities"):
+        Projector(**good, near=[[1]], similarities=[[]])
+    with pytest.raises(ValueError, match="chosen"):
+        Projector(**good, near=[[1]], similarities=[[0.5]], chosen=1)
