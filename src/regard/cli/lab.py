@@ -26,7 +26,9 @@ def command(
     Each has a figure, a table and claims with their tolerances; one that fails is reported.
     `all` runs every one of them and writes index.html with all claims.
 
-    Examples: regard lab kernels · regard lab dimensions text.txt · regard lab all --quick
+    Example: regard lab distance --quick
+
+    With your own data, and all of them: regard lab dimensions text.txt · regard lab all --quick
     """
     from regard.cli.output import print_json
     from regard.lab.experiments import perform

@@ -89,6 +89,7 @@ def adopt(
 def _settle(table: Tables, section: str, told: Mapping[str, Any], run: str) -> None:
     for key, value in told.items():
         got = table.get(key, value)
+        got = tuple(got) if isinstance(got, list) else got  # TOML has no tuples
         if got != value and got not in ("", "auto"):
             raise UsageError(
                 f"{section}.{key} = {got!r}, but {run} has {value!r}: leave it out, or begin from "
