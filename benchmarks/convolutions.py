@@ -5,6 +5,8 @@ All take x (B, C, T) and filters (C, T) and give what `regard.layers.long_convol
     real      the library's: real transforms along the last axis
     strided   real transforms along T of (B, T, C) as projections leave it: no transposed copies
     fused     as real, with products written out in real numbers, which a compiler can fuse
+    half      as fused, transforms and what is kept in fp16, scaled so that nothing is lost at the
+              ends of its range; for sizes that are powers of two, on a GPU
     paired    two rows of the batch, or two channels, as one complex transform
     monarch   the transform as products of small dense matrices in half precision, on tensor cores
               (Fu et al. 2023, "FlashFFTConv", arXiv:2311.05908), without their fused kernel
@@ -93,6 +95,47 @@ class Fused(torch.autograd.Function):
 def fused(x: Tensor, filters: Tensor) -> Tensor:
     """See above."""
     return Fused.apply(x.to(filters.dtype), filters, circle(x.size(-1)))  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Half(torch.autograd.Function):
+    """Signals are transformed by orthogonal transforms, which leave their size; filters, whose
+    energy is about 1, by plain ones. Gradients are told in units of their largest.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, filters: Tensor, size: int) -> Tensor:
+        short = torch.float16 if x.is_cuda else filters.dtype
+        waves = torch.view_as_real(torch.fft.rfft(x.to(short), size, norm="ortho"))
+        answer = torch.view_as_real(torch.fft.rfft(filters.to(short), size))
+        ctx.save_for_backward(waves, answer)
+        ctx.size, ctx.length, ctx.types = size, x.size(-1), (x.dtype, filters.dtype)
+        product = times(waves.float(), answer.float()).to(short)
+        y = torch.fft.irfft(torch.view_as_complex(product), size, norm="ortho")
+        return y[..., : x.size(-1)].to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        waves, answer = ctx.saved_tensors
+        g, size, length, short = gradients[0], ctx.size, ctx.length, waves.dtype
+        largest = g.abs().amax().clamp_min(1e-30).float()
+        dy = torch.view_as_real(torch.fft.rfft((g / largest).to(short), size, norm="ortho"))
+        dx = times(dy.float(), answer.float(), conjugate=True).to(short)
+        dh = times(dy.float(), waves.float(), conjugate=True).sum(0)
+        top = dh.abs().amax().clamp_min(1e-30)
+        back = torch.fft.irfft(torch.view_as_complex(dx), size, norm="ortho")[..., :length]
+        gained = torch.view_as_complex((dh / top).to(short))
+        filters = torch.fft.irfft(gained, size, norm="ortho")[..., :length].float()
+        return (
+            (back.float() * largest).to(ctx.types[0]),
+            (filters * (largest * top * size**0.5)).to(ctx.types[1]),
+            None,
+        )
+
+
+def half(x: Tensor, filters: Tensor) -> Tensor:
+    """See above."""
+    size = 1 << (2 * x.size(-1) - 1).bit_length()
+    return Half.apply(x, filters, size)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Paired(torch.autograd.Function):
@@ -194,6 +237,7 @@ VARIANTS: dict[str, Convolve] = {
     "real": real,
     "strided": strided,
     "fused": fused,
+    "half": half,
     "paired": paired,
     "monarch": monarch,
 }

@@ -12,7 +12,8 @@ after warming up, on fresh random inputs. The ways to convolve are in benchmarks
 the library has `real`, and `--convolutions` chooses others to put in its place here.
 
     python benchmarks/gpu_hyena.py [--parts layers,operators,window] [--convolutions real,strided]
-        [--compile on|off] [--repeats 10] [--json FILE] [--device cpu --tiny]
+        [--lengths 2048,131072] [--compile on|off] [--repeats 10] [--json FILE]
+        [--device cpu --tiny]
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,13 +292,17 @@ def main() -> None:
     parser.add_argument("--convolutions", default="real", help=f"of {', '.join(VARIANTS)}")
     parser.add_argument("--compile", choices=["on", "off"], default="on")
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--lengths", default="", help="of layers, such as 2048,131072")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="short sequences, to see that it runs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     compiled = options.compile == "on" and options.device != "cpu"
     repeats = 2 if options.tiny else options.repeats
-    bench = Bench(options.device, TINY if options.tiny else Scale(), repeats, compiled)
+    scale = TINY if options.tiny else Scale()
+    if options.lengths:
+        scale = replace(scale, lengths=tuple(map(int, options.lengths.split(","))))
+    bench = Bench(options.device, scale, repeats, compiled)
     names, parts = options.convolutions.split(","), options.parts.split(",")
     unknown = set(names) - set(VARIANTS) | set(parts) - {"layers", "operators", "window"}
     if unknown:

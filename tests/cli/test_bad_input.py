@@ -335,6 +335,7 @@ def train_limited(words, tmp_path, most: int):
     )
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_one_line_and_leaves_only_whole_files(cli, words, tmp_path):
     """No file may pass 9,000 bytes: metrics.jsonl does after the first checkpoints."""
     found = train_limited(words, tmp_path, 9_000)

@@ -252,6 +252,7 @@ def in_four(recipe, folder):
         train(recipe, folder / "stopped-four", resume=True, world=world)
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_and_in_four(group, words, tmp_path):
     options = ["train.precision=fp64", "train.steps=12", "train.eval_every=4"]
     recipe, _ = plan([words], assignments=[*SMALL, *options])

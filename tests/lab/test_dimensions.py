@@ -11,6 +11,7 @@ from regard.lab.result import Options
 pytest.importorskip("numba")
 
 
+@pytest.mark.slow
 def test_every_claim_of_the_quick_form_holds():
     result = dimensions(Options(quick=True))
     assert len(result.claims) == 4

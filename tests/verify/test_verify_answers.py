@@ -96,7 +96,7 @@ def test_a_run_that_lost_its_data_is_checked_for_the_rest(trained, tmp_path):
 
 def test_a_mean_over_padding_shows(trained, monkeypatch):
     """A pooling that counts padding makes an answer depend on who stands beside."""
-    monkeypatch.setattr(Pooling, "forward", lambda self, x, there: x.mean(1))
+    monkeypatch.setattr(Pooling, "forward", lambda self, x, segments, count=None: x.mean(1))
     found = failed(verify(trained / "label"))
     assert {"batch = single", "shuffled = in order", "embedded together = alone"} <= found
 
