@@ -7,7 +7,8 @@ text, of the molecules of HIV for molecules, of the training sequences themselve
 test records it sees none, but for HIV's molecules, some of which are in other sets too, without
 what is asked. Seeds are told as mean ± standard deviation and, together, as an ensemble whose
 probabilities are averaged; folds are pooled: every record is tested once. Figures on the validation
-side stand beside them, since they alone may choose a row or a setting.
+side stand beside them, since they alone may choose a row or a setting. What pre-training gains is
+told with a 95% interval over records, in pairs.
 
     python benchmarks/labels.py trec splice esol [--data DIR] [--rows transformer,logistic]
         [--seeds 5] [--jobs 1] [--set train.steps=300] [--keep FOLDER] [--json FILE]
@@ -16,16 +17,16 @@ side stand beside them, since they alone may choose a row or a setting.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import multiprocessing
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,58 +34,72 @@ import numpy as np
 from label_sets import CORPORA, SETS, Set
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-REGARD = [sys.executable, "-m", "regard"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a row on one fold, or with one seed."""
+    """One run: a row on one fold, or with one seed, and what `regard train` is told."""
 
+    name: str
     row: str
-    number: int
     run: Path
+    words: tuple[str, ...]
 
 
-def regard(*words: str) -> float:
-    """Run `regard train`; the seconds that took."""
-    command, began = [*REGARD, "train", *words, "--quiet"], time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr[-3000:]}")
-    return time.perf_counter() - began
+@dataclass(frozen=True)
+class Done:
+    """What came of it: the seconds that training took, and by side what was answered."""
+
+    seconds: float
+    answers: dict[str, Any]
 
 
-def train(
-    job: Job, name: str, one: Set, words: Sequence[str], sets: Sequence[str], start: Path
-) -> float:
-    """Train it; the seconds that took."""
-    chosen = ["--model", job.row]
-    if job.row in ("transformer", "pretrained", *one.rows):
-        recipe = CORPORA[one.start][2] if job.row == "pretrained" else one.recipe or name
-        chosen = [str(RECIPES / f"{recipe}.toml"), *one.rows.get(job.row, ())]
+def carried_out(job: Job) -> Done:
+    """Train and measure, in this process."""
+    import regard.cli
+    from regard.api import load_examiner
+    from regard.data.corpus import reopen
+
+    began, said = time.perf_counter(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = regard.cli.run(["train", *job.words, "--out", str(job.run), "--quiet"])
+    if code:
+        raise RuntimeError(f"regard train {' '.join(job.words)}\n{said.getvalue()[-3000:]}")
+    seconds = time.perf_counter() - began
+    if not job.row:  # pre-training
+        return Done(seconds, {})
+    corpus, examiner = reopen(job.run), load_examiner(job.run, device="auto")
+    sides = {side: corpus.side(side) for side in ("valid", "test")}
+    return Done(seconds, {s: examiner.measure(x) for s, x in sides.items() if x is not None})
+
+
+def planned(
+    name: str, one: Set, row: str, number: int, words: Sequence[str], sets: Sequence[str]
+) -> list[str]:
+    """What `regard train` is told, for one fold or seed of a row."""
+    chosen = ["--model", row]
+    if row in ("transformer", "pretrained", *one.rows):
+        recipe = CORPORA[one.start][2] if row == "pretrained" else one.recipe or name
+        chosen = [str(RECIPES / f"{recipe}.toml"), *one.rows.get(row, ())]
         sets = [*one.settings, *sets]
-    more = ["--pretrain", str(start)] if job.row == "pretrained" else []
-    split = [f"data.fold={job.number}", f"data.folds={one.folds}"]
+    split = [f"data.fold={number}", f"data.folds={one.folds}"]
     if not one.folds:
-        split = [f"train.seed={job.number}"]
+        split = [f"train.seed={number}"]
         if "--valid" not in words:  # other seeds, other sides
             test = 0.0 if "--test" in words else 0.1
             split += ["data.valid_fraction=0.1", f"data.test_fraction={test}"]
             split += [f'data.split="{one.split}"'] if one.split else []
-            split += [] if one.split == "scaffold" else [f"data.split_seed={job.number}"]
+            split += [] if one.split == "scaffold" else [f"data.split_seed={number}"]
     given = [word for each in (*split, *sets) for word in ("--set", each)]
-    return regard(*chosen, *words, *more, "--out", str(job.run), *given)
+    return [*chosen, *words, *given]
 
 
-def pretrain(
-    name: str, words: Sequence[str], sets: Sequence[str], data: Path, folder: Path
-) -> tuple[Path, float]:
-    """The run that the row `pretrained` begins from, made once, and the seconds that took."""
-    one = SETS[name]
+def pretraining(
+    name: str, one: Set, words: Sequence[str], sets: Sequence[str], data: Path, folder: Path
+) -> Job:
+    """The run that the row `pretrained` begins from."""
     make, recipe, _ = CORPORA[one.start]
     run = folder / f"{name}-pretrained" if make is None else folder / f"{one.start}-pretrained"
-    if (run / "regard.json").exists():
-        return run, 0.0
     file, more = [words[0], "--input", "text"], list[str]()
     if make is not None:
         file = [str(make(data, folder / one.start))]
@@ -93,16 +108,7 @@ def pretrain(
     if make is None:
         sets = [*sets, *(each for each in one.settings if each.startswith("model.max_len"))]
     given = [word for each in sets for word in ("--set", each)]
-    return run, regard(str(RECIPES / f"{recipe}.toml"), *file, *more, "--out", str(run), *given)
-
-
-def measure(run: Path, side: str) -> Any:
-    """The answers of a run on a held-out side."""
-    from regard.api import load_examiner
-    from regard.data.corpus import reopen
-
-    shard = reopen(run).side(side)
-    return None if shard is None else load_examiner(run, device="auto").measure(shard)
+    return Job(name, "", run, (str(RECIPES / f"{recipe}.toml"), *file, *more, *given))
 
 
 def pooled(parts: Sequence[Any]) -> Any:
@@ -123,11 +129,12 @@ def ensemble(parts: Sequence[Any]) -> Any:
     return Answered(first.task, scores, first.truths, first.lengths)
 
 
-def summary(name: str, one: Set, row: str, runs: Sequence[Path], seconds: float) -> dict[str, Any]:
+def summary(name: str, one: Set, row: str, done: Sequence[Done]) -> dict[str, Any]:
     """The figures of a row."""
+    seconds = statistics.fmean(each.seconds for each in done)
     found: dict[str, Any] = {"set": name, "row": row, "seconds": round(seconds, 1)}
     for side in ("valid", "test"):
-        parts = [part for run in runs if (part := measure(run, side)) is not None]
+        parts = [each.answers[side] for each in done if side in each.answers]
         if not parts:
             continue
         if one.folds:
@@ -143,11 +150,29 @@ def summary(name: str, one: Set, row: str, runs: Sequence[Path], seconds: float)
             }
             for key in each[0]
         }
-        same = all(np.array_equal(p.truths, parts[0].truths, equal_nan=True) for p in parts)
-        if same and len(parts) > 1:
+        if len(parts) > 1 and alike(parts):
             together = ensemble(parts).figures()
             found[side]["ensemble"] = {key: f.to_json() for key, f in together.items()}
     return found
+
+
+def gain(done: Sequence[Done], others: Sequence[Done], metric: str) -> dict[str, Any]:
+    """How much more one row's figure is than another's on the same test records, in pairs."""
+    from regard.evaluate.estimates import mean_over_seeds
+
+    def estimated(several: Sequence[Done]) -> Any:
+        parts = [each.answers["test"] for each in several]
+        if len(parts) > 1 and alike(parts):
+            return mean_over_seeds([part.estimates for part in parts])[metric]
+        return pooled(parts).estimates[metric]
+
+    found: dict[str, Any] = estimated(done).minus(estimated(others)).to_json()
+    return found
+
+
+def alike(parts: Sequence[Any]) -> bool:
+    """Are the records the same in all of them?"""
+    return all(np.array_equal(p.truths, parts[0].truths, equal_nan=True) for p in parts)
 
 
 def line(found: dict[str, Any], metric: str) -> str:
@@ -163,6 +188,9 @@ def line(found: dict[str, Any], metric: str) -> str:
                 cells.append(f"{side} {one['value']:.4f} [{one['low']:.4f}, {one['high']:.4f}]")
         if "ensemble" in told:
             cells.append(f"together {told['ensemble'][metric]['value']:.4f}")
+    if "gain" in found:
+        g = found["gain"]
+        cells.append(f"{g['value']:+.4f} [{g['low']:+.4f}, {g['high']:+.4f}] to transformer")
     return f"  {found['row']:<14} {metric} {', '.join(cells)}; {found['seconds']:.0f} s a run"
 
 
@@ -180,31 +208,69 @@ def main(sets: Mapping[str, Set] = SETS, about: str | None = __doc__) -> None:
     parser.add_argument("--keep", type=Path, help="where the runs are to stay")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    everything = []
+    names = list(sets) if "all" in args.names else args.names
     with tempfile.TemporaryDirectory() as temporary:
-        for name in sets if "all" in args.names else args.names:
-            one, folder = sets[name], (args.keep or Path(temporary)) / name
-            folder.mkdir(parents=True, exist_ok=True)
-            words = one.prepare(args.data, folder)
-            count = one.folds if one.folds > 0 else args.seeds or one.seeds
-            if one.folds < 0:
-                count = len(set((folder / "all.tsv").read_text().splitlines()[1:]))
-            print(f"{name}: published {one.published}; wanted {one.bar or 'beside it'}", flush=True)
-            for row in args.rows.split(","):
-                start, before = folder, 0.0
-                if row == "pretrained":
-                    start, before = pretrain(name, words, args.set, args.data, folder.parent)
-                    print(f"  pre-training: {before:.0f} s", flush=True)
-                jobs = [Job(row, n, folder / f"{row}-{n}") for n in range(count)]
-                with ThreadPoolExecutor(args.jobs) as pool:
-                    told = {"words": words, "sets": args.set, "start": start}
-                    work = partial(train, name=name, one=one, **told)
-                    took = list(pool.map(work, jobs))
-                runs = [job.run for job in jobs]
-                everything.append(summary(name, one, row, runs, statistics.fmean(took)))
-                print(line(everything[-1], one.metric), flush=True)
+        everything = run(sets, names, args, args.keep or Path(temporary))
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+def run(
+    sets: Mapping[str, Set], names: Sequence[str], args: Any, folder: Path
+) -> list[dict[str, Any]]:
+    """All runs side by side, those that others begin from first; then the table."""
+    first: dict[Path, Job] = {}
+    jobs: dict[tuple[str, str], list[Job]] = {}
+    for name in names:
+        one, own = sets[name], folder / name
+        own.mkdir(parents=True, exist_ok=True)
+        words = one.prepare(args.data, own)
+        count = one.folds if one.folds > 0 else args.seeds or one.seeds
+        if one.folds < 0:
+            count = len(set((own / "all.tsv").read_text().splitlines()[1:]))
+        for row in args.rows.split(","):
+            more = list[str]()
+            if row == "pretrained":
+                if not one.start:
+                    continue
+                begin = pretraining(name, one, words, args.set, args.data, folder)
+                first[begin.run] = begin
+                more = ["--pretrain", str(begin.run)]
+            jobs[name, row] = [
+                Job(
+                    name,
+                    row,
+                    own / f"{row}-{n}",
+                    (*planned(name, one, row, n, words, args.set), *more),
+                )
+                for n in range(count)
+            ]
+    everything = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
+        before = {job.run: pool.submit(carried_out, job) for job in first.values()}
+        # the largest need nothing from others; what begins elsewhere comes last
+        order = sorted(jobs, key=lambda key: key[1] == "pretrained")
+        running = {
+            key: [pool.submit(carried_out, job) for job in jobs[key]]
+            for key in order
+            if key[1] != "pretrained"
+        }
+        for path, future in before.items():
+            print(f"pre-training {path.name}: {future.result().seconds:.0f} s", flush=True)
+        for key in order:
+            if key[1] == "pretrained":
+                running[key] = [pool.submit(carried_out, job) for job in jobs[key]]
+        for name, row in jobs:
+            one = sets[name]
+            done = [future.result() for future in running[name, row]]
+            everything.append(summary(name, one, row, done))
+            if row == "pretrained" and (name, "transformer") in jobs:
+                other = [future.result() for future in running[name, "transformer"]]
+                everything[-1]["gain"] = gain(done, other, one.metric)
+            told = f"{name}: published {one.published}; wanted {one.bar or 'beside it'}"
+            print(f"{told}\n{line(everything[-1], one.metric)}", flush=True)
+    return everything
 
 
 if __name__ == "__main__":
