@@ -87,7 +87,7 @@ class NeuralAssessor(Assessor):
     the values it was trained on; logits leave them at 0 and 1.
     """
 
-    steps_alike: ClassVar[bool] = True  # the same kernels for every batch of a shape?
+    steps_alike: bool = True  # are its steps the same kernels for every batch of a shape?
 
     shift: Tensor
     scale: Tensor

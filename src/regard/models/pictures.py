@@ -114,6 +114,7 @@ class ConvNet(NeuralAssessor):
     def __init__(self, vocab_size: int, config: ConvNetConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
+        self.steps_alike = config.uniform  # else it asks how large they are
         widths, strides = config.widths, config.strides
         self.first = nn.Conv2d(config.channels, widths[0], 3, padding=1)
         sizes = len(widths)

@@ -121,3 +121,7 @@ class VisionTransformer(EncoderOnly):
     Config = VisionConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "vit": vit}
     tokens = "patches"
+
+    def __init__(self, vocab_size: int, config: VisionConfig) -> None:
+        super().__init__(vocab_size, config)
+        self.steps_alike = config.uniform  # else changing pictures asks how large they are
