@@ -197,7 +197,7 @@ class GramAssessor(GrownAssessor):
         """The n-grams of all records, those of training first, which n-grams these are, and what is
         asked of the records of both parts.
         """
-        longest = config.order or max(self.orders)
+        longest = self.longest(config)
         check_codes(longest, self.vocab_size, config.spread)
         rows, codes, targets = self.occurrences(shard, longest, config.spread)
         known = torch.unique(codes)
@@ -238,8 +238,15 @@ class GramAssessor(GrownAssessor):
         config = self.config
         features, *rest = self.stages()
         for stage in ({"places": tuple(read), **features}, *rest):
-            config = judged.best(varied(config, **stage), answer)
+            tried = [c for c in varied(config, **stage) if c.order <= self.longest(c)]
+            config = judged.best(tried, answer)
         return config
+
+    def longest(self, config: Any) -> int:
+        """Tokens of the longest n-grams to be looked at."""
+        if self.config.order:
+            return int(self.config.order)
+        return max(ORDERS if config.places == "each" else self.orders)
 
     def width(self, known: Tensor, config: Any) -> int:
         """How many of the known n-grams have at most `order` tokens."""
