@@ -2,7 +2,8 @@
 
 All take x (B, C, T) and filters (C, T) and give what `regard.layers.long_convolution` gives:
 
-    real      the library's: real transforms along the last axis
+    real      the library's: real transforms along the last axis, of parts where it is long
+    whole     the same, of all of it at once
     strided   real transforms along T of (B, T, C) as projections leave it: no transposed copies
     fused     as real, with products written out in real numbers, which a compiler can fuse
     half      as fused, transforms and what is kept in fp16, scaled so that nothing is lost at the
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.long_convolution import circle, long_convolution
+from regard.layers.long_convolution import _Convolve, circle, long_convolution
 
 Convolve = Callable[..., Tensor]
 
@@ -31,6 +32,12 @@ Convolve = Callable[..., Tensor]
 def real(x: Tensor, filters: Tensor, ahead: Tensor | None = None) -> Tensor:
     """See above."""
     return long_convolution(x, filters, ahead)
+
+
+def whole(x: Tensor, filters: Tensor) -> Tensor:
+    """See above."""
+    length = x.size(-1)
+    return _Convolve.apply(x.to(filters.dtype), filters, circle(length), length)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Strided(torch.autograd.Function):
@@ -235,6 +242,7 @@ def monarch(x: Tensor, filters: Tensor) -> Tensor:
 
 VARIANTS: dict[str, Convolve] = {
     "real": real,
+    "whole": whole,
     "strided": strided,
     "fused": fused,
     "half": half,

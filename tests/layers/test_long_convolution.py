@@ -43,6 +43,21 @@ def test_it_is_the_product_with_the_toeplitz_matrix(length, both, dtype):
         torch.testing.assert_close(a, b, atol=4 * TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize(("length", "cut"), [(16, 4), (19, 5), (33, 32), (40, 9)])
+def test_cut_into_parts_it_is_the_same(length, cut, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # where it is done
+    monkeypatch.setattr("regard.layers.long_convolution.CUT", cut)
+    double = torch.float64
+    x = random(2, 3, length, dtype=double).requires_grad_()
+    filters = random(3, length, dtype=double, seed=1).requires_grad_()
+    got = long_convolution(x, filters)
+    expected = torch.einsum("cts,bcs->bct", toeplitz(filters), x)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+    dy = random(2, 3, length, dtype=double, seed=3)
+    ours, theirs = (torch.autograd.grad(y, (x, filters), dy) for y in (got, expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
 def test_circles_are_wide_enough_and_quick_to_transform():
     for length in range(1, 400):
         size = circle(length)

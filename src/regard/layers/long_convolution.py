@@ -4,6 +4,7 @@ The transform turns convolution round a circle into a product. Padded with zeros
 the circle is too long for anything to come round it, so the result is that of the T × T Toeplitz
 matrix of the filter. The gradient is worked out by hand: all of it is real transforms too, where
 autograd would take complex ones of the whole circle, and the two spectra are kept, not made again.
+On a GPU, where long transforms go through memory more often, long sequences are cut into parts.
 
 `Online` is the same while decoding, when inputs come one by one and each depends on the outputs
 before it.
@@ -11,6 +12,8 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -19,6 +22,7 @@ from torch.nn import functional as F
 
 from regard.layers.state import ALL, Rows
 
+CUT = 32_768  # places of a GPU's parts: up to here, transforms read and write memory twice
 BLOCK = 32  # steps of decoding whose inputs are multiplied one by one; a power of two
 
 
@@ -47,36 +51,102 @@ def long_convolution(x: Tensor, filters: Tensor, ahead: Tensor | None = None) ->
     bf16. What comes is what the filters are of, fp32 or fp64.
     """
     length = x.size(-1)
-    size = circle(length)
+    size, cut = circle(length), length
     if ahead is not None:  # behind place 0 of a circle stand the places before it
         filters = torch.cat(
             (F.pad(filters, (0, size - 2 * length + 1)), ahead[:, : length - 1].flip(-1)), dim=-1
         )
-    return _Convolve.apply(x.to(filters.dtype), filters, size)  # type: ignore[no-any-return, no-untyped-call]
+    elif x.is_cuda and length > CUT:
+        size, cut = 2 * CUT, CUT
+    return _Convolve.apply(x.to(filters.dtype), filters, size, cut)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Convolve(torch.autograd.Function):
-    """Round a circle of `size`: x (B, C, T) with filters (C, T) or (C, size)."""
+    """x (B, C, T) with filters (C, T), in parts of `cut`, each round a circle of `size`; or with
+    filters (C, size) round one circle.
+
+    Part k of the result is Σ of part i of x with part k - i of the filters, and of what comes over
+    from the part before: in a circle of two cuts, moved by one, which changes the sign of every odd
+    wave. So the spectra of the parts are convolved like numbers, and transforms stay short.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, filters: Tensor, size: int) -> Tensor:
-        waves, answer = torch.fft.rfft(x, size), torch.fft.rfft(filters, size)
+    def forward(ctx: Any, x: Tensor, filters: Tensor, size: int, cut: int) -> Tensor:
+        whole = filters.size(-1) > x.size(-1)
+        waves = torch.fft.rfft(parts(x, cut), size)  # (B, C, K, F)
+        answer = torch.fft.rfft(parts(filters, size if whole else cut), size)  # (C, K, F)
+        answer = with_neighbour(answer, 1)
         ctx.save_for_backward(waves, answer)
-        ctx.size, ctx.lengths = size, (x.size(-1), filters.size(-1))
-        y: Tensor = torch.fft.irfft(waves * answer, size)
-        return y[..., : x.size(-1)]
+        ctx.size, ctx.cut, ctx.lengths = size, cut, (x.size(-1), filters.size(-1))
+        count = waves.size(-2)
+        found = [
+            total(times(waves[..., i, :], answer[..., k - i, :]) for i in range(k + 1))
+            for k in range(count)
+        ]
+        return joined(found, size, cut, x.size(-1))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         waves, answer = ctx.saved_tensors
-        own, filters = ctx.lengths
-        dy = torch.fft.rfft(gradients[0], ctx.size)
+        size, cut, (own, filters) = ctx.size, ctx.cut, ctx.lengths
+        dy = torch.fft.rfft(parts(gradients[0], cut), size)
+        every = range(dy.size(-2))
         dx = dh = None
         if ctx.needs_input_grad[0]:
-            dx = torch.fft.irfft(dy * answer.conj(), ctx.size)[..., :own]
+            back = answer.conj()
+            found = [
+                total(times(dy[..., k, :], back[..., k - i, :]) for k in every[i:]) for i in every
+            ]
+            dx = joined(found, size, cut, own)
         if ctx.needs_input_grad[1]:
-            dh = torch.fft.irfft((dy * waves.conj()).sum(0), ctx.size)[..., :filters]
-        return dx, dh, None
+            back = waves.conj()
+            found = [
+                total(times(dy[..., k, :], back[..., k - i, :]).sum(0) for k in every[i:])
+                for i in every
+            ]
+            both = with_neighbour(torch.stack(found, dim=-2), -1)
+            dh = joined(both.unbind(-2), size, max(cut, filters if filters > own else 0), filters)
+        return dx, dh, None, None
+
+
+def parts(x: Tensor, cut: int) -> Tensor:
+    """(..., T) as (..., K, cut), filled up with zeros."""
+    if x.size(-1) <= cut:
+        return x.unsqueeze(-2)
+    full = F.pad(x, (0, -x.size(-1) % cut))
+    return full.view(*full.shape[:-1], -1, cut)
+
+
+def joined(spectra: Sequence[Tensor], size: int, cut: int, length: int) -> Tensor:
+    """The first `cut` places of the circles that spectra (..., F) are of, end to end: (..., T)."""
+    y: Tensor = torch.fft.irfft(torch.stack(tuple(spectra), dim=-2), size)
+    return y[..., :cut].flatten(-2)[..., :length]
+
+
+def with_neighbour(spectra: Tensor, by: int) -> Tensor:
+    """(..., K, F), to each part added what the one before it (by = 1) or after it (-1) leaves there:
+    that one moved by half of the circle.
+    """
+    if spectra.size(-2) == 1:
+        return spectra
+    sign = 1 - 2 * (torch.arange(spectra.size(-1), device=spectra.device) % 2)
+    rest = spectra[..., :-1, :] if by > 0 else spectra[..., 1:, :]
+    none = torch.zeros_like(spectra[..., :1, :])
+    ends = (none, rest * sign) if by > 0 else (rest * sign, none)
+    return spectra + torch.cat(ends, dim=-2)
+
+
+def total(terms: Iterable[Tensor]) -> Tensor:
+    """Their sum."""
+    return reduce(torch.add, terms)
+
+
+def times(one: Tensor, two: Tensor) -> Tensor:
+    """A product of complex numbers; for a compiler, which knows none, in real ones."""
+    if not torch.compiler.is_compiling():
+        return one * two
+    (a, b), (c, d) = (torch.view_as_real(x.resolve_conj()).unbind(-1) for x in (one, two))
+    return torch.view_as_complex(torch.stack((a * c - b * d, a * d + b * c), dim=-1))
 
 
 class Online:
