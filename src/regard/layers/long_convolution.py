@@ -124,7 +124,7 @@ def joined(spectra: Sequence[Tensor], size: int, cut: int, length: int) -> Tenso
 
 
 def with_neighbour(spectra: Tensor, by: int) -> Tensor:
-    """(..., K, F), to each part added what the one before it (by = 1) or after it (-1) leaves there:
+    """(..., K, F), to each part added what the one before it (by = 1) or after it (-1) leaves:
     that one moved by half of the circle.
     """
     if spectra.size(-2) == 1:
