@@ -96,6 +96,7 @@ class Pictures(Labelled):
         self._paths: Labelled | None = None
         self._colours: bool | None = None
         self._held: dict[Path, tuple[Array, list[tuple[str, ...]]]] = {}
+        self._seen: tuple[Any, Tally, list[Shown]] | None = None  # under which check, and what
         self._settle()
 
     def _settle(self) -> None:
@@ -170,14 +171,25 @@ class Pictures(Labelled):
 
     def examples(self) -> Iterator[Examples]:
         """See Labelled."""
+        if self._seen is not None and self._seen[0] is self.check:
+            _, self._tally, chunks = self._seen
+            yield from chunks
+            return
         tally = self._tally = Tally(self.strict)
+        kept, taken = list[Shown](), 0
         empty = True
         for chunk in self._chunks(tally):
             if chunk.texts:
                 empty = False
+                taken += sum(image.nbytes for image in chunk.texts)  # type: ignore[attr-defined]
+                kept.append(chunk)
+                if taken > HELD:
+                    kept.clear()
                 yield chunk
         if empty:
             raise self._nothing(tally)
+        if taken <= HELD:  # all of it will be read again, some ten times
+            self._seen, self._held = (self.check, tally, kept), {}
 
     def _chunks(self, tally: Tally) -> Iterator[Shown]:
         if self._paths is not None:
