@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.clouds import form_of
 from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
 from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
-from regard.data.clouds import form_of
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.errors import UsageError, UserError

@@ -1,5 +1,5 @@
-"""Shapes in space, made up: points on the surfaces of simple bodies, with noise, turned in any way,
-and with a part cut away. Nothing to download, and the same for the same seed.
+"""Shapes in space, made up: points on the surfaces of simple bodies, stretched, turned in any way,
+with noise, and with a part cut away. Nothing to download, and the same for the same seed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,13 @@ def on_sphere(count: int, random: Random) -> Points:
 
 
 def sphere(count: int, random: Random) -> Points:
-    """An ellipsoid, nearly round."""
-    return on_sphere(count, random) * random.uniform(0.85, 1.15, 3)
+    """A sphere, before it is stretched."""
+    return on_sphere(count, random)
 
 
 def box(count: int, random: Random) -> Points:
-    """A box, nearly a cube."""
-    return _box(count, random, random.uniform(0.8, 1.2, 3))
-
-
-def plate(count: int, random: Random) -> Points:
-    """A flat box."""
-    return _box(count, random, np.array([1.0, random.uniform(0.7, 1.0), random.uniform(0.08, 0.2)]))
-
-
-def rod(count: int, random: Random) -> Points:
-    """A long box."""
-    return _box(count, random, np.array([1.0, *random.uniform(0.12, 0.25, 2)]))
+    """A cube, before it is stretched."""
+    return _box(count, random, np.ones(3))
 
 
 def _box(count: int, random: Random, sides: Points) -> Points:
@@ -87,20 +77,35 @@ def torus(count: int, random: Random) -> Points:
 
 
 def cross(count: int, random: Random) -> Points:
-    """Two long boxes through each other."""
-    one, two = rod(count // 2, random), rod(count - count // 2, random)
+    """Two beams through each other."""
+    sides = np.array([1.0, *random.uniform(0.15, 0.25, 2)])
+    one, two = _box(count // 2, random, sides), _box(count - count // 2, random, sides)
     return np.concatenate((one, two[:, [1, 0, 2]]))
+
+
+def helix(count: int, random: Random) -> Points:
+    """A spring."""
+    turns, along = random.uniform(1.5, 2.5), random.uniform(-1, 1, count)
+    angle = np.pi * turns * along
+    wire = on_sphere(count, random) * 0.1
+    return np.stack((0.6 * np.cos(angle), 0.6 * np.sin(angle), along), 1) + wire
+
+
+def saddle(count: int, random: Random) -> Points:
+    """A surface that is bent two ways."""
+    x, y = random.uniform(-1, 1, (2, count))
+    return np.stack((x, y, random.uniform(0.5, 0.8) * (x**2 - y**2)), 1)
 
 
 SHAPES: dict[str, Callable[[int, Random], Points]] = {
     "sphere": sphere,
     "box": box,
-    "plate": plate,
-    "rod": rod,
     "cylinder": cylinder,
     "cone": cone,
     "torus": torus,
     "cross": cross,
+    "helix": helix,
+    "saddle": saddle,
 }
 
 
@@ -113,17 +118,17 @@ def turn(random: Random) -> Points:
 
 
 def shape(
-    name: str, random: Random, *, count: int = 256, noise: float = 0.02, missing: float = 0.2
+    name: str, random: Random, *, count: int = 256, noise: float = 0.02, missing: float = 0.25
 ) -> NDArray[np.float32]:
-    """Points (N, 3) of a shape, turned in any way, moved by noise, with up to a share `missing`
-    that lies beyond a plane; N is from half of `count` to all of it.
+    """Points (N, 3) of a shape, stretched along its axes, turned in any way, moved by noise, with
+    up to a share `missing` that lies beyond a plane; N is from half of `count` to all of it.
     """
     wanted = int(random.integers(count // 2, count + 1))
     lost = random.uniform(0, missing)
     points = SHAPES[name](int(np.ceil(wanted / (1 - lost))), random)
     along = points @ on_sphere(1, random)[0]
     points = points[np.sort(np.argsort(along)[:wanted])]
-    points = (points @ turn(random).T) * random.uniform(0.5, 2.0)
+    points = (points * random.uniform(0.6, 1.4, 3)) @ turn(random).T * random.uniform(0.5, 2.0)
     size = np.linalg.norm(points - points.mean(0), axis=1).max()
     return (points + random.normal(size=points.shape) * noise * size).astype(np.float32)
 

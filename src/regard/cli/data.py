@@ -125,8 +125,8 @@ def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
 
 def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, str]:
     """The data as the task reads it, which is guessed where it is not given; and why it is that."""
-    from regard.data.examination import task_of
     from regard.data.clouds import form_of
+    from regard.data.examination import task_of
     from regard.data.labelled import Labelled
     from regard.data.pairs import looks_paired
     from regard.data.sides import Sources

@@ -74,7 +74,7 @@ class AnswerWriter:
             where = f"{place(i)}: " if place else ""
             raise UserError(
                 f"{where}{wanted[i]:,} labels of positions, but {lengths[i]:,} tokens; choose "
-                "tokens of one symbol each: characters, nucleotides, residues; of points, every one "
+                "tokens of one symbol each: characters, nucleotides, residues; of points, all "
                 "(tokens.samples=0)"
             )
         return marked(values, wanted, markers)

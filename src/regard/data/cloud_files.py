@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from regard.data.picture_files import MOST, suffix, unpacked
 from regard.tokens.points import Cloud
 
-SYMBOLS = """H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge
-As Se Br Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy
-Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm
-Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og""".split()
+SYMBOLS = """
+H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br
+Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er
+Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md
+No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og
+""".split()  # noqa: SIM905 - a list would be a page long
 NUMBERS = {name: z for z, name in enumerate(SYMBOLS, start=1)}
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of classes of points
 TOLD = re.compile(r"""([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\S+)""")
@@ -192,7 +194,7 @@ def read_ply(data: bytes, surface: int) -> Frame:
     shades = [v / 255 if n in COLOURS and v.dtype.kind in "iu" else v for n, v in others.items()
               if n not in whole]  # fmt: skip
     features = np.stack(shades, 1) if shades else np.zeros((len(points), 0))
-    told = {n: letters(v) for n, v in whole.items() if 0 <= v.min() and v.max() < len(LETTERS)}
+    told = {n: letters(v) for n, v in whole.items() if v.min() >= 0 and v.max() < len(LETTERS)}
     faces = tables.get("face", {})
     corners = [] if told else next(iter(faces.values()), [])
     return Frame(meshed(points, features, corners, surface), told=told)
@@ -236,7 +238,7 @@ class PlyWords:
         found: dict[str, Any] = {key: [] for key, _, _ in properties}
         try:
             for _ in range(count):
-                for key, kind, many in properties:
+                for key, _, many in properties:
                     length = int(self.words[self.at]) if many else 1
                     self.at += bool(many)
                     row = [float(w) for w in self.words[self.at : self.at + length]]

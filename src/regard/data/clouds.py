@@ -1,9 +1,9 @@
 """Point clouds with targets, as records like any others.
 
-What holds them: `.npz` (an array (count, points, d), or all points end to end with `lengths`, beside
-`features`, `atoms` and the targets), `.npy`, `.xyz` of many molecules, `.ply`, `.off`; a folder for
-every class, or a table of paths and labels. Targets are an array, a key of the line about a
-molecule, a whole number of every vertex, or a table of targets by name, or in the same order.
+What holds them: `.npz` (an array (count, points, d), or all points end to end with `lengths`, and
+`features`, `atoms` and the targets beside), `.npy`, `.xyz` of many molecules, `.ply`, `.off`; a
+folder for every class, or a table of paths and labels. Targets are an array, a key of the line
+about a molecule, a whole number of every vertex, or a table by name, or in the same order.
 """
 
 from __future__ import annotations

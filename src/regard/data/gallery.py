@@ -1,4 +1,4 @@
-"""What is in files of pictures or point clouds: how many, how large, copies and leaks, and labels."""
+"""What is in files of pictures or point clouds: how many, how large, copies, leaks and labels."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Gallery(Shelf):
 
 @dataclass(frozen=True, kw_only=True)
 class Swarm(Shelf):
-    """What `look_through_clouds` found: points of the smallest, the middle and the largest cloud."""
+    """What `look_through_clouds` found: points of the smallest, a usual and the largest."""
 
     points: tuple[int, int, int]
     dimensions: int

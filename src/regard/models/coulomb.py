@@ -85,7 +85,7 @@ class Coulomb(GrownAssessor):
         gaps.diagonal(dim1=1, dim2=2).fill_(1)
         matrix = charge[:, :, None] * charge[:, None] / gaps.clamp_min(1e-3)
         matrix.diagonal(dim1=1, dim2=2).copy_(charge**2.4 / 2)
-        order = matrix.norm(dim=2).argsort(1, descending=True, stable=True)
+        order = matrix.norm(dim=2).argsort(dim=1, descending=True, stable=True)
         matrix = matrix.gather(1, order[..., None].expand_as(matrix))
         matrix = matrix.gather(2, order[:, None].expand_as(matrix))
         room = matrix.new_zeros(len(matrix), size, size)

@@ -1,7 +1,7 @@
 """Logistic or ridge regression on the pixels of pictures: the simplest model that sees them.
 
-It is found by `descent`, from all pixels in units of their channel's deviation. A smaller picture is filled up with the mean
-of its channels, a larger one cut to the grid of training.
+It is found by `descent`, from all pixels in units of their channel's deviation. A smaller picture
+is filled up with the mean of its channels, a larger one cut to the grid of training.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class PointTransformer(EncoderOnly):
         found = super().forward(source, count=count, tap=tap)
         if not self.config.additive:
             return found
-        return found + self.config.composition(source) @ self.each
+        return found + self.config.composition(source).to(self.each.dtype) @ self.each
 
     def measure(self, shard: Shard) -> None:
         """See NeuralAssessor; where values begin from a sum over the elements, also that sum, by

@@ -1,8 +1,8 @@
 """Point clouds that are changed a little every time they are shown, as pictures are.
 
 Every cloud of a batch is turned, resized, moved and mirrored by chance, its points are moved a
-little each, and some are left out, on the device, in one go. Steps seed torch, so that a resumed run
-sees the same.
+little each, and some are left out, on the device, in one go. Steps seed torch, so that a resumed
+run sees the same.
 """
 
 from __future__ import annotations

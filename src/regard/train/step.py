@@ -22,8 +22,8 @@ from regard.models.vision import PictureConfig
 from regard.recipe import TrainRecipe
 from regard.train.answers import Answers
 from regard.train.augmentation import Changes
-from regard.train.cloud_augmentation import CloudChanges
 from regard.train.capture import ROWS, Captured, pinned, rounded
+from regard.train.cloud_augmentation import CloudChanges
 from regard.train.distributed import World, keeping
 from regard.train.objectives import NextToken
 from regard.train.optimizer import Optimizer
