@@ -44,6 +44,12 @@ renderers.space = (data) => {
         context.lineWidth = data.owners[i] === query - marker && queries > 1 ? 2.5 : 0.75;
         context.stroke();
       }
+      if (dot > 8 && data.kinds.length) {
+        context.fillStyle = inkOn(scale(value(map, data.owners[i])));
+        context.font = `${Math.round(1.1 * dot)}px sans-serif`;
+        [context.textAlign, context.textBaseline] = ["center", "middle"];
+        context.fillText(label(data.kinds[i]), (0.5 + 0.45 * x) * size, (0.5 - 0.45 * y) * size);
+      }
     }
     context.globalAlpha = 1;
   };
