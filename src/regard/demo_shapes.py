@@ -1,5 +1,5 @@
-"""The demonstration of point clouds: simple bodies, made up, stretched, turned in any way, noisy and
-with a part missing.
+"""The demonstration of point clouds: simple bodies, made up, stretched, turned in any way, noisy
+and with a part missing.
 
 Counting, a line through statistics of the whole cloud, and attention over groups of points, on the
 same split; and a page on which a cloud can be turned, and one sees where attention looks.
@@ -25,7 +25,7 @@ from regard.look.subject import run_facts
 from regard.train.progress import Reporter
 
 MODELS = ("majority", "logistic", "transformer")
-TRANSFORMER = {"n_layers": 2, "d_model": 64, "dropout": 0.0}  # what learns most in a minute
+TRANSFORMER = {"n_layers": 2, "d_model": 64, "dropout": 0.0, "preset": "invariant"}
 STEPS = ("data.test_fraction=0.15", "train.average=3", "data.split=stratified")
 RECORDS = 4000
 SHOWN = 8  # pairs of classes that are taken for each other

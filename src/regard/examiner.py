@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.clouds import unlabelled_clouds
+from regard.data.collected import TOGETHER
 from regard.data.filling import Ints
-from regard.data.pictures import TOGETHER, unlabelled
+from regard.data.pictures import unlabelled
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets

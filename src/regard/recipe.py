@@ -22,8 +22,8 @@ from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TASKS, family, task_named
 
 SHARES = ("shift", "zoom", "erase", "drop")
-NOT_NEGATIVE = ("seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter")
-NOT_NEGATIVE += ("eval_every", "checkpoint_every", "weight_decay", "warmup")
+NOT_NEGATIVE = ["seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter"]
+NOT_NEGATIVE += ["eval_every", "checkpoint_every", "weight_decay", "warmup"]
 STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]

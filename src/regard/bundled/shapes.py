@@ -130,7 +130,8 @@ def shape(
     points = points[np.sort(np.argsort(along)[:wanted])]
     points = (points * random.uniform(0.6, 1.4, 3)) @ turn(random).T * random.uniform(0.5, 2.0)
     size = np.linalg.norm(points - points.mean(0), axis=1).max()
-    return (points + random.normal(size=points.shape) * noise * size).astype(np.float32)
+    found: NDArray[np.float32] = points + random.normal(size=points.shape) * noise * size
+    return found.astype(np.float32)
 
 
 def save_shapes(path: Path, records: int = 4000, *, seed: int = 0, count: int = 256) -> Path:

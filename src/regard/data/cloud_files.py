@@ -196,7 +196,7 @@ def read_ply(data: bytes, surface: int) -> Frame:
     features = np.stack(shades, 1) if shades else np.zeros((len(points), 0))
     told = {n: letters(v) for n, v in whole.items() if v.min() >= 0 and v.max() < len(LETTERS)}
     faces = tables.get("face", {})
-    corners = [] if told else next(iter(faces.values()), [])
+    corners: list[list[int]] = [] if told else next(iter(faces.values()), [])
     return Frame(meshed(points, features, corners, surface), told=told)
 
 
@@ -309,6 +309,7 @@ def meshed(
 
     def mixed(values: NDArray[Any]) -> Floats:
         p, q, r = (values[triangles[chosen, i]].astype(np.float64) for i in range(3))
-        return (p + one * (q - p) + two * (r - p)).astype(np.float32)
+        found: Floats = (p + one * (q - p) + two * (r - p)).astype(np.float32)
+        return found
 
     return sound(Cloud(mixed(points), mixed(features)), "a vertex")

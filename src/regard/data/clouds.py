@@ -101,7 +101,7 @@ class Clouds(Collected):
         self, paths: Sequence[Path], asked: Asked, *, strict: bool = False, surface: int = 1024
     ) -> None:
         self.surface = surface
-        self._table: TargetTable | None = None
+        self._listing: TargetTable | None = None
         self._seen = 0
         super().__init__(paths, asked, strict=strict)
 
@@ -115,10 +115,10 @@ class Clouds(Collected):
         self.from_folder = False
         if beside is not None and suffix(beside) not in ARRAYS:
             columns = asked.targets if asked.labels is not None else ()
-            self._table = TargetTable(beside, columns or ("2",))
+            self._listing = TargetTable(beside, columns or ("2",))
             self.names = columns or (LABEL,)
             found = next((f for f in self._frames(first) if isinstance(f, Frame)), None)
-            by_name = self._table.settle(found.name if found else "")
+            by_name = self._listing.settle(found.name if found else "")
             return f"targets from {beside.name}, {by_name}"
         if asked.targets and beside is None:
             self.names = asked.targets
@@ -136,7 +136,7 @@ class Clouds(Collected):
     @property
     def all_files(self) -> list[Path]:
         """See Files."""
-        beside = self._table.path if self._table else self.asked.labels
+        beside = self._listing.path if self._listing else self.asked.labels
         return [*self.files, *([beside] if beside else [])]
 
     def read(self, path: Path) -> Cloud:
@@ -182,8 +182,8 @@ class Clouds(Collected):
 
     def _cells(self, frame: Frame, path: Path, number: int) -> tuple[str, ...]:
         """The targets of a cloud, which is that number of all."""
-        if self._table is not None:
-            return self._table.cells(frame.name, number)
+        if self._listing is not None:
+            return self._listing.cells(frame.name, number)
         if self.from_folder:
             return (path.parent.name,)
         for key in self.names:
@@ -194,7 +194,7 @@ class Clouds(Collected):
 
     def _array_targets(self, path: Path) -> list[tuple[str, ...]] | None:
         """The targets in a .npz file, or in the array beside a .npy file; None: elsewhere."""
-        if suffix(path) not in ARRAYS or self.from_folder or self._table is not None:
+        if suffix(path) not in ARRAYS or self.from_folder or self._listing is not None:
             return None
         arrays = read_arrays(path)
         if suffix(path) == ".npy":
@@ -234,8 +234,8 @@ def _lettered(own: Array, points: Array, lengths: Array | None, path: Path) -> I
     if own.size and not 0 <= int(own.min()) <= int(own.max()) < len(LETTERS):
         raise UserError(f"{path}: classes of points are whole numbers from 0 to {len(LETTERS) - 1}")
     if lengths is None:
-        there = np.isfinite(points).all(-1)
-        yield from (letters(row[sound]) for row, sound in zip(own, there, strict=True))
+        for row, cloud in zip(own, points, strict=True):
+            yield letters(row[np.isfinite(cloud).all(1)])
     else:
         ends = np.cumsum(lengths)
         yield from (letters(own[b - n : b]) for b, n in zip(ends, lengths, strict=True))

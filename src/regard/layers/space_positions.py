@@ -106,7 +106,8 @@ class SpacePositions(Positions):
             code = torch.cat(waves, -1)[..., : x.size(-1)]
         else:
             return x
-        return x + code.masked_fill(nowhere, 0).to(x.dtype)
+        told: Tensor = code.masked_fill(nowhere, 0).to(x.dtype)
+        return x + told
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """See Positions."""

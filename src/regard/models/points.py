@@ -3,10 +3,11 @@
 It is `encoder.EncoderOnly`, block for block: a stem stands where the embedding of ids stands, and
 positions are those of space (Zhao et al. 2021, "Point Transformer", arXiv:2012.09164, is the same
 idea with attention of its own; ours is everybody's). Presets: `modern` (a learned code of the
-coordinates, distances as a bias of attention; the mean of all positions answers) and `molecule`,
-which nothing changes that turns or moves a cloud: distances alone tell where points stand, and
-answers are sums over all of them. There values begin from a sum over the elements, fitted to
-training by least squares, and what is learned is the rest.
+coordinates, distances as a bias of attention; the mean of all positions answers), `invariant`,
+which nothing changes that turns or moves a cloud: distances alone tell where points stand; and
+`molecule`, the same with many distances, what stands around each atom, and answers that are sums
+over all of them. There values begin from a sum over the elements, fitted to training by least
+squares, and what is learned is the rest.
 """
 
 from __future__ import annotations
@@ -128,10 +129,16 @@ def modern(n_layers: int, d_model: int) -> PointsConfig:
     return PointsConfig(**told)
 
 
+def invariant(n_layers: int, d_model: int) -> PointsConfig:
+    """Distances alone."""
+    told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "none"}
+    return PointsConfig(**told, invariant=True, distances=32)
+
+
 def molecule(n_layers: int, d_model: int) -> PointsConfig:
     """Distances alone, many of them, and sums."""
-    told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "none"}
-    return PointsConfig(**told, invariant=True, around=True, distances=64, pooling="sum")
+    base = invariant(n_layers, d_model)
+    return dataclasses.replace(base, around=True, distances=64, pooling="sum")
 
 
 class PointTransformer(EncoderOnly):
@@ -142,6 +149,7 @@ class PointTransformer(EncoderOnly):
     Config = PointsConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "modern": modern,
+        "invariant": invariant,
         "molecule": molecule,
     }
     tokens = "points"
@@ -159,7 +167,8 @@ class PointTransformer(EncoderOnly):
         found = super().forward(source, count=count, tap=tap)
         if not self.config.additive:
             return found
-        return found + self.config.composition(source).to(self.each.dtype) @ self.each
+        summed: Tensor = self.config.composition(source).to(self.each.dtype) @ self.each
+        return found + summed
 
     def measure(self, shard: Shard) -> None:
         """See NeuralAssessor; where values begin from a sum over the elements, also that sum, by

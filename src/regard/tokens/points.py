@@ -343,9 +343,9 @@ def normalised(points: NDArray[Any], there: NDArray[np.bool_], scale: str) -> ND
     """Clouds (R, N, d) around their centroids; of the scale "unit", the farthest point at 1."""
     count = there.sum(1)[:, None, None]
     centred = (points - points.sum(1, keepdims=True) / count) * there[..., None]
-    if scale == "kept":
-        return centred
-    radius = np.sqrt(np.square(centred).sum(-1).max(1))
+    radius = np.ones(len(points))
+    if scale == "unit":
+        radius = np.sqrt(np.square(centred).sum(-1).max(1))
     found: NDArray[Any] = centred / np.where(radius > 0, radius, 1.0)[:, None, None]
     return found
 

@@ -23,8 +23,9 @@ SIZES = (
     (50_000, (4, 96, 0.0), (6, 192, 0.1)),
     (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
 )
-# What clouds are changed by in training, where nothing is said; molecules by nothing.
-CHANGES = {"rotate": 180.0, "zoom": 0.1, "jitter": 0.01, "drop": 0.2}
+# What clouds are changed by in training, where nothing is said; molecules by nothing. Turning those
+# of space is left to a model that does not see it.
+CHANGES = {"rotate": 0.0, "zoom": 0.1, "jitter": 0.01, "drop": 0.2}
 FLAT = {"rotate": 10.0, "zoom": 0.1, "jitter": 0.01, "drop": 0.2}  # those of two dimensions
 WHOLE = 2048  # tokens of a step, at least
 MANY = 32  # clouds of a step, about
@@ -102,10 +103,11 @@ def size_model(
     n_layers, d_model, dropout = large if gpu else small
     if not given:
         model["n_layers"], model["d_model"] = n_layers, d_model
-    if seen.atoms and seen.dimensions == 3:
-        model.setdefault("preset", "molecule")
+    if seen.dimensions == 3 and not train.get("rotate"):
+        model.setdefault("preset", "molecule" if seen.atoms else "invariant")
+    if seen.atoms:
         dropout = 0.0
-        if task != "value" and model["preset"] == "molecule":
+        if task != "value" and model.get("preset") == "molecule":
             model.setdefault("pooling", "mean")
     model.setdefault("dropout", dropout)
     if task == "label":
@@ -121,8 +123,9 @@ def size_model(
     sized = (
         "as asked" if given else f"{n_layers} × {d_model}, for {seen.records:,} clouds and {where}"
     )
+    turned = "" if model.get("preset", "modern") == "modern" else ", which sees no rotation"
     changed = ", ".join(f"{key} {train[key]:g}" for key in CHANGES if train.get(key))
     return (
-        f"model: {name} {sized}, at most {length} tokens each; clouds changed by "
+        f"model: {name} {sized}{turned}, at most {length} tokens each; clouds changed by "
         f"{changed or 'nothing'}"
     )

@@ -11,6 +11,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.models.points import CloudConfig
 from regard.recipe import TrainRecipe
@@ -103,10 +104,11 @@ class CloudChanges(nn.Module):
         """(B, 4) unit quaternions: any, or those of a limited angle about any axis."""
         drawn = torch.randn(count, 4, device=device)
         if self.any_way:  # uniform over all rotations (Shoemake 1992)
-            return drawn / drawn.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        axis = drawn[:, 1:] / drawn[:, 1:].norm(dim=1, keepdim=True).clamp_min(1e-12)
+            return F.normalize(drawn, dim=1)
+        axis = F.normalize(drawn[:, 1:], dim=1)
         half = (torch.rand(count, 1, device=device) - 0.5) * self.angle
-        return torch.cat((half.cos(), half.sin() * axis), 1)
+        found: Tensor = torch.cat((half.cos(), half.sin() * axis), 1)
+        return found
 
 
 def rotations(quaternions: Tensor) -> Tensor:

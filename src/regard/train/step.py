@@ -61,7 +61,7 @@ def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | CloudCha
     """What is done to pictures or clouds before they are shown; nothing to texts."""
     config = model.config
     if isinstance(config, CloudConfig):
-        return CloudChanges(recipe, config, each=config.each)
+        return CloudChanges(recipe, config, each=model.config.each)
     if not isinstance(config, PictureConfig):
         return None
     return Changes(recipe, config.patch, config.grid if config.uniform else None)

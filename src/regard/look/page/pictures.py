@@ -89,4 +89,5 @@ def as_weights(maps: NDArray[Any]) -> NDArray[Any]:
     """Maps from 0 to 1, which they are but for rounding."""
     if not (maps.min() >= -1e-6 and maps.max() <= 1 + 1e-3):
         raise ValueError(f"weights must lie in [0, 1], got {maps.min()} to {maps.max()}")
-    return np.clip(maps, 0.0, 1.0)
+    found: NDArray[Any] = np.clip(maps, 0.0, 1.0)
+    return found
