@@ -1,9 +1,9 @@
-"""Labels and values of point clouds by recipes, beside a line through statistics of whole clouds and,
-of molecules, kernel ridge regression on sorted Coulomb matrices.
+"""Labels and values of point clouds by recipes, beside a line through statistics of whole clouds
+and, of molecules, kernel ridge regression on sorted Coulomb matrices.
 
-QM7's energies by five folds, every molecule tested once; MNIST's digits as points of the plane, with
-their own test set; made-up shapes turned in any way, by seeds. What is trained and how figures are
-told is `labels.py`'s.
+QM7's energies by five folds, every molecule tested once; MNIST's digits as points of the plane,
+with their own test set; made-up shapes turned in any way, by seeds. What is trained and how figures
+are told is `labels.py`'s.
 
     python benchmarks/points.py qm7 mnist shapes [--data DIR] [--rows transformer,coulomb,logistic]
         [--seeds 3] [--jobs 1] [--set train.steps=300] [--keep FOLDER] [--json FILE]
