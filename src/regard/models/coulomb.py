@@ -24,7 +24,7 @@ from regard.layers.tap import Tap
 from regard.models.fitted import FittedConfig, GrownAssessor, batches, trials, varied
 from regard.models.points import CloudConfig
 
-WIDTHS = (1.0, 0.25, 4.0)  # tried, of the median distance of two molecules
+WIDTHS = (4.0, 1.0, 16.0)  # tried, of the median distance of two molecules
 STRENGTHS = (1e-8, 1e-5, 1e-3)  # tried
 CHOOSING = 2000  # molecules that are learned from while something is chosen
 TOGETHER = 256  # molecules whose kernel is computed at once
@@ -81,9 +81,9 @@ class Coulomb(GrownAssessor):
         kinds = torch.where(there, source.ids[:, 1:, 2 * d + 1 : 2 * d + 1 + n], 0).double()
         charge = kinds @ torch.tensor(config.elements, dtype=torch.float64, device=kinds.device)
         at = torch.where(there, source.ids[:, 1:, :d], 0).double()
-        gaps = apart(at, at)
-        gaps.diagonal(dim1=1, dim2=2).fill_(1)
-        matrix = charge[:, :, None] * charge[:, None] / gaps.clamp_min(1e-3)
+        away = apart(at, at)
+        away.diagonal(dim1=1, dim2=2).fill_(1)
+        matrix = charge[:, :, None] * charge[:, None] / away.clamp_min(1e-3)
         matrix.diagonal(dim1=1, dim2=2).copy_(charge**2.4 / 2)
         order = matrix.norm(dim=2).argsort(dim=1, descending=True, stable=True)
         matrix = matrix.gather(1, order[..., None].expand_as(matrix))
@@ -120,33 +120,41 @@ class Coulomb(GrownAssessor):
         some = rows[:: max(1, len(rows) // 300)]
         self.usual = torch.cdist(some, some, p=1.0).flatten().median()[None].clamp_min(1e-6)
         judged = trials(self.task, targets, others)
+        held: dict[int, tuple[Tensor, Tensor]] = {}  # distances, by the split that is tried
 
         def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            learn = learn[:CHOOSING]
-            y = judged.targets[learn]
-            kernel = self.kernel(both[learn], both[learn], config.width)
-            found = solved(kernel, y - y.mean(0), config.strength)
-            return self.kernel(both[check], both[learn], config.width) @ found + y.mean(0)
+            some = learn[:CHOOSING]
+            if id(learn) not in held:
+                held[id(learn)] = gaps(both[some], both[some]), gaps(both[check], both[some])
+            y, (own, other) = judged.targets[some], held[id(learn)]
+            found = solved(self.kernel(own, config.width), y - y.mean(0), config.strength)
+            return self.kernel(other, config.width) @ found + y.mean(0)
 
         self.config = judged.best(varied(self.config, width=WIDTHS, strength=STRENGTHS), answer)
         width, strength = self.config.width, self.config.strength
         self.known, self.shift = rows, targets.mean(0)
-        self.coefficients = solved(self.kernel(rows, rows, width), targets - self.shift, strength)
+        kernel = self.kernel(gaps(rows, rows), width)
+        self.coefficients = solved(kernel, targets - self.shift, strength)
         say(
             f"{len(rows):,} molecules of at most {size} atoms; width {width:g}, strength "
             f"{strength:g}, where open by {judged.how}"
         )
 
-    def kernel(self, x: Tensor, y: Tensor, width: float) -> Tensor:
-        """(R, S) how like molecules are."""
-        parts = [torch.cdist(some, y, p=1.0) for some in x.split(TOGETHER)]
-        return torch.exp(-torch.cat(parts) / (width * self.usual))
+    def kernel(self, gaps: Tensor, width: float) -> Tensor:
+        """(R, S) how like molecules are at such distances."""
+        return torch.exp(-gaps / (width * self.usual))
 
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         size = int((2 * self.known.size(1) + 0.25) ** 0.5)
-        likeness = self.kernel(self.matrices(source, size), self.known, self.config.width)
+        away = gaps(self.matrices(source, size), self.known)
+        likeness = self.kernel(away, self.config.width)
         return likeness @ self.coefficients + self.shift
+
+
+def gaps(x: Tensor, y: Tensor) -> Tensor:
+    """(R, S) distances of matrices: the sum of what their entries differ by."""
+    return torch.cat([torch.cdist(some, y, p=1.0) for some in x.split(TOGETHER)])
 
 
 def solved(kernel: Tensor, targets: Tensor, strength: float) -> Tensor:

@@ -119,4 +119,5 @@ def rotations(quaternions: Tensor) -> Tensor:
         2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
         2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
     )  # fmt: skip
-    return torch.stack(rows, -1).unflatten(-1, (3, 3))
+    found: Tensor = torch.stack(rows, -1).unflatten(-1, (3, 3))
+    return found
