@@ -51,9 +51,7 @@ def command(
 
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
-    Of pictures: regard look runs/digits-transformer digits.npz[12]
-
-    Of point clouds: regard look runs/shapes-transformer shapes.npz[3]
+    Of pictures, or of point clouds: regard look runs/digits-transformer digits.npz[12]
 
     Of words: regard look runs/text-skipgram "king river"
     """

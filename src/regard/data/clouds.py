@@ -38,6 +38,7 @@ from regard.tokens.points import NO_ATOMS, Cloud
 POINTS = "points"  # data.format
 ENDINGS = (".xyz", ".ply", ".off")
 NAMED = ("points", "coordinates", "xyz", "positions")  # what an array of points may be called
+HELD = 128 << 20  # bytes of files whose clouds are kept in memory
 BESIDE = ("lengths", "features", "atoms")  # of a .npz: what is told of points, no targets
 
 
@@ -103,6 +104,8 @@ class Clouds(Collected):
         self.surface = surface
         self._listing: TargetTable | None = None
         self._seen = 0
+        self._held: dict[Path, list[Found]] = {}  # files are read several times
+        self._digests: dict[int, str] = {}  # of clouds that are held
         super().__init__(paths, asked, strict=strict)
 
     def settle(self) -> str:
@@ -150,13 +153,25 @@ class Clouds(Collected):
 
     def digest(self, thing: Cloud) -> str:
         """See Collected: the same whatever the order of the points."""
-        return digest(thing)
+        if not self._held:
+            return digest(thing)
+        if id(thing) not in self._digests:
+            self._digests[id(thing)] = digest(thing)
+        return self._digests[id(thing)]
 
     def _frames(self, path: Path) -> Iterator[Found]:
-        if suffix(path) in ARRAYS:
-            yield from arrays_of(path, self.asked.inputs[0])
-        else:
-            yield from frames_of(path, self.surface)
+        """The clouds of a file, held from the first time on where all files are small."""
+        if path in self._held:
+            return iter(self._held[path])
+        found = (
+            arrays_of(path, self.asked.inputs[0])
+            if suffix(path) in ARRAYS
+            else frames_of(path, self.surface)
+        )
+        if self._paths is not None or self.size > HELD:
+            return found
+        self._held[path] = list(found)
+        return iter(self._held[path])
 
     def rows(self, path: Path, tally: Tally) -> Iterator[Row]:
         """See Collected."""

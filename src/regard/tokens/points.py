@@ -189,7 +189,7 @@ class Points(Tokenizer):
                 told[order],
             )
             there[row, : len(order)] = True
-        points = normalised(points, there, self.scale)
+        points = normalised(points, there, self.scale).astype(np.float32)
         if self.samples:
             centres = farthest(points, there, min(self.samples, most))
         else:
@@ -362,10 +362,17 @@ def farthest(points: NDArray[Any], there: NDArray[np.bool_], count: int) -> NDAr
     gaps = np.where(there, np.inf, -1.0)
     for number in range(count):
         chosen[:, number] = at
-        away = np.square(points - points[rows, at][:, None]).sum(-1)
-        gaps = np.minimum(gaps, away)  # what is not there stays at -1
+        gaps = np.minimum(gaps, squares(points, points[rows, at][:, None]))  # -1 stays
         at = gaps.argmax(1)
     return chosen
+
+
+def squares(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
+    """(...) squared distances of points (..., d), an axis at a time: memory is what this costs."""
+    found = np.square(one[..., 0] - two[..., 0])
+    for axis in range(1, one.shape[-1]):
+        found += np.square(one[..., axis] - two[..., axis])
+    return found
 
 
 def nearest(
@@ -376,8 +383,8 @@ def nearest(
         rows = np.arange(len(points))[:, None]
         return centres[..., None], there[rows, centres][..., None]
     at = points[np.arange(len(points))[:, None], centres]  # (R, M, d)
-    away = np.square(at[:, :, None] - points[:, None]).sum(-1)  # (R, M, N)
-    away = np.where(there[:, None], away, np.inf)
+    away = squares(at[:, :, None], points[:, None])  # (R, M, N)
+    away[np.broadcast_to(~there[:, None], away.shape)] = np.inf
     np.put_along_axis(away, centres[..., None], -1.0, 2)
     most = min(count, points.shape[1])
     some = np.argpartition(away, most - 1, axis=2)[..., :most]
