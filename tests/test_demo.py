@@ -156,3 +156,43 @@ def test_pictures_in_characters_are_as_bright_as_their_pixels():
     lines = side_by_side([np.array([[0, 255], [128, 0]], np.uint8)] * 2, ["one", "two"])
     assert [line.split() for line in lines] == [["one", "two"], ["@@"] * 2, ["=="] * 2]
     assert side_by_side([], []) == []
+
+
+@pytest.mark.slow
+def test_shapes_have_a_table_what_is_mistaken_and_a_page(tmp_path, capsys):
+    from regard.demo_shapes import demo_shapes
+
+    tiny = ["model.size=1", "train.steps=2", "train.batch_tokens=256"]
+    made = demo_shapes(
+        tmp_path / "runs", 0.1, models=["majority", "transformer"], assignments=tiny, records=160,
+        reporter=Reporter(quiet=True),
+    )  # fmt: skip
+    text = capsys.readouterr().out
+    assert "majority" in text and "that it has not seen" in text and "taken for a" in text
+    assert 'data-kind="space"' in (made / "look.html").read_text()
+    assert (made / "shapes.npz").exists() and (made / "compare.html").exists()
+
+
+def test_made_up_shapes_are_the_same_for_a_seed_and_lie_on_their_surfaces(tmp_path):
+    from regard.bundled.shapes import SHAPES, save_shapes, turn
+
+    random = np.random.default_rng(0)
+    ball = SHAPES["sphere"](500, random)
+    np.testing.assert_allclose(np.linalg.norm(ball, axis=1), 1)
+    box = SHAPES["box"](500, random)
+    np.testing.assert_allclose(np.abs(box).max(1), 1)
+    ring = SHAPES["torus"](500, np.random.default_rng(1))
+    away = np.hypot(np.hypot(ring[:, 0], ring[:, 1]) - 1, ring[:, 2])
+    assert np.ptp(away) < 1e-9 and len(ring) == 500
+    for name in ("cylinder", "cone"):
+        points = SHAPES[name](4000, random)
+        side = np.abs(points[:, 2]) < 0.99
+        reach = np.hypot(points[side, 0], points[side, 1])
+        wide = reach / ((1 - points[side, 2]) / 2) if name == "cone" else reach
+        assert np.ptp(wide) < 1e-6, name
+    q = turn(random)
+    np.testing.assert_allclose(q @ q.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(q) > 0
+    one, two = (np.load(save_shapes(tmp_path / f"{n}.npz", 24)) for n in "ab")
+    assert all(np.array_equal(one[key], two[key]) for key in one.files)
+    assert sorted(set(one["shape"].tolist())) == sorted(SHAPES) and len(one["lengths"]) == 24

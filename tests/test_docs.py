@@ -80,6 +80,14 @@ def folder(tmp_path_factory):
             path = place / part / f"class{label}" / f"{i}.pgm"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"P5 8 8 255\n" + image.tobytes())
+    clouds = random.normal(size=(40, 12, 3)).astype(np.float32)
+    np.savez(place / "shapes.npz", points=clouds, shape=np.arange(40) % 4)
+    np.savez(place / "parts.npz", points=clouds, part=(clouds[..., 0] > 0).astype(int))
+    frames = [
+        f"3\nm{i} energy={i / 7:.3f}\nO 0 0 0\nH 0 0 1\nH {i / 40:.3f} 1 0\n" for i in range(40)
+    ]
+    (place / "molecules.xyz").write_text("".join(frames))
+    (place / "energies.txt").write_text("".join(f"m{i} {i / 7:.3f}\n" for i in range(40)))
     points = [f"{i / 4},{(i * i) % 7}" for i in range(20)]
     (place / "points.csv").write_text("\n".join(["x,y", *points]) + "\n")
     (place / "dictionary.tsv").write_text("house\tHaus\nmouse\tMaus\ntree\tBaum\n")
@@ -118,7 +126,7 @@ def run_line(line: str) -> str:
         arguments += SMALL_OPTIONS
     if verb == "compare":
         models = "ibm1" if "train.de" in arguments else "bigram,transformer"
-        models = "majority" if {"--target", "digits.npz"} & set(arguments) else models
+        models = "majority" if {"--target", "digits.npz", "shapes.npz"} & set(arguments) else models
         arguments += [*SMALL_OPTIONS, "--models", models]
     if not cli.app.registered_commands:
         cli._fill()

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.clouds import form_of
 from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
 from regard.data.labelled import Labelled
 from regard.data.pairs import looks_paired
-from regard.data.pictures import IMAGES, holds_pictures
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.errors import UsageError, UserError
@@ -42,8 +42,8 @@ from regard.loading import (
 )
 from regard.look.comparison import Strip, comparison_page
 from regard.predictor import Continuation, Predictor, continuations
-from regard.recipe import DataRecipe, Recipe, build, check, override, read
-from regard.registry import ANSWERED, family, task_named
+from regard.recipe import NUMBERED, DataRecipe, Recipe, build, check, override, read
+from regard.registry import NUMBERS, family, task_named
 from regard.run import (
     write_json,
     write_text,
@@ -116,17 +116,20 @@ def plan(
 
 
 def seen(values: dict[str, Any]) -> dict[str, Any]:
-    """The tables with what follows from files that hold pictures: patches are their tokens."""
+    """The tables with what follows from files of what is no text: the kind of its tokens."""
     data = values.get("data", {})
-    shown = holds_pictures([Path(str(path)) for path in data.get("train", ())])
-    if data.get("format", "auto") == IMAGES or (data.get("format", "auto") == "auto" and shown):
-        values["data"] = {**data, "format": IMAGES}
-        tokens, task = dict(values.get("tokens", {})), values.get("task")
-        if tokens.get("kind", "auto") not in ("auto", "patches"):
-            raise UsageError(f"tokens.kind: those of images are patches, got {tokens['kind']!r}")
-        if task not in ANSWERED:
-            raise UsageError(f"task: images are asked for {', '.join(ANSWERED)}, got {task!r}")
-        values["tokens"] = tokens | {"kind": "patches"}
+    form = str(data.get("format", "auto"))
+    if form == "auto":
+        form = form_of([Path(str(path)) for path in data.get("train", ())])
+    if form in NUMBERED:
+        values["data"] = {**data, "format": form}
+        tokens, task, kind = dict(values.get("tokens", {})), values.get("task"), NUMBERED[form]
+        if tokens.get("kind", "auto") not in ("auto", kind):
+            raise UsageError(f"tokens.kind: those of {form} are {kind}, got {tokens['kind']!r}")
+        if task not in NUMBERS[kind]:
+            allowed = ", ".join(NUMBERS[kind])
+            raise UsageError(f"task: {form} are asked for {allowed}, got {task!r}")
+        values["tokens"] = tokens | {"kind": kind}
     return values
 
 
@@ -136,7 +139,7 @@ def task_of(data: Mapping[str, Any]) -> str:
     if looks_paired(files):
         return "target"
     recipe: DataRecipe = check("data", DataRecipe, data)
-    shown = recipe.format == IMAGES or holds_pictures(files)
+    shown = recipe.format in NUMBERED or form_of(files)
     if not (recipe.target or recipe.labels or recipe.format == "labelled" or shown):
         return "next"
     source = Sources(recipe, "labelled").train
@@ -153,8 +156,8 @@ def absolute(values: dict[str, Any]) -> dict[str, Any]:
             data[key] = [str(Path(str(p)).resolve()) for p in paths]
     if labels := data.get("labels"):
         data["labels"] = str(Path(str(labels)).resolve())
-    target = Path(str(data.get("target", "")))  # of pictures, perhaps a file
-    if target.is_file() and holds_pictures([Path(path) for path in data.get("train", ())]):
+    target = Path(str(data.get("target", "")))  # of what is no text, perhaps a file
+    if target.is_file() and form_of([Path(path) for path in data.get("train", ())]):
         data["target"] = str(target.resolve())
     forbid = train.get("forbid", "")
     if isinstance(forbid, str) and forbid not in ("", "unseen"):

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data.clouds import unlabelled_clouds
+from regard.data.collected import TOGETHER
 from regard.data.filling import Ints
-from regard.data.pictures import TOGETHER, unlabelled
+from regard.data.pictures import unlabelled
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
@@ -29,7 +31,7 @@ from regard.interpreter import lines_of_file, lines_of_stream
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
-from regard.tokens import Patches, Tokenizer
+from regard.tokens import Patches, Points, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class Examiner:
             return Answer(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
         classes = self.targets.classes[0]
         if task == "position-label":
-            inside = likely[1:-1]  # without the markers
+            # without the markers, of which numbers have one
+            inside = likely[1:-1] if not isinstance(self.tokenizer, Points) else likely[1:]
             letters = "".join(classes[i] for i in inside.argmax(-1).tolist())
             return Answer(
                 text, letters, {"mean": float(inside.amax(-1).mean()) if letters else 1.0}
@@ -128,18 +131,24 @@ class Examiner:
 
     def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
         """The records of a file, some at a time, and what each is called: lines of text, by
-        themselves, from standard input where no file is named, or pictures, by their place.
+        themselves, from standard input where no file is named, or pictures or clouds, by their
+        place.
         """
-        if not isinstance(self.tokenizer, Patches):
+        if not isinstance(self.tokenizer, Patches | Points):
             stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
             yield from ((lines, lines) for lines in stream)
             return
         if path is None:
-            raise UsageError("name a file or a folder of images; they are not read from a pipe")
-        side = int(self.told.get("resize", 0))
-        pictures = unlabelled([path], self.tokenizer.channels, side)
-        while some := list(islice(pictures, TOGETHER)):
-            yield [name for name, _ in some], [image for _, image in some]
+            what = "images" if isinstance(self.tokenizer, Patches) else "point clouds"
+            raise UsageError(f"name a file or a folder of {what}; they are not read from a pipe")
+        things: Iterator[tuple[str, Any]]
+        if isinstance(self.tokenizer, Patches):
+            side = int(self.told.get("resize", 0))
+            things = unlabelled([path], self.tokenizer.channels, side)
+        else:
+            things = unlabelled_clouds([path], int(self.told.get("surface", 1024)))
+        while some := list(islice(things, TOGETHER)):
+            yield [name for name, _ in some], [thing for _, thing in some]
 
     def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
         """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of
@@ -163,7 +172,7 @@ class Examiner:
                 source = Source(batch.ids, batch.segments).to(device_of(model))
                 vectors = (model.vectors if positions else model.embed)(source).float().cpu()
                 for row, record in enumerate(batch.items.tolist()):
-                    # without the markers, of which images have one
+                    # without the markers, of which numbers have one
                     last = int(asked.lengths[record]) - (batch.ids.dim() == 2)
                     inside = slice(1, last)
                     found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()

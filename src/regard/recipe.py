@@ -21,16 +21,22 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TASKS, family, task_named
 
+SHARES = ("shift", "zoom", "erase", "drop")
+NOT_NEGATIVE = ["seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter"]
+NOT_NEGATIVE += ["eval_every", "checkpoint_every", "weight_decay", "warmup"]
 STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
-OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches"]
+OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches", "points"]
 Lined = Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"]
 Predicting = Literal["next", "target", "masked"]
 Answering = Literal["label", "labels", "value", "position-label"]
 # Keys of [tokens] that only some kinds have.
 TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
 TOKEN_OPTIONS |= {"patch": ["patches"]}
+TOKEN_OPTIONS |= {name: ["points"] for name in ("samples", "neighbours", "scale")}
+# Formats of what is no text, and the tokens of each.
+NUMBERED = {"images": "patches", "points": "points"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +49,8 @@ class DataRecipe:
     input: str = ""  # the column to read in a table; of pairs, the source; A,B of two texts
     target: str = ""  # the column of the target, or several, y1,y2; of FASTA, a key of the header
     pattern: str = ""  # a regular expression: its first group is the label in what target names
-    labels: str = ""  # a file of the targets by id, beside FASTA
-    format: Literal[Lined, "images"] = "auto"
+    labels: str = ""  # a file of the targets by id, beside FASTA or point clouds
+    format: Literal[Lined, "images", "points"] = "auto"
     encoding: str = "utf-8"
     split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it
     group: str = ""  # a column: records that share its value stay on one side
@@ -57,6 +63,7 @@ class DataRecipe:
     augment: Literal["", "strands", "smiles"] = ""  # show other views of records that mean the same
     views: int = 0  # of each record, then; 0 = two strands, eight spellings of a molecule
     resize: int = 0  # of images: pixels that both sides are brought to; 0 = as they are
+    surface: int = 1024  # of meshes (OFF, PLY): points drawn from the surface; 0 = the vertices
     max_ratio: float = 0.0  # of pairs that train: tokens of the longer side for one of the other
     strict: bool = False  # stop at the first damaged or overlong record instead of counting it
 
@@ -75,6 +82,8 @@ class DataRecipe:
             raise ValueError(f"fold must be at least 0 and below folds, got {self.fold}")
         if not 0 <= self.resize <= 1 << 14:
             raise ValueError(f"resize must be from 0 to {1 << 14}, got {self.resize}")
+        if not 0 <= self.surface <= 1 << 20:
+            raise ValueError(f"surface must be from 0 to {1 << 20}, got {self.surface}")
         if not 0 <= self.views <= 1000:
             raise ValueError(f"views must be from 0 to 1000, got {self.views}")
         if self.views and self.augment != "smiles":
@@ -94,6 +103,9 @@ class TokensRecipe:
     stride: int = 0  # of kmers: 1 = overlapping; 0 = k, side by side
     case: Literal["fold", "keep"] = "fold"  # of bases and residues: lower case is read as upper
     patch: int = 0  # of patches: pixels a side; 0 = by the size of the images
+    samples: int = 0  # of points: how many are centres of a token; 0 = every point is
+    neighbours: int = 0  # of points: how many a token has, its centre included; 0 = one
+    scale: Literal["auto", "unit", "kept"] = "auto"  # of points: unit = the farthest is at 1
     strict: bool = False  # stop at the first record with an unknown symbol instead of counting it
 
     def __post_init__(self) -> None:
@@ -101,6 +113,9 @@ class TokensRecipe:
             raise ValueError(f"size must be from 0 to {1 << 20}, got {self.size}")
         if not 0 <= self.patch <= 1 << 10:
             raise ValueError(f"patch must be from 0 to {1 << 10}, got {self.patch}")
+        for name, most in (("samples", 1 << 16), ("neighbours", 1 << 12)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be from 0 to {most}, got {getattr(self, name)}")
         for name, kinds in TOKEN_OPTIONS.items():
             if name in self.options and self.kind not in kinds:
                 raise ValueError(f"{name} is for {' and '.join(kinds)}, not for {self.kind}")
@@ -148,11 +163,13 @@ class TrainRecipe:
     label_smoothing: float = 0.0
     consistency: float = 0.0  # weight of R-Drop: two passes with different dropout shall agree
     balance: bool = False  # of classes: each weighs the same, however rare
-    shift: float = 0.0  # of images: how far each is moved by chance, as a share of its side
-    rotate: float = 0.0  # the same: how far it is turned, in degrees
+    shift: float = 0.0  # of images, points: how far each is moved by chance, as a share of its side
+    rotate: float = 0.0  # the same: how far it is turned, in degrees; 180 = in any way
     zoom: float = 0.0  # and by how much it is made larger or smaller, as a share
     flip: bool = False  # are half of them mirrored, left to right?
     erase: float = 0.0  # the side of a square that is covered, as a share
+    jitter: float = 0.0  # of points: the deviation of what each is moved by
+    drop: float = 0.0  # of points: the largest share that is left out
     mask: float = 0.15  # of the task masked: the share of tokens that are to be filled in
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
     eval_every: int = 0  # steps between validations; 0 = twenty in all
@@ -165,23 +182,7 @@ class TrainRecipe:
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
 
     def __post_init__(self) -> None:
-        least = {
-            "steps": 0,
-            "batch_tokens": 1,
-            "micro_tokens": 1,
-            "clip": 0,
-            "patience": 0,
-            "average": 0,
-        }
-        least |= {
-            "consistency": 0,
-            "rotate": 0,
-            "eval_every": 0,
-            "checkpoint_every": 0,
-            "weight_decay": 0,
-            "warmup": 0,
-            "seed": 0,
-        }
+        least = dict.fromkeys(NOT_NEGATIVE, 0) | {"batch_tokens": 1, "micro_tokens": 1}
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} must be at least {value}, got {getattr(self, name)}")
@@ -190,7 +191,7 @@ class TrainRecipe:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0 < self.mask < 1:
             raise ValueError(f"mask must be above 0 and below 1, got {self.mask}")
-        for name in ("momentum", "beta1", "beta2", "label_smoothing", "shift", "zoom", "erase"):
+        for name in ("momentum", "beta1", "beta2", "label_smoothing", *SHARES):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
                     f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
@@ -243,8 +244,8 @@ def build(values: Mapping[str, Any]) -> Recipe:
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
     kind = sections["tokens"].kind
-    if kind == "auto" and sections["data"].format == "images":
-        kind = "patches"
+    if kind == "auto":
+        kind = NUMBERED.get(sections["data"].format, kind)
     return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
 
 
@@ -350,7 +351,7 @@ def read(path: Path) -> dict[str, Any]:
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
         if isinstance(labels := data.get("labels"), str) and labels:
             data["labels"] = str((path.parent / labels).resolve())
-        if data.get("format") == "images" and isinstance(target := data.get("target"), str):
+        if data.get("format") in NUMBERED and isinstance(target := data.get("target"), str):
             beside = (path.parent / target).resolve()  # a file of labels, or the name of a column
             data["target"] = str(beside) if beside.is_file() else target
     train = values.get("train")

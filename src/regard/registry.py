@@ -65,8 +65,22 @@ IMAGES = {
     "cnn": "regard.models.pictures:ConvNet",
     "transformer": "regard.models.vision:VisionTransformer",
 }
-# Of tokens that are numbers, by their kind: which families read them, whatever the task.
-NUMBERS: dict[str, dict[str, str]] = {"patches": IMAGES}
+CLOUDS = {
+    "majority": "regard.models.class_counts:Majority",
+    "logistic": "regard.models.cloud_statistics:CloudLogistic",
+    "transformer": "regard.models.points:PointTransformer",
+}
+COULOMB = {"coulomb": "regard.models.coulomb:Coulomb"}
+# Of tokens that are numbers, by their kind: which families read them for which task.
+NUMBERS: dict[str, dict[str, dict[str, str]]] = {
+    "patches": dict.fromkeys(ANSWERED, IMAGES),
+    "points": {
+        "label": CLOUDS,
+        "labels": CLOUDS,
+        "value": CLOUDS | COULOMB,
+        "position-label": {name: CLOUDS[name] for name in ("majority", "transformer")},
+    },
+}
 OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
 
 
@@ -77,7 +91,7 @@ def task_named(name: str) -> str:
 
 def families(task: str = "next", tokens: str = "") -> dict[str, str]:
     """The families of a task that read this kind of tokens, by name."""
-    return NUMBERS[tokens] if tokens in NUMBERS and task in ANSWERED else TASKS[task]
+    return NUMBERS.get(tokens, {}).get(task) or TASKS[task]
 
 
 def family(name: str, task: str = "next", tokens: str = "") -> Any:

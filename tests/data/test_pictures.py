@@ -87,7 +87,7 @@ def test_folders_of_classes_and_tables_of_paths(tmp_path):
     _, images, labels = records([tmp_path / "shown"])
     assert sorted(labels) == sorted(map(str, LABELS)) and images[0].shape == (5, 7, 1)
     recipe = DataRecipe(train=(str(tmp_path / "table.csv"),), input="file", target="kind")
-    assert Sources(recipe, "label").pictures  # without being told
+    assert Sources(recipe, "label").numbered  # without being told
 
 
 def test_a_broken_picture_is_named_and_left_out_or_refused(tmp_path):

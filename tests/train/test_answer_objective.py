@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from regard.layers.source import Source
 from regard.models.encoder import EncoderOnly, modern
 from regard.models.masked import MaskedModel
-from regard.train.answers import Answers, standardise
+from regard.train.answers import Answers
 from regard.train.loop import class_weights
 
 
@@ -58,7 +58,7 @@ def test_several_labels_leave_gaps_out():
 def test_values_count_alike_whatever_their_units():
     model, (ids, segments) = make("value", 2).eval(), rows()
     targets = torch.tensor([[1.0, 1e4], [3.0, 2e4], [2.0, np.nan], [np.nan, 6e4], [6.0, 3e4]])
-    standardise(model, targets)
+    model.standardise(targets)
     there = [targets[~targets[:, j].isnan(), j].numpy() for j in range(2)]
     np.testing.assert_allclose(model.shift.numpy(), [x.mean() for x in there], rtol=1e-6)
     np.testing.assert_allclose(model.scale.numpy(), [x.std() for x in there], rtol=1e-6)

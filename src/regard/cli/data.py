@@ -76,8 +76,8 @@ def command(
     )
     recipe = changed(recipe, set_ or [])
     sources, why = opened(recipe, files, task)
-    if sources.pictures:
-        return show_pictures(sources, why, json)
+    if sources.numbered:
+        return show_numbered(sources, why, json)
     found = inspect(
         sources.train,
         valid=sources.given[0],
@@ -95,16 +95,17 @@ def command(
         render(found, Console(highlight=False))
 
 
-def show_pictures(sources: Sources, why: str, json: bool) -> None:
-    """What there is to say of pictures."""
+def show_numbered(sources: Sources, why: str, json: bool) -> None:
+    """What there is to say of pictures or point clouds."""
     from regard.cli.output import print_json, print_table
-    from regard.data.gallery import look_through
+    from regard.data.gallery import look_through, look_through_clouds
 
-    found = look_through(sources, why)
+    form = sources.train.format
+    found = (look_through if form == "images" else look_through_clouds)(sources, why)
     if json:
         print_json(found.to_json())
     else:
-        print_table(["images", ""], [list(row) for row in found.rows()])
+        print_table([form, ""], [list(row) for row in found.rows()])
 
 
 def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
@@ -124,10 +125,10 @@ def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
 
 def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, str]:
     """The data as the task reads it, which is guessed where it is not given; and why it is that."""
+    from regard.data.clouds import form_of
     from regard.data.examination import task_of
     from regard.data.labelled import Labelled
     from regard.data.pairs import looks_paired
-    from regard.data.pictures import IMAGES, holds_pictures
     from regard.data.sides import Sources
     from regard.data.targets import LABELLED
     from regard.errors import UsageError, did_you_mean
@@ -137,7 +138,7 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
         raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
     if task:
         return Sources(recipe, task), "as asked"
-    shown = recipe.format == IMAGES or holds_pictures(files)
+    shown = recipe.format in ("images", "points") or form_of(files)
     if recipe.target or recipe.labels or recipe.format == "labelled" or shown:
         sources = Sources(recipe, "labelled")
         assert isinstance(sources.train, Labelled)

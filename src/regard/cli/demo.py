@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-NAMES = ("ladder", "translate", "digits")
-MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5}
+NAMES = ("ladder", "translate", "digits", "shapes")
+MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5, "shapes": 1.4}
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="Which: ladder, translate or digits.")] = "ladder",
+    name: Annotated[
+        str, typer.Argument(help="Which: ladder, translate, digits or shapes.")
+    ] = "ladder",
     out: Annotated[
         Path | None,
         typer.Option(help="Where the run folders go, runs/demo; numbered when taken."),
@@ -26,6 +28,7 @@ def command(
     ladder: names, the whole climb from counting to attention, in one table and one report.
     translate: dates, numbers and money into German; what attention is for.
     digits: handwritten digits as patches, and where attention looks (needs scikit-learn).
+    shapes: bodies in space as clouds of points, turned in any way.
 
     Example: regard demo translate --minutes 1
     """
@@ -42,6 +45,10 @@ def command(
         from regard.demo_digits import demo_digits
 
         demo_digits(out or Path("runs/demo-digits"), time)
+    elif name == "shapes":
+        from regard.demo_shapes import demo_shapes
+
+        demo_shapes(out or Path("runs/demo-shapes"), time)
     else:
         from regard.demo_translate import demo_translate
 

@@ -125,6 +125,7 @@ class Material:
                 columns=columns,
                 views=model.views,
                 side=int(model.told.get("resize", 0)),
+                surface=int(model.told.get("surface", 1024)),
             )
             return "given", shard
         if isinstance(model, Interpreter):

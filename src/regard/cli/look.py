@@ -51,7 +51,7 @@ def command(
 
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
-    Of pictures: regard look runs/digits-transformer digits.npz[12]
+    Of pictures, or of point clouds: regard look runs/digits-transformer digits.npz[12]
 
     Of words: regard look runs/text-skipgram "king river"
     """
@@ -140,10 +140,10 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     from regard.errors import UsageError, UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
-    from regard.tokens import Patches
+    from regard.tokens import Patches, Points
 
-    if isinstance(examiner.tokenizer, Patches):
-        return about_pictures(examiner, run, text, other)
+    if isinstance(examiner.tokenizer, Patches | Points):
+        return about_numbers(examiner, run, text, other)
     text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
     if examiner.targets.task == "masked":
         raise UserError(f"{run} fills in masked tokens (task masked): it has no answers to look at")
@@ -169,30 +169,36 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     )
 
 
-def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page:
-    """The page about a model of pictures: of the one that is named, or of the first held out."""
+def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
+    """The page about a model of pictures or point clouds: of the one that is named, or of the first
+    held out.
+    """
     from regard.api import held_out
     from regard.errors import UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
+    from regard.tokens import Patches
 
+    what = "picture" if isinstance(examiner.tokenizer, Patches) else "cloud"
     held, place = None, name
     try:
         held = held_out(run, examiner)
     except UserError as error:
         if not name:
-            raise UserError(f"no picture given, and {error}") from None
-        say(f"{error}: the page is about the picture alone")
+            raise UserError(f"no {what} given, and {error}") from None
+        say(f"{error}: the page is about the {what} alone")
     if name:
-        place, picture = picture_named(name, examiner)
+        place, thing = thing_named(name, examiner, what)
     else:
         assert held is not None
-        picture = examiner.tokenizer.picture(held[1].record(0))  # type: ignore[attr-defined]
-        place = f"the first picture of the {held[0]} part"
-        say(f"no picture given: looking at {place}")
+        thing = held[1].record(0)
+        if isinstance(examiner.tokenizer, Patches):
+            thing = examiner.tokenizer.picture(thing)
+        place = f"the first {what} of the {held[0]} part"
+        say(f"no {what} given: looking at {place}")
     return answer_page(
         examiner,
-        picture,
+        thing,
         title=f"{run.resolve().name} looks at {Path(place).name}",
         facts=run_facts(run, examiner.model, examiner.tokenizer),
         held=held,
@@ -201,8 +207,10 @@ def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page
     )
 
 
-def picture_named(name: str, examiner: Examiner) -> tuple[str, Any]:
-    """A picture by the name of its file, or by its number in a file of many: digits.npz[12]."""
+def thing_named(name: str, examiner: Examiner, what: str) -> tuple[str, Any]:
+    """A picture or a cloud by the name of its file, or by its number in a file of many:
+    digits.npz[12].
+    """
     from itertools import islice
 
     from regard.errors import UserError
@@ -211,10 +219,10 @@ def picture_named(name: str, examiner: Examiner) -> tuple[str, Any]:
     several = bool(bracket) and number.isdigit() and not Path(name).exists()
     wanted = int(number) if several else 0
     chunks = examiner.records(Path(file if several else name))
-    pictures = (pair for names, images in chunks for pair in zip(names, images, strict=True))
-    found = next(islice(pictures, wanted, None), None)
+    things = (pair for names, some in chunks for pair in zip(names, some, strict=True))
+    found = next(islice(things, wanted, None), None)
     if found is None:
-        raise UserError(f"{file}: has no picture {wanted}")
+        raise UserError(f"{file}: has no {what} {wanted}")
     return found
 
 

@@ -39,12 +39,18 @@ class AnswerWriter:
             raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def add(
-        self, cells: Sequence[tuple[str, ...]], lengths: Array, place: Callable[[int], str] | None
+        self,
+        cells: Sequence[tuple[str, ...]],
+        lengths: Array,
+        place: Callable[[int], str] | None,
+        markers: int = 2,
     ) -> None:
-        """Append the targets of records that have so many tokens each, markers not counted."""
+        """Append the targets of records that have so many tokens each, markers not counted, of
+        which there are two around each record, or `<S>` alone.
+        """
         values = self.targets.encode(cells)
         if self.targets.task == "position-label":
-            values = self._placed(cells, values, lengths, place)
+            values = self._placed(cells, values, lengths, place, markers)
         try:
             self._columns[0].write(values.astype(DTYPES[self.targets.task]))
         except OSError as error:
@@ -58,6 +64,7 @@ class AnswerWriter:
         values: Array,
         lengths: Array,
         place: Callable[[int], str] | None,
+        markers: int,
     ) -> Array:
         """Classes of positions with -1 at the markers around every record."""
         wanted = np.array([len(row[0]) for row in cells])
@@ -67,9 +74,10 @@ class AnswerWriter:
             where = f"{place(i)}: " if place else ""
             raise UserError(
                 f"{where}{wanted[i]:,} labels of positions, but {lengths[i]:,} tokens; choose "
-                "tokens of one symbol each: characters, nucleotides, residues"
+                "tokens of one symbol each: characters, nucleotides, residues; of points, all "
+                "(tokens.samples=0)"
             )
-        return marked(values, wanted)
+        return marked(values, wanted, markers)
 
     def close(self) -> None:
         """Finish the files and give them their names, the JSON file last."""
@@ -102,12 +110,16 @@ class AnswerWriter:
             column.discard()
 
 
-def marked(values: Array, lengths: Array) -> Array:
-    """Classes of positions, of records that have so many each, with -1 at the markers around."""
-    found = np.full(len(values) + 2 * len(lengths), -1, np.dtype("<i2"))
+def marked(values: Array, lengths: Array, markers: int = 2) -> Array:
+    """Classes of positions, of records that have so many each, with -1 at the markers around: two,
+    or `<S>` alone.
+    """
+    found = np.full(len(values) + markers * len(lengths), -1, np.dtype("<i2"))
     inside = np.ones(len(found), bool)
-    ends = np.cumsum(lengths + 2)
-    inside[ends - 1] = inside[ends - lengths - 2] = False
+    ends = np.cumsum(lengths + markers)
+    inside[ends - lengths - markers] = False
+    if markers == 2:
+        inside[ends - 1] = False
     found[inside] = values
     return found
 

@@ -157,6 +157,7 @@ def _build(
         "sides": counts,
         **({"ratio": _ratio(folder)} if sources.paired else {}),
         **({"resize": sources.recipe.resize} if sources.recipe.resize else {}),
+        **({"surface": sources.recipe.surface} if sources.train.format == "points" else {}),
         **({"augment": sources.recipe.augment, "views": views.count} if views else {}),
         **asked,
     }
@@ -326,7 +327,9 @@ class _Encoder:
             else:
                 self.writer.add(ids, lengths)
                 if answers:
-                    answers.add(piece.targets, lengths, piece.place)
+                    markers = 2 if ids.ndim == 1 else 1  # numbers have no `<E>`, and count `<S>`
+                    inside = lengths if markers == 2 else lengths - 1
+                    answers.add(piece.targets, inside, piece.place, markers)
         if piece.ends:
             self.writer.end_text()
 
@@ -362,7 +365,7 @@ def _encode(
             done += sum(map(len, piece.texts)) + sum(map(len, piece.sources))
             if time.monotonic() - told > QUIET:
                 told = time.monotonic()
-                unit = "rows of pixels" if sources.pictures else "characters"
+                unit = "rows of pixels or points" if sources.numbered else "characters"
                 say(f"tokenised {done:,} {unit} of about {sources.train.size:,}")
             writer = answers[piece.side] if answers else None
             shown = views.of(piece) if views else piece

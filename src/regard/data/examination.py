@@ -230,10 +230,10 @@ class _Tally:
 
 
 def _near(sources: Sources) -> dict[str, Near]:
-    """For every side but training, its inputs that are almost ones of training; of pictures, that
-    is not looked for.
+    """For every side but training, its inputs that are almost ones of training; of what is no text,
+    that is not looked for.
     """
-    if sources.pictures:
+    if sources.numbered:
         return {}
     held: list[list[str]] = [[], [], []]
     taken = [0, 0, 0]

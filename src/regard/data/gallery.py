@@ -1,4 +1,4 @@
-"""What is in files of pictures: how many, how large, how bright, copies and leaks, and labels."""
+"""What is in files of pictures or point clouds: how many, how large, copies, leaks and labels."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from regard.data.cloud_files import SYMBOLS
 from regard.data.examination import Examination, examine
 from regard.data.sides import Sources
 from regard.data.splits import hashes
 from regard.tokens.patches import Patches
+from regard.tokens.points import Points
 
 SHOWN = 5  # sizes listed
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """What `look_through` found. `sizes` count pictures by height and width; `copies` are pictures
-    that training has already.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Shelf:
+    """What was found, of any such thing; `copies` are those that training has already."""
 
     format: str
     why: str
     records: int
     skipped: int
     problems: list[str]
-    sizes: dict[str, int]
-    channels: int
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-    patch: int
     copies: int
     labels: Examination
 
@@ -37,6 +32,29 @@ class Gallery:
         """A document of plain numbers, texts and lists."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "labels"}
         return told | {"labels": self.labels.to_json(), "task": self.labels.task}
+
+    def rest(self) -> list[tuple[str, str]]:
+        """What to print last: copies, damage, leaks, labels."""
+        rows = []
+        if self.copies:
+            rows.append(("copies", f"{self.copies:,} in training"))
+        if self.skipped:
+            rows.append(("damaged", f"{self.skipped:,}; first: {self.problems[0]}"))
+        for side, leak in self.labels.leaks.items():
+            if leak.records:
+                rows.append((f"leaks in {side}", f"{leak.records:,} are in training too"))
+        return rows + self.labels.rows()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery(Shelf):
+    """What `look_through` found. `sizes` count pictures by height and width."""
+
+    sizes: dict[str, int]
+    channels: int
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    patch: int
 
     def rows(self) -> list[tuple[str, str]]:
         """What to print: names and values."""
@@ -50,43 +68,84 @@ class Gallery:
             ("deviation", ", ".join(f"{x:.3f}" for x in self.deviation)),
             ("patches", f"of {self.patch} × {self.patch} pixels"),
         ]
-        if self.copies:
-            rows.append(("copies", f"{self.copies:,} in training"))
-        if self.skipped:
-            rows.append(("damaged", f"{self.skipped:,}; first: {self.problems[0]}"))
-        for side, leak in self.labels.leaks.items():
-            if leak.records:
-                rows.append((f"leaks in {side}", f"{leak.records:,} are in training too"))
-        return rows + self.labels.rows()
+        return rows + self.rest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swarm(Shelf):
+    """What `look_through_clouds` found: points of the smallest, a usual and the largest."""
+
+    points: tuple[int, int, int]
+    dimensions: int
+    features: int
+    elements: list[str]
+    diameter: float  # twice the radius of the largest
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: names and values."""
+        least, middle, most = self.points
+        rows = [
+            ("read as", f"{self.format} ({self.why})"),
+            ("clouds", f"{self.records:,}"),
+            ("points", f"{least:,} to {most:,}, half have {middle:,} or fewer"),
+            ("dimensions", f"{self.dimensions}, and {self.features} features of a point"),
+            ("diameter", f"{self.diameter:.4g} of the largest"),
+        ]
+        if self.elements:
+            rows.append(("elements", " ".join(self.elements)))
+        return rows + self.rest()
 
 
 def look_through(sources: Sources, why: str) -> Gallery:
     """Look through pictures of a settled task, side by side."""
     sizes: Counter[str] = Counter()
-    seen: set[int] = set()
-    copies = records = 0
     for piece in sources.pieces():
         images: Any = piece.texts
-        records += len(images)
         sizes.update(f"{image.shape[0]} × {image.shape[1]}" for image in images)
-        if piece.side == 0:
-            for key in hashes(piece.keys).tolist():
-                copies += key in seen
-                seen.add(key)
     training = (image for p in sources.pieces() if p.side == 0 for image in p.texts)
     measured = Patches.train(training)
-    read = [files for files in (sources.train, *sources.given) if files is not None]
     return Gallery(
-        format=sources.train.format,
-        why=sources.train.why,
-        records=records,
-        skipped=sum(files.skipped for files in read),
-        problems=[problem for files in read for problem in files.problems],
+        **shelf(sources, why),
         sizes=dict(sizes.most_common()),
         channels=measured.channels,
         mean=measured.mean,
         deviation=measured.deviation,
         patch=measured.patch,
-        copies=copies,
-        labels=examine(sources, why),
     )
+
+
+def look_through_clouds(sources: Sources, why: str) -> Swarm:
+    """The same of point clouds."""
+    counts = sorted(len(cloud) for piece in sources.pieces() for cloud in piece.texts)
+    training = (cloud for p in sources.pieces() if p.side == 0 for cloud in p.texts)
+    measured = Points.train(training, scale="kept")
+    return Swarm(
+        **shelf(sources, why),
+        points=(counts[0], counts[len(counts) // 2], counts[-1]),
+        dimensions=measured.dimensions,
+        features=len(measured.mean),
+        elements=[SYMBOLS[z - 1] for z in measured.elements],
+        diameter=measured.reach,
+    )
+
+
+def shelf(sources: Sources, why: str) -> dict[str, Any]:
+    """What is looked for in any such thing."""
+    seen: set[int] = set()
+    copies = records = 0
+    for piece in sources.pieces():
+        records += len(piece.texts)
+        if piece.side == 0:
+            for key in hashes(piece.keys).tolist():
+                copies += key in seen
+                seen.add(key)
+    read = [files for files in (sources.train, *sources.given) if files is not None]
+    return {
+        "format": sources.train.format,
+        "why": sources.train.why,
+        "records": records,
+        "skipped": sum(files.skipped for files in read),
+        "problems": [problem for files in read for problem in files.problems],
+        "copies": copies,
+        "labels": examine(sources, why),
+    }

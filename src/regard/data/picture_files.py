@@ -8,7 +8,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,15 +196,3 @@ def resized(image: Image, side: int) -> Image:
     made = F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
     found: Image = made[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
     return found
-
-
-def pictures_in(paths: Sequence[Path]) -> Iterator[Path]:
-    """The picture files among paths and below folders, sorted, without hidden ones."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        found = sorted(file for file in path.rglob("*") if suffix(file) in SUFFIXES)
-        yield from (
-            f for f in found if not any(p.startswith(".") for p in f.relative_to(path).parts)
-        )

@@ -2,9 +2,10 @@
 
 A shard is three files: `STEM.ids.bin` (the ids of all records, little-endian, each record stored as
 `<S> ids <E>`), `STEM.offsets.bin` (int64, where each record begins, and the end) and `STEM.json`
-(sizes, counts and checksums). Of images, a token is not one of V ids but V numbers, stored end to
-end, and a record is `<S> tokens`. The JSON file is renamed into place last: a shard without it was
-never finished. Nothing here ever holds more than a chunk in memory, so shards may exceed RAM.
+(sizes, counts and checksums). Of images and point clouds, a token is not one of V ids but V
+numbers, stored end to end, and a record is `<S> tokens`. The JSON file is renamed into place last:
+a shard without it was never finished. Nothing here ever holds more than a chunk in memory, so
+shards may exceed RAM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from regard.data.columns import CHUNK, Array, Column, damaged, map_file, sync_fo
 from regard.errors import UserError
 
 FORMAT = 1
-DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
+DTYPES = ("uint8", "uint16", "uint32", "int32", "int64", "float32")
 KINDS = ("records", "text")
 COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
 
@@ -34,7 +35,7 @@ class TokenTable(Protocol):
 
     @property
     def dtype(self) -> DTypeLike:
-        """The integer type that holds every id."""
+        """The type that holds every id, or every number of a token."""
 
     @property
     def vocab_size(self) -> int:

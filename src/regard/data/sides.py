@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.clouds import ENDINGS, POINTS, Clouds, form_of
+from regard.data.collected import Collected, paths_in_table
 from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
-from regard.data.pictures import IMAGES, Pictures, holds_pictures, paths_in_table
+from regard.data.picture_files import SUFFIXES
+from regard.data.pictures import IMAGES, Pictures
 from regard.data.plans import Plan, columns_read, refuse_plan
 from regard.data.readers import Chunk, Files, Source
 from regard.data.splits import Leak, assign, cut_points, distinct, leaks, overlap
@@ -104,12 +107,22 @@ class Sources:
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
         )
-        if format == IMAGES or (format == "auto" and holds_pictures(files)):
-            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        form = form_of(files) if format == "auto" else format
+        if form in (IMAGES, POINTS):
+            return self._collect(form, files, asked)
         found = Labelled(files, asked, format=format, **shared)
-        if format == "auto" and paths_in_table(found):
-            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        if format == "auto":
+            for form, endings in ((IMAGES, SUFFIXES), (POINTS, ENDINGS)):
+                if paths_in_table(found, endings):
+                    return self._collect(form, files, asked)
         return found
+
+    def _collect(self, form: str, files: Sequence[Path], asked: Asked) -> Collected:
+        """Files of what is no text."""
+        recipe = self.recipe
+        if form == IMAGES:
+            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        return Clouds(files, asked, strict=recipe.strict, surface=recipe.surface)
 
     @property
     def two_sided(self) -> bool:
@@ -117,9 +130,9 @@ class Sources:
         return self.paired or (isinstance(self.train, Labelled) and self.train.two_texts)
 
     @property
-    def pictures(self) -> bool:
-        """Are records pictures?"""
-        return isinstance(self.train, Pictures)
+    def numbered(self) -> bool:
+        """Are records no texts, but pictures or point clouds?"""
+        return isinstance(self.train, Collected)
 
     @property
     def text(self) -> bool:

@@ -25,6 +25,7 @@ ANSWERING = (
     "naive-bayes",
     "nb-svm",
     "logistic",
+    "coulomb",
     "svm",
     "pwm",
     "markov",
@@ -47,6 +48,8 @@ def default_rows(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[
         reasons["pwm"] = "records are of different lengths"
     if corpus.tokenizer.vocab_size > ALPHABET:
         reasons["markov"] = f"there are more than {ALPHABET} tokens"
+    if not corpus.tokenizer.decides.get("elements"):
+        reasons["coulomb"] = "points have no elements"
     for name, why in reasons.items():
         if name in rows:
             rows.remove(name)

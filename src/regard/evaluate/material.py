@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.answers import marked
+from regard.data.clouds import Clouds
 from regard.data.columns import Array
 from regard.data.corpus import reopen
 from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
-from regard.data.pictures import IMAGES, Pictures
+from regard.data.pictures import Pictures
 from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.data.targets import CHECKS, Targets, unchecked
 from regard.data.views import Views
 from regard.errors import UserError
-from regard.tokens import Patches, Tokenizer
+from regard.tokens import Patches, Points, Tokenizer
 
 
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
@@ -93,16 +94,19 @@ def labelled_from(
     columns: tuple[str, str],
     views: Views | None = None,
     side: int = 0,
+    surface: int = 0,
 ) -> Shard:
     """A user's labelled records as a shard; files are as `Labelled` takes them, and a damaged
     record is an error. Classes that a model does not know count as unknown.
     """
     asked = Asked(inputs=columns_of(columns[0]) or ("",), targets=columns_of(columns[1]))
-    source = (
-        Pictures(list(files), asked, strict=True, side=side)
-        if format == IMAGES or isinstance(tokenizer, Patches)
-        else Labelled(list(files), asked, format=format, strict=True)
-    )
+    source: Labelled
+    if isinstance(tokenizer, Patches):
+        source = Pictures(list(files), asked, strict=True, side=side)
+    elif isinstance(tokenizer, Points):
+        source = Clouds(list(files), asked, strict=True, surface=surface)
+    else:
+        source = Labelled(list(files), asked, format=format, strict=True)
     source.check = CHECKS.get(targets.task, unchecked)
     chunks = list(source.examples())
     texts = [text for chunk in chunks for text in chunk.texts]
@@ -112,7 +116,8 @@ def labelled_from(
         found = found.paired(shard_of(more, tokenizer))
     values = targets.encode([cells for chunk in chunks for cells in chunk.targets])
     if targets.task == "position-label":
-        values = marked(values, np.diff(found.offsets) - 2)
+        markers = 2 if found.ids.ndim == 1 else 1
+        values = marked(values, np.diff(found.offsets) - markers, markers)
     if views:
         values = np.repeat(values, views.count, axis=0)
     return replace(found, targets=values, views=views.count if views else 1)
@@ -145,9 +150,9 @@ def afresh(shard: Shard, own: Tokenizer, tokenizer: Tokenizer) -> Shard:
     """A shard that one tokenizer made as another one reads it."""
     if own.raw == tokenizer.raw and type(own) is type(tokenizer):
         return shard
-    if isinstance(own, Patches) or isinstance(tokenizer, Patches):
+    if isinstance(own, Patches | Points) or isinstance(tokenizer, Patches | Points):
         raise UserError(
-            f"{shard.path} holds images cut otherwise: name the files to measure both on"
+            f"{shard.path} holds other tokens of numbers: name the files to measure both on"
         )
     if bool(np.any(np.asarray(shard.ids) == own.unk)):
         raise UserError(

@@ -50,6 +50,7 @@ from regard.run import (
     write_text,
 )
 from regard.tokens.patches import Patches
+from regard.tokens.points import Points
 from regard.tokens.tokenizer import OwnTokenizer, read_json
 
 CLOSE = 1e-2  # how near a constant must be: half precision rounds it
@@ -70,6 +71,8 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
             f"{run}: model {name!r} has no Hugging Face class; only 'transformer' can be exported"
         )
     tokenizer = tokens.load(run / TOKENIZER)
+    if isinstance(tokenizer, Points):
+        raise UserError(f"{run}: models of point clouds have no Hugging Face class")
     if isinstance(tokenizer, Patches):
         return export_images(run, out, config, tokenizer)
     kind = way(task)

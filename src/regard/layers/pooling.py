@@ -7,13 +7,14 @@ from torch import Tensor, nn
 
 from regard.errors import UsageError, did_you_mean
 
-POOLINGS = ("mean", "first", "attention", "max")
+POOLINGS = ("mean", "first", "attention", "max", "sum")
 
 
 class Pooling(nn.Module):
     """The mean of all positions, the first (`<S>`, BERT's [CLS]), a mean whose weights are learned:
     a softmax of one score a position (Yang et al. 2016, "Hierarchical attention networks for
-    document classification"), or each feature where it is largest (Collobert et al. 2011).
+    document classification"), each feature where it is largest (Collobert et al. 2011), or the sum
+    of all positions, for what grows with the sequence, as the energy of a molecule does.
 
     `segments` (B, T) say what belongs together: 0 is padding. Without a `count` every row is a
     sequence, even one that holds nothing; with one, each number of a row is, `count` in all, row
@@ -53,6 +54,8 @@ class Pooling(nn.Module):
             )
             shares = given / ties.clamp_min(1)[which]
             return shares.mean(-1).view_as(segments)
+        if self.name == "sum":
+            return there.to(x.dtype).view_as(segments)
         if self.name == "first":
             begins = torch.ones_like(segments, dtype=torch.bool)
             begins[:, 1:] = segments[:, 1:] != segments[:, :-1]

@@ -31,6 +31,7 @@ class Positions(nn.Module):
     """No positions at all: the base every scheme refines."""
 
     max_len: int | None = None  # the longest sequence the scheme can tell apart; None = any
+    biased: bool = False  # does it add something to the scores?
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
         """Embeddings (B, T, D) with the code of their positions added, all of which are below `end`
@@ -172,6 +173,8 @@ class T5Bias(Positions):
     2020, arXiv:1910.10683).
     """
 
+    biased = True
+
     def __init__(self, n_heads: int, *, buckets: int = 32, farthest: int = 128) -> None:
         super().__init__()
         self.buckets, self.farthest = buckets, farthest
@@ -197,6 +200,7 @@ class T5Bias(Positions):
 class ALiBi(Positions):
     """A penalty linear in distance, one slope per head (Press et al. 2022, arXiv:2108.12409)."""
 
+    biased = True
     slopes: Tensor
 
     def __init__(self, n_heads: int) -> None:

@@ -29,9 +29,9 @@ from regard.layers.tap import Tap
 from regard.models.assessor import NeuralAssessor
 from regard.models.linear import GramAssessor
 from regard.models.vision import VisionTransformer
-from regard.tokens import Patches
+from regard.tokens import Patches, Points
 
-from . import pictured
+from . import clouded, pictured
 from .attended import add_units, alphabet_of, peaks
 from .attribution import left_out, of_outputs, of_positions, rollout, substituted
 from .grams import add_coefficients, add_sum
@@ -54,7 +54,7 @@ class Answering:
     """A model that answers one text."""
 
     examiner: Examiner
-    text: Any  # or a picture
+    text: Any  # or a picture, or a cloud
 
     @cached_property
     def shard(self) -> Shard:
@@ -122,9 +122,9 @@ def answer_page(
     if facts:
         page.section("The model")
         page.add(Facts(facts))
-    model, shown = examiner.model, isinstance(examiner.tokenizer, Patches)
+    model, shown = examiner.model, isinstance(examiner.tokenizer, Patches | Points)
     if shown:
-        about_picture(page, examiner, text, other)
+        about_numbers(page, examiner, text, other)
     elif text:
         answering = Answering(examiner, text)
         add_answer(page, answering)
@@ -145,16 +145,23 @@ def answer_page(
     return page
 
 
-def about_picture(page: Page, examiner: Examiner, picture: Any, other: str) -> None:
-    """What the model says of a picture, and where it looks; nothing where there is none."""
-    model, answering = examiner.model, Answering(examiner, picture)
-    if picture is not None and len(picture):
-        add_answer(page, answering)
+def about_numbers(page: Page, examiner: Examiner, thing: Any, other: str) -> None:
+    """What the model says of a picture or a cloud, and where it looks; nothing where there is
+    none.
+    """
+    model, answering = examiner.model, Answering(examiner, thing)
+    view: Any = pictured if isinstance(examiner.tokenizer, Patches) else clouded
+    if thing is not None and len(thing):
         outputs = outputs_of(examiner.targets)
-        chosen = explained(model.task, answering.likely, outputs, other)
+        if model.task == "position-label":
+            clouded.add_points(page, answering, outputs)
+        else:
+            add_answer(page, answering)
+            chosen = explained(model.task, answering.likely, outputs, other)
+            if isinstance(model, NeuralAssessor):
+                view.add_reasons(page, answering, model, chosen, outputs)
         if isinstance(model, NeuralAssessor):
-            pictured.add_reasons(page, answering, model, chosen, outputs)
-            pictured.add_attention(page, answering, model)
+            view.add_attention(page, answering)
     if isinstance(model, VisionTransformer):
         pictured.add_positions(page, model)
 

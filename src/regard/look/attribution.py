@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.source import Source
-from regard.layers.stems import PatchStem
+from regard.layers.stems import PatchStem, PointStem
 from regard.models.assessor import Assessor, NeuralAssessor
 
 BATCH_TOKENS = 1 << 14  # positions read at once
@@ -25,7 +25,9 @@ BATCH_TOKENS = 1 << 14  # positions read at once
 
 def embedding_of(model: nn.Module) -> nn.Module:
     """The table that a model looks tokens up in, or its stem: the first of its embeddings."""
-    return next(part for part in model.modules() if isinstance(part, nn.Embedding | PatchStem))
+    return next(
+        part for part in model.modules() if isinstance(part, nn.Embedding | PatchStem | PointStem)
+    )
 
 
 def gradient_times_input(

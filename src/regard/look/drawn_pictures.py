@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .drawn_maps import ramp
+from .page.clouds import Space
 from .page.component import visible
 from .page.pictures import Picture
 
@@ -14,7 +15,7 @@ MOST = 24  # maps of one figure
 COVER = 0.62  # as on the page
 
 
-def shown(picture: Picture) -> tuple[int, int]:
+def shown(picture: Picture | Space) -> tuple[int, int]:
     """Rows and columns of maps that are drawn."""
     count = min(MOST, len(picture.names))
     across = min(picture.across or count, 6)

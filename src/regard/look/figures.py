@@ -18,9 +18,11 @@ import numpy as np
 from regard.errors import UsageError, UserError, missing_extra
 
 from .drawn_answers import draw_logo, draw_projector, draw_scatter
+from .drawn_clouds import draw_space
 from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
 from .drawn_pictures import draw_picture, shown
 from .page.charts import Bars, Histogram, Lines
+from .page.clouds import Space
 from .page.component import Component, visible
 from .page.maps import Attention, Heatmap, Mask
 from .page.pictures import Picture
@@ -80,7 +82,7 @@ def _height(component: Component, width: float) -> float:
     if isinstance(component, Attention):
         n_layers, n_heads, _, _ = component.array().shape
         return float(min(width / n_heads, 3.5) * n_layers + 0.6)
-    if isinstance(component, Picture):
+    if isinstance(component, Picture | Space):
         down, across = shown(component)
         return float(min(width / across, 3.0) * down + 0.6)
     if isinstance(component, Surprise | Contributions):
@@ -337,6 +339,7 @@ DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Bars: _draw_bars,
     Histogram: _draw_histogram,
     Picture: draw_picture,
+    Space: draw_space,
     Scatter: draw_scatter,
     Projector: draw_projector,
     Logo: draw_logo,

@@ -108,7 +108,7 @@ def add_reasons(
         )
 
 
-def add_attention(page: Page, answering: Any, model: NeuralAssessor) -> None:
+def add_attention(page: Page, answering: Any) -> None:
     """Every head of every layer over the picture."""
     found = answering.activations("*.attention.weights")
     if not found:

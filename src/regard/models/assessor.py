@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -97,12 +98,30 @@ class NeuralAssessor(Assessor):
         config: AnswerConfig = self.config
         self.pool = Pooling(config.pooling, d_model)
         self.head = nn.Linear(d_model, config.n_outputs)
-        nn.init.normal_(self.head.weight, std=0.5 * d_model**-0.5)
+        few = self.config.max_len if config.pooling == "sum" else 1  # a sum is that much larger
+        nn.init.normal_(self.head.weight, std=0.5 * d_model**-0.5 / few)
         nn.init.zeros_(self.head.bias)
         if self.pool.score is not None:
             nn.init.zeros_(self.pool.score.weight)  # at first all count alike
         self.register_buffer("shift", torch.zeros(config.n_outputs))
         self.register_buffer("scale", torch.ones(config.n_outputs))
+
+    def measure(self, shard: Shard) -> None:
+        """Take from labelled training records what is fixed before the first step: of values, their
+        mean and deviation.
+        """
+        if self.task == "value" and shard.targets is not None:
+            self.standardise(torch.tensor(np.array(shard.targets)))
+
+    @torch.no_grad()
+    def standardise(self, targets: Tensor) -> None:
+        """Take the mean and the deviation of the values (N, O) that are there."""
+        for column, values in enumerate(targets.T):
+            there = values[~values.isnan()].double()
+            if len(there):
+                self.shift[column] = there.mean()
+                deviation = there.std(correction=0)
+                self.scale[column] = deviation if deviation > 0 else 1.0
 
     @abstractmethod
     def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:

@@ -61,7 +61,7 @@ class Majority(FittedAssessor):
 
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
-        shape = source.ids.shape if self.config.each else source.ids.shape[:1]
+        shape = source.ids.shape[:2] if self.config.each else source.ids.shape[:1]
         return self.answer.expand(*shape, -1)
 
 

@@ -1,8 +1,7 @@
 """Logistic or ridge regression on the pixels of pictures: the simplest model that sees them.
 
-The minimum of Σ cost(x W + b, y) + strength / 2 · |W|², found by L-BFGS (Liu & Nocedal 1989), where
-x are all pixels in units of their channel's deviation. A smaller picture is filled up with the mean
-of its channels, a larger one cut to the grid of training.
+It is found by `descent`, from all pixels in units of their channel's deviation. A smaller picture
+is filled up with the mean of its channels, a larger one cut to the grid of training.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.data.shards import Shard
 from regard.layers.pictures import to_picture
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
+from regard.models.descent import solve
 from regard.models.fitted import FittedConfig, batches, trials, varied
 from regard.models.vision import PictureConfig
 
@@ -87,56 +86,18 @@ class PixelLogistic(FittedAssessor):
         if valid is not None and valid.records:
             more, others = self.read(valid)
             both = torch.cat([pixels, more])
-        judged = trials(self.task, targets, others)
+        judged, outputs = trials(self.task, targets, others), self.config.n_outputs
 
         def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            weights, bias = self.solve(
-                both[learn], judged.targets[learn], config.strength, ROUGH, self.config.n_outputs
-            )
+            x, y = both[learn], judged.targets[learn]
+            weights, bias = solve(self.task, x, y, config.strength, ROUGH, outputs)
             return both[check] @ weights + bias
 
         self.config = judged.best(varied(self.config, strength=STRENGTHS), answer)
-        strength, outputs = self.config.strength, self.config.n_outputs
-        self.coefficients, self.bias = self.solve(pixels, targets, strength, ROUNDS, outputs)
+        strength = self.config.strength
+        self.coefficients, self.bias = solve(self.task, pixels, targets, strength, ROUNDS, outputs)
         say(f"{pixels.size(1):,} pixels; strength {strength:g}, where open by {judged.how}")
-
-    def solve(
-        self, x: Tensor, y: Tensor, strength: float, rounds: int, outputs: int
-    ) -> tuple[Tensor, Tensor]:
-        """Coefficients (F, O) and biases (O,) from rows (R, F) and what is asked of them."""
-        weights = torch.zeros(x.size(1), outputs, requires_grad=True)
-        bias = torch.zeros(outputs)
-        if self.task == "value":
-            there = ~y.isnan()
-            bias = y.nan_to_num().sum(0) / there.sum(0).clamp_min(1)
-        bias = bias.float().requires_grad_()
-        search = torch.optim.LBFGS(
-            [weights, bias], max_iter=rounds, history_size=10, line_search_fn="strong_wolfe"
-        )
-
-        def closure() -> Tensor:
-            search.zero_grad()
-            found = cost(self.task, x @ weights + bias, y) + strength / 2 * weights.square().sum()
-            mean: Tensor = found / len(x)
-            mean.backward()
-            return mean
-
-        with torch.enable_grad():
-            search.step(closure)
-        return weights.detach(), bias.detach()
 
     def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return self.pixels(source) @ self.coefficients + self.bias
-
-
-def cost(task: str, found: Tensor, targets: Tensor) -> Tensor:
-    """What answers (R, O) cost beside their targets, gaps left out, summed."""
-    if task == "value":
-        gap = found - targets.nan_to_num().to(found.dtype)
-        return (gap.square() / 2).where(~targets.isnan(), 0).sum()
-    if task == "labels":
-        wanted = targets.clamp_min(0).to(found.dtype)
-        each = F.binary_cross_entropy_with_logits(found, wanted, reduction="none")
-        return each.where(targets >= 0, 0).sum()
-    return F.cross_entropy(found, targets, ignore_index=-1, reduction="sum")

@@ -236,7 +236,7 @@ class Stack(nn.Module):
     @property
     def biased(self) -> bool:
         """Do positions add something to the scores?"""
-        return self.config.positions in ("t5", "alibi")
+        return self.positions.biased
 
     def place(
         self, ids: Tensor, segments: Tensor | None, *, whole: bool, where: Where | None = None

@@ -9,6 +9,7 @@ from regard.tokens.loading import KINDS, LEARNED, TEXT_KINDS, learn, load
 from regard.tokens.motifs import Motifs
 from regard.tokens.nucleotides import Nucleotides
 from regard.tokens.patches import Patches
+from regard.tokens.points import Points
 from regard.tokens.pretrained import Pretrained
 from regard.tokens.residues import Residues
 from regard.tokens.smiles import Smiles
@@ -27,6 +28,7 @@ __all__ = [
     "Motifs",
     "Nucleotides",
     "Patches",
+    "Points",
     "Pretrained",
     "Residues",
     "Smiles",

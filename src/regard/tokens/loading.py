@@ -16,10 +16,11 @@ from regard.tokens.kmers import Kmers
 from regard.tokens.motifs import Motifs
 from regard.tokens.nucleotides import Nucleotides
 from regard.tokens.patches import Patches
+from regard.tokens.points import Points
 from regard.tokens.pretrained import Pretrained
 from regard.tokens.residues import Residues
 from regard.tokens.smiles import Smiles
-from regard.tokens.tokenizer import OwnTokenizer, Tokenizer, read_document
+from regard.tokens.tokenizer import OwnTokenizer, Tokenizer, read_document, read_json
 from regard.tokens.words import Words
 
 TEXT_KINDS: dict[str, type[OwnTokenizer]] = {k.kind: k for k in (Characters, Bytes, Words, BPE)}
@@ -27,11 +28,11 @@ BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, Motifs)
 CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, Groups)
 # The kinds that can be trained, by their name in recipes.
 KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
-LEARNED: dict[str, type[Tokenizer]] = KINDS | {Patches.kind: Patches}  # what is no text too
+LEARNED: dict[str, type[Tokenizer]] = KINDS | {k.kind: k for k in (Patches, Points)}  # no text
 
 
 def learn(recipe: TokensRecipe, texts: Iterable[Any]) -> Tokenizer:
-    """The tokenizer that a recipe asks for, learned from these texts, or pictures."""
+    """The tokenizer that a recipe asks for, learned from these texts, pictures or clouds."""
     if recipe.kind not in LEARNED:
         raise UsageError(
             f"tokens.kind = {recipe.kind!r} cannot be learned: it is that of train.start, a run"
@@ -45,12 +46,13 @@ def load(path: str | Path) -> Tokenizer:
     """The tokenizer saved at `path`: one of ours, known by its structure, or else a Pretrained one.
 
     A foreign file needs its tokenizer_config.json beside it. Where there is none, but a
-    preprocessor_config.json, tokens are patches of pictures. A damaged, unknown or huge file is a
-    UserError.
+    preprocessor_config.json, tokens are patches of pictures, or points, as it says. A damaged,
+    unknown or huge file is a UserError.
     """
     beside = Path(path).with_name(Patches.file)
     if not Path(path).exists() and beside.exists():
-        return Patches.load(beside)
+        points = Points.recognises(read_json(beside)[1])
+        return Points.load(beside) if points else Patches.load(beside)
     document = read_document(path)[1]
     for kind in KINDS.values():
         if kind.recognises(document):

@@ -37,7 +37,7 @@ class Answers(nn.Module):
     ) -> None:
         """`share` of the tokens, or less, are to be filled in, in training."""
         super().__init__()
-        self.changes = changes  # what is done to pictures before they are shown
+        self.changes = changes  # what is done to records before they are shown
         self.model, self.task = model, model.task
         self.label_smoothing, self.consistency, self.share = label_smoothing, consistency, share
         self.register_buffer("weights", weights)
@@ -54,8 +54,9 @@ class Answers(nn.Module):
             return nothing, nothing.detach()
         passes = 2 if self.consistency and self.model.training else 1
         if self.changes is not None:
-            ids = self.changes(ids, segments)
-        tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in (ids, segments))
+            ids, segments = self.changes(ids, segments)
+        both = (ids, segments)
+        tensors = (x.repeat(passes, *[1] * (x.dim() - 1)) for x in both)
         asked = targets.repeat(passes, *[1] * (targets.dim() - 1))
         where: dict[str, Any] = {} if self.model.config.each else {"count": len(asked)}
         if self.task == "masked":  # most positions are not asked
@@ -121,16 +122,3 @@ class Answers(nn.Module):
         p, q = one.log_softmax(-1), two.log_softmax(-1)
         gap = ((p.exp() - q.exp()) * (p - q)).sum(-1)
         return gap.where(targets >= 0, 0).sum()
-
-
-@torch.no_grad()
-def standardise(model: NeuralAssessor, targets: Tensor) -> None:
-    """Give a model of values (N, O) the mean and the deviation of those that are there."""
-    if model.task != "value":
-        return
-    for column, values in enumerate(targets.T):
-        there = values[~values.isnan()].double()
-        if len(there):
-            model.shift[column] = there.mean()
-            deviation = there.std(correction=0)
-            model.scale[column] = deviation if deviation > 0 else 1.0

@@ -36,10 +36,10 @@ class Changes(nn.Module):
         """Is there anything to do?"""
         return bool(self.shift or self.zoom or self.angle or self.flip or self.erase)
 
-    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """Tokens (B, N, V) of pictures to others in their place."""
+    def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens (B, N, V) of pictures to others in their place, and their segments."""
         if not self.training or not self.any:
-            return ids
+            return ids, segments
         source = Source(ids, segments)
         rows, columns = self.grid or (int(n) for n in extents(source).amax(0).tolist())
         picture, _ = to_picture(source, rows, columns, self.patch)  # (B, C, Y, X)
@@ -48,7 +48,7 @@ class Changes(nn.Module):
             picture = self.moved(picture, sizes)
         if self.erase:
             picture = self.covered(picture, sizes)
-        return to_tokens(picture, source, self.patch)
+        return to_tokens(picture, source, self.patch), segments
 
     def moved(self, picture: Tensor, sizes: Tensor) -> Tensor:
         """Pictures looked at from elsewhere; what comes in from outside repeats the border."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regard.data.clouds import Clouds
 from regard.data.labelled import Labelled
 from regard.data.pictures import Pictures
 from regard.data.readers import Files
@@ -19,6 +20,7 @@ from regard.recipe import DataRecipe, check
 from regard.registry import family
 from regard.tokens.nucleotides import AMBIGUOUS, GAP
 from regard.train.choose_images import choose_images
+from regard.train.choose_points import choose_points
 
 SAMPLE = 2_000_000  # characters looked at
 WORDY = 0.08  # spaces per character from which a text has words
@@ -63,6 +65,8 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     source = Sources(data, result["task"]).train
     if isinstance(source, Pictures):
         return choose_images(result, source)
+    if isinstance(source, Clouds):
+        return choose_points(result, source)
     assert isinstance(source, Labelled)
     seen = look(source)
     count = seen.records

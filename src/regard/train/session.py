@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, prepare, reopen
@@ -45,7 +44,6 @@ from regard.run import (
 )
 from regard.tokens import Pretrained
 from regard.train import checkpoint
-from regard.train.answers import standardise
 from regard.train.calibration import calibrate
 from regard.train.distributed import ALONE, World
 from regard.train.iterate import iterate
@@ -249,8 +247,8 @@ class Session:
                 self.reporter.say(begin(model, Path(start)))
             else:
                 self.reporter.say(lend(model, Path(start), corpus.tokenizer))
-        if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
-            standardise(model, torch.tensor(np.array(corpus.train.targets)))
+        if isinstance(model, NeuralAssessor):
+            model.measure(corpus.train)
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
         )
@@ -299,7 +297,7 @@ class Session:
 
 def fitting(config: Any, corpus: Corpus) -> Any:
     """The configuration with what the data decide: the vocabulary of a translator's sources, where
-    they have one of their own, how many answers there are, how images are cut.
+    they have one of their own, how many answers there are, how images are cut and points grouped.
     """
     source, targets = corpus.source_tokenizer, corpus.targets
     if targets is not None:

@@ -16,12 +16,14 @@ from regard.data.batching import Batch
 from regard.decode.constraints import Forbidden
 from regard.models.assessor import NeuralAssessor
 from regard.models.language_model import NeuralLanguageModel
+from regard.models.points import CloudConfig
 from regard.models.translator import NeuralTranslator
 from regard.models.vision import PictureConfig
 from regard.recipe import TrainRecipe
 from regard.train.answers import Answers
 from regard.train.augmentation import Changes
 from regard.train.capture import ROWS, Captured, pinned, rounded
+from regard.train.cloud_augmentation import CloudChanges
 from regard.train.distributed import World, keeping
 from regard.train.objectives import NextToken
 from regard.train.optimizer import Optimizer
@@ -55,9 +57,11 @@ def objective_of(
     return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
 
 
-def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | None:
-    """What is done to pictures before they are shown; nothing to what is no picture."""
+def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | CloudChanges | None:
+    """What is done to pictures or clouds before they are shown; nothing to texts."""
     config = model.config
+    if isinstance(config, CloudConfig):
+        return CloudChanges(recipe, config, each=model.config.each)
     if not isinstance(config, PictureConfig):
         return None
     return Changes(recipe, config.patch, config.grid if config.uniform else None)

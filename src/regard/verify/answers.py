@@ -27,7 +27,8 @@ from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.run import FACTS, read_json
-from regard.tokens import Patches
+from regard.tokens import Patches, Points
+from regard.tokens.points import Cloud
 from regard.train.answers import Answers
 from regard.train.validation import beginning
 from regard.verify.report import Finding, Gap
@@ -102,6 +103,9 @@ def open_answering(run: Path, model: Assessor) -> Answering:
     if isinstance(tokenizer, Patches):
         records = [*made_up_pictures(tokenizer), *records]
         return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
+    if isinstance(tokenizer, Points):
+        records = [*made_up_clouds(tokenizer), *records]
+        return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
     equal = len({len(ids) for ids in records}) == 1  # perhaps no other length can be read
     for number in range(MADE_UP):
         length = len(records[0]) if equal else min(room, 2 + 3 * number)
@@ -123,6 +127,52 @@ def made_up_pictures(tokenizer: Patches) -> list[Tensor]:
         image = random.integers(0, 256, (tall, wide, tokenizer.channels), dtype=np.uint8)
         found.append(torch.from_numpy(tokenizer.encode_batch([image])[0]))
     return found
+
+
+def made_up_clouds(tokenizer: Points) -> list[Tensor]:
+    """Clouds of noise, of different numbers of points."""
+    clouds = [noise(tokenizer, 2 + 5 * number, number) for number in range(MADE_UP)]
+    return [torch.from_numpy(tokenizer.encode_batch([cloud])[0]) for cloud in clouds]
+
+
+def noise(tokenizer: Points, count: int, seed: int) -> Cloud:
+    """A cloud of so many points anywhere."""
+    random = np.random.default_rng(seed)
+    points = random.normal(size=(count, tokenizer.dimensions)) * (tokenizer.reach / 4)
+    features = random.normal(size=(count, len(tokenizer.mean)))
+    atoms = random.choice(tokenizer.elements, count) if tokenizer.elements else np.zeros(0)
+    return Cloud(points.astype(np.float32), features.astype(np.float32), atoms.astype(np.uint8))
+
+
+def permuted_is_ordered(subject: Answering) -> Finding | None:
+    """Of clouds: points in another order against the order of the file, from reading on, and tokens
+    in another order; None of anything else.
+    """
+    model, tokenizer, gap = subject.whole, subject.tokenizer, Gap()
+    if not isinstance(tokenizer, Points):
+        return None
+    random = np.random.default_rng(8)
+
+    def read(ids: Tensor) -> Tensor:
+        return flat(model.answers(alone(ids)), model)
+
+    for number in range(MADE_UP):
+        cloud = noise(tokenizer, 4 + 9 * number, 20 + number)
+        order = random.permutation(len(cloud))
+        atoms = cloud.atoms[order] if len(cloud.atoms) else cloud.atoms
+        other = Cloud(cloud.points[order], cloud.features[order], atoms)
+        one, two = (
+            read(torch.from_numpy(tokenizer.encode_batch([each])[0])) for each in (cloud, other)
+        )
+        if each_position(model):
+            one = torch.cat((one[:1], one[1:][torch.from_numpy(order)]))
+        gap.add(two, one, len(one))
+    for ids in subject.records:
+        turned = torch.from_numpy(random.permutation(len(ids) - 1)) + 1
+        where = torch.cat((torch.zeros(1, dtype=torch.long), turned))
+        one, two = read(ids), read(ids[where])
+        gap.add(two, one[where] if each_position(model) else one, len(one))
+    return gap.finding(subject.tolerance, f" of {MADE_UP + len(subject.records)} clouds")
 
 
 def alone(ids: Tensor) -> Source:

@@ -55,6 +55,7 @@ ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of 
     "fused = explicit": answers.fused_is_explicit,
     "batch = single": answers.batch_is_single,
     "shuffled = in order": answers.shuffled_is_ordered,
+    "points permuted = in order": answers.permuted_is_ordered,
     "embedded together = alone": answers.embedded_together_is_alone,
     "probabilities sum to one": answers.probabilities_are_some,
     "gradient = finite differences": answers.gradient_is_a_difference,

@@ -29,7 +29,7 @@ from regard.run import (
     write_config,
     write_tensors,
 )
-from regard.tokens import Patches, Tokenizer, load
+from regard.tokens import Patches, Points, Tokenizer, load
 from regard.tokens.hugging_face import blaming
 from regard.tokens.tokenizer import Ids, OwnTokenizer
 from regard.verify.report import Finding
@@ -76,6 +76,8 @@ def tokenizer_round_trip(subject: Held) -> Finding:
     tokenizer = load(path)
     if isinstance(tokenizer, Patches):
         return pictures_round_trip(subject.run, tokenizer)
+    if isinstance(tokenizer, Points):
+        return clouds_round_trip(subject.run, tokenizer)
     if tokenizer.vocab_size > subject.whole.vocab_size:
         told = f"{CONFIG} says {subject.whole.vocab_size}"
         return False, f"{TOKENIZER} has {tokenizer.vocab_size} tokens, {told}"
@@ -137,6 +139,32 @@ def pictures_round_trip(run: Path, tokenizer: Patches) -> Finding:
                 return False, f"record {number} of the data is cut otherwise"
             pixels, count = pixels + image.size, count + 1
     return True, f"{count} pictures of {pixels:,} bytes come back from their patches"
+
+
+def clouds_round_trip(run: Path, tokenizer: Points) -> Finding:
+    """The file says all there is to know; and of the data, clouds of which every point is a token
+    are tokenised to what is stored, and all others have centres that are their own neighbours.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / tokenizer.file
+        tokenizer.save(path)
+        if Points.load(path).raw != tokenizer.raw:
+            return False, "the tokenizer does not come back from its file"
+    count = numbers = 0
+    if has_data(run):
+        corpus = reopen(run)
+        shard = corpus.test or corpus.valid or corpus.train
+        for number in range(min(shard.records, TEXTS)):
+            stored = np.asarray(shard.record(number))
+            own = tokenizer.groups(stored[1:])[:, 0]
+            sound = (own[:, 0] == 1).all() and not own[:, 1 : 1 + tokenizer.dimensions].any()
+            if not tokenizer.samples:
+                again = tokenizer.encode_batch([tokenizer.cloud(stored)])[0]
+                sound &= bool(np.allclose(again, stored, atol=1e-4 * tokenizer.reach))
+            if not sound or stored[0].any():
+                return False, f"record {number} of the data is tokenised otherwise"
+            count, numbers = count + 1, numbers + stored.size
+    return True, f"its file comes back; {count} clouds of {numbers:,} numbers are as stored"
 
 
 def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 
 from regard.data.corpus import Corpus, reopen
@@ -20,7 +19,6 @@ from regard.models.passes import IteratedModel
 from regard.recipe import Recipe, build, read
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
-from regard.train.answers import standardise
 from regard.train.iterate import Iteration
 from regard.train.loop import Loop, Trainer, seed_of
 from regard.train.progress import Reporter, Status
@@ -111,8 +109,8 @@ def trainer(
         )
     cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
-    if isinstance(model, NeuralAssessor) and corpus.train.targets is not None:
-        standardise(model, torch.tensor(np.array(corpus.train.targets)))
+    if isinstance(model, NeuralAssessor):
+        model.measure(corpus.train)
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)

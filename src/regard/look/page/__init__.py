@@ -5,6 +5,7 @@ scripts under `assets/` draw it. Tokens are text everywhere: no data ever become
 """
 
 from .charts import Bars, Histogram, Lines
+from .clouds import Space
 from .component import Component
 from .document import Page
 from .maps import Attention, Heatmap, Mask
@@ -32,6 +33,7 @@ __all__ = [
     "Projector",
     "Scatter",
     "Sequences",
+    "Space",
     "Surprise",
     "Table",
     "Tagged",

@@ -34,6 +34,7 @@ SCRIPTS = (
     "charts.js",
     "scatter.js",
     "picture.js",
+    "space.js",
     "projector.js",
     "logo.js",
     "page.js",

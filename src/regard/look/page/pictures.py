@@ -46,14 +46,9 @@ class Picture(Component):
         count = self.grid[0] * self.grid[1]
         same_length("maps", array.shape[2], "patch", count)
         same_length("names", len(self.names), "map", array.shape[0])
-        if array.shape[1] not in (1, count, count + 1):
-            raise ValueError(f"maps must have 1, {count} or {count + 1} rows, got {array.shape[1]}")
+        check_rows(array, count, self.aside)
         if self.scale == "weights":
-            if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
-                raise ValueError(f"weights must lie in [0, 1], got {array.min()} to {array.max()}")
-            object.__setattr__(self, "maps", np.clip(array, 0.0, 1.0))
-        if self.aside is not None and np.shape(self.aside) != array.shape[:2]:
-            raise ValueError(f"aside must be {array.shape[:2]}, got {np.shape(self.aside)}")
+            object.__setattr__(self, "maps", as_weights(array))
 
     def array(self) -> NDArray[np.float64]:
         """The maps, (M, Q, rows · columns)."""
@@ -80,3 +75,19 @@ class Picture(Component):
             "aside": told,
             "verb": self.verb,
         }
+
+
+def check_rows(maps: NDArray[Any], count: int, aside: ArrayLike | None) -> None:
+    """Raise unless maps (M, Q, N) have a row for all, for each token, or for `<S>` too."""
+    if maps.shape[1] not in (1, count, count + 1):
+        raise ValueError(f"maps must have 1, {count} or {count + 1} rows, got {maps.shape[1]}")
+    if aside is not None and np.shape(aside) != maps.shape[:2]:
+        raise ValueError(f"aside must be {maps.shape[:2]}, got {np.shape(aside)}")
+
+
+def as_weights(maps: NDArray[Any]) -> NDArray[Any]:
+    """Maps from 0 to 1, which they are but for rounding."""
+    if not (maps.min() >= -1e-6 and maps.max() <= 1 + 1e-3):
+        raise ValueError(f"weights must lie in [0, 1], got {maps.min()} to {maps.max()}")
+    found: NDArray[Any] = np.clip(maps, 0.0, 1.0)
+    return found
