@@ -209,8 +209,8 @@ def test_impossible_offsets_are_found_without_verify(tmp_path):
 
 
 def test_wrong_calls_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"dtype must be one of .* got float32"):
-        ShardWriter(tmp_path / "x", Tokens(dtype=np.float32))
+    with pytest.raises(ValueError, match=r"dtype must be one of .* got float64"):
+        ShardWriter(tmp_path / "x", Tokens(dtype=np.float64))
     with ShardWriter(tmp_path / "x", Tokens()) as writer:
         with pytest.raises(ValueError, match="add up to the 3 ids, got a sum of 2"):
             writer.add(np.array([3, 4, 5]), np.array([2]))
