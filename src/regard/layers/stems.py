@@ -61,7 +61,8 @@ class PointStem(nn.Module):
 
     Of each neighbour it reads the features, its distance from the centre and from the centroid,
     that of the centre and, unless it is `invariant`, where the neighbour stands from the centre.
-    Where a centre has no neighbours but itself, it reads the features alone. Distances are told in
+    Where a centre has no neighbours but itself, it reads the features alone or, where there are
+    none, how far it is from the centroid. Distances are told in
     units of `spread`. See tokens/points.py.
     """
 
@@ -98,7 +99,7 @@ class PointStem(nn.Module):
         """(B, N, k, F) what is read of every neighbour."""
         centre, _, away, features = self.groups(ids)
         if self.neighbours == 1:
-            return features if self.n_features else torch.ones_like(away[..., :1])
+            return features if self.n_features else centre.norm(dim=-1)[..., None, None]
         whole = (centre[..., None, :] + away).norm(dim=-1, keepdim=True)
         own = centre.norm(dim=-1)[..., None, None].expand_as(whole)
         parts = [features, away.norm(dim=-1, keepdim=True) / self.spread, whole, own]

@@ -76,7 +76,7 @@ def choose_points(result: dict[str, Any], source: Clouds) -> tuple[dict[str, Any
     each = seen.atoms or most <= FEW or task == "position-label"
     why = "as asked" if tokens.get("samples") or tokens.get("neighbours") else "by their size"
     tokens.setdefault("samples", 0 if each else SAMPLES)
-    tokens.setdefault("neighbours", 1 if seen.atoms or most <= FEW else NEIGHBOURS)
+    tokens.setdefault("neighbours", 1 if seen.atoms else min(NEIGHBOURS, most))
     length = 1 + min(tokens["samples"] or most, most)
     told = f"{length - 1} of them are" if tokens["samples"] else "each is"
     first = (
