@@ -116,17 +116,26 @@ def plan(
 
 
 def seen(values: dict[str, Any]) -> dict[str, Any]:
-    """The tables with what follows from files that hold pictures: patches are their tokens."""
-    data = values.get("data", {})
+    """The tables with what follows from files that hold pictures: patches are their tokens, or
+    those of sources, where the targets are captions.
+    """
+    data, task = values.get("data", {}), values.get("task")
+    format = data.get("format", "auto")
     shown = holds_pictures([Path(str(path)) for path in data.get("train", ())])
-    if data.get("format", "auto") == IMAGES or (data.get("format", "auto") == "auto" and shown):
+    if format == "auto" and not shown and task == "target" and data.get("target"):
+        shown = Sources(check("data", DataRecipe, data), task).pictures  # a table of paths
+    if format == IMAGES or (format == "auto" and shown):
         values["data"] = {**data, "format": IMAGES}
-        tokens, task = dict(values.get("tokens", {})), values.get("task")
-        if tokens.get("kind", "auto") not in ("auto", "patches"):
-            raise UsageError(f"tokens.kind: those of images are patches, got {tokens['kind']!r}")
-        if task not in ANSWERED:
-            raise UsageError(f"task: images are asked for {', '.join(ANSWERED)}, got {task!r}")
-        values["tokens"] = tokens | {"kind": "patches"}
+        tokens = dict(values.get("tokens", {}))
+        kind = tokens.get("kind", "auto")
+        if task == "target" and kind == "patches":
+            raise UsageError("tokens.kind: captions are texts, got 'patches'")
+        if task in ANSWERED and kind not in ("auto", "patches"):
+            raise UsageError(f"tokens.kind: those of images are patches, got {kind!r}")
+        if task not in (*ANSWERED, "target"):
+            asked = ", ".join((*ANSWERED, "target"))
+            raise UsageError(f"task: images are asked for {asked}, got {task!r}")
+        values["tokens"] = tokens | {"source" if task == "target" else "kind": "patches"}
     return values
 
 
@@ -230,7 +239,7 @@ def compare(
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
-        family(name, chosen.task, chosen.tokens.kind)  # says what is allowed
+        family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     models = models or default_rows(chosen.task, corpus, reporter.say)
@@ -274,14 +283,14 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
 
 
-def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
+def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, Any]:
     """The first held-out text of a run, at most so many tokens of running text, and its source."""
     assert model.run is not None
     _, shard = held_out(model.run, model)
     record = [int(i) for i in shard.record(0)]
     if isinstance(model, Interpreter):
         assert shard.source is not None
-        asked = model.source_tokenizer.decode(shard.source.record(0)[1:-1])
+        asked = model.source_tokenizer.read_back(shard.source.record(0))
         return model.tokenizer.decode(record[1:-1]), asked
     return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +12,21 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.filling import Ints
-from regard.data.pictures import TOGETHER, unlabelled
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.data.views import Views
 from regard.decode.engine import evaluating
 from regard.decode.workspace import device_of
-from regard.errors import UsageError, UserError
+from regard.errors import UserError
 from regard.evaluate.answers import Answered, answered, probabilities
 from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
-from regard.interpreter import lines_of_file, lines_of_stream
+from regard.interpreter import records_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
-from regard.tokens import Patches, Tokenizer
+from regard.tokens import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -127,19 +124,8 @@ class Examiner:
                 yield replace(answer, text=name)
 
     def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
-        """The records of a file, some at a time, and what each is called: lines of text, by
-        themselves, from standard input where no file is named, or pictures, by their place.
-        """
-        if not isinstance(self.tokenizer, Patches):
-            stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
-            yield from ((lines, lines) for lines in stream)
-            return
-        if path is None:
-            raise UsageError("name a file or a folder of images; they are not read from a pipe")
-        side = int(self.told.get("resize", 0))
-        pictures = unlabelled([path], self.tokenizer.channels, side)
-        while some := list(islice(pictures, TOGETHER)):
-            yield [name for name, _ in some], [image for _, image in some]
+        """The records of a file, or of standard input, some at a time, and what each is called."""
+        return records_of(path, self.tokenizer, int(self.told.get("resize", 0)))
 
     def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
         """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of

@@ -90,6 +90,7 @@ class TokensRecipe:
     kind: Literal[TextTokens, OtherTokens] = "auto"
     size: int = 0  # wanted vocabulary, specials included; 0 = the kind's default
     joint: bool = True  # of pairs: one vocabulary for both sides
+    source: Literal["", "patches"] = ""  # of pairs whose sources are no text: the kind of theirs
     k: int = 0  # of kmers: bases of a word; 0 = six
     stride: int = 0  # of kmers: 1 = overlapping; 0 = k, side by side
     case: Literal["fold", "keep"] = "fold"  # of bases and residues: lower case is read as upper
@@ -106,10 +107,21 @@ class TokensRecipe:
                 raise ValueError(f"{name} is for {' and '.join(kinds)}, not for {self.kind}")
 
     @property
+    def reads(self) -> str:
+        """The kind of what a model reads: that of sources, where they have their own."""
+        return self.source or self.kind
+
+    @property
+    def of_sources(self) -> TokensRecipe:
+        """How sources become tokens, where they are no text."""
+        return TokensRecipe(kind=self.source or self.kind, patch=self.patch)
+
+    @property
     def options(self) -> dict[str, Any]:
         """What only this kind is told: the options that are not at their defaults."""
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        given = {name: getattr(self, name) for name in TOKEN_OPTIONS}
+        own = [name for name, kinds in TOKEN_OPTIONS.items() if self.source not in kinds]
+        given = {name: getattr(self, name) for name in own}  # the others are for sources
         return {name: value for name, value in given.items() if value != defaults[name]}
 
 
@@ -210,7 +222,7 @@ class Recipe:
     @property
     def family(self) -> Any:
         """The class of the model."""
-        return family(self.model.name, self.task, self.tokens.kind)
+        return family(self.model.name, self.task, self.tokens.reads)
 
     def replace(self, **sections: Mapping[str, Any]) -> Recipe:
         """A copy with some keys of some sections changed: recipe.replace(train={"steps": 100})."""
@@ -242,8 +254,8 @@ def build(values: Mapping[str, Any]) -> Recipe:
     task = values.get("task", task_named(str(named)) or "next")
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
-    kind = sections["tokens"].kind
-    if kind == "auto" and sections["data"].format == "images":
+    kind = sections["tokens"].reads
+    if sections["data"].format == "images":
         kind = "patches"
     return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
 

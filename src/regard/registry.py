@@ -65,8 +65,14 @@ IMAGES = {
     "cnn": "regard.models.pictures:ConvNet",
     "transformer": "regard.models.vision:VisionTransformer",
 }
-# Of tokens that are numbers, by their kind: which families read them, whatever the task.
+CAPTIONERS = {
+    "nearest": "regard.models.nearest:Nearest",
+    "transformer": "regard.models.captioner:Captioner",
+}
+# Of tokens that are numbers, by their kind: which families answer about them, whatever is asked,
 NUMBERS: dict[str, dict[str, str]] = {"patches": IMAGES}
+# and which tell them in words.
+TOLD: dict[str, dict[str, str]] = {"patches": CAPTIONERS}
 OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
 
 
@@ -77,6 +83,8 @@ def task_named(name: str) -> str:
 
 def families(task: str = "next", tokens: str = "") -> dict[str, str]:
     """The families of a task that read this kind of tokens, by name."""
+    if task == "target" and tokens in TOLD:
+        return TOLD[tokens]
     return NUMBERS[tokens] if tokens in NUMBERS and task in ANSWERED else TASKS[task]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.captions import Captions, paths_in_pairs
 from regard.data.labelled import Asked, Labelled, columns_of
 from regard.data.pairs import Pairs
 from regard.data.pictures import IMAGES, Pictures, holds_pictures, paths_in_table
@@ -52,7 +53,7 @@ class Sources:
     labelled, `masked` reads them as those do, so that what is held out there is held out here.
 
     Pairs are split, and looked for in training, by their sources: a source that training has seen
-    leaks whatever its target.
+    leaks whatever its target. Those of pictures and captions are split as labelled records are.
     """
 
     def __init__(self, recipe: DataRecipe, task: str = "next") -> None:
@@ -61,9 +62,11 @@ class Sources:
         self.recipe, self.paired = recipe, task == "target"
         told = bool(recipe.target or recipe.labels or recipe.format == "labelled")
         self.labelled = task in (*LABELLED, "labelled") or (task == "masked" and told)
-        if not self.labelled:
+        if not self.labelled and not self.paired:
             refuse_plan(recipe)
         self.train = self._open(recipe.train, recipe.format)
+        if isinstance(self.train, Pairs):
+            refuse_plan(recipe)
         self.given = [
             self._open(paths, self.train.format, self.train) if paths else None
             for paths in (recipe.valid, recipe.test)
@@ -79,7 +82,8 @@ class Sources:
     def settle(self, task: str) -> None:
         """Hold labelled records to a task: what its targets cannot be is damage from now on."""
         self.task = task
-        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if self.labelled else None
+        planned = self.labelled or self.pictures
+        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if planned else None
         for files in (self.train, *self.given):
             if isinstance(files, Labelled):
                 files.check = CHECKS.get(task, unchecked)
@@ -88,11 +92,14 @@ class Sources:
         """Files of one side; those that are held out are read as the training files are."""
         recipe, files = self.recipe, [Path(p) for p in paths]
         shared: dict[str, Any] = {"strict": recipe.strict, "encoding": recipe.encoding}
-        if self.paired:
-            columns = recipe.input, recipe.target
-            return Pairs(files, format=format, columns=columns, **shared)
-        if not self.labelled:
+        if not (self.paired or self.labelled):
             return Source(files, format=format, column=recipe.input, **shared)
+        pictured = format == IMAGES or (format == "auto" and holds_pictures(files))
+        if self.paired and not pictured:
+            columns = recipe.input, recipe.target
+            pairs = Pairs(files, format=format, columns=columns, **shared)
+            if format != "auto" or not paths_in_pairs(pairs):
+                return pairs
         targets = columns_of(recipe.target)
         if isinstance(train, Pictures) and Path(recipe.target).is_file():
             targets = ()  # that file is for those of training: held-out ones have their own
@@ -104,8 +111,9 @@ class Sources:
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
         )
-        if format == IMAGES or (format == "auto" and holds_pictures(files)):
-            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+        if pictured or self.paired:
+            reader = Captions if self.paired else Pictures
+            return reader(files, asked, strict=recipe.strict, side=recipe.resize)
         found = Labelled(files, asked, format=format, **shared)
         if format == "auto" and paths_in_table(found):
             return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
@@ -118,7 +126,7 @@ class Sources:
 
     @property
     def pictures(self) -> bool:
-        """Are records pictures?"""
+        """Are records, or the sources of pairs, pictures?"""
         return isinstance(self.train, Pictures)
 
     @property
@@ -205,7 +213,7 @@ class Sources:
         if self.text:
             return {}
         found = {}
-        known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.labelled else None
+        known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.plan else None
         for side, (name, source) in enumerate(zip(SIDES[1:], self.given, strict=True), start=1):
             if known is not None:
                 leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))

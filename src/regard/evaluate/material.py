@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.answers import marked
+from regard.data.captions import Captions
 from regard.data.columns import Array
 from regard.data.corpus import reopen
 from regard.data.labelled import Asked, Labelled, columns_of
@@ -77,9 +78,18 @@ def pairs_from(
     *,
     format: str,
     columns: tuple[str, str],
+    side: int = 0,
 ) -> Shard:
-    """A user's pairs as a shard; files are as `Pairs` takes them, a damaged pair is an error."""
-    chunks = list(Pairs(list(files), format=format, columns=columns, strict=True).records())
+    """A user's pairs as a shard; files are as `Pairs` takes them, or `Captions` where sources are
+    pictures, brought to `side` pixels. A damaged pair is an error.
+    """
+    reader: Pairs | Captions
+    if isinstance(source_tokenizer, Patches):
+        asked = Asked(inputs=(columns[0],), targets=columns_of(columns[1]))
+        reader = Captions(list(files), asked, strict=True, side=side)
+    else:
+        reader = Pairs(list(files), format=format, columns=columns, strict=True)
+    chunks = list(reader.records())
     sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
     return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
 

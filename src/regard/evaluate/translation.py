@@ -147,7 +147,8 @@ def measure_translation(
         raise ValueError("a translator is measured on pairs, but the shard has no source")
     metrics(tokenize, lowercase, lenient)  # what is missing is told before the work
     count = min(most or shard.records, shard.records)
-    sources = [shard.source.record(i)[1:-1] for i in range(count)]
+    content = interpreter.source_tokenizer.content
+    sources = [content(shard.source.record(i)) for i in range(count)]
     began = time.monotonic()
     answers = interpreter.answers(sources, strategy, batch_size=batch_size)
     seconds = time.monotonic() - began

@@ -42,8 +42,8 @@ def objective_of(
 ) -> NextToken | Answers:
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
+    changes = changes_of(model, recipe)
     if isinstance(model, NeuralAssessor):
-        changes = changes_of(model, recipe)
         return Answers(
             model,
             label_smoothing=smoothing,
@@ -52,10 +52,16 @@ def objective_of(
             share=recipe.mask,
             changes=changes,
         )
-    return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
+    return NextToken(
+        model,
+        label_smoothing=smoothing,
+        consistency=agreeing,
+        constrain=forbidden,
+        changes=changes,
+    )
 
 
-def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | None:
+def changes_of(model: Learner, recipe: TrainRecipe) -> Changes | None:
     """What is done to pictures before they are shown; nothing to what is no picture."""
     config = model.config
     if not isinstance(config, PictureConfig):
