@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,6 +52,8 @@ def command(
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
     Of pictures: regard look runs/digits-transformer digits.npz[12]
+
+    Of captions: regard look runs/emoji-transformer cat.png --target "a cat"
 
     Of words: regard look runs/text-skipgram "king river"
     """
@@ -114,22 +116,61 @@ def about_translator(
     from regard.look.subject import agreement_of, fitted, run_facts
     from regard.look.translation import translation_page
 
+    if interpreter.sees:
+        return about_captioner(interpreter, run, text, target, beams)
     pair = chosen_pair(interpreter, run, text, target)
     facts = run_facts(run, interpreter.model, interpreter.tokenizer)
-    for what, ids in (("source", pair.source), ("translation given", pair.target or ())):
+    source = [int(i) for i in pair.source]
+    for what, ids in (("source", source), ("translation given", pair.target or ())):
         cut = fitted(ids, interpreter.room)[1]
         if cut:
             say(f"{what}: {cut}")
             facts.append((what, cut))
-    tell_unknown(pair.source, interpreter.source_tokenizer)
+    tell_unknown(source, interpreter.source_tokenizer)
     tell_unknown(pair.target or (), interpreter.tokenizer)
     return translation_page(
         interpreter,
         pair,
         title=f"{run.resolve().name} translates "
-        + short(interpreter.source_tokenizer.decode(pair.source)),
+        + short(interpreter.source_tokenizer.decode(source)),
         facts=facts,
         agreement=agreement_of(run, interpreter.model, say),
+        beams=beams,
+    )
+
+
+def about_captioner(
+    interpreter: Interpreter, run: Path, name: str, target: str, beams: int
+) -> Page:
+    """The page about a captioner looking at the picture that is named, or at the first held out."""
+    from regard.api import held_out
+    from regard.errors import UsageError, UserError
+    from regard.look.captions import caption_page
+    from regard.look.subject import run_facts
+    from regard.look.translation import Pair
+
+    if target and not name:
+        raise UsageError("--target needs the picture that it tells: regard look RUN PICTURE")
+    if name:
+        (picture,) = interpreter.sources([name])
+        tokens = interpreter.source_tokenizer.encode_batch([picture])[0]
+        answer = interpreter.tokenizer.encode(target).tolist() if target else None
+        pair = Pair(tokens, answer)
+    else:
+        try:
+            side, shard = held_out(run, interpreter)
+        except UserError as error:
+            raise UserError(f"no picture given, and {error}") from None
+        assert shard.source is not None
+        name = f"the first picture of the {side} part"
+        say(f"no picture given: looking at {name}")
+        pair = Pair(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
+    tell_unknown(pair.target or (), interpreter.tokenizer)
+    return caption_page(
+        interpreter,
+        pair,
+        title=f"{run.resolve().name} tells {Path(name).name}",
+        facts=run_facts(run, interpreter.model, interpreter.tokenizer),
         beams=beams,
     )
 
@@ -172,9 +213,11 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
 def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page:
     """The page about a model of pictures: of the one that is named, or of the first held out."""
     from regard.api import held_out
+    from regard.data.captions import picture_named
     from regard.errors import UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
+    from regard.tokens import Patches
 
     held, place = None, name
     try:
@@ -184,7 +227,9 @@ def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page
             raise UserError(f"no picture given, and {error}") from None
         say(f"{error}: the page is about the picture alone")
     if name:
-        place, picture = picture_named(name, examiner)
+        tokenizer = examiner.tokenizer
+        assert isinstance(tokenizer, Patches)
+        picture = picture_named(name, tokenizer.channels, int(examiner.told.get("resize", 0)))
     else:
         assert held is not None
         picture = examiner.tokenizer.picture(held[1].record(0))  # type: ignore[attr-defined]
@@ -199,23 +244,6 @@ def about_pictures(examiner: Examiner, run: Path, name: str, other: str) -> Page
         some=enough(run, held) if held else None,
         other=other,
     )
-
-
-def picture_named(name: str, examiner: Examiner) -> tuple[str, Any]:
-    """A picture by the name of its file, or by its number in a file of many: digits.npz[12]."""
-    from itertools import islice
-
-    from regard.errors import UserError
-
-    file, bracket, number = name.rstrip("]").rpartition("[")
-    several = bool(bracket) and number.isdigit() and not Path(name).exists()
-    wanted = int(number) if several else 0
-    chunks = examiner.records(Path(file if several else name))
-    pictures = (pair for names, images in chunks for pair in zip(names, images, strict=True))
-    found = next(islice(pictures, wanted, None), None)
-    if found is None:
-        raise UserError(f"{file}: has no picture {wanted}")
-    return found
 
 
 def about_words(glossary: Glossary, run: Path, text: str) -> Page:

@@ -34,11 +34,11 @@ WIDE = 24  # source tokens from which the alignment has a row of the page for it
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Ids without markers: a source, and a target to look at in place of the model's own
-    translation, or a `reference` to show beside it.
+    """Ids without markers: a source, or the tokens of a picture, and a target to look at in place
+    of the model's own translation, or a `reference` to show beside it.
     """
 
-    source: Sequence[int]
+    source: Sequence[int] | NDArray[Any]
     target: Sequence[int] | None = None
     reference: Sequence[int] | None = None
 
@@ -82,7 +82,7 @@ def translation_page(
     return page
 
 
-def search(interpreter: Interpreter, source: Sequence[int], width: int) -> Searched:
+def search(interpreter: Interpreter, source: Sequence[int] | NDArray[Any], width: int) -> Searched:
     """The search of `regard translate`, this wide, and what it weighed."""
     trace = Trace()
     beam = Beam(width=width, length_penalty=1.0, n_best=width, trace=trace)
@@ -103,11 +103,11 @@ def read(interpreter: Interpreter, pair: Pair, searched: Searched) -> dict[str, 
         targets["the translation given"] = (list(pair.target), True)
     if pair.reference is not None:
         targets["the reference"] = (list(pair.reference), True)
-    room, readings = interpreter.room, {}
+    room, readings = int(interpreter.model.config.max_len) - 1, {}
     for name, (target, whole) in targets.items():
         readings[name] = PairReading.of(
             interpreter.model,
-            [*pair.source[:room], sources.end],
+            interpreter.readable(pair.source),
             tokenizer=tokenizer,
             ids=[tokenizer.start, *target[:room]],
             continues=not whole or len(target) > room,
@@ -130,7 +130,7 @@ def add_translations(
         per_token = float(-bits.mean() * math.log(2)) if len(bits) else None
         rows.append([name, decode(one.ids), per_token])
     page.section(
-        "Translation",
+        "Caption" if interpreter.sees else "Translation",
         "Translations are ranked by log-probability per token, so that length alone costs nothing; "
         "0 would be certainty. The search rules out what is never said, <unk> for one, which can "
         "raise its figures.",
