@@ -73,6 +73,11 @@ class Interpreter:
         """Are sources pictures?"""
         return isinstance(self.source_tokenizer, Patches)
 
+    @property
+    def makes(self) -> str:
+        """What a translation is, in words."""
+        return "caption" if self.sees else "translation"
+
     def sources(self, texts: Sequence[Any]) -> list[Any]:
         """What texts are read as: themselves or, of one that sees, the pictures at these paths;
         what is a picture already stays one.

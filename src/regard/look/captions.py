@@ -97,8 +97,8 @@ def add_looks(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> N
             weights[:, None, 1:],
             words_of(reading),
             title="From words to patches",
-            across=min(len(weights), 8),
             aside=weights[:, None, 0],
+            columns=words_of(reading),
         )
     )
 
@@ -124,7 +124,7 @@ def add_covered(
             title="Bits lost by covering a patch",
             unit="bits",
             scale="diverging",
-            across=min(len(costs), 8),
+            columns=words_of(reading),
         )
     )
 
@@ -166,6 +166,7 @@ def add_heads(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> N
             title="From words to patches, head by head",
             across=words,
             aside=flat[:, None, 0],
+            columns=words_of(reading),
         )
     )
 

@@ -22,7 +22,8 @@ class Picture(Component):
     `maps` (M, Q, rows · columns): each has one value for a patch (Q = 1) or, for every patch that
     can be chosen, one for each other. Where there is one row more than patches, the first is that
     of `<S>`; `aside` (M, Q), if given, is what goes to `<S>`. `names` are those of the maps, which
-    stand in rows of `across`. Weights are from 0 to 1.
+    stand in rows of `across`, below the names of their `columns`, if these have any. Weights are
+    from 0 to 1.
     """
 
     kind: ClassVar[str] = "picture"
@@ -36,6 +37,7 @@ class Picture(Component):
     across: int = 0
     aside: ArrayLike | None = None
     verb: str = "looks at"  # what a chosen patch does to those of its map
+    columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
@@ -52,6 +54,8 @@ class Picture(Component):
             if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
                 raise ValueError(f"weights must lie in [0, 1], got {array.min()} to {array.max()}")
             object.__setattr__(self, "maps", np.clip(array, 0.0, 1.0))
+        if self.columns:
+            same_length("columns", len(self.columns), "map across", self.across or len(self.names))
         if self.aside is not None and np.shape(self.aside) != array.shape[:2]:
             raise ValueError(f"aside must be {array.shape[:2]}, got {np.shape(self.aside)}")
 
@@ -79,4 +83,5 @@ class Picture(Component):
             "across": self.across or len(self.names),
             "aside": told,
             "verb": self.verb,
+            "columns": list(self.columns),
         }
