@@ -18,7 +18,7 @@ from regard.data.targets import Targets
 from regard.data.views import Views
 from regard.decode.engine import evaluating
 from regard.decode.workspace import device_of
-from regard.errors import UserError
+from regard.errors import UsageError, UserError
 from regard.evaluate.answers import Answered, answered, probabilities
 from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
@@ -26,7 +26,7 @@ from regard.interpreter import records_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
-from regard.tokens import Tokenizer
+from regard.tokens import Patches, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ class Examiner:
 
     def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
         """The records of a file, or of standard input, some at a time, and what each is called."""
+        if path is None and isinstance(self.tokenizer, Patches):
+            raise UsageError("name a file or a folder of images; they are not read from a pipe")
         return records_of(path, self.tokenizer, int(self.told.get("resize", 0)))
 
     def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
