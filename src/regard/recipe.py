@@ -177,23 +177,9 @@ class TrainRecipe:
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
 
     def __post_init__(self) -> None:
-        least = {
-            "steps": 0,
-            "batch_tokens": 1,
-            "micro_tokens": 1,
-            "clip": 0,
-            "patience": 0,
-            "average": 0,
-        }
-        least |= {
-            "consistency": 0,
-            "rotate": 0,
-            "eval_every": 0,
-            "checkpoint_every": 0,
-            "weight_decay": 0,
-            "warmup": 0,
-            "seed": 0,
-        }
+        least = {"batch_tokens": 1, "micro_tokens": 1}
+        none = "steps clip patience average consistency rotate eval_every checkpoint_every"
+        least |= dict.fromkeys([*none.split(), "weight_decay", "warmup", "seed"], 0)
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} must be at least {value}, got {getattr(self, name)}")

@@ -46,6 +46,7 @@ def run(shapes, tmp_path_factory):
     words += ["--set=model.n_encoder_layers=1", "--set=tokens.patch=4", "--set=train.steps=70"]
     words += ["--set=train.batch_tokens=160", "--set=data.test_fraction=0.2", "--out", str(out)]
     words += ["--set=train.checkpoint_every=40", "--set=train.shift=0.05", "--set=train.average=0"]
+    words += ["--set=train.eval_every=35"]
     assert regard.cli.run(["train", str(shapes), *words]) in (0, None)
     return out
 

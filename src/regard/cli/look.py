@@ -51,9 +51,7 @@ def command(
 
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
-    Of pictures: regard look runs/digits-transformer digits.npz[12]
-
-    Of captions: regard look runs/emoji-transformer cat.png --target "a cat"
+    Of pictures, and of captions: regard look runs/digits-transformer digits.npz[12]
 
     Of words: regard look runs/text-skipgram "king river"
     """

@@ -97,8 +97,7 @@ def prepare(
     if start:
         key["start"] = start
     folder = run / FOLDER
-    stored = _stored(folder / MANIFEST)
-    if stored is not None:
+    if (stored := _stored(folder / MANIFEST)) is not None:
         same = stored["key"] == key
         if fixed and not same:
             same = stored["facts"]["fingerprints"] == sources.fingerprints()
@@ -221,11 +220,8 @@ def _stored(manifest: Path) -> dict[str, Any] | None:
     """The manifest of data tokenised before; None if there is none, or a damaged one."""
     try:
         stored = read_json(manifest)
-        return (
-            stored
-            if {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
-            else None
-        )
+        whole = {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
+        return stored if whole else None
     except (UserError, TypeError):
         return None
 
