@@ -56,6 +56,9 @@ def test_it_learns_to_tell_shapes(cli, run, shapes):
     assert held["side"] == "test" and held["metrics"]["exact"]["value"] >= 90
     given = cli("evaluate", run, shapes, "--target", "captions", "--json").document["metrics"]
     assert given["exact"]["value"] >= 90 and given["chrf"]["value"] >= 90
+    lines = cli("score", run, shapes, "--target", "captions").out.splitlines()
+    assert [line.split("\t")[1] for line in lines] == np.load(shapes)["captions"].tolist()
+    assert float(np.mean([float(line.split("\t")[0]) for line in lines])) > -3
 
 
 def test_pictures_are_told_from_files_lists_and_arrays(cli, run, shapes):
@@ -94,6 +97,11 @@ def test_a_captioner_that_was_stopped_ends_where_it_would_have(cli, run, shapes,
     assert cli("train", shapes, "--out", again, "--resume", "--quiet").code in (0, None)
     one, two = (read_tensors(folder / "model.safetensors") for folder in (run, again))
     assert one.keys() == two.keys() and all(bool((one[key] == two[key]).all()) for key in one)
+
+
+def test_there_is_no_class_to_export_to(cli, run):
+    result = cli("export", run, "hf", "--to", "hf")
+    assert result.code == 1 and "cannot export a captioner" in result.err
 
 
 def test_look_shows_where_it_looks_for_each_word(cli, run, shapes):

@@ -57,7 +57,7 @@ def caption_page(
             add_looks(page, reading, picture)
             add_covered(page, reading, picture, tokenizer)
         if isinstance(reading.model, Repeated):
-            add_nearest(page, reading, reading.model, picture)
+            add_nearest(page, reading, reading.model)
         add_surprise(page, reading, name)
         if isinstance(reading.model, Informed):
             add_heads(page, reading, picture)
@@ -70,7 +70,7 @@ def caption_page(
 
 def words_of(reading: PairReading) -> list[str]:
     """The tokens of a caption, as names of maps."""
-    return [name.strip() or name for name in reading.names(reading.targets)]
+    return [name.strip() or "·" for name in reading.names(reading.targets)]
 
 
 def looks(reading: PairReading) -> Tensor:
@@ -171,10 +171,8 @@ def add_heads(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> N
     )
 
 
-def add_nearest(
-    page: Page, reading: PairReading, model: Repeated, picture: NDArray[np.uint8]
-) -> None:
-    """The picture whose caption is repeated, and how unlike its patches are."""
+def add_nearest(page: Page, reading: PairReading, model: Repeated) -> None:
+    """The picture beside the one whose caption is repeated, and how unlike their patches are."""
     source, known = reading.read_source, model.translator
     number = int(known.nearest(source)[0])
     rows, columns = known.config.grid
@@ -183,7 +181,6 @@ def add_nearest(
     other, own = (x.float().view(shape) for x in (known.pictures[number], known.pixels(source)[0]))
     gaps = ((other - own) / 255).square().mean(0)  # (Y, X)
     cells = gaps.unflatten(1, (columns, side)).unflatten(0, (rows, side)).mean((1, 3))
-    image = other.permute(1, 2, 0).to(torch.uint8).numpy()
     page.section(
         "The nearest picture",
         f"Of {len(known.pictures):,} pictures of training, number {number:,} differs least: its "
@@ -191,5 +188,17 @@ def add_nearest(
         "which white against black is 1.",
     )
     values = cells.flatten().double().numpy()[None, None]
-    title, unit = "Number " + f"{number:,}", "squared difference"
-    page.add(Picture(pixels_of(image), (rows, columns), values, ["unlike"], title=title, unit=unit))
+    images = {"The picture": own, f"Number {number:,}": other}
+    page.add(
+        *(
+            Picture(
+                pixels_of(image.round().permute(1, 2, 0).to(torch.uint8).numpy()),
+                (rows, columns),
+                values,
+                ["unlike"],
+                title=title,
+                unit="squared difference",
+            )
+            for title, image in images.items()
+        )
+    )
