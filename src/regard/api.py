@@ -236,6 +236,8 @@ def compare(
         raise UsageError(
             f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
         )
+    if chosen.task == "target" and chosen.data.folds:
+        raise UsageError("--folds is for labels and values; captions are compared on one split")
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
