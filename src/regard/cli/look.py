@@ -22,7 +22,7 @@ def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     text: Annotated[
         str,
-        typer.Argument(help="What the model reads, or a file of it; default a held-out record."),
+        typer.Argument(help="What it reads, a file of it, a picture; default a held-out record."),
     ] = "",
     target: Annotated[
         str,
@@ -51,7 +51,7 @@ def command(
 
     Of labels: regard look runs/kinds "who is maria ?" --target number
 
-    Of pictures, and of captions: regard look runs/digits-transformer digits.npz[12]
+    Of pictures: regard look runs/digits-transformer digits.npz[12]
 
     Of words: regard look runs/text-skipgram "king river"
     """

@@ -153,9 +153,13 @@ def measure_translation(
     answers = interpreter.answers(sources, strategy, batch_size=batch_size)
     seconds = time.monotonic() - began
     decode, read = interpreter.tokenizer.decode, interpreter.source_tokenizer.decode
+    told = [
+        f"{f'picture {i + 1:,}, ' if interpreter.sees else ''}{read(source)}"
+        for i, source in enumerate(sources)
+    ]
     made = tuple(
-        Sentence(read(source), decode(shard.record(i)[1:-1]), decode(several[0].ids))
-        for i, (source, several) in enumerate(zip(sources, answers, strict=True))
+        Sentence(told[i], decode(shard.record(i)[1:-1]), decode(several[0].ids))
+        for i, several in enumerate(answers)
     )
     judged = judged_of(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
     return Translated(interpreter.measure(shard), judged, made, seconds)
