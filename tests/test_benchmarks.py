@@ -176,3 +176,34 @@ def test_vit_on_whatever_is_there(tmp_path):
     printed, found = run("gpu_vit.py", folder=tmp_path)
     assert found["rows"]["regard"]["images_per_second"] > 0
     assert "images/s" in printed
+
+
+@pytest.fixture(scope="module")
+def captions():
+    spec = importlib.util.spec_from_file_location("benchmark_captions", BENCHMARKS / "captions.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_genders_and_tones_of_an_emoji_are_one_group(captions):
+    same = [
+        ("1F3C3", "1F3C3-200D-2640-FE0F", "1F3C3-200D-2642-FE0F-200D-27A1-FE0F"),  # runners
+        ("1F468-200D-1F33E", "1F469-1F3FD-200D-1F33E", "1F9D1-200D-1F33E"),  # farmers
+        ("1F46A", "1F468-200D-1F469-200D-1F466", "1F9D1-200D-1F9D2"),  # families
+        ("1F46B", "1F46D", "1F9D1-200D-1F91D-200D-1F9D1"),  # holding hands
+    ]
+    groups = [{captions.group_of(code) for code in codes} for codes in same]
+    assert [len(group) for group in groups] == [1, 1, 1, 1]
+    others = {captions.group_of(code) for code in ("1F436", "1F431", "1F1E9-1F1EA", "1F3FB")}
+    assert len(set.union(*groups, others)) == 8
+    document = [
+        {"name": "WAVING  HAND SIGN", "unified": "1F44B", "sheet_x": 1, "sheet_y": 2}
+        | {"has_img_google": True, "skin_variations": {"1F3FB": {"sheet_x": 1, "sheet_y": 3}}}
+    ]
+    document[0]["skin_variations"]["1F3FB"]["has_img_google"] = True
+    found = list(captions.entries(document))
+    assert found == [
+        ("waving hand sign", "1F44B", False, 1, 2),
+        ("waving hand sign", "1F44B", True, 1, 3),
+    ]

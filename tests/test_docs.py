@@ -88,6 +88,11 @@ def folder(tmp_path_factory):
     ]
     (place / "molecules.xyz").write_text("".join(frames))
     (place / "energies.txt").write_text("".join(f"m{i} {i / 7:.3f}\n" for i in range(40)))
+    told = [f"the {name} of number {i}" for i, name in enumerate(names[:40])]
+    np.savez(place / "emoji.npz", images=images, captions=np.array(told))
+    rows = [f"pictures/class{i % 4}/{i}.pgm\t{text}" for i, text in enumerate(told)]
+    (place / "emoji.tsv").write_text("\n".join(["image\tcaption", *rows]) + "\n")
+    (place / "list.txt").write_text("pictures/class1/1.pgm\n\npictures/class2/2.pgm\n")
     points = [f"{i / 4},{(i * i) % 7}" for i in range(20)]
     (place / "points.csv").write_text("\n".join(["x,y", *points]) + "\n")
     (place / "dictionary.tsv").write_text("house\tHaus\nmouse\tMaus\ntree\tBaum\n")

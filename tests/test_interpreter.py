@@ -73,7 +73,7 @@ def test_by_default_it_is_a_beam_ranked_by_the_average(interpreter):
 def test_a_stream_is_translated_as_the_whole(interpreter):
     for strategy in (Greedy(), Sample(seed=2)):
         chunks = iter([TEXTS[:3], [], TEXTS[3:4], TEXTS[4:]])
-        parts = list(interpreter.stream(chunks, strategy))
+        parts = list(interpreter.stream(((some, some) for some in chunks), strategy))
         assert spoken(parts) == spoken(interpreter.translate(TEXTS, strategy))
 
 
@@ -174,7 +174,8 @@ def test_lines_come_whole_however_they_arrive(lines, data):
 def test_a_pipe_is_not_waited_for_while_a_line_of_it_is_there(interpreter):
     ends = os.pipe()
     with os.fdopen(ends[0], "rb") as read, os.fdopen(ends[1], "wb", buffering=0) as write:
-        found = interpreter.stream(lines_of_stream(read), Greedy())
+        lines = ((some, some) for some in lines_of_stream(read))
+        found = interpreter.stream(lines, Greedy())
         write.write(b"abc\n\nhg")
         assert [next(found)[0].input for _ in range(2)] == ["abc", ""]
         write.write(b" fe\n")

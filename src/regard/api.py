@@ -116,20 +116,27 @@ def plan(
 
 
 def seen(values: dict[str, Any]) -> dict[str, Any]:
-    """The tables with what follows from files of what is no text: the kind of its tokens."""
-    data = values.get("data", {})
+    """The tables with what follows from files of what is no text: the kind of its tokens, or of
+    those of sources, where the targets are captions.
+    """
+    data, task = values.get("data", {}), values.get("task")
     form = str(data.get("format", "auto"))
     if form == "auto":
         form = form_of([Path(str(path)) for path in data.get("train", ())])
+        if not form and task == "target" and data.get("target"):  # a table of paths, perhaps
+            form = Sources(check("data", DataRecipe, data), task).train.format
     if form in NUMBERED:
         values["data"] = {**data, "format": form}
-        tokens, task, kind = dict(values.get("tokens", {})), values.get("task"), NUMBERED[form]
-        if tokens.get("kind", "auto") not in ("auto", kind):
-            raise UsageError(f"tokens.kind: those of {form} are {kind}, got {tokens['kind']!r}")
+        tokens, kind = dict(values.get("tokens", {})), NUMBERED[form]
+        asked = tokens.get("kind", "auto")
         if task not in NUMBERS[kind]:
             allowed = ", ".join(NUMBERS[kind])
             raise UsageError(f"task: {form} are asked for {allowed}, got {task!r}")
-        values["tokens"] = tokens | {"kind": kind}
+        if task == "target" and asked in NUMBERS:
+            raise UsageError(f"tokens.kind: captions are texts, got {asked!r}")
+        if task != "target" and asked not in ("auto", kind):
+            raise UsageError(f"tokens.kind: those of {form} are {kind}, got {asked!r}")
+        values["tokens"] = tokens | {"source" if task == "target" else "kind": kind}
     return values
 
 
@@ -230,10 +237,12 @@ def compare(
         raise UsageError(
             f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
         )
+    if chosen.task == "target" and chosen.data.folds:
+        raise UsageError("--folds is for labels and values; captions are compared on one split")
     if scaling and chosen.data.folds:
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
-        family(name, chosen.task, chosen.tokens.kind)  # says what is allowed
+        family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     models = models or default_rows(chosen.task, corpus, reporter.say)
@@ -277,14 +286,14 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
 
 
-def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, str]:
+def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, Any]:
     """The first held-out text of a run, at most so many tokens of running text, and its source."""
     assert model.run is not None
     _, shard = held_out(model.run, model)
     record = [int(i) for i in shard.record(0)]
     if isinstance(model, Interpreter):
         assert shard.source is not None
-        asked = model.source_tokenizer.decode(shard.source.record(0)[1:-1])
+        asked = model.source_tokenizer.read_back(shard.source.record(0))
         return model.tokenizer.decode(record[1:-1]), asked
     return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
 

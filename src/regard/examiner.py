@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.clouds import unlabelled_clouds
-from regard.data.collected import TOGETHER
 from regard.data.filling import Ints
-from regard.data.pictures import unlabelled
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
@@ -27,7 +22,7 @@ from regard.errors import UsageError, UserError
 from regard.evaluate.answers import Answered, answered, probabilities
 from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
-from regard.interpreter import lines_of_file, lines_of_stream
+from regard.interpreter import records_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
@@ -72,6 +67,9 @@ class Examiner:
 
     def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
+        wrong = [text for text in texts if isinstance(text, str)]
+        if wrong and isinstance(self.tokenizer, Patches | Points):
+            raise UserError(f"{wrong[0]!r} is a text, and no picture or point cloud")
         found = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
         if self.views:
             found = replace(found, views=self.views.count)
@@ -130,25 +128,11 @@ class Examiner:
                 yield replace(answer, text=name)
 
     def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
-        """The records of a file, some at a time, and what each is called: lines of text, by
-        themselves, from standard input where no file is named, or pictures or clouds, by their
-        place.
-        """
-        if not isinstance(self.tokenizer, Patches | Points):
-            stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
-            yield from ((lines, lines) for lines in stream)
-            return
-        if path is None:
+        """The records of a file, or of standard input, some at a time, and what each is called."""
+        if path is None and isinstance(self.tokenizer, Patches | Points):
             what = "images" if isinstance(self.tokenizer, Patches) else "point clouds"
             raise UsageError(f"name a file or a folder of {what}; they are not read from a pipe")
-        things: Iterator[tuple[str, Any]]
-        if isinstance(self.tokenizer, Patches):
-            side = int(self.told.get("resize", 0))
-            things = unlabelled([path], self.tokenizer.channels, side)
-        else:
-            things = unlabelled_clouds([path], int(self.told.get("surface", 1024)))
-        while some := list(islice(things, TOGETHER)):
-            yield [name for name, _ in some], [thing for _, thing in some]
+        return records_of(path, self.tokenizer, self.told)
 
     def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
         """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of

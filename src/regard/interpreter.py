@@ -2,20 +2,25 @@
 
 A source is read as `a b c <E>`. One of more tokens than the model has learned to read (max_len) is
 cut there, and its translation says so; an empty one has an empty translation, and no model is
-asked.
+asked. Where sources are pictures, texts are their paths, and a translation is a caption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from regard.data.clouds import form_of
+from regard.data.collected import TOGETHER
 from regard.data.formats import decoded_lines
+from regard.data.named import thing_named, things_in
 from regard.data.shards import Shard
 from regard.decode import Beam, Forbidden, Generated, Strategy
 from regard.decode.translation import USUAL, Interpreting, translate
@@ -25,7 +30,7 @@ from regard.evaluate.report import Measured, measure
 from regard.evaluate.scoring import ScoredRecord, decoded, score
 from regard.models.translator import Translator
 from regard.predictor import Spoken
-from regard.tokens import Tokenizer
+from regard.tokens import Patches, Points, Tokenizer
 
 FEW, MANY = 64, 4096  # lines of a file translated together: at first, and at most
 LITTLE, MUCH = 4 << 10, 256 << 10  # the same of a stream, in bytes
@@ -49,54 +54,94 @@ class Interpreter:
         *,
         run: Path | None = None,
         forbidden: Forbidden | None = None,
-        ratio: float = USUAL,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
+        """`told` is what the run knows of its data."""
         self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
         self.source_tokenizer = source_tokenizer or tokenizer
-        self.ratio = ratio  # tokens of a translation for one of its source, at most
+        known = self.told = told or {}
+        # tokens of a translation for one of its source, at most, or whatever it is
+        self.ratio, self.longest = known.get("ratio", USUAL), int(known.get("longest", 0))
+        self.side = int(known.get("resize", 0))  # pixels that pictures are brought to
 
     @cached_property
     def interpreting(self) -> Interpreting:
         """One for all that it translates, where the model is when the first is asked for."""
         return Interpreting(self.model)
 
+    @property
+    def sees(self) -> bool:
+        """Are sources pictures?"""
+        return isinstance(self.source_tokenizer, Patches)
+
+    @property
+    def makes(self) -> str:
+        """What a translation is, in words."""
+        return "caption" if self.sees else "translation"
+
+    def sources(self, texts: Sequence[Any]) -> list[Any]:
+        """What texts are read as: themselves or, of one that sees, the pictures at these paths;
+        what is a picture already stays one.
+        """
+        if not isinstance(self.source_tokenizer, Patches):
+            return list(texts)
+        own, told = self.source_tokenizer, self.told
+        return [
+            thing_named(one.strip(), own, told)[1] if isinstance(one, str) else one for one in texts
+        ]
+
+    def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
+        """The sources in a file, or in standard input, some at a time, and what each is called."""
+        return records_of(path, self.source_tokenizer, self.told)
+
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         strategy: Strategy | None = None,
         *,
         max_new: int = 0,
         batch_size: int = 64,
         first: int = 0,
+        names: Sequence[str] | None = None,
     ) -> list[list[Translation]]:
-        """The translations of each text, best first: one, or the n best of a `Beam`.
+        """The translations of each text, best first: one, or the n best of a `Beam`. Where sources
+        are pictures, a text is the path of one, or the picture itself; `names` are what they are
+        called, if not as they are spelt.
 
         By default a beam of 5, ranked by log-probability per token. `max_new` limits the tokens of
         a translation (0: in proportion to the text). `batch_size` is how many rows are decoded
         together, beams counted. Samples of text i are drawn with the key (seed, first + i).
         """
-        ids, lengths = self.source_tokenizer.encode_batch(list(texts))
-        sources = np.split(ids, np.cumsum(lengths)[:-1]) if len(texts) else []
-        asked = [i for i, text in enumerate(texts) if text.strip()]
+        named = names or [text if isinstance(text, str) else "a picture" for text in texts]
+        asked = [i for i, name in enumerate(named) if name.strip()]
+        read = self.sources([texts[i] for i in asked])
+        ids, lengths = self.source_tokenizer.encode_batch(read)
+        sources = np.split(ids, np.cumsum(lengths)[:-1]) if asked else []
         found = self.answers(
-            [sources[i] for i in asked],
+            sources,
             strategy,
             max_new=max_new,
             batch_size=batch_size,
             keys=[first + i for i in asked],
         )
         results = [
-            [Translation(text, "", [], score=0.0, finished=True, dead_end=False)] for text in texts
+            [Translation(name, "", [], score=0.0, finished=True, dead_end=False)] for name in named
         ]
-        for i, several in zip(asked, found, strict=True):
-            cut = max(0, len(sources[i]) - self.room)
-            results[i] = [self._translation(texts[i], one, cut) for one in several]
+        for i, source, several in zip(asked, sources, found, strict=True):
+            cut = max(0, len(source) - self.room)
+            results[i] = [self._translation(named[i], one, cut) for one in several]
         return results
 
     @property
     def room(self) -> int:
-        """The most tokens of a source that are read, `<E>` not counted."""
-        return int(self.model.config.max_len) - 1
+        """The most tokens of a source that are read, `<E>` not counted; pictures are read whole."""
+        return sys.maxsize if self.sees else int(self.model.config.max_len) - 1
+
+    def readable(self, source: Sequence[int] | np.ndarray) -> Sequence[int] | np.ndarray:
+        """A source's ids without markers as the model reads them; a picture's tokens are."""
+        if self.sees:
+            return source
+        return [*map(int, source[: self.room]), self.source_tokenizer.end]
 
     def answers(
         self,
@@ -108,17 +153,17 @@ class Interpreter:
         keys: Sequence[int] | None = None,
     ) -> list[list[Generated]]:
         """As `translate`, from ids without markers to ids; `keys` are those of samples."""
-        tokenizer, end = self.tokenizer, self.source_tokenizer.end
+        tokenizer = self.tokenizer
         return translate(
             self.model,
-            [[*map(int, source[: self.room]), end] for source in sources],
+            [self.readable(source) for source in sources],
             strategy or Beam(width=5, length_penalty=1.0),
             start=tokenizer.start,
             end=tokenizer.end,
             pad=tokenizer.pad,
             banned=tokenizer.never_produced(self.model.vocab_size),
             constraint=self.forbidden,
-            max_new=max_new,
+            max_new=max_new or self.longest,
             ratio=self.ratio,
             batch_size=batch_size,
             interpreting=self.interpreting,
@@ -138,30 +183,33 @@ class Interpreter:
 
     def stream(
         self,
-        chunks: Iterable[list[str]],
+        chunks: Iterable[tuple[list[str], Sequence[Any]]],
         strategy: Strategy | None = None,
         *,
         max_new: int = 0,
         batch_size: int = 64,
     ) -> Iterator[list[Translation]]:
-        """The translations of each text as they come, one chunk of texts held at a time."""
+        """The translations of each text as they come, one chunk of their names and of them held at
+        a time.
+        """
         first = 0
-        for texts in chunks:
+        for names, texts in chunks:
             yield from self.translate(
-                texts, strategy, max_new=max_new, batch_size=batch_size, first=first
+                texts, strategy, max_new=max_new, batch_size=batch_size, first=first, names=names
             )
             first += len(texts)
 
-    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> Shard:
+    def pairs(self, sources: Sequence[Any], targets: Sequence[str]) -> Shard:
         """Sources and targets as a shard in memory."""
-        return shard_of(targets, self.tokenizer).paired(shard_of(sources, self.source_tokenizer))
+        read = shard_of(self.sources(sources), self.source_tokenizer)
+        return shard_of(targets, self.tokenizer).paired(read)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredRecord]:
+    def score(self, pairs: Sequence[tuple[Any, str]]) -> list[ScoredRecord]:
         """What each symbol of the target costs, for (source, target)."""
         if not pairs:
             return []
         sources, targets = map(list, zip(*pairs, strict=True))
-        answered = shard_of(sources, self.source_tokenizer)
+        answered = shard_of(self.sources(sources), self.source_tokenizer)
         return score(
             self.model, self.tokenizer, targets, constrain=self.forbidden, sources=answered
         )
@@ -169,6 +217,32 @@ class Interpreter:
     def measure(self, shard: Shard) -> Measured:
         """What the targets of a shard of pairs cost, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
+
+
+def records_of(
+    path: Path | None, tokenizer: Tokenizer, told: Mapping[str, Any]
+) -> Iterator[tuple[list[str], Sequence[Any]]]:
+    """What is in a file, or in standard input where none is named, some at a time, and what each is
+    called: lines of text, by themselves, or pictures or clouds, by their places. For a model of
+    those, a file of text names them, a path a line, from its own folder. `told` is what the run
+    knows of its data.
+    """
+    lines = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
+    if not isinstance(tokenizer, Patches | Points):
+        yield from ((some, some) for some in lines)
+        return
+    if path is not None and (path.is_dir() or form_of([path])):
+        things = things_in(path, tokenizer, told)
+        while named := list(islice(things, TOGETHER)):
+            yield [name for name, _ in named], [thing for _, thing in named]
+        return
+    base = Path() if path is None else path.parent
+    for some in lines:
+        opened = (
+            thing_named(one.strip(), tokenizer, told, base)[1] if one.strip() else one
+            for one in some
+        )
+        yield some, list(opened)
 
 
 def lines_of_file(path: Path) -> Iterator[list[str]]:

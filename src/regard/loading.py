@@ -8,7 +8,6 @@ from typing import Any
 from regard.data.targets import Targets
 from regard.data.views import views_of
 from regard.decode import Forbidden
-from regard.decode.translation import USUAL
 from regard.errors import UserError
 from regard.evaluate.kept_answers import targets_of
 from regard.examiner import Examiner
@@ -64,8 +63,8 @@ def load(
         return Predictor(model, tokenizer, folder, forbidden)
     own = getattr(model.config, "source_vocab", 0)
     sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
-    ratio = told(folder).get("ratio", USUAL)
-    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, ratio=ratio)
+    known = told(folder)
+    return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, told=known)
 
 
 def told(folder: Path) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class TokensRecipe:
     kind: Literal[TextTokens, OtherTokens] = "auto"
     size: int = 0  # wanted vocabulary, specials included; 0 = the kind's default
     joint: bool = True  # of pairs: one vocabulary for both sides
+    source: Literal["", "patches"] = ""  # of pairs whose sources are no text: the kind of theirs
     k: int = 0  # of kmers: bases of a word; 0 = six
     stride: int = 0  # of kmers: 1 = overlapping; 0 = k, side by side
     case: Literal["fold", "keep"] = "fold"  # of bases and residues: lower case is read as upper
@@ -111,9 +112,7 @@ class TokensRecipe:
     def __post_init__(self) -> None:
         if self.size < 0 or self.size > 1 << 20:
             raise ValueError(f"size must be from 0 to {1 << 20}, got {self.size}")
-        if not 0 <= self.patch <= 1 << 10:
-            raise ValueError(f"patch must be from 0 to {1 << 10}, got {self.patch}")
-        for name, most in (("samples", 1 << 16), ("neighbours", 1 << 12)):
+        for name, most in (("patch", 1 << 10), ("samples", 1 << 16), ("neighbours", 1 << 12)):
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"{name} must be from 0 to {most}, got {getattr(self, name)}")
         for name, kinds in TOKEN_OPTIONS.items():
@@ -121,10 +120,21 @@ class TokensRecipe:
                 raise ValueError(f"{name} is for {' and '.join(kinds)}, not for {self.kind}")
 
     @property
+    def reads(self) -> str:
+        """The kind of what a model reads: that of sources, where they have their own."""
+        return self.source or self.kind
+
+    @property
+    def of_sources(self) -> TokensRecipe:
+        """How sources become tokens, where they are no text."""
+        return TokensRecipe(kind=self.source or self.kind, patch=self.patch)
+
+    @property
     def options(self) -> dict[str, Any]:
         """What only this kind is told: the options that are not at their defaults."""
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        given = {name: getattr(self, name) for name in TOKEN_OPTIONS}
+        own = [name for name, kinds in TOKEN_OPTIONS.items() if self.source not in kinds]
+        given = {name: getattr(self, name) for name in own}  # the others are for sources
         return {name: value for name, value in given.items() if value != defaults[name]}
 
 
@@ -192,10 +202,8 @@ class TrainRecipe:
         if not 0 < self.mask < 1:
             raise ValueError(f"mask must be above 0 and below 1, got {self.mask}")
         for name in ("momentum", "beta1", "beta2", "label_smoothing", *SHARES):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
-                )
+            if not 0 <= (share := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +219,7 @@ class Recipe:
     @property
     def family(self) -> Any:
         """The class of the model."""
-        return family(self.model.name, self.task, self.tokens.kind)
+        return family(self.model.name, self.task, self.tokens.reads)
 
     def replace(self, **sections: Mapping[str, Any]) -> Recipe:
         """A copy with some keys of some sections changed: recipe.replace(train={"steps": 100})."""
@@ -243,9 +251,7 @@ def build(values: Mapping[str, Any]) -> Recipe:
     task = values.get("task", task_named(str(named)) or "next")
     if task not in list(TASKS):
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
-    kind = sections["tokens"].kind
-    if kind == "auto":
-        kind = NUMBERED.get(sections["data"].format, kind)
+    kind = NUMBERED.get(sections["data"].format, sections["tokens"].reads)
     return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
 
 
@@ -257,17 +263,14 @@ def build_model(values: Mapping[str, Any], task: str = "next", tokens: str = "")
     cls = family(str(name), task, tokens)
     preset = values.get("preset") or next(iter(cls.PRESETS))
     if preset not in cls.PRESETS:
-        raise UsageError(
-            f"model.preset: unknown preset {preset!r}; "
-            + did_you_mean(str(preset), list(cls.PRESETS))
-        )
+        hint = did_you_mean(str(preset), list(cls.PRESETS))
+        raise UsageError(f"model.preset: unknown preset {preset!r}; {hint}")
     options = {key: value for key, value in values.items() if key not in MODEL_KEYS}
     fields = [f.name for f in dataclasses.fields(cls.Config)]
     for key in options:
         if key not in fields:
-            raise UsageError(
-                f"unknown key 'model.{key}'; {did_you_mean(key, [*MODEL_KEYS, *fields])}"
-            )
+            hint = did_you_mean(key, [*MODEL_KEYS, *fields])
+            raise UsageError(f"unknown key 'model.{key}'; {hint}")
     dial = values.get("size", 4)
     if not isinstance(dial, int) or not 1 <= dial <= 1000:
         raise UsageError(f"model.size must be a whole number from 1 to 1000, got {dial!r}")
@@ -302,9 +305,8 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         message = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:
             raise UsageError(f"{section}: {message}") from None
-        raise UsageError(
-            f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
-        ) from None
+        told = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
+        raise UsageError(f"{key}: {told}") from None
 
 
 def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -345,8 +347,7 @@ def read(path: Path) -> dict[str, Any]:
     if isinstance(data, dict):
         for key in ("train", "valid", "test"):
             paths = data.get(key)
-            if isinstance(paths, str):
-                paths = [paths]
+            paths = [paths] if isinstance(paths, str) else paths
             if isinstance(paths, list):
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
         if isinstance(labels := data.get("labels"), str) and labels:

@@ -65,6 +65,10 @@ IMAGES = {
     "cnn": "regard.models.pictures:ConvNet",
     "transformer": "regard.models.vision:VisionTransformer",
 }
+CAPTIONERS = {
+    "nearest": "regard.models.nearest:Nearest",
+    "transformer": "regard.models.captioner:Captioner",
+}
 CLOUDS = {
     "majority": "regard.models.class_counts:Majority",
     "logistic": "regard.models.cloud_statistics:CloudLogistic",
@@ -73,7 +77,7 @@ CLOUDS = {
 COULOMB = {"coulomb": "regard.models.coulomb:Coulomb"}
 # Of tokens that are numbers, by their kind: which families read them for which task.
 NUMBERS: dict[str, dict[str, dict[str, str]]] = {
-    "patches": dict.fromkeys(ANSWERED, IMAGES),
+    "patches": dict.fromkeys(ANSWERED, IMAGES) | {"target": CAPTIONERS},
     "points": {
         "label": CLOUDS,
         "labels": CLOUDS,

@@ -7,7 +7,11 @@ import pytest
 
 from regard.data.clouds import Clouds, form_of, unlabelled_clouds
 from regard.data.labelled import Asked
+from regard.data.named import thing_named
+from regard.data.sides import Sources
 from regard.errors import UsageError, UserError
+from regard.recipe import DataRecipe
+from regard.tokens import Points
 
 WATER = "3\nwater energy=-76.4 name='a b'\nO 0 0 0\nH 0.96 0 0\nh -0.24 0.93 0\n"
 CARBON = "2\nco energy=-113.3\n6 0 0 0\n8 0 0 1.13\n"
@@ -109,6 +113,24 @@ def test_arrays_of_one_length_end_to_end_and_padded(tmp_path):
     np.save(tmp_path / "e.npy", points)
     np.save(tmp_path / "f.npy", np.arange(4))
     assert records([tmp_path / "e.npy"], str(tmp_path / "f.npy"))[2][3] == ("3",)
+
+
+def test_a_cloud_is_found_by_its_name_and_has_no_caption(tmp_path):
+    (tmp_path / "two.xyz").write_text(WATER + "\n" + CARBON)
+    both = records([tmp_path / "two.xyz"], "energy")[1]
+    tokenizer = Points.train(iter(both))
+    for name, number in (("two.xyz", 0), ("two.xyz[1]", 1)):
+        place, cloud = thing_named(name, tokenizer, {}, base=tmp_path)
+        assert place == str(tmp_path / f"two.xyz[{number}]")
+        assert cloud.atoms.tolist() == both[number].atoms.tolist()
+    with pytest.raises(UserError, match=r"two.xyz: has no cloud 2"):
+        thing_named("two.xyz[2]", tokenizer, {}, base=tmp_path)
+    table = tmp_path / "told.tsv"
+    table.write_text("file\ttext\ntwo.xyz\tan oxide\n")
+    told = DataRecipe(train=(str(table),), input="file", target="text")
+    for recipe in (told, DataRecipe(train=(str(tmp_path / "two.xyz"),), target="energy")):
+        with pytest.raises(UsageError, match="labels or values, not captions"):
+            Sources(recipe, "target")
 
 
 def test_pictures_in_arrays_are_no_points(tmp_path):

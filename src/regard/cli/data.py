@@ -146,7 +146,8 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
         if task != "target":
             sources.settle(task)
             return sources, why
-    return Sources(recipe, "target" if recipe.target or looks_paired(files) else "next"), ""
+    paired = task == "target" or recipe.target or looks_paired(files)
+    return Sources(recipe, "target" if paired else "next"), ""
 
 
 def labelled(found: Inspection, labels: Examination) -> Inspection:

@@ -131,7 +131,9 @@ class Material:
         if isinstance(model, Interpreter):
             columns = self.input, self.target
             readers = model.tokenizer, model.source_tokenizer
-            return "given", pairs_from(self.files, *readers, format=self.format, columns=columns)
+            return "given", pairs_from(
+                self.files, *readers, format=self.format, columns=columns, side=model.side
+            )
         return "given", shard_from(
             self.files, model.tokenizer, format=self.format, column=self.input
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,7 @@ def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     text: Annotated[
         str,
-        typer.Argument(help="What the model reads, or a file of it; default a held-out record."),
+        typer.Argument(help="What it reads, a file of it, a picture; default a held-out record."),
     ] = "",
     target: Annotated[
         str,
@@ -114,22 +114,61 @@ def about_translator(
     from regard.look.subject import agreement_of, fitted, run_facts
     from regard.look.translation import translation_page
 
+    if interpreter.sees:
+        return about_captioner(interpreter, run, text, target, beams)
     pair = chosen_pair(interpreter, run, text, target)
     facts = run_facts(run, interpreter.model, interpreter.tokenizer)
-    for what, ids in (("source", pair.source), ("translation given", pair.target or ())):
+    source = [int(i) for i in pair.source]
+    for what, ids in (("source", source), ("translation given", pair.target or ())):
         cut = fitted(ids, interpreter.room)[1]
         if cut:
             say(f"{what}: {cut}")
             facts.append((what, cut))
-    tell_unknown(pair.source, interpreter.source_tokenizer)
+    tell_unknown(source, interpreter.source_tokenizer)
     tell_unknown(pair.target or (), interpreter.tokenizer)
     return translation_page(
         interpreter,
         pair,
         title=f"{run.resolve().name} translates "
-        + short(interpreter.source_tokenizer.decode(pair.source)),
+        + short(interpreter.source_tokenizer.decode(source)),
         facts=facts,
         agreement=agreement_of(run, interpreter.model, say),
+        beams=beams,
+    )
+
+
+def about_captioner(
+    interpreter: Interpreter, run: Path, name: str, target: str, beams: int
+) -> Page:
+    """The page about a captioner looking at the picture that is named, or at the first held out."""
+    from regard.api import held_out
+    from regard.errors import UsageError, UserError
+    from regard.look.captions import caption_page
+    from regard.look.subject import run_facts
+    from regard.look.translation import Pair
+
+    if target and not name:
+        raise UsageError("--target needs the picture that it tells: regard look RUN PICTURE")
+    if name:
+        (picture,) = interpreter.sources([name])
+        tokens = interpreter.source_tokenizer.encode_batch([picture])[0]
+        answer = interpreter.tokenizer.encode(target).tolist() if target else None
+        pair = Pair(tokens, answer)
+    else:
+        try:
+            side, shard = held_out(run, interpreter)
+        except UserError as error:
+            raise UserError(f"no picture given, and {error}") from None
+        assert shard.source is not None
+        name = f"the first picture of the {side} part"
+        say(f"no picture given: looking at {name}")
+        pair = Pair(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
+    tell_unknown(pair.target or (), interpreter.tokenizer)
+    return caption_page(
+        interpreter,
+        pair,
+        title=f"{run.resolve().name} tells {Path(name).name}",
+        facts=run_facts(run, interpreter.model, interpreter.tokenizer),
         beams=beams,
     )
 
@@ -174,10 +213,11 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
     held out.
     """
     from regard.api import held_out
+    from regard.data.named import thing_named
     from regard.errors import UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
-    from regard.tokens import Patches
+    from regard.tokens import Patches, Points
 
     what = "picture" if isinstance(examiner.tokenizer, Patches) else "cloud"
     held, place = None, name
@@ -188,7 +228,8 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
             raise UserError(f"no {what} given, and {error}") from None
         say(f"{error}: the page is about the {what} alone")
     if name:
-        place, thing = thing_named(name, examiner, what)
+        assert isinstance(examiner.tokenizer, Patches | Points)
+        place, thing = thing_named(name, examiner.tokenizer, examiner.told)
     else:
         assert held is not None
         thing = held[1].record(0)
@@ -205,25 +246,6 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
         some=enough(run, held) if held else None,
         other=other,
     )
-
-
-def thing_named(name: str, examiner: Examiner, what: str) -> tuple[str, Any]:
-    """A picture or a cloud by the name of its file, or by its number in a file of many:
-    digits.npz[12].
-    """
-    from itertools import islice
-
-    from regard.errors import UserError
-
-    file, bracket, number = name.rstrip("]").rpartition("[")
-    several = bool(bracket) and number.isdigit() and not Path(name).exists()
-    wanted = int(number) if several else 0
-    chunks = examiner.records(Path(file if several else name))
-    things = (pair for names, some in chunks for pair in zip(names, some, strict=True))
-    found = next(islice(things, wanted, None), None)
-    if found is None:
-        raise UserError(f"{file}: has no {what} {wanted}")
-    return found
 
 
 def about_words(glossary: Glossary, run: Path, text: str) -> Page:

@@ -74,10 +74,12 @@ def of_pairs(
 ) -> Iterator[ScoredRecord]:
     """The targets of pairs, scored."""
     from regard.cli.translate import warn_of_length
-    from regard.data.pairs import Pairs
+    from regard.evaluate.material import reader_of
     from regard.evaluate.scoring import AT_ONCE
 
-    for chunk in Pairs(files, format=format, columns=columns, strict=True).records():
+    own, side = interpreter.source_tokenizer, interpreter.side
+    reader = reader_of(files, own, format=format, columns=columns, side=side)
+    for chunk in reader.records():
         lengths = interpreter.source_tokenizer.encode_batch(list(chunk.sources))[1]
         for line, length in zip(chunk.lines, lengths, strict=True):
             if length > interpreter.room:

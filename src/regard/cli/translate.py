@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from regard.interpreter import Translation
 
 Run = Annotated[Path, typer.Argument(help="A run folder of task target.")]
-File = Annotated[Path, typer.Argument(help="Lines to translate, or - for standard input.")]
+File = Annotated[
+    Path, typer.Argument(help="Lines to translate, or pictures; - for standard input.")
+]
 NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from beams.")]
 Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
 MaxNew = Annotated[int, typer.Option(min=0, help="Most tokens of a translation; 0 as is fit.")]
@@ -61,12 +63,13 @@ def command(
 
     Example: regard translate runs/train-transformer < some.en > some.de
 
+    Of pictures, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
+
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
     from regard.api import load_interpreter
     from regard.cli.output import print_json
     from regard.errors import UsageError
-    from regard.interpreter import lines_of_file, lines_of_stream
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
@@ -81,7 +84,7 @@ def command(
         n_best=n_best,
     )
     interpreter = load_interpreter(run, int8=int8, device=device)
-    chunks = lines_of_stream(sys.stdin.buffer) if str(file) == "-" else lines_of_file(file)
+    chunks = interpreter.records(None if str(file) == "-" else file)
     stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
     if json:
         found = [several for several in told(stream, interpreter.room)]

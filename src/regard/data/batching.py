@@ -269,8 +269,12 @@ class Loader:
             self.shard.lengths(), source.lengths(), strict=True
         ):
             sides = np.stack([targets, sources]) - 1  # with one marker each
-            fits = sides.max(axis=0) <= self.max_len
-            if max_ratio:
+            if source.ids.ndim == 2:  # pictures are never too long
+                sides[1] += 1
+                fits = sides[0] <= self.max_len
+            else:
+                fits = sides.max(axis=0) <= self.max_len
+            if max_ratio and source.ids.ndim == 1:
                 symbols = np.maximum(sides - 1, 1)
                 fits &= symbols.max(axis=0) <= max_ratio * symbols.min(axis=0)
             kept.append(first + np.flatnonzero(fits))
@@ -339,8 +343,9 @@ def _evaluate(
     longest = min(max_len, max(int(lengths.max()) - 1 for _, lengths in shard.lengths()))
     limit = max(longest, min(batch_tokens, max(LONGEST_ROW, max_len)))
     rows = 0, 0
+    numbered = shard.source is not None and shard.source.ids.ndim == 2
     for whole in _eval_spans(shard, max_len, stride, AHEAD * batch_tokens):
-        for spans in _apart(whole, max_len):
+        for spans in _apart(whole, max_len, numbered):
             if packs and not any(rows):
                 rows = _choose_rows([spans], longest=longest, limit=limit)
             for layout in _lay_out(spans, rows, batch_tokens):
@@ -351,12 +356,15 @@ def _evaluate(
                 )
 
 
-def _apart(spans: Spans, max_len: int) -> Iterator[Spans]:
-    """Those that fit together, then every pair by itself that does not fit in `max_len`."""
+def _apart(spans: Spans, max_len: int, numbered: bool) -> Iterator[Spans]:
+    """Those that fit together, then every pair by itself that does not fit in `max_len`; sources
+    that are `numbered`, not texts, always fit.
+    """
     if spans.source is None:
         yield spans
         return
-    long = np.maximum(spans.lengths, spans.source.lengths) > max_len
+    sources = np.zeros_like(spans.lengths) if numbered else spans.source.lengths
+    long = np.maximum(spans.lengths, sources) > max_len
     if not long.all():
         yield spans.take(~long)
     for i in np.flatnonzero(long):

@@ -110,6 +110,11 @@ class Collected(Labelled):
         """See Labelled."""
         return False
 
+    @property
+    def tells(self) -> bool:
+        """See Labelled: those that captions tell say so."""
+        return False
+
     def like(self, files: Sequence[Path]) -> tuple[str, ...]:
         """See Labelled: names of folders are classes wherever they are."""
         return ()

@@ -25,8 +25,16 @@ from regard.data.unknown import Unknown
 from regard.data.views import Views, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
-from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
-from regard.tokens import LEARNED, Tokenizer, learn, load
+from regard.run import (
+    PREPROCESSOR,
+    SOURCE_TOKENIZER,
+    TOKENIZER,
+    read_json,
+    replacing,
+    sweep,
+    write_json,
+)
+from regard.tokens import LEARNED, Tokenizer, learn, load, load_sources
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
@@ -86,11 +94,9 @@ def prepare(
             for file in dict.fromkeys(located(path)[0] for path in source.all_files)
         ],
     }
-    if start:
-        key["start"] = start
+    key |= {"start": start} if start else {}
     folder = run / FOLDER
-    stored = _stored(folder / MANIFEST)
-    if stored is not None:
+    if (stored := _stored(folder / MANIFEST)) is not None:
         same = stored["key"] == key
         if fixed and not same:
             same = stored["facts"]["fingerprints"] == sources.fingerprints()
@@ -121,28 +127,28 @@ def _build(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
-        (folder / MANIFEST).unlink(missing_ok=True)
-        (run / SOURCE_TOKENIZER).unlink(missing_ok=True)
+        for path in (folder / MANIFEST, run / SOURCE_TOKENIZER, run / PREPROCESSOR):
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
     sources.leave_something(say)
     views = _views(sources)
     parts = {TOKENIZER: "targets", SOURCE_TOKENIZER: "sources"}
-    if tokens.joint or not sources.paired:
+    if not sources.paired or (tokens.joint and not tokens.source):
         parts = {TOKENIZER: "both"}
     learned: dict[str, Tokenizer] = {}
     for name, part in parts.items():
         if start:
             learned[name] = load(Path(start) / name)
             continue
-        learned[name] = learn(tokens, _training_texts(sources, tokens.kind, part, views))
-    tokenizer = learned[TOKENIZER]
-    both = (tokenizer, learned.get(SOURCE_TOKENIZER, tokenizer))
+        own = tokens.of_sources if tokens.source and part == "sources" else tokens
+        learned[name] = learn(own, _training_texts(sources, own.kind, part, views))
+    both = (learned[TOKENIZER], learned.get(SOURCE_TOKENIZER, learned[TOKENIZER]))
     targets = _targets(sources)
     counts = _encode(sources, both, folder, say, targets, views, strict=tokens.strict)
-    for name in learned:
-        with replacing(run / (name if name != TOKENIZER else tokenizer.file)) as temporary:
-            learned[name].save(temporary)
+    for name, one in learned.items():
+        with replacing(run / (name if one.file == TOKENIZER else one.file)) as temporary:
+            one.save(temporary)
     read = [files for files in (sources.train, *sources.given) if files is not None]
     asked = {} if targets is None else _asked(sources, targets, say)
     return {
@@ -155,7 +161,7 @@ def _build(
         "blank": sum(files.blank for files in read),
         "leaks": sources.leaks(),
         "sides": counts,
-        **({"ratio": _ratio(folder)} if sources.paired else {}),
+        **(_lengths(folder, sources.numbered) if sources.paired else {}),
         **({"resize": sources.recipe.resize} if sources.recipe.resize else {}),
         **({"surface": sources.recipe.surface} if sources.train.format == "points" else {}),
         **({"augment": sources.recipe.augment, "views": views.count} if views else {}),
@@ -173,7 +179,7 @@ def _views(sources: Sources) -> Views | None:
 
 def _targets(sources: Sources) -> Targets | None:
     """What is asked of labelled records, the classes being those of training."""
-    if not isinstance(sources.train, Labelled) or sources.task == "masked":
+    if not isinstance(sources.train, Labelled) or sources.task in ("masked", "target"):
         return None
     names = sources.train.names
     training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
@@ -196,25 +202,24 @@ def _asked(sources: Sources, targets: Targets, say: Say) -> dict[str, Any]:
     return {"targets": dataclasses.asdict(targets), "labels": found.to_json()}
 
 
-def _ratio(folder: Path) -> float:
-    """Tokens of a training target for one of its source and MORE, in all but one of a thousand
-    pairs: what a translation may have.
+def _lengths(folder: Path, pictures: bool) -> dict[str, float]:
+    """What a translation may have: tokens of a training target for one of its source and MORE or,
+    of pictures, as many as targets have, in all but one of a thousand pairs, and a tenth more.
     """
     target, source = (
         np.diff(Shard.open(folder / (SIDES[0] + end)).offsets) - 2 for end in ("", SOURCE)
     )
-    return round(float(np.quantile((target + 1) / (source + MORE), 0.999)) * 1.1, 3)
+    if pictures:
+        return {"longest": int(np.ceil(np.quantile(target + 1, 0.999) * 1.1))}
+    return {"ratio": round(float(np.quantile((target + 1) / (source + MORE), 0.999)) * 1.1, 3)}
 
 
 def _stored(manifest: Path) -> dict[str, Any] | None:
     """The manifest of data tokenised before; None if there is none, or a damaged one."""
     try:
         stored = read_json(manifest)
-        return (
-            stored
-            if {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
-            else None
-        )
+        whole = {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
+        return stored if whole else None
     except (UserError, TypeError):
         return None
 
@@ -243,8 +248,7 @@ def reopen(run: Path, *, verify: bool = False) -> Corpus:
             "nothing is left to train on after the split; give more data or smaller fractions"
         )
     tokenizer = load(run / TOKENIZER)
-    own = load(run / SOURCE_TOKENIZER) if (run / SOURCE_TOKENIZER).exists() else tokenizer
-    sources = own if paired else None
+    sources = load_sources(run, tokenizer) if paired else None
     asked = _reopened(facts)
     for name, shard in shards.items():
         if asked is not None and shard is not None:

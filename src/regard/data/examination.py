@@ -9,7 +9,6 @@ from typing import Any
 
 from regard.data.labelled import Labelled
 from regard.data.near import BUDGET, Near, near
-from regard.data.readers import TABLES
 from regard.data.sides import SIDES, Piece, Sources
 from regard.data.splits import Leak, hashes
 from regard.data.targets import LABELLED, Targets, guess, number, survey, unchecked
@@ -121,7 +120,7 @@ def task_of(source: Labelled) -> tuple[str, str]:
     """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
     source.check = unchecked
     task, why = guess(survey(source.examples(), len(source.names)), source.names)
-    if task == "target" and source.format not in TABLES:  # one text a record
+    if task == "target" and not source.tells:  # one text a record
         return "label", why
     return task, why
 

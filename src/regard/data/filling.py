@@ -36,9 +36,12 @@ class Spans:
 
     @classmethod
     def of_pairs(cls, shard: Shard, records: Ints) -> Spans:
-        """Whole records, `<S>` to the last symbol, and their sources, first symbol to `<E>`."""
+        """Whole records, `<S>` to the last symbol, and their sources, first symbol to `<E>`; of
+        tokens that are numbers, `<S>` to the last.
+        """
         assert shard.source is not None
-        starts, begins = shard.offsets[records], shard.source.offsets[records] + 1
+        starts = shard.offsets[records]
+        begins = shard.source.offsets[records] + (shard.source.ids.ndim == 1)
         source = cls(begins, shard.source.offsets[records + 1] - begins)
         return cls(starts, shard.offsets[records + 1] - 1 - starts, source=source)
 
@@ -127,14 +130,19 @@ class Filler:
         )
 
     def source(self, layout: Layout, spans: Spans) -> Source | None:
-        """(B, S) ids and segments of the sources beside a layout; None where there are none."""
+        """(B, S) ids, or (B, S, V) numbers, and segments of the sources beside a layout; None where
+        there are none.
+        """
         if layout.beside is None or spans.source is None or self.source_ids is None:
             return None
         beside = layout.beside
         lengths, _, read, place = _cells(beside, spans.source)
         # padding is id 0, which every vocabulary has; the segments tell it
-        ids, segments = np.zeros((2, beside.n_rows, beside.width), dtype=np.int64)
-        ids.ravel()[place] = self.source_ids[read]
-        numbers = np.ones_like(beside.row) if beside.segment is None else beside.segment
-        segments.ravel()[place] = np.repeat(numbers, lengths)
+        numbered = self.source_ids.ndim == 2
+        size = beside.n_rows, beside.width, *self.source_ids.shape[1:]
+        ids = np.zeros(size, self.source_ids.dtype if numbered else np.int64)
+        segments = np.zeros(size[:2], np.int64)
+        ids.reshape(-1, *size[2:])[place] = self.source_ids[read]
+        which = np.ones_like(beside.row) if beside.segment is None else beside.segment
+        segments.ravel()[place] = np.repeat(which, lengths)
         return Source(torch.from_numpy(ids), torch.from_numpy(segments))

@@ -1,15 +1,17 @@
-"""What is in files of pictures or point clouds: how many, how large, copies, leaks and labels."""
+"""What is in files of pictures or point clouds: how many, how large, copies, leaks, and labels or
+captions.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regard.data.cloud_files import SYMBOLS
 from regard.data.examination import Examination, examine
-from regard.data.sides import Sources
-from regard.data.splits import hashes
+from regard.data.sides import SIDES, Sources
+from regard.data.splits import Leak, hashes
 from regard.tokens.patches import Patches
 from regard.tokens.points import Points
 
@@ -26,24 +28,32 @@ class Shelf:
     skipped: int
     problems: list[str]
     copies: int
-    labels: Examination
+    leaks: dict[str, Leak]
+    labels: Examination | None = None
+    captions: Captioned | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "labels"}
-        return told | {"labels": self.labels.to_json(), "task": self.labels.task}
+        apart = ("labels", "captions", "leaks")
+        told = {n: getattr(self, n) for n in self.__dataclass_fields__ if n not in apart}
+        told["leaks"] = {side: leak.records for side, leak in self.leaks.items()}
+        if self.labels is not None:
+            return told | {"labels": self.labels.to_json(), "task": self.labels.task}
+        assert self.captions is not None
+        return told | {"captions": asdict(self.captions), "task": "target"}
 
     def rest(self) -> list[tuple[str, str]]:
-        """What to print last: copies, damage, leaks, labels."""
+        """What to print last: copies, damage, leaks, labels or captions."""
         rows = []
         if self.copies:
             rows.append(("copies", f"{self.copies:,} in training"))
         if self.skipped:
             rows.append(("damaged", f"{self.skipped:,}; first: {self.problems[0]}"))
-        for side, leak in self.labels.leaks.items():
+        for side, leak in self.leaks.items():
             if leak.records:
                 rows.append((f"leaks in {side}", f"{leak.records:,} are in training too"))
-        return rows + self.labels.rows()
+        told = self.labels or self.captions
+        return rows + (told.rows() if told else [])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +106,58 @@ class Swarm(Shelf):
         return rows + self.rest()
 
 
+@dataclass
+class Captioned:
+    """What is said of pictures, side by side."""
+
+    records: dict[str, int] = field(default_factory=dict)
+    different: int = 0
+    characters: int = 0
+    words: int = 0  # different ones, between spaces
+    longest: str = ""
+    examples: list[str] = field(default_factory=list)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: names and values."""
+        total = sum(self.records.values())
+        sides = ", ".join(f"{side} {n:,}" for side, n in self.records.items())
+        mean = self.characters / max(1, total)
+        return [
+            ("task", "target: a caption for each picture"),
+            ("sides", sides),
+            ("captions", f"{self.different:,} different ones of {self.words:,} words"),
+            ("length", f"{mean:.0f} characters; the longest {self.longest[:60]!r}"),
+            ("examples", "; ".join(self.examples)),
+        ]
+
+
+def listen(sources: Sources) -> Captioned:
+    """Look through the captions of pictures."""
+    found, different, words = Captioned(), set(), set()
+    for piece in sources.pieces():
+        if piece.side >= len(SIDES):
+            continue
+        name = SIDES[piece.side]
+        found.records[name] = found.records.get(name, 0) + len(piece.texts)
+        for text in piece.texts:
+            different.add(text)
+            words.update(text.split())
+            found.characters += len(text)
+            found.longest = max(found.longest, text, key=len)
+    found.records = {side: found.records[side] for side in SIDES if side in found.records}
+    found.different, found.words = len(different), len(words)
+    found.examples = sorted(different)[:: max(1, len(different) // 3)][:3]
+    return found
+
+
 def look_through(sources: Sources, why: str) -> Gallery:
     """Look through pictures of a settled task, side by side."""
     sizes: Counter[str] = Counter()
     for piece in sources.pieces():
-        images: Any = piece.texts
+        images: Any = piece.sources or piece.texts
         sizes.update(f"{image.shape[0]} × {image.shape[1]}" for image in images)
-    training = (image for p in sources.pieces() if p.side == 0 for image in p.texts)
-    measured = Patches.train(training)
+    training = (p for p in sources.pieces() if p.side == 0)
+    measured = Patches.train(image for p in training for image in p.sources or p.texts)
     return Gallery(
         **shelf(sources, why),
         sizes=dict(sizes.most_common()),
@@ -139,6 +193,7 @@ def shelf(sources: Sources, why: str) -> dict[str, Any]:
             for key in hashes(piece.keys).tolist():
                 copies += key in seen
                 seen.add(key)
+    labels = None if sources.paired else examine(sources, why)
     read = [files for files in (sources.train, *sources.given) if files is not None]
     return {
         "format": sources.train.format,
@@ -147,5 +202,7 @@ def shelf(sources: Sources, why: str) -> dict[str, Any]:
         "skipped": sum(files.skipped for files in read),
         "problems": [problem for files in read for problem in files.problems],
         "copies": copies,
-        "labels": examine(sources, why),
+        "leaks": sources.overlaps() if labels is None else labels.leaks,
+        "labels": labels,
+        "captions": listen(sources) if labels is None else None,
     }

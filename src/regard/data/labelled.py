@@ -108,6 +108,11 @@ class Labelled(Files):
         return len(self.asked.inputs) == 2
 
     @property
+    def tells(self) -> bool:
+        """May targets be texts of their own?"""
+        return self.format in TABLES
+
+    @property
     def all_files(self) -> list[Path]:
         """The files of the records, and that of their targets."""
         return self.files + ([self.asked.labels] if self.asked.labels else [])

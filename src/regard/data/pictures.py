@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ IMAGES = "images"  # data.format
 SEEN = 50  # picture files whose headers say whether there are colours
 HELD = 1 << 30  # bytes of a file of arrays that is kept in memory
 # How the names of files with pictures and with their labels differ.
+Cells = list[tuple[str, ...]]  # of each picture
 NAMES = (("images-idx3", "labels-idx1"), ("images", "labels"), ("image", "label"), ("x_", "y_"))
 
 
@@ -56,6 +58,7 @@ class Pictures(Collected):
     """
 
     what, endings = IMAGES, SUFFIXES
+    called: ClassVar[str] = "labels"  # what the targets are, in words
 
     def __init__(
         self, paths: Sequence[Path], asked: Asked, *, strict: bool = False, side: int = 0
@@ -63,7 +66,7 @@ class Pictures(Collected):
         self.side = side
         self._beside_files: dict[Path, Path] = {}  # files of labels, by that of the pictures
         self._colours: bool | None = None
-        self._held: dict[Path, tuple[Array, list[tuple[str, ...]]]] = {}
+        self._held: dict[Path, tuple[Array, Cells, Cells]] = {}
         super().__init__(paths, asked, strict=strict)
 
     def settle(self) -> str:
@@ -83,6 +86,11 @@ class Pictures(Collected):
         """See Files."""
         return [*self.files, *self._beside_files.values()]
 
+    @property
+    def tells(self) -> bool:
+        """See Labelled: names of folders are classes."""
+        return suffix(self.files[0]) not in SUFFIXES
+
     def _labels_of(self, path: Path) -> Path:
         """The file of labels beside one of pictures: the one named, or the one that is named as the
         pictures are.
@@ -100,14 +108,16 @@ class Pictures(Collected):
                 return found
         looked = f"; looked for {tried[0].name}" if tried else ""
         raise UsageError(
-            f"{path}: where are the labels? name the file of labels with --target{looked}"
+            f"{path}: where are the {self.called}? name their file with --target{looked}"
         )
 
     def _keys(self, arrays: dict[str, Array], path: Path) -> tuple[str, str]:
         """The names of the pictures and of the targets in a .npz file."""
         shown = ", ".join(f"{name} {a.dtype} {a.shape}" for name, a in arrays.items())
         input, target = self.asked.inputs[0], (self.asked.targets or ("",))[0]
-        for name, flag in ((input, "--input"), (target, "--target")):
+        flags = (input, "--input"), (target, "--target")
+        aside = tuple((name, "data.split or data.group") for name in self.asked.asides)
+        for name, flag in flags + aside:
             if name and name not in arrays:
                 raise UsageError(f"{flag} {name}: {path} has no such array; it holds {shown}")
         large = [n for n, a in arrays.items() if a.ndim in (3, 4) and a.dtype.kind in "buif"]
@@ -115,9 +125,12 @@ class Pictures(Collected):
             raise UsageError(f"{path}: which array is the pictures? --input; it holds {shown}")
         images = input or large[0]
         count = len(arrays[images])
-        small = [n for n, a in arrays.items() if a.shape == (count,) and n != images]
+        known = (images, *self.asked.asides)
+        small = [n for n, a in arrays.items() if a.shape == (count,) and n not in known]
         if not target and len(small) != 1:
-            raise UsageError(f"{path}: which array is the labels? --target; it holds {shown}")
+            raise UsageError(
+                f"{path}: which array is the {self.called}? --target; it holds {shown}"
+            )
         return images, target or small[0]
 
     def begin(self, files: Sequence[Path]) -> None:
@@ -143,7 +156,7 @@ class Pictures(Collected):
             self.begin(self.files)
             yield from self.one(path, (path.parent.name,), str(path), tally)
             return
-        images, cells = self._loaded(path)
+        images, cells, asides = self._loaded(path)
         self.names = numbered(len(cells[0]) if cells else 1)
         unit = images.dtype.kind == "f" and images.size > 0 and float(np.nanmax(images)) <= 1
         for first in range(0, len(images), TOGETHER):
@@ -151,16 +164,17 @@ class Pictures(Collected):
             for i, image in enumerate(some):
                 place = f"{path}[{first + i}]"
                 if sound[i]:
-                    yield Row(image, cells[first + i], place)
+                    yield Row(image, cells[first + i], place, asides[first + i])
                 else:
                     tally.damaged(f"{place}: pixels must be numbers from 0 to 255, or to 1")
 
-    def _loaded(self, path: Path) -> tuple[Array, list[tuple[str, ...]]]:
-        """The pictures of a file of arrays and their targets; the latest is held, unless it is
-        large, since files are read several times.
+    def _loaded(self, path: Path) -> tuple[Array, Cells, Cells]:
+        """The pictures of a file of arrays, their targets and what else was asked for; the latest
+        is held, unless it is large, since files are read several times.
         """
         if path in self._held:
             return self._held[path]
+        asides: list[Cells] = []
         if path in self._beside_files:
             beside = self._beside_files[path]
             images = read_idx(path) if is_idx(path) else read_arrays(path)[""]
@@ -169,13 +183,18 @@ class Pictures(Collected):
             arrays, beside = read_arrays(path), path
             one, two = self._keys(arrays, path)
             images, targets = arrays[one], arrays[two]
+            asides = [cells_of(arrays[name], path) for name in self.asked.asides]
         if targets is None:
-            raise UserError(f"{beside}: must hold one array of labels")
+            raise UserError(f"{beside}: must hold one array of {self.called}")
         images, cells = as_images(images, path), cells_of(targets, beside)
-        if len(cells) != len(images):
-            raise UserError(f"{path} has {len(images):,} pictures, {beside} {len(cells):,} labels")
-        self._held = {path: (images, cells)} if images.nbytes <= HELD else {}
-        return images, cells
+        for each, what in ((cells, self.called), *((aside, "beside them") for aside in asides)):
+            if len(each) != len(images):
+                raise UserError(
+                    f"{path} has {len(images):,} pictures, {beside} {len(each):,} {what}"
+                )
+        more = [sum(parts, ()) for parts in zip(*asides, strict=True)] or [()] * len(cells)
+        self._held = {path: (images, cells, more)} if images.nbytes <= HELD else {}
+        return images, cells, more
 
 
 def digest(image: Image) -> str:

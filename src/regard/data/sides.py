@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.captions import Captions, paths_in_pairs
 from regard.data.clouds import ENDINGS, POINTS, Clouds, form_of
 from regard.data.collected import Collected, paths_in_table
 from regard.data.labelled import Asked, Labelled, columns_of
@@ -21,12 +22,13 @@ from regard.data.plans import Plan, columns_read, refuse_plan
 from regard.data.readers import Chunk, Files, Source
 from regard.data.splits import Leak, assign, cut_points, distinct, leaks, overlap
 from regard.data.targets import CHECKS, LABELLED, unchecked
-from regard.errors import UserError
-from regard.recipe import DataRecipe
+from regard.errors import UsageError, UserError
+from regard.recipe import NUMBERED, DataRecipe
 
 SIDES = ("train", "valid", "test")
 SPARED = 3  # the side of training data beyond data.train_fraction: it gives words, nothing else
 SPARING = 1  # the seed of the hash that spares it: fractions of one set lie in one another
+PATHS = {IMAGES: SUFFIXES, POINTS: ENDINGS}  # how paths to what is no text end, in tables
 
 Say = Callable[[str], None]
 
@@ -55,7 +57,7 @@ class Sources:
     labelled, `masked` reads them as those do, so that what is held out there is held out here.
 
     Pairs are split, and looked for in training, by their sources: a source that training has seen
-    leaks whatever its target.
+    leaks whatever its target. Those of pictures and captions are split as labelled records are.
     """
 
     def __init__(self, recipe: DataRecipe, task: str = "next") -> None:
@@ -64,9 +66,11 @@ class Sources:
         self.recipe, self.paired = recipe, task == "target"
         told = bool(recipe.target or recipe.labels or recipe.format == "labelled")
         self.labelled = task in (*LABELLED, "labelled") or (task == "masked" and told)
-        if not self.labelled:
+        if not self.labelled and not self.paired:
             refuse_plan(recipe)
         self.train = self._open(recipe.train, recipe.format)
+        if isinstance(self.train, Pairs):
+            refuse_plan(recipe)
         self.given = [
             self._open(paths, self.train.format, self.train) if paths else None
             for paths in (recipe.valid, recipe.test)
@@ -82,7 +86,8 @@ class Sources:
     def settle(self, task: str) -> None:
         """Hold labelled records to a task: what its targets cannot be is damage from now on."""
         self.task = task
-        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if self.labelled else None
+        planned = self.labelled or self.numbered
+        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if planned else None
         for files in (self.train, *self.given):
             if isinstance(files, Labelled):
                 files.check = CHECKS.get(task, unchecked)
@@ -91,11 +96,15 @@ class Sources:
         """Files of one side; those that are held out are read as the training files are."""
         recipe, files = self.recipe, [Path(p) for p in paths]
         shared: dict[str, Any] = {"strict": recipe.strict, "encoding": recipe.encoding}
-        if self.paired:
-            columns = recipe.input, recipe.target
-            return Pairs(files, format=format, columns=columns, **shared)
-        if not self.labelled:
+        if not (self.paired or self.labelled):
             return Source(files, format=format, column=recipe.input, **shared)
+        form = form_of(files) if format == "auto" else format
+        if self.paired and form not in NUMBERED:
+            columns = recipe.input, recipe.target
+            pairs = Pairs(files, format=format, columns=columns, **shared)
+            form = next((name for name in PATHS if paths_in_pairs(pairs, PATHS[name])), "")
+            if format != "auto" or not form:
+                return pairs
         targets = columns_of(recipe.target)
         if isinstance(train, Pictures) and Path(recipe.target).is_file():
             targets = ()  # that file is for those of training: held-out ones have their own
@@ -107,12 +116,11 @@ class Sources:
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
         )
-        form = form_of(files) if format == "auto" else format
-        if form in (IMAGES, POINTS):
+        if form in NUMBERED:
             return self._collect(form, files, asked)
         found = Labelled(files, asked, format=format, **shared)
         if format == "auto":
-            for form, endings in ((IMAGES, SUFFIXES), (POINTS, ENDINGS)):
+            for form, endings in PATHS.items():
                 if paths_in_table(found, endings):
                     return self._collect(form, files, asked)
         return found
@@ -121,7 +129,10 @@ class Sources:
         """Files of what is no text."""
         recipe = self.recipe
         if form == IMAGES:
-            return Pictures(files, asked, strict=recipe.strict, side=recipe.resize)
+            reader = Captions if self.paired else Pictures
+            return reader(files, asked, strict=recipe.strict, side=recipe.resize)
+        if self.paired:
+            raise UsageError(f"{files[0]}: point clouds have labels or values, not captions")
         return Clouds(files, asked, strict=recipe.strict, surface=recipe.surface)
 
     @property
@@ -131,7 +142,7 @@ class Sources:
 
     @property
     def numbered(self) -> bool:
-        """Are records no texts, but pictures or point clouds?"""
+        """Are records, or the sources of pairs, no texts, but pictures or point clouds?"""
         return isinstance(self.train, Collected)
 
     @property
@@ -218,7 +229,7 @@ class Sources:
         if self.text:
             return {}
         found = {}
-        known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.labelled else None
+        known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.plan else None
         for side, (name, source) in enumerate(zip(SIDES[1:], self.given, strict=True), start=1):
             if known is not None:
                 leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))

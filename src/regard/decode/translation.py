@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from regard.decode.engine import Generated, Strategy, evaluating, generate
 from regard.decode.workspace import Workspace, device_of
 from regard.layers.source import Source
 from regard.models.language_model import Constrain
 from regard.models.translator import Given, Translator
+
+Array = NDArray[np.integer]
 
 BLOCK = 8  # widths of sources are multiples of this
 MORE = 8  # tokens by which a source counts as longer than it is, when its target is limited
@@ -47,7 +51,7 @@ class Interpreting:
 
 def translate(
     model: Translator,
-    sources: Sequence[Sequence[int]],
+    sources: Sequence[Sequence[int] | Array],
     strategy: Strategy,
     *,
     start: int,
@@ -61,7 +65,8 @@ def translate(
     interpreting: Interpreting | None = None,
     keys: Sequence[int] | None = None,
 ) -> list[list[Generated]]:
-    """What follows from each source, its ids with the end token at the last: a list for each.
+    """What follows from each source, its ids with the end token at the last, or (S, V) tokens that
+    are numbers: a list for each.
 
     `Greedy` and `Sample` give one sequence, `Beam` its n best. `max_new` limits their tokens (0:
     `ratio` for each of the source's, and of MORE), which are never more than the model's max_len.
@@ -73,12 +78,11 @@ def translate(
     interpreting = interpreting or Interpreting(model)
     with evaluating(model):
         for numbers, width in batches(sources, max(1, batch_size // strategy.rows)):
-            ids = torch.full((len(numbers), width), pad)
-            segments = torch.zeros_like(ids)
-            for row, number in enumerate(numbers):
-                length = len(sources[number])
-                ids[row, :length] = torch.as_tensor(sources[number])
-                segments[row, :length] = 1
+            some = [torch.from_numpy(np.array(sources[number])) for number in numbers]
+            ids = torch.full((len(numbers), width, *some[0].shape[1:]), pad, dtype=some[0].dtype)
+            segments = torch.zeros(len(numbers), width, dtype=torch.int64)
+            for row, own in enumerate(some):
+                ids[row, : len(own)], segments[row, : len(own)] = own, 1
             given, workspace = interpreting(Source(ids, segments))
             found = generate(
                 given,
@@ -98,7 +102,9 @@ def translate(
     return results
 
 
-def batches(sources: Sequence[Sequence[int]], count: int) -> Iterator[tuple[list[int], int]]:
+def batches(
+    sources: Sequence[Sequence[int] | Array], count: int
+) -> Iterator[tuple[list[int], int]]:
     """Numbers of at most `count` sources of one width, and that width; the longest first."""
     widths = [-(-max(1, len(source)) // BLOCK) * BLOCK for source in sources]
     for width in sorted(set(widths), reverse=True):

@@ -135,7 +135,7 @@ def figures_of(
             corpus.tokenizer,
             corpus.source_tokenizer,
             forbidden=fitted.forbidden,
-            ratio=corpus.facts["ratio"],
+            told=corpus.facts,
         )
         found = measure_translation(interpreter, shard, most=TRANSLATED, lenient=True)
         found.keep(run, side)
@@ -150,7 +150,8 @@ def reported(side: str, corpus: Corpus) -> bool:
 
 def alignment(model: nn.Module, corpus: Corpus) -> dict[str, Any]:
     """Which head of a translator aligns, for regard.json; nothing where it has none."""
-    if not isinstance(model, Translator):
+    pictured = corpus.train.source is not None and corpus.train.source.ids.ndim == 2
+    if not isinstance(model, Translator) or pictured:  # words of pictures come from no word
         return {}
     found = agreement(model, corpus.train, corpus.valid)
     return {"alignment": found.to_json()} if found is not None else {}

@@ -39,7 +39,7 @@ ALPHABET = 64  # tokens that there may be for a chain of them to be counted
 
 def default_rows(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[str]:
     """The rows for a task; `say` hears which are left out, and why."""
-    known = list(families(task, corpus.tokenizer.kind))
+    known = list(families(task, (corpus.source_tokenizer or corpus.tokenizer).kind))
     if task not in LABELLED:
         return known
     rows = [name for name in ANSWERING if name in known]
@@ -80,10 +80,11 @@ def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Reci
     with its dropout; all with its context.
     """
     config, vocab_size = fitting(chosen.model.config, corpus), corpus.tokenizer.vocab_size
-    kind = chosen.tokens.kind
+    kind = chosen.tokens.reads
     shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
     own = {"source_vocab": getattr(config, "source_vocab", 0)}
-    own = {key: value for key, value in own.items() if value} | corpus.tokenizer.decides
+    reads = corpus.source_tokenizer or corpus.tokenizer
+    own = {key: value for key, value in own.items() if value} | reads.decides
     shape |= {"tokens": kind, "decided": own}
     found = []
     for name in models:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.answers import marked
+from regard.data.captions import Captions
 from regard.data.clouds import Clouds
 from regard.data.columns import Array
 from regard.data.corpus import reopen
@@ -71,6 +72,21 @@ def shard_from(files: Sequence[Path], tokenizer: Tokenizer, *, format: str, colu
     return shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
 
 
+def reader_of(
+    files: Sequence[Path],
+    source_tokenizer: Tokenizer,
+    *,
+    format: str,
+    columns: tuple[str, str],
+    side: int = 0,
+) -> Pairs | Captions:
+    """A user's pairs, of texts or, as the tokenizer says, of pictures and captions."""
+    if isinstance(source_tokenizer, Patches):
+        asked = Asked(inputs=(columns[0],), targets=columns_of(columns[1]))
+        return Captions(list(files), asked, strict=True, side=side)
+    return Pairs(list(files), format=format, columns=columns, strict=True)
+
+
 def pairs_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
@@ -78,9 +94,13 @@ def pairs_from(
     *,
     format: str,
     columns: tuple[str, str],
+    side: int = 0,
 ) -> Shard:
-    """A user's pairs as a shard; files are as `Pairs` takes them, a damaged pair is an error."""
-    chunks = list(Pairs(list(files), format=format, columns=columns, strict=True).records())
+    """A user's pairs as a shard; files are as `Pairs` takes them, or `Captions`, whose pictures are
+    brought to `side` pixels. A damaged pair is an error.
+    """
+    reader = reader_of(files, source_tokenizer, format=format, columns=columns, side=side)
+    chunks = list(reader.records())
     sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
     return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
 

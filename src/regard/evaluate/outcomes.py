@@ -20,8 +20,9 @@ from regard.evaluate.rungs import MEMORY, Rung
 from regard.evaluate.translation import Sentence, judged_of
 from regard.evaluate.verdicts import verdict
 from regard.models.translator import Translator
-from regard.run import FACTS, SOURCE_TOKENIZER, TOKENIZER, load_model, read_json
+from regard.run import FACTS, TOKENIZER, load_model, read_json
 from regard.tokens import load as load_tokenizer
+from regard.tokens import load_sources
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +58,7 @@ def outcome(one: Rung, shared: Path) -> Outcome:
         side = "test" if facts["data"]["sides"]["test"]["records"] else "valid"
         return Outcome(facts, side, answers=kept_answers.kept(one.run))
     tokenizer = load_tokenizer(one.run / TOKENIZER)
-    own = one.run / SOURCE_TOKENIZER
-    side, shard = held_out(shared, tokenizer, load_tokenizer(own) if own.exists() else None)
+    side, shard = held_out(shared, tokenizer, load_sources(one.run, tokenizer))
     model = load_model(one.run)
     if facts.get("device", "cpu").startswith("cuda"):
         model = model.to(facts["device"])

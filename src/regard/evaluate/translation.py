@@ -147,14 +147,19 @@ def measure_translation(
         raise ValueError("a translator is measured on pairs, but the shard has no source")
     metrics(tokenize, lowercase, lenient)  # what is missing is told before the work
     count = min(most or shard.records, shard.records)
-    sources = [shard.source.record(i)[1:-1] for i in range(count)]
+    content = interpreter.source_tokenizer.content
+    sources = [content(shard.source.record(i)) for i in range(count)]
     began = time.monotonic()
     answers = interpreter.answers(sources, strategy, batch_size=batch_size)
     seconds = time.monotonic() - began
     decode, read = interpreter.tokenizer.decode, interpreter.source_tokenizer.decode
+    told = [
+        f"{f'picture {i + 1:,}, ' if interpreter.sees else ''}{read(source)}"
+        for i, source in enumerate(sources)
+    ]
     made = tuple(
-        Sentence(read(source), decode(shard.record(i)[1:-1]), decode(several[0].ids))
-        for i, (source, several) in enumerate(zip(sources, answers, strict=True))
+        Sentence(told[i], decode(shard.record(i)[1:-1]), decode(several[0].ids))
+        for i, several in enumerate(answers)
     )
     judged = judged_of(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
     return Translated(interpreter.measure(shard), judged, made, seconds)

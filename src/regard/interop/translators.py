@@ -22,6 +22,7 @@ from regard.interop.names import QKV, SAME, Change, Constant, Halves, Row, Split
 from regard.layers.positions import sinusoids
 from regard.models.encoder_decoder import EncoderDecoderConfig
 from regard.models.stack import StackConfig
+from regard.models.vision import PictureConfig
 
 ALONG, ACROSS = 0, 1  # where a tensor's rows, or its columns, run over the residual stream
 
@@ -175,6 +176,11 @@ FORMATS = (
 def choose_format(config: EncoderDecoderConfig) -> Format:
     """The class that computes what this configuration does, or a UserError naming what it lacks."""
     c = config
+    if isinstance(c, PictureConfig):
+        raise UserError(
+            "cannot export a captioner: no class known here computes the same; models of images "
+            "that answer (preset vit), of texts and of pairs of texts have one"
+        )
     if c.source_vocab:
         raise UserError(
             f"cannot export source_vocab = {c.source_vocab}: one joint vocabulary is needed, "

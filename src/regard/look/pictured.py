@@ -4,6 +4,7 @@ looks, and how alike its positions are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -39,18 +40,26 @@ def grid_of(source: Source) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
+def covered_sources(source: Source, tokenizer: Patches) -> Iterator[Source]:
+    """The one picture with each of its patches covered by the mean of its channels, and, at the
+    last, as it is; some at a time.
+    """
+    count = source.ids.size(1) - 1
+    grey = torch.tensor(tokenizer.mean).repeat_interleave(tokenizer.patch**2) * 255
+    rows = source.ids.float().repeat(count + 1, 1, 1)
+    each = torch.arange(count)
+    rows[each, each + 1, PLACE:] = grey.to(rows.device)
+    for some in rows.split(BATCH):
+        there = torch.ones(some.shape[:2], dtype=torch.long, device=some.device)
+        yield Source(some, there)
+
+
 @torch.inference_mode()
 def covered(model: Assessor, source: Source, output: int, tokenizer: Patches) -> Tensor:
     """(N,): how much less an output is with each patch covered by the mean of its channels."""
-    count = source.ids.size(1) - 1
-    grey = torch.tensor(tokenizer.mean).repeat_interleave(tokenizer.patch**2) * 255
-    rows = source.ids.float().repeat(count + 1, 1, 1)  # the last is left as it is
-    each = torch.arange(count)
-    rows[each, each + 1, PLACE:] = grey.to(rows.device)
     found = []
-    for some in rows.split(BATCH):
-        there = torch.ones(some.shape[:2], dtype=torch.long, device=some.device)
-        answers = model.answers(Source(some, there))
+    for some in covered_sources(source, tokenizer):
+        answers = model.answers(some)
         found.append(centred(model.task, answers)[:, output].float().cpu())
     scores = torch.cat(found)
     return scores[-1] - scores[:-1]
@@ -111,9 +120,15 @@ def add_reasons(
 def add_attention(page: Page, answering: Any) -> None:
     """Every head of every layer over the picture."""
     found = answering.activations("*.attention.weights")
-    if not found:
-        return
-    weights = stacked(found, "weights")  # (L, H, T, T)
+    if found:
+        picture, grid = pixels_of(answering.picture), grid_of(answering.source)
+        heads_over(page, picture, grid, stacked(found, "weights"))
+
+
+def heads_over(
+    page: Page, picture: NDArray[np.uint8], grid: tuple[int, int], weights: Tensor
+) -> None:
+    """The section about weights (L, H, T, T) of all heads, `<S>` the first of what they see."""
     layers, heads = weights.shape[:2]
     shown = weights.flatten(0, 1).double().numpy()
     if shown.size > MOST_WEIGHTS:  # of very many patches, what `<S>` and every layer's mean see
@@ -130,8 +145,8 @@ def add_attention(page: Page, answering: Any) -> None:
     names = [f"layer {i + 1}, head {j + 1}" for i in range(layers) for j in range(heads)]
     page.add(
         Picture(
-            pixels_of(answering.picture),
-            grid_of(answering.source),
+            picture,
+            grid,
             shown[:, :, 1:],
             names,
             title=f"Attention of {layers} layers",

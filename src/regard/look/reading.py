@@ -156,21 +156,30 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PairReading(Reading):
-    """What a translator that has read `source` (ids, `<E>` at the last) makes of a target, `ids`.
+    """What a translator that has read `source` (ids, `<E>` at the last, or the tokens of a picture)
+    makes of a target, `ids`.
 
     Its search goes from `<S>`. Activations of the encoder are among the others.
     """
 
     model: Given
-    source: Sequence[int] = field(kw_only=True)
+    source: Sequence[int] | NDArray[Any] = field(kw_only=True)
     source_tokenizer: Tokenizer = field(kw_only=True)
+    translator: Translator | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, translator: Translator, source: Sequence[int], **rest: Any) -> PairReading:
+    def of(
+        cls, translator: Translator, source: Sequence[int] | NDArray[Any], **rest: Any
+    ) -> PairReading:
         """The reading of a translator to whom this source is given."""
         with evaluating(translator):
             given = translator.given(one(source, device_of(translator)))
-        return cls(model=given, source=source, **rest)
+        return cls(model=given, source=source, translator=translator, **rest)
+
+    @property
+    def read_source(self) -> Source:
+        """The source as the model reads it."""
+        return one(self.source, device_of(self.model))
 
     @property
     def sources(self) -> list[str]:
@@ -183,11 +192,11 @@ class PairReading(Reading):
         return [self.tokenizer.start]
 
     def _read(self, ids: Tensor, tap: Tap) -> None:
-        self.model.read(one(self.source, device_of(self.model)), tap=tap)
+        self.model.read(self.read_source, tap=tap)
         super()._read(ids, tap)
 
 
-def one(ids: Sequence[int], device: torch.device) -> Source:
+def one(ids: Sequence[int] | NDArray[Any], device: torch.device) -> Source:
     """One source."""
-    row = torch.tensor([list(ids)], dtype=torch.int64, device=device)  # (1, S)
-    return Source(row, torch.ones_like(row))
+    row = torch.from_numpy(np.array(ids, np.int64))[None].to(device)  # (1, S) or (1, S, V)
+    return Source(row, torch.ones(row.shape[:2], dtype=torch.int64, device=device))

@@ -34,11 +34,11 @@ WIDE = 24  # source tokens from which the alignment has a row of the page for it
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Ids without markers: a source, and a target to look at in place of the model's own
-    translation, or a `reference` to show beside it.
+    """Ids without markers: a source, or the tokens of a picture, and a target to look at in place
+    of the model's own translation, or a `reference` to show beside it.
     """
 
-    source: Sequence[int]
+    source: Sequence[int] | NDArray[Any]
     target: Sequence[int] | None = None
     reference: Sequence[int] | None = None
 
@@ -82,7 +82,7 @@ def translation_page(
     return page
 
 
-def search(interpreter: Interpreter, source: Sequence[int], width: int) -> Searched:
+def search(interpreter: Interpreter, source: Sequence[int] | NDArray[Any], width: int) -> Searched:
     """The search of `regard translate`, this wide, and what it weighed."""
     trace = Trace()
     beam = Beam(width=width, length_penalty=1.0, n_best=width, trace=trace)
@@ -98,16 +98,16 @@ def read(interpreter: Interpreter, pair: Pair, searched: Searched) -> dict[str, 
     targets: dict[str, tuple[list[int], bool]] = {}
     if pair.target is None:
         ended = own is not None and own.finished
-        targets["its translation"] = (list(ids[:-1] if ended else ids), ended)
+        targets[f"its {interpreter.makes}"] = (list(ids[:-1] if ended else ids), ended)
     else:
-        targets["the translation given"] = (list(pair.target), True)
+        targets[f"the {interpreter.makes} given"] = (list(pair.target), True)
     if pair.reference is not None:
         targets["the reference"] = (list(pair.reference), True)
-    room, readings = interpreter.room, {}
+    room, readings = int(interpreter.model.config.max_len) - 1, {}
     for name, (target, whole) in targets.items():
         readings[name] = PairReading.of(
             interpreter.model,
-            [*pair.source[:room], sources.end],
+            interpreter.readable(pair.source),
             tokenizer=tokenizer,
             ids=[tokenizer.start, *target[:room]],
             continues=not whole or len(target) > room,
@@ -124,16 +124,17 @@ def add_translations(
     """The source and its translations, with what the model holds of each."""
     first = next(iter(readings.values()))
     decode = interpreter.tokenizer.decode
-    rows: list[list[object]] = [["source", interpreter.source_tokenizer.decode(first.source), None]]
+    source = interpreter.source_tokenizer.decode(first.source)
+    rows: list[list[object]] = [["picture" if interpreter.sees else "source", source, None]]
     for name, one in readings.items():
         _, bits = one.surprise()
         per_token = float(-bits.mean() * math.log(2)) if len(bits) else None
         rows.append([name, decode(one.ids), per_token])
     page.section(
-        "Translation",
-        "Translations are ranked by log-probability per token, so that length alone costs nothing; "
-        "0 would be certainty. The search rules out what is never said, <unk> for one, which can "
-        "raise its figures.",
+        interpreter.makes.capitalize(),
+        "Ranked by log-probability per token, so that length alone costs nothing; 0 would be "
+        "certainty. The search rules out what is never said, <unk> for one, which can raise its "
+        "figures.",
     )
     page.add(Table(["", "", "per token"], rows, align=["left", "left", "right"], highlight=[1]))
     best = [(decode(one.ids) + ("" if one.finished else " …"), one.score) for one in searched.found]

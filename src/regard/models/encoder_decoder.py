@@ -43,6 +43,11 @@ class EncoderDecoderConfig(StackConfig):
         if not 0 <= self.source_vocab < 1 << 24:
             raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
 
+    @property
+    def reading(self) -> StackConfig:
+        """Shape and parts of the encoder."""
+        return dataclasses.replace(self, n_layers=self.n_encoder_layers)
+
 
 def vaswani(n_layers: int, d_model: int) -> EncoderDecoderConfig:
     """The paper's: post-norm, sinusoids, ReLU, scaled tied embeddings, dropout 0.1."""
@@ -67,7 +72,7 @@ class EncoderDecoder(NeuralTranslator):
     def __init__(self, vocab_size: int, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
-        reading = dataclasses.replace(config, n_layers=config.n_encoder_layers)
+        reading = config.reading
         self.packs = config.keeps_apart and reading.keeps_apart
         self.decoder = Decoder(vocab_size, config, cross=True)
         self.encoder = Encoder(config.source_vocab or vocab_size, reading)

@@ -5,7 +5,7 @@ from regard.tokens.bytes_ import Bytes
 from regard.tokens.characters import Characters
 from regard.tokens.groups import Groups
 from regard.tokens.kmers import Kmers
-from regard.tokens.loading import KINDS, LEARNED, TEXT_KINDS, learn, load
+from regard.tokens.loading import KINDS, LEARNED, TEXT_KINDS, learn, load, load_sources
 from regard.tokens.motifs import Motifs
 from regard.tokens.nucleotides import Nucleotides
 from regard.tokens.patches import Patches
@@ -36,4 +36,5 @@ __all__ = [
     "Words",
     "learn",
     "load",
+    "load_sources",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import UsageError
 from regard.recipe import TokensRecipe
+from regard.run import SOURCE_TOKENIZER
 from regard.tokens.bpe import BPE
 from regard.tokens.bytes_ import Bytes
 from regard.tokens.characters import Characters
@@ -40,6 +41,12 @@ def learn(recipe: TokensRecipe, texts: Iterable[Any]) -> Tokenizer:
     train: Any = LEARNED[recipe.kind].train  # options differ from kind to kind; the recipe knows
     tokenizer: Tokenizer = train(texts, recipe.size, **recipe.options)
     return tokenizer
+
+
+def load_sources(run: Path, tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of a run's sources: one of their own, that of pictures, or that of targets."""
+    own = run / SOURCE_TOKENIZER
+    return load(own) if own.exists() or (run / Patches.file).exists() else tokenizer
 
 
 def load(path: str | Path) -> Tokenizer:

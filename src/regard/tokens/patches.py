@@ -148,6 +148,14 @@ class Patches(Tokenizer):
         pixels = patches[:, PLACE:].reshape(shape).transpose(0, 3, 1, 4, 2)
         return pixels.reshape(rows * self.patch, columns * self.patch, -1).astype(np.uint8)
 
+    def content(self, record: Ids) -> Ids:
+        """See Tokenizer: `<S>` is among what encoding gives."""
+        return record
+
+    def read_back(self, record: Ids) -> Image:
+        """See Tokenizer; filled up to patches."""
+        return self.picture(record)
+
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """What the tokens of an image are, in words."""
         found = np.asarray(ids)

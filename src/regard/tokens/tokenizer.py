@@ -67,6 +67,14 @@ class Tokenizer(ABC):
         """What a model's configuration has from here, beside the vocabulary: nothing."""
         return {}
 
+    def content(self, record: Ids) -> Ids:
+        """A record of a shard without its markers: what encoding gave."""
+        return record[1:-1]
+
+    def read_back(self, record: Ids) -> Any:
+        """What a record of a shard was made of."""
+        return self.decode(self.content(record))
+
     @property
     def mask(self) -> int:
         """What stands for a token that is to be filled in: `<pad>`, which nothing else reads, since

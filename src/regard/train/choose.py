@@ -48,7 +48,7 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if values.get("task") in ("target", "masked", *LABELLED):
         own = {"target": choose_pairs, "masked": choose_masked}
         chosen, lines = own.get(values["task"], choose_labelled)(values)
-        kind = chosen["tokens"]["kind"]
+        kind = chosen["tokens"].get("source") or chosen["tokens"]["kind"]
         if issubclass(family(chosen["model"]["name"], chosen["task"], kind), FittedAssessor):
             return chosen, lines
         return chosen, [lines[0], f"{lines[1]}, {budget(chosen['train'])}"]

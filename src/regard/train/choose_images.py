@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,12 @@ class Looked:
     channels: int = 1
     whole: bool = True  # was that all?
 
+    def add(self, images: Sequence[Any]) -> None:
+        """Look at more."""
+        self.sizes |= {image.shape[:2] for image in images}
+        self.channels = images[0].shape[2]
+        self.records += len(images)
+
     @property
     def least(self) -> int:
         """Pixels of the shortest side."""
@@ -55,10 +62,7 @@ def look(source: Pictures) -> Looked:
     """The first pictures."""
     seen = Looked()
     for chunk in source.examples():
-        images: Any = chunk.texts
-        seen.sizes |= {image.shape[:2] for image in images}
-        seen.channels = images[0].shape[2]
-        seen.records += len(images)
+        seen.add(chunk.texts)
         if seen.records >= LOOKED:
             seen.whole = False
             break
@@ -71,18 +75,40 @@ def choose_images(result: dict[str, Any], source: Pictures) -> tuple[dict[str, A
     tokens, model = result.setdefault("tokens", {}), result.setdefault("model", {})
     train = result.setdefault("train", {})
     result.setdefault("data", {})["format"] = source.format
-    why = "as asked" if tokens.get("patch") else "by their size"
     tokens["kind"] = "patches"
+    patches, length = cut(tokens, seen)
+    first = (
+        f"data: {source.format} ({source.why}), {'' if seen.whole else 'more than '}"
+        f"{seen.records:,} of {seen.shown} → task {result['task']}, {patches}"
+    )
+    return result, [first, size_model(model, train, result["task"], seen, length)]
+
+
+def cut(tokens: dict[str, Any], seen: Looked) -> tuple[str, int]:
+    """Fill in the side of patches where it is open; what they are, and how many tokens that is."""
+    why = "as asked" if tokens.get("patch") else "by their size"
     side = next((own for most, own in SIDES if seen.least <= most), LARGE)
     side = tokens["patch"] = tokens.get("patch") or side
     rows, columns = (max(-(-size[i] // side) for size in seen.sizes) for i in range(2))
-    first = (
-        f"data: {source.format} ({source.why}), {'' if seen.whole else 'more than '}"
-        f"{seen.records:,} of {seen.shown} → task {result['task']}, {rows} × {columns} patches of "
-        f"{side} × {side} ({why})"
-    )
-    second = size_model(model, train, result["task"], seen, rows * columns + 1)
-    return result, [first, second]
+    return f"{rows} × {columns} patches of {side} × {side} ({why})", rows * columns + 1
+
+
+def where() -> str:
+    """What it will be trained on, in words."""
+    return "a GPU" if torch.cuda.is_available() else f"{os.cpu_count() or 1} CPU cores"
+
+
+def sized(model: dict[str, Any], seen: Looked) -> tuple[int, int, str]:
+    """Fill in depth, width and dropout where they are open: layers, width, and what they are for;
+    nothing where they were asked for.
+    """
+    given = [key for key in ("size", "n_layers", "d_model") if key in model]
+    small, large = next((one, two) for most, one, two in SIZES if seen.records < most)
+    n_layers, d_model, dropout = large if torch.cuda.is_available() else small
+    if not given:
+        model["n_layers"], model["d_model"] = n_layers, d_model
+    model.setdefault("dropout", dropout)
+    return n_layers, d_model, "" if given else f", for {seen.records:,} images and {where()}"
 
 
 def size_model(
@@ -90,28 +116,21 @@ def size_model(
 ) -> str:
     """Fill in depth, width and how it is trained where they are open; the line that says so."""
     model.setdefault("name", "transformer")
-    name, gpu = model["name"], torch.cuda.is_available()
+    name = model["name"]
     fields = family(name, task, "patches").Config.__dataclass_fields__
     model.setdefault("max_len", length)
     if "d_model" not in fields:
         return f"model: {name}: fitted in one go"
-    given = [key for key in ("size", "n_layers", "d_model") if key in model]
-    small, large = next((one, two) for most, one, two in SIZES if seen.records < most)
-    n_layers, d_model, dropout = large if gpu else small
-    if not given:
-        model["n_layers"], model["d_model"] = n_layers, d_model
-    model.setdefault("dropout", dropout)
+    n_layers, d_model, words = sized(model, seen)
+    shape = f"{n_layers} × {d_model}{words}" if words else "as asked"
     if task == "label":
         train.setdefault("label_smoothing", 0.1)
     if not any(key in train for key in CHANGES):
         train |= CHANGES
     tokens = max(WHOLE, MANY * length)
     if "batch_tokens" not in train:
-        train["batch_tokens"] = tokens * (4 if gpu and seen.records > 5_000 else 1)
+        many = torch.cuda.is_available() and seen.records > 5_000
+        train["batch_tokens"] = tokens * (4 if many else 1)
     train.setdefault("micro_tokens", max(TrainRecipe().micro_tokens, train["batch_tokens"]))
-    where = "a GPU" if gpu else f"{os.cpu_count() or 1} CPU cores"
-    sized = (
-        "as asked" if given else f"{n_layers} × {d_model}, for {seen.records:,} images and {where}"
-    )
     changed = ", ".join(f"{key} {train[key]:g}" for key in CHANGES if train.get(key))
-    return f"model: {name} {sized}, {length} tokens each; images changed by {changed or 'nothing'}"
+    return f"model: {name} {shape}, {length} tokens each; images changed by {changed or 'nothing'}"

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from regard.data.captions import Captions
 from regard.data.pairs import Pairs, looks_paired
 from regard.data.sides import Sources
 from regard.recipe import DataRecipe, check
 from regard.registry import family
+from regard.train.choose_captions import choose_captions
 
 SAMPLE = 4_000_000  # characters looked at, of both sides
 WORDY = 0.08  # spaces per character from which a text has words,
@@ -46,6 +48,8 @@ def choose_pairs(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
     pairs = Sources(data, "target").train
+    if isinstance(pairs, Captions):
+        return choose_captions(result, pairs)
     assert isinstance(pairs, Pairs)
     seen = look(pairs)
     total = seen.characters

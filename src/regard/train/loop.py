@@ -340,12 +340,14 @@ class Trainer(Loop):
     def load(self, recipe: Recipe) -> Loader | QuestionLoader:
         """The batches of the corpus."""
         model, corpus, train = self.model, self.corpus, recipe.train
-        sides = 1 if corpus.source_tokenizer is None else 2
+        longest = (1 if corpus.source_tokenizer is None else 2) * model.config.max_len
+        if corpus.train.source is not None and corpus.train.source.ids.ndim == 2:
+            longest += int(np.diff(corpus.train.source.offsets).max())  # pictures are never cut
         shared: dict[str, Any] = {
             "max_len": model.config.max_len,
             "batch_tokens": train.batch_tokens,
             "seed": train.seed,
-            "micro_tokens": max(train.micro_tokens, sides * model.config.max_len),
+            "micro_tokens": max(train.micro_tokens, longest),
         }
         if isinstance(model, NeuralAssessor):
             few = model.steps_alike and may_capture(train, self.world)

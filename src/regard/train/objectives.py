@@ -34,9 +34,11 @@ class NextToken(nn.Module):
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
         constrain: Constrain | None = None,
+        changes: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.model = model
+        self.changes = changes  # what is done to pictures, where sources are, before they are shown
         self.label_smoothing, self.consistency = label_smoothing, consistency
         self.constrain = constrain
 
@@ -49,13 +51,16 @@ class NextToken(nn.Module):
         source_segments: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The loss to descend and the plain negative log-likelihood of the targets (B, T), both
-        summed, in nats; IGNORE is not asked. A translator is also given the source, (B, S) each.
+        summed, in nats; IGNORE is not asked. A translator is also given the source, (B, S) each, or
+        (B, S, V) of tokens that are numbers.
 
         With `consistency`, all of it is asked twice, and what dropout makes of it is to agree.
         """
+        if self.changes is not None and source_ids is not None:
+            source_ids, source_segments = self.changes(source_ids, source_segments)
         if self.consistency:
             tensors = ids, targets, segments, source_ids, source_segments
-            twice = [None if x is None else x.repeat(2, 1) for x in tensors]
+            twice = [None if x is None else x.repeat(2, *[1] * (x.dim() - 1)) for x in tensors]
             ids, targets, segments, source_ids, source_segments = twice  # type: ignore[assignment]
         more = () if source_ids is None else (Source(source_ids, source_segments),)  # type: ignore[arg-type]
         hidden = self.model(ids, segments, *more).flatten(0, 1)  # (B·T, D)

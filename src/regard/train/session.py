@@ -307,7 +307,7 @@ def fitting(config: Any, corpus: Corpus) -> Any:
         return dataclasses.replace(config, task=targets.task, n_outputs=count, **own)
     if source is None or source is corpus.tokenizer:
         return config
-    return dataclasses.replace(config, source_vocab=source.vocab_size)
+    return dataclasses.replace(config, source_vocab=source.vocab_size, **source.decides)
 
 
 @contextlib.contextmanager

@@ -68,7 +68,8 @@ def adopt(
     result: Tables = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     model, asked = result.setdefault("model", {}), result.setdefault("tokens", {})
     _settle(model, "model", {"name": name}, run)
-    cls = family(name, str(result.get("task", "next")), str(tokens.get("kind", "")))
+    kind = str(tokens.get("source") or tokens.get("kind", ""))
+    cls = family(name, str(result.get("task", "next")), kind)
     fields = [f.name for f in dataclasses.fields(cls.Config)]
     if not hasattr(config, "d_model"):
         raise UsageError(f"train.start: {run} is not trained by gradients; nothing can begin there")

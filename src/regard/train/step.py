@@ -44,8 +44,8 @@ def objective_of(
 ) -> NextToken | Answers:
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
+    changes = changes_of(model, recipe)
     if isinstance(model, NeuralAssessor):
-        changes = changes_of(model, recipe)
         return Answers(
             model,
             label_smoothing=smoothing,
@@ -54,10 +54,16 @@ def objective_of(
             share=recipe.mask,
             changes=changes,
         )
-    return NextToken(model, label_smoothing=smoothing, consistency=agreeing, constrain=forbidden)
+    return NextToken(
+        model,
+        label_smoothing=smoothing,
+        consistency=agreeing,
+        constrain=forbidden,
+        changes=changes,
+    )
 
 
-def changes_of(model: NeuralAssessor, recipe: TrainRecipe) -> Changes | CloudChanges | None:
+def changes_of(model: Learner, recipe: TrainRecipe) -> Changes | CloudChanges | None:
     """What is done to pictures or clouds before they are shown; nothing to texts."""
     config = model.config
     if isinstance(config, CloudConfig):

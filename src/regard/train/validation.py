@@ -96,6 +96,8 @@ def readable(source: Source, most: int) -> Source:
     length = int(source.segments.count_nonzero())
     if len(source.ids) > 1 or length <= most or int(source.segments.max()) > 1:
         return source  # several, each of which fits
+    if source.ids.dim() == 3:
+        return source  # a picture is read whole
     kept = torch.tensor([*range(most - 1), length - 1])
     return Source(source.ids[:, kept], source.segments[:, kept])
 

@@ -29,7 +29,7 @@ from regard.run import (
     write_config,
     write_tensors,
 )
-from regard.tokens import Patches, Points, Tokenizer, load
+from regard.tokens import Patches, Points, Tokenizer, load, load_sources
 from regard.tokens.hugging_face import blaming
 from regard.tokens.tokenizer import Ids, OwnTokenizer
 from regard.verify.report import Finding
@@ -86,6 +86,12 @@ def tokenizer_round_trip(subject: Held) -> Finding:
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True  # a special written out in a text stays text
+    sources = load_sources(subject.run, tokenizer)
+    pictures = ""
+    if isinstance(sources, Patches):
+        same, pictures = pictures_round_trip(subject.run, sources)
+        if not same:
+            return False, pictures
     samples, origin = gather(subject.run, tokenizer)
     tokens = unknown = symbols = normalised = compared = 0
     for sample in samples:
@@ -114,6 +120,7 @@ def tokenizer_round_trip(subject: Held) -> Finding:
     parts += [f"{compared} agree with the stored ids"] * bool(compared)
     parts += [f"{unknown} left out for {symbols} unknown symbols"] * bool(unknown)
     parts += [f"{normalised} normalised once"] * bool(normalised)
+    parts += [pictures] * bool(pictures)
     return True, "; ".join(parts)
 
 
@@ -132,6 +139,7 @@ def pictures_round_trip(run: Path, tokenizer: Patches) -> Finding:
     if has_data(run):
         corpus = reopen(run)
         shard = corpus.test or corpus.valid or corpus.train
+        shard = shard.source or shard
         for number in range(min(shard.records, TEXTS)):
             stored = shard.record(number)
             image = tokenizer.picture(stored)

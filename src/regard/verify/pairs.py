@@ -35,7 +35,10 @@ def sources_together_are_alone(subject: Subject) -> Finding | None:
     )  # (rows, T, V)
     width = lengths[0]
     ids = torch.stack(
-        [torch.cat((one, whole.new_full((width - len(one),), subject.pad))) for one in alone]
+        [
+            torch.cat((one, whole.new_full((width - len(one), *one.shape[1:]), subject.pad)))
+            for one in alone
+        ]
     )
     inside = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
     gap.add(model.given(Source(ids, inside)).logits(targets).float(), expected, targets.numel())
@@ -97,4 +100,4 @@ def afresh(
 
 def of(ids: torch.Tensor) -> Source:
     """One source."""
-    return Source(ids[None], torch.ones_like(ids)[None])
+    return Source(ids[None], torch.ones(1, len(ids), dtype=torch.int64))

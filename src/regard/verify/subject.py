@@ -20,9 +20,11 @@ from torch import Tensor
 
 from regard.data.corpus import FOLDER, MANIFEST, reopen
 from regard.errors import UserError
+from regard.layers.pictures import PLACE
 from regard.layers.source import Source
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
+from regard.models.vision import PictureConfig
 from regard.run import TOKENIZER
 from regard.tokens import Tokenizer, load
 from regard.tokens.tokenizer import END, PAD
@@ -157,14 +159,21 @@ def source_for(run: Path, model: Translator, generator: torch.Generator) -> Sour
     """A source of the run's own data, or one made up."""
     size = getattr(model.config, "source_vocab", 0) or model.vocab_size
     ids = torch.randint(size, (1, SOURCE), generator=generator)
+    config = model.config
+    if isinstance(config, PictureConfig):
+        picture = torch.randint(256, (1, 1 + config.rows * config.columns, size))
+        places = torch.cartesian_prod(*(torch.arange(1, n + 1) for n in config.grid))
+        picture[0, 1:, :PLACE], picture[0, 0] = places, 0
+        ids = picture
     if has_data(run):
         with contextlib.suppress(UserError):
             corpus = reopen(run)
             shard = (corpus.test or corpus.valid or corpus.train).source
             if shard is not None and shard.vocab_size == size:
-                own = np.asarray(shard.record(0)[1 : 1 + int(model.config.max_len)])
+                own = shard.record(0)
+                own = own if own.ndim == 2 else own[1 : 1 + int(model.config.max_len)]
                 ids = torch.from_numpy(own.astype(np.int64))[None]
-    return Source(ids, torch.ones_like(ids))
+    return Source(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
 
 
 def own_sequences(run: Path, count: int, length: int, vocab_size: int) -> list[Tensor]:

@@ -22,7 +22,8 @@ class Picture(Component):
     `maps` (M, Q, rows · columns): each has one value for a patch (Q = 1) or, for every patch that
     can be chosen, one for each other. Where there is one row more than patches, the first is that
     of `<S>`; `aside` (M, Q), if given, is what goes to `<S>`. `names` are those of the maps, which
-    stand in rows of `across`. Weights are from 0 to 1.
+    stand in rows of `across`, below the names of their `columns`, if these have any. Weights are
+    from 0 to 1.
     """
 
     kind: ClassVar[str] = "picture"
@@ -36,6 +37,7 @@ class Picture(Component):
     across: int = 0
     aside: ArrayLike | None = None
     verb: str = "looks at"  # what a chosen patch does to those of its map
+    columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
@@ -49,6 +51,8 @@ class Picture(Component):
         check_rows(array, count, self.aside)
         if self.scale == "weights":
             object.__setattr__(self, "maps", as_weights(array))
+        if self.columns:
+            same_length("columns", len(self.columns), "map across", self.across or len(self.names))
 
     def array(self) -> NDArray[np.float64]:
         """The maps, (M, Q, rows · columns)."""
@@ -74,6 +78,7 @@ class Picture(Component):
             "across": self.across or len(self.names),
             "aside": told,
             "verb": self.verb,
+            "columns": list(self.columns),
         }
 
 

@@ -99,7 +99,8 @@ renderers.picture = (data) => {
   const style = `width:${size}px;height:${Math.round((size * rows) / columns)}px`;
   const thumbs = count === 1 ? [] : names.map((name, i) =>
     withTip(el("button", { class: "thumb", type: "button", "aria-label": name, style, click: () => { chosen = i; draw(); } }), () => [name]));
-  const grid = el("div", { class: "heads", role: "group", "aria-label": "maps", style: `grid-template-columns: repeat(${data.across}, ${size}px)` }, ...thumbs);
+  const over = data.columns.map((name) => el("span", { class: "over" }, label(name)));
+  const grid = el("div", { class: "heads", role: "group", "aria-label": "maps", style: `grid-template-columns: repeat(${data.across}, ${size}px)` }, ...over, ...thumbs);
   rove(grid, thumbs, (thumb, dx, dy) => thumbs[thumbs.indexOf(thumb) + dx + dy * data.across]);
   box.append(canvas, key, readout, el("label", { class: "cover" }, "picture", strength, "map"));
   if (whole) box.prepend(el("div", { class: "toolbar" }, el("div", { class: "toggle" }, whole)));

@@ -1,0 +1,49 @@
+"""What is no text, by its name: the pictures or point clouds of a file, or one of them.
+
+What a thing is read as, the tokenizer of a run says, and `told`, what the run knows of its data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from regard.data.clouds import unlabelled_clouds
+from regard.data.pictures import unlabelled
+from regard.errors import UserError
+from regard.tokens.patches import Patches
+from regard.tokens.points import Points
+
+SURFACE = 1024  # points of a mesh, where a run does not say
+
+
+def things_in(
+    path: Path, tokenizer: Patches | Points, told: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """The pictures or clouds of a file or a folder, each with its place; a damaged one is a
+    UserError.
+    """
+    if isinstance(tokenizer, Patches):
+        yield from unlabelled([path], tokenizer.channels, int(told.get("resize", 0)))
+    else:
+        yield from unlabelled_clouds([path], int(told.get("surface", SURFACE)))
+
+
+def thing_named(
+    name: str, tokenizer: Patches | Points, told: Mapping[str, Any], base: Path = Path()
+) -> tuple[str, Any]:
+    """A picture or a cloud, after its place, by the path of its file from the folder `base`, or by
+    its number in a file of many: digits.npz[12]. UserError where there is none.
+    """
+    file, bracket, number = name.rstrip("]").rpartition("[")
+    several = bool(bracket) and number.isdigit() and not (base / name).exists()
+    path, wanted = (base / file, int(number)) if several else (base / name, 0)
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    found = next(islice(things_in(path, tokenizer, told), wanted, None), None)
+    if found is None:
+        what = "picture" if isinstance(tokenizer, Patches) else "cloud"
+        raise UserError(f"{path}: has no {what} {wanted}")
+    return found

@@ -1,0 +1,217 @@
+"""The nearest picture: its caption is the answer. A floor, and on few pictures a high one.
+
+Of all pictures of training, the one with the least squared difference of pixels has been told
+before, and what was said of it is said again, word by word. As a language model it gives the word
+at each place of that caption the share `sure`, whatever was said before, and leaves the rest to a
+bigram, so that nothing is impossible: with a share this high no search finds anything else. Its
+cost in bits therefore says little; its captions are what it is here for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.shards import Shard
+from regard.layers.pictures import extents, to_picture
+from regard.layers.source import Source
+from regard.layers.state import ContextWindow, State
+from regard.layers.tap import Tap
+from regard.models.counts import CountConfig, Counting, Say
+from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models.language_model import CHUNK, IGNORE, Constrain
+from regard.models.ngrams import ABSENT
+from regard.models.translator import Given, Translator
+from regard.models.vision import PictureConfig
+from regard.models.word_for_word import alone, repeated
+
+TOGETHER = 256  # pictures compared with all others at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestConfig(PictureConfig, CountConfig):
+    """How sure it is of what it repeats."""
+
+    sure: float = 0.99
+    source_vocab: int = 0
+
+    def __post_init__(self) -> None:
+        PictureConfig.__post_init__(self)
+        CountConfig.__post_init__(self)
+        if not 0 < self.sure < 1:
+            raise ValueError(f"sure must be above 0 and below 1, got {self.sure}")
+
+
+class Nearest(Translator, Counting):
+    """Pictures and their captions, and a bigram of these."""
+
+    Config = NearestConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "exact": lambda n_layers, d_model: NearestConfig()
+    }
+    tokens: ClassVar[str] = "patches"
+    sized_by_config = False
+    pictures: Tensor
+    captions: Tensor
+
+    def __init__(self, vocab_size: int, config: NearestConfig) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
+        pixels = config.rows * config.columns * config.patch**2 * config.channels
+        self.register_buffer("pictures", torch.zeros(0, pixels, dtype=torch.uint8))  # (N, F)
+        self.register_buffer("captions", torch.zeros(0, 1, dtype=torch.int64))  # (N, T), `<E>` last
+
+    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+        """See Counting."""
+        if train.source is None:
+            raise ValueError("a captioner is fitted to pairs, but the shard has no source")
+        self.bigram.fit(train, valid, say)
+        lengths = np.diff(train.offsets) - 1  # without `<S>`
+        captions = np.full((train.records, int(lengths.max())), train.ids[-1], np.int64)
+        inside = np.arange(captions.shape[1]) < lengths[:, None]
+        starts = np.ones(train.tokens, bool)
+        starts[train.offsets[:-1]] = False
+        captions[inside] = np.asarray(train.ids)[starts]
+        self.captions = torch.from_numpy(captions)
+        rows = [self.pixels(one(train.source.record(i))) for i in range(train.records)]
+        self.pictures = torch.cat(rows).round().clamp(0, 255).to(torch.uint8)
+        say(f"{train.records:,} pictures and what was said of them")
+
+    def pixels(self, source: Source) -> Tensor:
+        """(B, F) the pixels of pictures, all brought to the size of the largest of training."""
+        c = self.config
+        sizes = extents(source)
+        tall, wide = (int(n) for n in sizes.amax(0).tolist())
+        picture, _ = to_picture(source, tall, wide, c.patch)  # (B, C, Y, X)
+        size = c.rows * c.patch, c.columns * c.patch
+        if (tall, wide) == c.grid and bool((sizes == sizes[:1]).all()):
+            return picture.flatten(1)
+        found = []
+        for own, (rows, columns) in zip(picture, sizes.tolist(), strict=True):
+            cut = own[None, :, : rows * c.patch, : columns * c.patch]
+            found.append(F.interpolate(cut, size, mode="bilinear", antialias=True))
+        return torch.cat(found).flatten(1)
+
+    def nearest(self, source: Source) -> Tensor:
+        """(B,) the number of the picture of training that is nearest to each; the first of equals.
+
+        Pixels are whole numbers, and so are sums of their squares: in fp64 they are exact.
+        """
+        asked = self.pixels(source)
+        best = torch.full((len(asked),), torch.inf, dtype=torch.float64, device=asked.device)
+        found = torch.zeros(len(asked), dtype=torch.int64, device=asked.device)
+        x = asked.double()
+        for first in range(0, len(self.pictures), TOGETHER):
+            some = self.pictures[first : first + TOGETHER].double()
+            gaps = some.square().sum(1) - 2 * x @ some.T  # (B, n), less |x|²
+            least, which = gaps.min(1)
+            better = least < best
+            best, found = best.where(~better, least), found.where(~better, first + which)
+        return found
+
+    def given(self, source: Source) -> Given:
+        """See Translator."""
+        return Repeated(self, source)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Only the file knows how many pictures there are: take its sizes before the checks."""
+        for name in ("pictures", "captions"):
+            if prefix + name in state_dict:
+                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+        pixels = self.config.rows * self.config.columns * self.config.patch**2
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        wide = self.pictures.dim() == 2 and self.pictures.size(1) == pixels * self.config.channels
+        if not wide or self.captions.dim() != 2 or len(self.pictures) != len(self.captions):
+            rest[-1].append("there must be a caption for each picture, all of one size")
+        elif self.captions.numel() and not (
+            int(self.captions.min()) >= 0 and int(self.captions.max()) < self.vocab_size
+        ):
+            rest[-1].append(f"captions must lie in [0, {self.vocab_size})")
+
+
+class Repeated(Given):
+    """The captions of the pictures nearest to some others, and the bigram."""
+
+    def __init__(self, translator: Nearest, source: Source) -> None:
+        super().__init__(translator)
+        self.translator = translator
+        self.read(source)
+
+    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+        """See Given."""
+        self.told = self.translator.captions[self.translator.nearest(source)]  # (B, T)
+
+    def said(self, places: Tensor) -> Tensor:
+        """The words of the captions at places (B·W, T); what is beyond their ends is `<E>`."""
+        return repeated(self.told, len(places)).gather(1, places.clamp_max(self.told.size(1) - 1))
+
+    def rows(self, ids: Tensor, words: Tensor) -> Tensor:
+        """(B·W, T, V) log P of all words after ids (B·W, T), where the captions have `words`."""
+        bigram, sure = self.translator.bigram, self.translator.config.sure
+        nodes = [node.flatten() for node in bigram.table.contexts(ids)]
+        p = bigram.log_rows(nodes, ids.numel()).double().exp_().view(*ids.shape, self.vocab_size)
+        share = torch.full_like(words, sure, dtype=p.dtype)  # (B·W, T)
+        p.mul_(1 - sure).scatter_add_(2, words[..., None], share[..., None])
+        return p.log_().float()
+
+    def following(self, ids: Tensor) -> Tensor:
+        """(B·W, T): the words of the captions after (B·W, T) ids, the first after `<S>`."""
+        return self.said(torch.arange(ids.size(1), device=ids.device).expand(len(ids), -1))
+
+    def logits(
+        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
+    ) -> Tensor:
+        """See LanguageModel."""
+        alone(segments)
+        logits = self.rows(ids, self.following(ids))
+        if tap is not None:
+            tap("logits", logits)
+        return logits
+
+    def score(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        segments: Tensor | None = None,
+        *,
+        constrain: Constrain | None = None,
+    ) -> Tensor:
+        """See LanguageModel."""
+        alone(segments)
+        width = max(1, CHUNK // (len(ids) * self.vocab_size))
+        parts = []
+        columns = (ids, self.following(ids), targets.clamp_min(0))
+        for i, words, target in zip(*(x.split(width, 1) for x in columns), strict=True):
+            logs = self.rows(i, words).flatten(0, 1)
+            if constrain is not None:
+                logs = constrain(logs, i.flatten()).log_softmax(-1)
+            parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
+        return torch.where(targets == IGNORE, 0.0, torch.cat(parts, dim=1))
+
+    def start(self, batch: int, capacity: int) -> State:
+        """See LanguageModel."""
+        empty = torch.full((batch, 1), ABSENT, device=self.told.device)
+        return State([ContextWindow(empty)], batch, capacity)
+
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+        """See LanguageModel."""
+        state.check(ids.size(1))
+        memory = state.layers[0]
+        assert isinstance(memory, ContextWindow)
+        memory.push(ids, lengths)
+        state.advance(lengths, ids.size(1))
+        seen = torch.as_tensor(state.length, device=ids.device).expand(len(ids))  # (B·W,)
+        return self.rows(memory.ids, self.said(seen[:, None] - 1))[:, 0]
+
+
+def one(record: Any) -> Source:
+    """One picture."""
+    ids = torch.from_numpy(np.array(record))[None]
+    return Source(ids, torch.ones(ids.shape[:2], dtype=torch.int64))

@@ -1,0 +1,67 @@
+"""Pages about captions: maps that say what they promise."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.interpreter import Interpreter
+from regard.look.captions import caption_page, covered_bits, looks
+from regard.look.figures import save
+from regard.look.page import Picture
+from regard.look.translation import Pair, read, search
+from regard.models.captioner import Captioner, modern
+from regard.tokens import KINDS, Patches
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    words, patches = KINDS["words"].train(["a b c d e"]), Patches.train([IMAGE], patch=4)
+    torch.manual_seed(0)
+    own = {"source_vocab": patches.vocab_size, "max_len": 8, "dropout": 0.0, **patches.decides}
+    own |= {"n_heads": 2, "n_kv_heads": 2, "d_head": 16}
+    model = Captioner(words.vocab_size, dataclasses.replace(modern(2, 32), **own)).eval()
+    with torch.no_grad():
+        for block in model.decoder.blocks:
+            block.cross.out.weight *= 6
+        # a patch of the mean colour is nothing but the bias: a norm of zeros would be anywhere
+        torch.nn.init.normal_(model.encoder.embedding.project.bias)
+    return Interpreter(model, words, patches)
+
+
+def read_as(interpreter, text):
+    tokens = interpreter.source_tokenizer.encode_batch([IMAGE])[0]
+    pair = Pair(tokens, interpreter.tokenizer.encode(text).tolist())
+    (reading,) = read(interpreter, pair, search(interpreter, tokens, 2)).values()
+    return pair, reading
+
+
+def test_covering_a_patch_is_painting_it_over_and_asking_again(interpreter):
+    tokenizer = interpreter.source_tokenizer
+    _, reading = read_as(interpreter, "b a c")
+    found = covered_bits(reading, tokenizer)
+    assert found.shape == (4, 6)  # three words and <E>, 2 × 3 patches
+    painted = IMAGE.copy()
+    painted[4:8, 8:12] = np.round(255 * np.array(tokenizer.mean))  # row 2, column 3
+    one, two = interpreter.score([(IMAGE, "b a c"), (painted, "b a c")])
+    expected = (np.array(one.log_probs) - np.array(two.log_probs)) / math.log(2)
+    assert np.abs(found[:, 5].numpy() - expected).max() < 0.02  # of half a byte's rounding
+    assert np.abs(expected).max() > 0.05
+
+
+def test_the_page_has_a_map_for_every_word(interpreter, tmp_path):
+    pair, reading = read_as(interpreter, "b a c")
+    weights = looks(reading)
+    assert weights.shape == (2, 2, 4, 7) and (weights.sum(-1) - 1).abs().max() < 1e-5
+    page = caption_page(interpreter, pair, title="t", facts=[("model", "x")], beams=2)
+    pictures = [one for one in page.components if isinstance(one, Picture)]
+    first, second, heads = pictures[:3]
+    assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.columns)
+    assert np.allclose(first.array()[:, 0], weights.mean((0, 1))[:, 1:], atol=1e-6)
+    assert heads.array().shape == (2 * 2 * 4, 1, 6)
+    assert heads.names[5] == "a: layer 1, head 2"
+    assert save([first], tmp_path / "page.png").stat().st_size > 5_000
