@@ -46,7 +46,7 @@ from regard.run import (
 from regard.tokens import Pretrained
 from regard.train import checkpoint
 from regard.train.answers import standardise
-from regard.train.calibration import calibrate
+from regard.train.calibration import measure
 from regard.train.distributed import ALONE, World
 from regard.train.iterate import iterate
 from regard.train.loop import Trainer, seed_of
@@ -57,6 +57,8 @@ from regard.train.start import PRETRAINED, begin, lend, tokens_of
 from regard.train.vectors import fit_vectors
 
 SLOW = 10_000_000  # tokens whose counting is felt
+CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
+TIMED = 100  # steps of a run from which a few are timed beforehand
 
 
 @dataclass(frozen=True)
@@ -256,14 +258,24 @@ class Session:
         )
 
     def settled(self, recipe: Recipe, trainer: Trainer) -> Recipe:
-        """The recipe with the number of steps that fit into its minutes, which is stored."""
-        if recipe.train.steps:
+        """The recipe with the number of steps that fit into its minutes, which is stored; the
+        trainer's forecast then knows how long they take.
+        """
+        steps = recipe.train.steps
+        if steps and (trainer.forecast is None or steps < TIMED):
             return recipe
-        left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
-        steps = calibrate(trainer, left)
-        trainer.plan(steps)
-        recipe = recipe.replace(train={"steps": steps})
-        self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+        if steps:
+            pace = measure(trainer, 0.0, warming=1)
+        else:
+            left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
+            pace = measure(trainer, CALIBRATION * left)
+            left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
+            steps = pace.steps_within(left)
+            trainer.plan(steps)
+            recipe = recipe.replace(train={"steps": steps})
+            self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+        if trainer.forecast is not None:
+            trainer.forecast = trainer.forecast.timed(pace.per_step, pace.cost(steps))
         return recipe
 
     def enter(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
@@ -293,6 +305,8 @@ class Session:
             f"{recipe.train.batch_tokens:,} tokens ({epochs:.1f} epochs, padding "
             f"{loader.padding:.1%}{cut}) on {trainer.stepper.how()}{many}{resumed_at}"
         )
+        if trainer.forecast is not None:
+            self.reporter.say(trainer.forecast.line())
         if hint := idle(trainer.device, self.world):
             self.reporter.say(hint)
 
@@ -347,6 +361,7 @@ def facts(trainer: Trainer) -> dict[str, Any]:
         "precision": trainer.stepper.precision,
         "compile_seconds": round(trainer.stepper.compile_seconds, 1),
         "threads": torch.get_num_threads(),
+        **({} if trainer.forecast is None else {"forecast": trainer.forecast.facts()}),
     }
 
 
