@@ -30,6 +30,7 @@ from regard.train.step import Learner, Stepper, objective_of
 GB = 1 << 30
 SHORT, SMALL = 50, 16 << 20  # of so few steps on so few numbers nothing is told
 UPDATE = 4  # copies of the largest stack of matrices that Muon's update holds at once
+HOLES = 1.5  # measured, glibc's allocator: benchmarks/forecast.py
 ROOM = 0.95  # of the memory may be asked for
 
 
@@ -42,6 +43,7 @@ class Forecast:
     state: int  # of the optimizer
     activations: int  # what a micro-batch keeps, with the gradients that come up as it goes
     gradients: int  # that wait meanwhile, where several micro-batches are added up
+    inside: int  # of the activations, what kernels keep in one piece
     update: int  # what the update of the weights needs beside weights and state
     base: int  # what the process holds anyway; 0 on a GPU
     positions: int  # of a micro-batch
@@ -56,8 +58,12 @@ class Forecast:
 
     @property
     def memory(self) -> int:
-        """Bytes that the run holds, at most at once."""
-        return self.base + self.tensors
+        """Bytes that the run holds, at most at once. Of a process they are more than its tensors:
+        what comes and goes leaves holes.
+        """
+        if not self.base:
+            return self.tensors
+        return self.base + round(HOLES * (self.tensors - self.inside)) + self.inside
 
     def line(self) -> str:
         """In words."""
@@ -68,7 +74,11 @@ class Forecast:
 
     def facts(self) -> dict[str, Any]:
         """For regard.json."""
-        found = {"memory_bytes": self.memory, "activation_bytes": self.activations}
+        found = {
+            "memory_bytes": self.memory,
+            "base_bytes": self.base,
+            "activation_bytes": self.activations,
+        }
         times = {"seconds_per_step": self.seconds_per_step, "seconds": self.seconds}
         return found | {key: round(x, 4) for key, x in times.items() if x is not None}
 
@@ -115,8 +125,8 @@ def foresee(
     wide = sum(m.out_features for m in model.modules() if isinstance(m, nn.Linear))
     if 0 < recipe.steps < SHORT and largest.ids.shape[:2].numel() * wide < SMALL:
         return None
-    traced = trace(model, largest, recipe, stepper.precision)
-    if traced is None:
+    held = trace(model, largest, recipe, stepper.precision)
+    if held is None:
         return None
     matrices = block_matrices(model)[0] if recipe.optimizer == "muon" else []
     each = 8 if stepper.precision == "fp64" else 4
@@ -135,7 +145,8 @@ def foresee(
         parameters=count,
         weights=each * count,
         state=each * (2 * count - muon),
-        activations=traced - each * count + logits,
+        activations=held.peak * each // 4 - each * count + logits,
+        inside=held.inside * each // 4,
         gradients=each * count if len(batches) > 1 or stepper.captures else 0,
         update=each * (count + update),
         base=resident_bytes() - each * count if stepper.device.type == "cpu" else 0,
@@ -144,7 +155,7 @@ def foresee(
     )
 
 
-def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> int | None:
+def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> Held | None:
     """Bytes of tensors, at most at once, of a model, a batch, and the gradient of its loss, found
     without holding them.
     """
@@ -166,4 +177,4 @@ def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> 
             loss.backward()
     except (DataDependentOutputException, DynamicOutputShapeException):
         return None
-    return held.peak * (2 if precision == "fp64" else 1)
+    return held

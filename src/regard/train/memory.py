@@ -21,15 +21,18 @@ from torch.utils._pytree import tree_leaves
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # oneDNN's recurrence on a CPU keeps, of every position and layer, so many numbers for each of its
 # states for the way back, of which fake tensors know nothing
-RECURRENT = 15
+RECURRENT = 12
 
 
 class Held(TorchDispatchMode):
-    """Counts the bytes of all tensors made inside of it: `live` now, `peak` at most."""
+    """Counts the bytes of all tensors made inside of it: `live` now, `peak` at most. What fake
+    tensors hide is added, `inside` in all.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.live = self.peak = 0
+        self.inside = 0
         self.known: dict[int, int] = {}
 
     def __torch_dispatch__(
@@ -53,6 +56,7 @@ class Held(TorchDispatchMode):
             weakref.finalize(storage, self._gone, key)
         size = more or storage.nbytes()
         self.known[key] = self.known.get(key, 0) + size
+        self.inside += more
         self.live += size
         self.peak = max(self.peak, self.live)
 
