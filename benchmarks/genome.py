@@ -57,7 +57,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the data sets")
     parser.add_argument("--recipe", type=Path, default=RECIPE)
-    parser.add_argument("--set", action="append", default=[], help="keys of the recipe, as in regard")
+    parser.add_argument(
+        "--set", action="append", default=[], help="keys of the recipe, as in regard"
+    )
     parser.add_argument("--keep", type=float, default=1.0, help="share of the genome, to try it")
     parser.add_argument("--orders", default=",".join(map(str, ORDERS)), help="of the n-gram")
     parser.add_argument("--json", type=Path)

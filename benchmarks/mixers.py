@@ -30,7 +30,11 @@ TEXTS = {
     "bible": ("compression_corpus/bible.txt.gz", "bytes", 256),
     "shakespeare": ("tinyshakespeare/input.txt", "characters", 65),
 }
-ROWS = {"attention": ("transformer", ""), "hyena": ("hyena", "hyena"), "hybrid": ("hyena", "striped")}
+ROWS = {
+    "attention": ("transformer", ""),
+    "hyena": ("hyena", "hyena"),
+    "hybrid": ("hyena", "striped"),
+}
 DROPOUT = {"bible": 0.1, "shakespeare": 0.3}
 
 
@@ -98,7 +102,9 @@ def main() -> int:
                     minutes = train(row, text, kind, size, seed, args, out)
                     told = regard("evaluate", str(out))["metrics"]["bits_per_symbol"]
                     values.append(told["value"])
-                    found.append({"text": name, "row": row, "seed": seed, "minutes": minutes, **told})
+                    found.append(
+                        {"text": name, "row": row, "seed": seed, "minutes": minutes, **told}
+                    )
                     interval = f"[{told['low']:.4f}, {told['high']:.4f}]"
                     print(
                         f"{name:12}{row:10}seed {seed}  {told['value']:.4f} {interval} bits, "
@@ -107,7 +113,9 @@ def main() -> int:
                     )
                 means[row] = statistics.fmean(values)
             ratio = {row: means[row] / means["attention"] for row in ROWS}
-            print(f"{name}: over attention, hyena {ratio['hyena']:.4f}, hybrid {ratio['hybrid']:.4f}")
+            print(
+                f"{name}: over attention, hyena {ratio['hyena']:.4f}, hybrid {ratio['hybrid']:.4f}"
+            )
             passed &= ratio["hyena"] <= BAR and ratio["hybrid"] <= 1
             if args.seeds == 1:
                 first = here / f"{name}-attention-0"

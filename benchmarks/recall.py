@@ -60,8 +60,10 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown mixer {unknown[0]!r}; choose of: {'; '.join(MIXERS)}")
     plan = Plan(
-        lengths=tuple(n for n in (64, 256, 512, 1024, 2048, 4096, 8192) if n < args.length)
-        + (args.length,),
+        lengths=(
+            *tuple(n for n in (64, 256, 512, 1024, 2048, 4096, 8192) if n < args.length),
+            args.length,
+        ),
         steps=args.steps,
         tokens=max(args.tokens, args.length),
         tested=args.tested,

@@ -155,3 +155,14 @@ def test_training_says_its_forecast_and_keeps_it(tmp_path, capsys):
     assert "forecast: " in told and "s a step" in told
     kept = json.loads((run / "regard.json").read_text())["forecast"]
     assert kept["seconds_per_step"] > 0 and kept["memory_bytes"] > kept["activation_bytes"] > 0
+
+
+def test_weights_that_cannot_fit_are_refused_before_they_are_made(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog " * 400)
+    huge = ["--set=model.n_layers=400", "--set=model.d_model=32768", "--set=train.steps=1"]
+    run = tmp_path / "run"
+    assert regard.cli.run(["train", str(text), *huge, "--out", str(run)]) == 1
+    told = capsys.readouterr().err
+    assert "lower model.d_model, now 32,768" in told and "Traceback" not in told
+    assert not run.exists()

@@ -22,7 +22,7 @@ from regard.data.shards import Shard, ShardWriter
 from regard.data.sides import SIDES, SPARED, Piece, Say, Sources
 from regard.data.targets import Targets, survey
 from regard.data.unknown import Unknown
-from regard.data.views import Views, strands, views_of
+from regard.data.views import Views, both_strands, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import SOURCE_TOKENIZER, TOKENIZER, read_json, replacing, sweep, write_json
@@ -169,7 +169,7 @@ def _views(sources: Sources) -> Views | None:
         raise UsageError("data.augment is for records of one text that are asked about as a whole")
     if recipe.augment and not sources.labelled:
         if sources.task == "next" and sources.text:
-            return None  # the other strand is one more text to learn from: see _both_strands
+            return None  # the other strand is one more text to learn from: see both_strands
         raise UsageError(
             "data.augment is for labelled records and, to predict the next base, for running text: "
             "set data.format = 'text'"
@@ -313,24 +313,6 @@ def _at_borders(
         yield piece
 
 
-def _both_strands(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Running text, and after each training document its other strand as one more; what is held out
-    has one strand.
-    """
-    held: list[str] = []
-    for piece in pieces:
-        yield piece
-        if piece.side:
-            continue
-        held += piece.texts
-        if piece.ends:
-            text, held = strands("".join(held))[1], []
-            yield Piece(0, (), begins=True)
-            for at in range(0, len(text), LONGEST_WORD):
-                yield Piece(0, [text[at : at + LONGEST_WORD]])
-            yield Piece(0, (), ends=True)
-
-
 class _Encoder:
     """Writes one shard, and takes account of what is unknown in it."""
 
@@ -380,7 +362,7 @@ def _encode(
     try:
         stream = sources.pieces()
         if sources.text and sources.recipe.augment:
-            stream = _both_strands(stream)
+            stream = both_strands(stream)
         if sources.text:
             stream = _at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
         for piece in stream:

@@ -18,7 +18,18 @@ import torch
 from torch import Tensor
 
 from regard.lab.growth import Box, Exponent, crossing, exponent, once, timed
-from regard.lab.operators import KINDS, NEAR, REACH, Work, alone, chain, layers_to, random, whole
+from regard.lab.operators import (
+    HEAD,
+    KINDS,
+    NEAR,
+    REACH,
+    Work,
+    alone,
+    chain,
+    layers_to,
+    random,
+    whole,
+)
 from regard.lab.result import Claim, Options, Result
 from regard.layers.attention import attend
 from regard.layers.masks import Causal
@@ -100,7 +111,9 @@ def complexity(options: Options) -> Result:
 
 def measure(plan: Plan, device: torch.device, options: Options) -> Found:
     """All of it, kinds in turns, so that a disturbance is not one kind's alone."""
-    found = Found(str(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads")
+    found = Found(
+        str(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    )
     sizes = [(n, plan.width) for n in plan.lengths] + [(plan.length, d) for d in plan.widths]
     work = options.work(float(sum(n * d for n, d in sizes)))
     with torch.random.fork_rng(devices=[]):
@@ -145,27 +158,25 @@ def fits(
     rows: Mapping[tuple[str, str], list[list[float]]], sizes: Sequence[int], seed: int
 ) -> dict[tuple[str, str], Exponent]:
     """The power of each curve, over its largest sizes."""
-    return {
-        key: exponent(sizes[-FITTED:], costs[-FITTED:], seed) for key, costs in rows.items()
-    }
+    return {key: exponent(sizes[-FITTED:], costs[-FITTED:], seed) for key, costs in rows.items()}
 
 
 QUESTION = (
-    "Deck 004 puts kinds of layers side by side: what a layer costs for n positions of width d, how "
-    "many operations must follow one another, and through how many layers two positions meet. "
-    "Does this machine agree, and from which length on is what cheaper?"
+    "Deck 004 puts kinds of layers side by side: what a layer costs for n positions of width "
+    "d, how many operations must follow one another, and through how many layers two "
+    "positions meet. Does this machine agree, and from which length on is what cheaper?"
 )
 MADE = (
-    "How it is made. Layers are the library's own, one sequence at a time, forward and backward, "
-    f"heads {32} wide, windows of {REACH}, convolutions of three positions. Alone means: queries, "
-    "keys and values, or Hyena's streams, are given; of a recurrence and a convolution the matrix "
-    "is the mixer. Times are medians of repeats; powers are medians of the slopes between all pairs "
-    f"of the {FITTED} largest sizes (Theil and Sen), so that a disturbed measurement moves little. "
-    "Memory is that of all tensors, counted as they come and go: what a fused kernel needs inside "
-    "of itself is not among them. Operations that follow one another are those of the longest path "
-    "through the graph of the gradient, a transform being one of them. Layers are put one upon "
-    f"another, windows of {NEAR}, dilations 1, 3, 9, …, until the gradient at the first position is "
-    "not exactly 0."
+    "How it is made. Layers are the library's own, one sequence at a time, forward and "
+    f"backward, heads {HEAD} wide, windows of {REACH}, convolutions of three positions. Alone "
+    "means: queries, keys and values, or Hyena's streams, are given; of a recurrence and a "
+    "convolution the matrix is the mixer. Times are medians of repeats; powers are medians of "
+    f"the slopes between all pairs of the {FITTED} largest sizes (Theil and Sen), so that a "
+    "disturbed measurement moves little. Memory is that of all tensors, counted as they come "
+    "and go: what a fused kernel needs inside of itself is not among them. Operations that "
+    "follow one another are those of the longest path through the graph of the gradient, a "
+    f"transform being one of them. Layers are put one upon another, windows of {NEAR}, "
+    "dilations 1, 3, 9, …, until the gradient at the first position is not 0."
 )
 
 
@@ -241,23 +252,34 @@ def tables(
 ) -> list[Table]:
     """Powers beside the table's, paths beside the table's, times, crossings."""
     powers = [
-        [kind, said.cost, in_n[kind, "alone"], in_n[kind, "whole"], in_d[kind, "alone"]]
-        + [in_d[kind, "whole"], held[kind]]
+        [
+            kind,
+            said.cost,
+            in_n[kind, "alone"],
+            in_n[kind, "whole"],
+            in_d[kind, "alone"],
+            in_d[kind, "whole"],
+            held[kind],
+        ]
         for kind, said in KINDS.items()
     ]
     columns = ["layer", "textbook", "n, alone", "n, whole", "d, alone", "d, whole", "memory in n"]
     far = max(plan.distances)
     paths = [
-        [kind, said.serial, found.chains[kind][0], found.chains[kind][-1], said.path]
-        + [found.layers[kind][-1]]
+        [
+            kind,
+            said.serial,
+            found.chains[kind][0],
+            found.chains[kind][-1],
+            said.path,
+            found.layers[kind][-1],
+        ]
         for kind, said in KINDS.items()
     ]
     few, many = plan.chains[0], plan.chains[-1]
     steps = ["layer", "in a row, textbook", f"at n = {few}", f"at n = {many}"]
     steps += ["path, textbook", f"layers to reach {far} back"]
-    rows = [
-        [kind, *(f"{1e3 * t:.3g}" for t in found.medians(kind, "whole"))] for kind in KINDS
-    ]
+    rows = [[kind, *(f"{1e3 * t:.3g}" for t in found.medians(kind, "whole"))] for kind in KINDS]
     crossings = [[kind, *(crossed(found, plan, kind, form) for form in FORMS)] for kind in KINDS]
     return [
         Table(columns, [list(map(str, row)) for row in powers], title="Powers, 95% intervals"),

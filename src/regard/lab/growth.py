@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.train.loop import seed_of
 
 DRAWS = 400  # of the bootstrap
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def timed(work: Callable[..., Tensor], inputs: Sequence[Tensor], box: Box) -> li
     """Seconds of forward and backward, by repeat; the first, in which memory is taken and kernels
     are chosen, does not count.
     """
-    device, times = inputs[0].device, []
+    device = inputs[0].device
+    times: list[float] = []
     began = time.perf_counter()
     while len(times) <= box.least or (
         time.perf_counter() - began < box.seconds and len(times) <= box.most
@@ -85,20 +89,17 @@ def exponent(sizes: Sequence[float], costs: Sequence[Sequence[float]], seed: int
     random = np.random.default_rng(seed_of(seed))
     x = np.log(np.asarray(sizes, float))
     middle = slopes(x, np.log([statistics.median(row) for row in costs]))
-    value = float(np.median(middle))
-    drawn = []
-    for _ in range(DRAWS):
-        again = [np.median(random.choice(np.asarray(row), len(row))) for row in costs]
-        drawn.append(float(np.median(slopes(x, np.log(again)))))
+    again = [np.median(random.choice(np.asarray(row), (DRAWS, len(row))), axis=1) for row in costs]
+    drawn = np.median(slopes(x, np.log(np.stack(again, axis=1))), axis=1)  # (DRAWS,)
     low, high = np.quantile(drawn, (0.025, 0.975))
     inner = np.quantile(middle, (0.25, 0.75))
-    return Exponent(value, float(min(low, inner[0])), float(max(high, inner[1])))
+    return Exponent(float(np.median(middle)), float(min(low, inner[0])), float(max(high, inner[1])))
 
 
-def slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of the lines through all pairs of points."""
+def slopes(x: Floats, y: Floats) -> Floats:
+    """Of the lines through all pairs of points: x (S,), y (..., S)."""
     a, b = np.triu_indices(len(x), 1)
-    return np.asarray((y[b] - y[a]) / (x[b] - x[a]))
+    return np.asarray((y[..., b] - y[..., a]) / (x[b] - x[a]))
 
 
 def crossing(sizes: Sequence[float], one: Sequence[float], other: Sequence[float]) -> float | None:

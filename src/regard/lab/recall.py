@@ -100,10 +100,15 @@ SMALL = Plan(lengths=(32, 64), steps=120, tokens=1024, tested=60, parameters=40_
 
 def config_of(mixer: Mixer, plan: Plan) -> Any:
     """The family's configuration at the common size, with what is the mixer's own."""
-    found = sized(
-        mixer.family, plan.parameters, VOCABULARY, n_layers=LAYERS, max_len=max(plan.lengths)
+    longest = max(plan.lengths)
+    return sized(
+        mixer.family,
+        plan.parameters,
+        VOCABULARY,
+        n_layers=LAYERS,
+        max_len=longest,
+        decided=dict(mixer.changes),
     )
-    return dataclasses.replace(found, **dict(mixer.changes))
 
 
 def learn(
@@ -151,17 +156,18 @@ def recall(options: Options) -> Result:
 
 
 QUESTION = (
-    "A key and its value are said once; long after, the key is said again. Looking back at one "
-    "position among many is what attention was made for. Which of the mixers that cost less can do "
-    "it too, and up to which length?"
+    "A key and its value are said once; long after, the key is said again. Looking back at "
+    "one position among many is what attention was made for. Which of the mixers that cost "
+    "less can do it too, and up to which length?"
 )
 MADE = (
-    "How it is made. A vocabulary of 30: in recall, pairs of one of 14 keys and one of 15 values, "
-    "which differ from sequence to sequence, then a key that was said once, in the first quarter; "
-    "in induction, random letters, a mark in the first quarter and at the end, and what followed it "
-    "must be named. Models have two layers and the same number of parameters to a tenth, learn both "
-    "tasks in turns with the trainer's own settings, and meet longer sequences as they go; keys "
-    "said again on the way are asked too while they learn. Bands are 95% intervals by Wilson."
+    "How it is made. A vocabulary of 30: in recall, pairs of one of 14 keys and one of 15 "
+    "values, which differ from sequence to sequence, then a key that was said once, in the "
+    "first quarter; in induction, random letters, a mark in the first quarter and at the end, "
+    "and what followed it must be named. Models have two layers and the same number of "
+    "parameters to a tenth, learn both tasks in turns with the trainer's own settings, and "
+    "meet longer sequences as they go; keys said again on the way are asked too while they "
+    "learn. Bands are 95% intervals by Wilson."
 )
 
 

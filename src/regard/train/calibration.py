@@ -58,9 +58,7 @@ def measure(trainer: Trainer, seconds: float, *, warming: int = WARMING) -> Pace
         trainer.take_step(step)
     times: list[float] = []
     began = time.monotonic()
-    while world.share(
-        len(times) < 3 or (time.monotonic() - began < seconds and len(times) < 50)
-    ):
+    while world.share(len(times) < 3 or (time.monotonic() - began < seconds and len(times) < 50)):
         start = time.monotonic()
         trainer.take_step(len(times) + warming)
         times.append(time.monotonic() - start)

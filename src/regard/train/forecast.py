@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ GB = 1 << 30
 SHORT, SMALL = 50, 16 << 20  # of so few steps on so few numbers nothing is told
 UPDATE = 4  # copies of the largest stack of matrices that Muon's update holds at once
 HOLES = 1.5  # measured, glibc's allocator: benchmarks/forecast.py
+LARGE = 1 << 24  # n_layers · d_model² from which a model may be too large to make
 ROOM = 0.95  # of the memory may be asked for
 
 
@@ -110,6 +111,23 @@ class Forecast:
         )
 
 
+def check_weights(make: Callable[[], nn.Module], config: Any, device: torch.device) -> None:
+    """Refuse a model, before it is made, whose weights alone cannot be trained here."""
+    if getattr(config, "n_layers", 1) * getattr(config, "d_model", 1) ** 2 < LARGE:
+        return
+    with torch.device("meta"):
+        count = sum(p.numel() for p in make().parameters())
+    least = 3 * 4 * count  # weights, their gradients, and one number of state for each
+    has = memory_of(device)
+    if least > ROOM * has:
+        where = "this machine" if device.type == "cpu" else str(device)
+        raise UserError(
+            f"{count:,} weights with their gradients and optimizer need {size(least)} at least, "
+            f"and {where} has {size(has)}: lower model.d_model, now {config.d_model:,}, or "
+            f"model.n_layers, now {config.n_layers}"
+        )
+
+
 def size(count: float) -> str:
     """Bytes in words."""
     return f"{count / GB:.1f} GB" if count >= GB else f"{count / 2**20:.0f} MB"
@@ -122,7 +140,7 @@ def foresee(
     models that look at numbers before they know what to compute.
     """
     largest = max(batches, key=lambda batch: batch.ids.numel())
-    wide = sum(m.out_features for m in model.modules() if isinstance(m, nn.Linear))
+    wide = sum(len(p) for p in model.parameters() if p.dim() == 2)
     if 0 < recipe.steps < SHORT and largest.ids.shape[:2].numel() * wide < SMALL:
         return None
     held = trace(model, largest, recipe, stepper.precision)

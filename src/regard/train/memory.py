@@ -30,7 +30,7 @@ class Held(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
         self.inside = 0
         self.known: dict[int, int] = {}

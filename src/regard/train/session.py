@@ -48,6 +48,7 @@ from regard.train import checkpoint
 from regard.train.answers import standardise
 from regard.train.calibration import measure
 from regard.train.distributed import ALONE, World
+from regard.train.forecast import check_weights
 from regard.train.iterate import iterate
 from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
@@ -245,7 +246,10 @@ class Session:
         start, size = recipe.train.start, corpus.tokenizer.vocab_size
         if isinstance(corpus.tokenizer, Pretrained) and tokens_of(start):
             size = described(open_run(start))[2]  # published models round up
-        model = recipe.family(size, fitting(recipe.model.config, corpus))
+        config = fitting(recipe.model.config, corpus)
+        device = choose_device(recipe.train.device, self.world)
+        check_weights(lambda: recipe.family(size, config), config, device)
+        model = recipe.family(size, config)
         if start and not checkpoint.steps(self.run):
             if tokens_of(start):
                 self.reporter.say(begin(model, Path(start)))
