@@ -97,6 +97,9 @@ def test_recall_quick_form(monkeypatch):
     assert [table.title.partition(":")[0] for table in result.tables] == list(TASKS)
     assert [row[0] for row in result.tables[0].rows] == list(MIXERS)
     assert len(result.claims) == 10
+    few = dataclasses.replace(plan, mixers=(recall.ATTENTION, WINDOWED), steps=1)
+    monkeypatch.setattr(recall, "SMALL", few)
+    assert len(recall.recall(Options(quick=True)).claims) == 4
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from regard.lab.operators import (
     HEAD,
     KINDS,
     NEAR,
+    ONE,
     REACH,
     Work,
     alone,
@@ -122,6 +123,9 @@ def measure(plan: Plan, device: torch.device, options: Options) -> Found:
             table = found.by_length if place < len(plan.lengths) else found.by_width
             for kind in KINDS:
                 for form, make in FORMS.items():
+                    if form == "whole" and kind in ONE:
+                        table.setdefault((kind, form), []).append(table[kind, "alone"][-1])
+                        continue
                     job, inputs = make(kind, n, d, device)
                     table.setdefault((kind, form), []).append(timed(job, inputs, plan.box))
                     if form == "alone" and table is found.by_length:

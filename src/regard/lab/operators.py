@@ -27,6 +27,7 @@ from regard.layers.windowed import WindowedAttention
 HEAD = 32  # width of a head, whatever the width of the model
 KERNEL = 3  # positions of the convolution
 REACH = 64  # r, positions of the window, while time is measured
+ONE = ("recurrent", "convolution")  # whose matrix is the mixer: both forms are one
 NEAR = 16  # the same, while layers are counted
 
 Work = Callable[..., Tensor]
@@ -116,7 +117,7 @@ def alone(kind: str, n: int, d: int, device: torch.device) -> tuple[Work, list[T
     """What mixes positions, without projections; and its inputs."""
     mixer: Any = layer(kind, d, n).to(device)
     place = place_of(n, device)
-    if kind in ("recurrent", "convolution"):
+    if kind in ONE:
         return whole(kind, n, d, device)
     if kind == "hyena":
         streams = [random(device, 1, n, d) for _ in range(mixer.order + 1)]

@@ -42,7 +42,7 @@ class Held(TorchDispatchMode):
         for one in tree_leaves(made):
             if isinstance(one, Tensor):
                 self.note(one)
-        if func is torch.ops.aten.mkldnn_rnn_layer.default and made[-1].numel() == 0:
+        if func.name() == "aten::mkldnn_rnn_layer" and not made[-1].numel():
             self.note(made[-1], RECURRENT * made[0].numel() * made[0].element_size())
         return made
 

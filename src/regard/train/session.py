@@ -266,7 +266,7 @@ class Session:
         trainer's forecast then knows how long they take.
         """
         steps = recipe.train.steps
-        if steps and (trainer.forecast is None or steps < TIMED):
+        if steps and (trainer.forecast is None or steps < TIMED or self.world.size > 1):
             return recipe
         if steps:
             pace = measure(trainer, 0.0, warming=1)
