@@ -369,7 +369,7 @@ def farthest(points: NDArray[Any], there: NDArray[np.bool_], count: int) -> NDAr
 
 def squares(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
     """(...) squared distances of points (..., d), an axis at a time: memory is what this costs."""
-    found = np.square(one[..., 0] - two[..., 0])
+    found: NDArray[Any] = np.square(one[..., 0] - two[..., 0])
     for axis in range(1, one.shape[-1]):
         found += np.square(one[..., axis] - two[..., axis])
     return found
