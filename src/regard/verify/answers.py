@@ -301,8 +301,8 @@ def gradient_is_a_difference(subject: Answering) -> Finding | None:
             steps = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p, _ in some]
             slope = sum(float((g * d).sum()) for (_, g), d in zip(some, steps, strict=True))
             moved = [(p, d) for (p, _), d in zip(some, steps, strict=True)]
-            # where a maximum changes hands within a step, a smaller one tells
-            tried = (difference(cost, moved, step) for step in (STEP, STEP / 30))
+            # where a maximum changes hands within a step, smaller ones tell
+            tried = (difference(cost, moved, step) for step in (STEP, STEP / 10, STEP / 100))
             gap = min(abs(slope - x) / max(abs(slope), abs(x), 1e-3) for x in tried)
             worst, directions = max(worst, gap), directions + 1
     told = f"along {directions} directions, of the head and of all {len(parameters)} tensors"
