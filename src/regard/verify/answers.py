@@ -37,6 +37,7 @@ from regard.verify.subject import Held, has_data, tokenizer_of
 RECORDS, MADE_UP, TOKENS = 48, 8, 4096  # records tried of the run's own, and made up; tokens read
 BESIDE = (16, 7)  # records in a batch, in order and shuffled
 STEP = 1e-6  # of a finite difference, in double precision
+SMALLER = tuple(STEP / 10**n for n in range(4))
 FLAT = 1e-5  # what a derivative may differ by, of its size
 AGAIN = 1e-4  # what a figure may differ by: it may have been measured on another device
 
@@ -302,7 +303,7 @@ def gradient_is_a_difference(subject: Answering) -> Finding | None:
             slope = sum(float((g * d).sum()) for (_, g), d in zip(some, steps, strict=True))
             moved = [(p, d) for (p, _), d in zip(some, steps, strict=True)]
             # where a maximum changes hands within a step, smaller ones tell
-            tried = (difference(cost, moved, step) for step in (STEP, STEP / 10, STEP / 100))
+            tried = (difference(cost, moved, step) for step in SMALLER)
             gap = min(abs(slope - x) / max(abs(slope), abs(x), 1e-3) for x in tried)
             worst, directions = max(worst, gap), directions + 1
     told = f"along {directions} directions, of the head and of all {len(parameters)} tensors"
