@@ -28,7 +28,7 @@ from regard.train.progress import clock, resident_bytes
 from regard.train.step import Learner, Stepper, objective_of
 
 GB = 1 << 30
-SHORT, SMALL = 50, 16 << 20  # of so few steps on so few numbers nothing is told
+SHORT, BRIEF, SMALL = 50, 0.5, 16 << 20  # below these steps, minutes and numbers, nothing is told
 UPDATE = 4  # copies of the largest stack of matrices that Muon's update holds at once
 HOLES = 1.5  # measured, glibc's allocator: benchmarks/forecast.py
 LARGE = 1 << 24  # n_layers · d_model² from which a model may be too large to make
@@ -141,7 +141,8 @@ def foresee(
     """
     largest = max(batches, key=lambda batch: batch.ids.numel())
     wide = sum(len(p) for p in model.parameters() if p.dim() == 2)
-    if 0 < recipe.steps < SHORT and largest.ids.shape[:2].numel() * wide < SMALL:
+    short = recipe.steps < SHORT if recipe.steps else recipe.minutes < BRIEF
+    if short and largest.ids.shape[:2].numel() * wide < SMALL:
         return None
     held = trace(model, largest, recipe, stepper.precision)
     if held is None:

@@ -271,7 +271,6 @@ class Session:
         else:
             left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
             pace = measure(trainer, CALIBRATION * left)
-            left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
             steps = pace.steps_within(left)
             trainer.plan(steps)
             recipe = recipe.replace(train={"steps": steps})
