@@ -152,7 +152,13 @@ def commands(page: Path) -> list[str]:
     return [line.removeprefix("$ ") for line in found if line.startswith("$ ")]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=ids)
+def timed(page: Path) -> object:
+    """Experiments take longer than a page should."""
+    experiments = page.name in ("14-lab.md", "19-labs.md")
+    return pytest.param(page, marks=pytest.mark.slow if experiments else ())
+
+
+@pytest.mark.parametrize("page", [timed(p) for p in PAGES if commands(p)], ids=ids)
 def test_every_command_of_a_page_runs(page, folder, tmp_path, monkeypatch):
     place = tmp_path / "here"
     shutil.copytree(folder, place)
