@@ -139,7 +139,17 @@ def test_folds_test_every_record_once_and_rows_in_pairs(tmp_path, capsys, here):
 
 def test_the_folds_of_a_row_take_the_steps_of_the_first(tmp_path, capsys, monkeypatch):
     asked = []
-    monkeypatch.setattr(session, "calibrate", lambda trainer, left: asked.append(left) or 5)
+
+    class Pace:
+        per_step = 0.1
+
+        def cost(self, steps):
+            return 1.0
+
+        def steps_within(self, left):
+            return asked.append(left) or 5
+
+    monkeypatch.setattr(session, "measure", lambda trainer, seconds: Pace())
     rows = [("".join(random.Random(i).choices("abcd", k=6)), "pq"[i % 2]) for i in range(40)]
     path = table(tmp_path / "steps.tsv", rows)
     words = ["--models", "transformer", "--folds", "3", "--minutes", "3"]

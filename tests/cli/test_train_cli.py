@@ -118,7 +118,7 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
 
     monkeypatch.setattr(trainer, "take_step", step)
     monkeypatch.setattr(trainer, "cost", cost)
-    steps = calibration.calibrate(trainer, 10_000.0)
+    steps = calibration.measure(trainer, 300.0).steps_within(10_000.0)
     valid, test = trainer.corpus.valid.tokens, trainer.corpus.test.tokens
     evaluations = -(-steps // (steps // loop.EVALUATIONS))
     whole = (

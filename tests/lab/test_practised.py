@@ -135,7 +135,7 @@ def test_the_first_letter_is_asked_for_and_only_that():
 
 
 def test_gradients_quick_form(monkeypatch):
-    plan = gradients.Plan(length=36, steps=1, batch=2, tested=4, parameters=9_000)
+    plan = gradients.Plan(length=36, steps=1, batch=2, tested=4, parameters=25_000)
     monkeypatch.setattr(gradients, "SMALL", plan)
     result = gradients.gradients(QUICK)
     held = {claim.name: claim.holds for claim in result.claims}
@@ -147,7 +147,17 @@ def test_gradients_quick_form(monkeypatch):
         gradients.LSTM: "36",
         gradients.CNN: "never",
         gradients.ATTENTION: "1",
+        gradients.WINDOW: "never",
+        gradients.LINEAR: "1",
+        gradients.HYENA: "1",
     }
+    assert held["a window is blind beyond what its layers reach"]
+    assert [gradients.MIXERS[gradients.WINDOW].hops(k) for k in (11, 12, 22, 23)] == [
+        "1",
+        "2",
+        "2",
+        "never",
+    ]
     assert [gradients.MIXERS[gradients.CNN].hops(k) for k in (1, 3, 8, 31)] == ["1", "2", "1", "5"]
 
 

@@ -248,6 +248,7 @@ def labelled(draw, tokenizer, count, length=3):
     return dataclasses.replace(shard, targets=np.array(sorts, np.int32))
 
 
+@pytest.mark.slow
 def test_pretraining_helps_where_labels_are_few(tmp_path):
     """Records are of letters of one of two kinds. Twenty of them show a third of the letters; that
     the others belong to one or the other kind can only be known from records without labels.

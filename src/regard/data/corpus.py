@@ -22,7 +22,7 @@ from regard.data.shards import Shard, ShardWriter
 from regard.data.sides import SIDES, SPARED, Piece, Say, Sources
 from regard.data.targets import Targets, survey
 from regard.data.unknown import Unknown
-from regard.data.views import Views, views_of
+from regard.data.views import Views, both_strands, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import (
@@ -174,6 +174,13 @@ def _views(sources: Sources) -> Views | None:
     recipe = sources.recipe
     if recipe.augment and (sources.task == "position-label" or sources.two_sided):
         raise UsageError("data.augment is for records of one text that are asked about as a whole")
+    if recipe.augment and not sources.labelled:
+        if sources.task == "next" and sources.text:
+            return None  # the other strand is one more text to learn from: see both_strands
+        raise UsageError(
+            "data.augment is for labelled records and, to predict the next base, for running text: "
+            "set data.format = 'text'"
+        )
     return views_of(recipe.augment, recipe.views)
 
 
@@ -361,6 +368,8 @@ def _encode(
     done, told = 0, time.monotonic()
     try:
         stream = sources.pieces()
+        if sources.text and sources.recipe.augment:
+            stream = both_strands(stream)
         if sources.text:
             stream = _at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
         for piece in stream:

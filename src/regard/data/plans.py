@@ -40,7 +40,10 @@ def columns_read(recipe: DataRecipe) -> tuple[str, ...]:
 
 def refuse_plan(recipe: DataRecipe) -> None:
     """Plans are for labelled records: other data has no columns beside, and goes by hash."""
-    for key in ("group", "folds", "labels", "pattern", "augment"):
+    keys = ["group", "folds", "labels", "pattern"]
+    if recipe.augment != "strands":  # the other strand of running text is one more text
+        keys.append("augment")
+    for key in keys:
         if getattr(recipe, key):
             raise UsageError(f"data.{key} is for labelled records, which this task does not read")
     if recipe.split not in ("", "random"):

@@ -8,12 +8,13 @@ Bjerrum 2017, arXiv:1703.07076. What is measured is the record: views are not co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from regard.data.sides import Piece
 from regard.tokens.chemistry import rdkit, silence
 
+PART = 1 << 20  # letters of a text that are written at once
 SPELLINGS = 8  # of a molecule, where their number is left open
 # IUPAC codes and what stands opposite to each; U is read as T
 OPPOSITE = str.maketrans("ACGTURYKMSWBDHVNacgturykmswbdhvn", "TGCAAYRMKSWVHDBNtgcaayrmkswvhdbn")
@@ -55,6 +56,24 @@ def views_of(augment: str, count: int = 0) -> Views | None:
 def strands(text: str, count: int = 2) -> list[str]:
     """A sequence and its reverse complement; what is no base stays as it is."""
     return [text, text.translate(OPPOSITE)[::-1]]
+
+
+def both_strands(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Running text, and after each training document its other strand as one more; what is held out
+    has one strand.
+    """
+    held: list[str] = []
+    for piece in pieces:
+        yield piece
+        if piece.side:
+            continue
+        held += piece.texts
+        if piece.ends:
+            text, held = strands("".join(held))[1], []
+            yield Piece(0, (), begins=True)
+            for at in range(0, len(text), PART):
+                yield Piece(0, [text[at : at + PART]])
+            yield Piece(0, (), ends=True)
 
 
 def spellings(text: str, count: int) -> list[str]:

@@ -50,6 +50,7 @@ class Trained:
     parameters: int
     figures: dict[str, dict[str, Figure]]  # side -> metric -> figure
     measured: dict[str, float]  # side -> share of its tokens that the figures are from
+    forecast: dict[str, Any] | None = None  # what was foretold of memory and time, if anything
 
     def to_json(self) -> dict[str, Any]:
         """The document `regard train --json` prints."""
@@ -64,6 +65,7 @@ class Trained:
                 for side, found in self.figures.items()
             },
             "measured": self.measured,
+            "forecast": self.forecast,
         }
 
 
@@ -98,6 +100,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         parameters=facts["parameters"],
         figures=found,
         measured=shares,
+        forecast=facts.get("forecast"),
     )
     if measures:
         write_json(run / FACTS, facts_of(fitted, result) | aligned)

@@ -70,6 +70,14 @@ EXPERIMENTS = {
         "what does each head do, and how many are needed?",
         "the run folder of a Transformer",
     ),
+    "complexity": Experiment(
+        "regard.lab.complexity:complexity",
+        "what does each kind of layer cost here, against length and width?",
+    ),
+    "recall": Experiment(
+        "regard.lab.recall:recall",
+        "who recalls what was said once, however long ago?",
+    ),
     "scaling": Experiment(
         "regard.lab.scaling:scaling",
         "would more data or a larger model help, and can smaller ones tell?",

@@ -33,6 +33,7 @@ LETTERS = 8
 ASK = LETTERS  # the last symbol of a sequence: what was the first?
 VOCABULARY = LETTERS + 1
 SEES = 32  # positions of the convolution
+LAYERS, NEAR = 2, 12  # of the window: two layers reach 22 back
 SURE = 0.95
 SMALLEST = 1e-12  # share of a gradient that is drawn
 VANISHED, REACHED = 1e-3, 1e-2  # of the gradient at k = 1
@@ -42,17 +43,20 @@ Curve = Sequence[float]  # by k = 0, 1, …
 
 @dataclass(frozen=True)
 class Mixer:
-    """A family, the context it is made for (0: all), and how many steps lie between two tokens k
-    apart, and before the last of n states is known, in a stack of so many layers.
+    """A family, the context it is made for (0: all), what else is changed of it, and how many steps
+    lie between two tokens k apart, and before the last of n states is known, in a stack of so many
+    layers.
     """
 
     family: str
     hops: Callable[[int], str]
     serial: Callable[[int, int], int]
     sees: int = 0
+    changes: tuple[tuple[str, Any], ...] = ()
 
 
 RNN, LSTM, CNN, ATTENTION = "RNN", "LSTM", f"convolution over {SEES}", "attention"
+WINDOW, LINEAR, HYENA = f"window of {NEAR}", "linear attention", "Hyena"
 # A new kind of mixer is one more line.
 MIXERS: dict[str, Mixer] = {
     RNN: Mixer("rnn", lambda k: str(k), lambda n, depth: n + depth - 1),
@@ -61,6 +65,16 @@ MIXERS: dict[str, Mixer] = {
         "cnn", lambda k: str(k.bit_count()) if k < SEES else "never", lambda n, depth: depth, SEES
     ),
     ATTENTION: Mixer("transformer", lambda k: "1", lambda n, depth: depth),
+    WINDOW: Mixer(
+        "transformer",
+        lambda k: str(-(-k // (NEAR - 1))) if k <= LAYERS * (NEAR - 1) else "never",
+        lambda n, depth: depth,
+        changes=(("window", NEAR),),
+    ),
+    LINEAR: Mixer(
+        "transformer", lambda k: "1", lambda n, depth: depth, changes=(("mixers", ("linear",)),)
+    ),
+    HYENA: Mixer("hyena", lambda k: "1", lambda n, depth: depth),
 }
 
 
@@ -86,7 +100,7 @@ class Plan:
 
 
 LARGE = Plan(length=96, steps=500)
-SMALL = Plan(length=40, steps=150, batch=16, tested=64, parameters=15_000)
+SMALL = Plan(length=40, steps=150, batch=16, tested=64, parameters=25_000)
 
 
 def draw(letters: int, many: int, random: np.random.Generator) -> Batch:
@@ -102,9 +116,9 @@ def config_of(mixer: Mixer, plan: Plan) -> Any:
     """The family's configuration at the common size."""
     longest = plan.length + 1
     found = sized(
-        mixer.family, plan.parameters, VOCABULARY, n_layers=2, max_len=mixer.sees or longest
+        mixer.family, plan.parameters, VOCABULARY, n_layers=LAYERS, max_len=mixer.sees or longest
     )
-    return dataclasses.replace(found, max_len=longest)
+    return dataclasses.replace(found, max_len=longest, **dict(mixer.changes))
 
 
 def reach(model: NeuralLanguageModel, batch: Batch) -> Curve:
@@ -265,6 +279,8 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
     """What is said of each."""
     n = plan.length
     ratio = {name: one.before[n] / one.before[1] for name, one in found.items()}
+    near = LAYERS * (NEAR - 1) + 1
+    past = max(found[WINDOW].before[near:])
     beyond = max(found[CNN].before[SEES:])
     within = min(found[CNN].before[1:SEES])
     peak = int(np.argmax(found[ATTENTION].after[1:])) + 1
@@ -288,10 +304,19 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
             beyond == 0 and within > 0,
         ),
         Claim(
-            "attention reaches any distance",
-            f"new: at {n} back at least {REACHED:g} of that at 1",
-            f"{ratio[ATTENTION]:.2g}",
-            ratio[ATTENTION] >= REACHED,
+            "a window is blind beyond what its layers reach",
+            f"exactly 0 from {near} back on, above 0 before",
+            f"{past:.1g}, {min(found[WINDOW].before[1:near]):.1e} the least before",
+            past == 0 and min(found[WINDOW].before[1:near]) > 0,
+        ),
+        *(
+            Claim(
+                f"{name} reaches any distance",
+                f"new: at {n} back at least {REACHED:g} of that at 1",
+                f"{ratio[name]:.2g}",
+                ratio[name] >= REACHED,
+            )
+            for name in (ATTENTION, LINEAR, HYENA)
         ),
         Claim(
             "trained attention looks where the answer stands",

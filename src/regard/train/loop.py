@@ -34,6 +34,7 @@ from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
 from regard.train.average import Average
 from regard.train.distributed import ALONE, Unwritten, World, empty
+from regard.train.forecast import foresee
 from regard.train.progress import Reporter, Status
 from regard.train.schedule import factor
 from regard.train.signals import Interrupt
@@ -334,6 +335,10 @@ class Trainer(Loop):
         self.device, self.optimizer = self.stepper.device, self.stepper.optimizer
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)
+        found = self.loader.step(0, world.rank, world.size)
+        self.forecast = foresee(model, found, train, self.stepper) if found else None
+        if self.forecast is not None:
+            self.forecast.check(train, model.config, self.device)
         if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
             reporter.warn(f"torch.compile failed ({failed}); going on without it")
 

@@ -44,8 +44,9 @@ from regard.run import (
 )
 from regard.tokens import Pretrained
 from regard.train import checkpoint
-from regard.train.calibration import calibrate
+from regard.train.calibration import measure
 from regard.train.distributed import ALONE, World
+from regard.train.forecast import check_weights
 from regard.train.iterate import iterate
 from regard.train.loop import Trainer, seed_of
 from regard.train.precision import choose_device, idle, settings
@@ -55,6 +56,8 @@ from regard.train.start import PRETRAINED, begin, lend, tokens_of
 from regard.train.vectors import fit_vectors
 
 SLOW = 10_000_000  # tokens whose counting is felt
+CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
+TIMED = 100  # steps of a run from which a few are timed beforehand
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,10 @@ class Session:
         start, size = recipe.train.start, corpus.tokenizer.vocab_size
         if isinstance(corpus.tokenizer, Pretrained) and tokens_of(start):
             size = described(open_run(start))[2]  # published models round up
-        model = recipe.family(size, fitting(recipe.model.config, corpus))
+        config = fitting(recipe.model.config, corpus)
+        device = choose_device(recipe.train.device, self.world)
+        check_weights(lambda: recipe.family(size, config), config, device)
+        model = recipe.family(size, config)
         if start and not checkpoint.steps(self.run):
             if tokens_of(start):
                 self.reporter.say(begin(model, Path(start)))
@@ -254,14 +260,23 @@ class Session:
         )
 
     def settled(self, recipe: Recipe, trainer: Trainer) -> Recipe:
-        """The recipe with the number of steps that fit into its minutes, which is stored."""
-        if recipe.train.steps:
+        """The recipe with the number of steps that fit into its minutes, which is stored; the
+        trainer's forecast then knows how long they take.
+        """
+        steps = recipe.train.steps
+        if steps and (trainer.forecast is None or steps < TIMED or self.world.size > 1):
             return recipe
-        left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
-        steps = calibrate(trainer, left)
-        trainer.plan(steps)
-        recipe = recipe.replace(train={"steps": steps})
-        self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+        if steps:
+            pace = measure(trainer, 0.0, warming=1)
+        else:
+            left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
+            pace = measure(trainer, CALIBRATION * left)
+            steps = pace.steps_within(left)
+            trainer.plan(steps)
+            recipe = recipe.replace(train={"steps": steps})
+            self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+        if trainer.forecast is not None:
+            trainer.forecast = trainer.forecast.timed(pace.per_step, pace.cost(steps))
         return recipe
 
     def enter(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
@@ -291,6 +306,8 @@ class Session:
             f"{recipe.train.batch_tokens:,} tokens ({epochs:.1f} epochs, padding "
             f"{loader.padding:.1%}{cut}) on {trainer.stepper.how()}{many}{resumed_at}"
         )
+        if trainer.forecast is not None:
+            self.reporter.say(trainer.forecast.line())
         if hint := idle(trainer.device, self.world):
             self.reporter.say(hint)
 
@@ -345,6 +362,7 @@ def facts(trainer: Trainer) -> dict[str, Any]:
         "precision": trainer.stepper.precision,
         "compile_seconds": round(trainer.stepper.compile_seconds, 1),
         "threads": torch.get_num_threads(),
+        **({} if trainer.forecast is None else {"forecast": trainer.forecast.facts()}),
     }
 
 

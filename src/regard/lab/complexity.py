@@ -1,0 +1,392 @@
+"""The complexity table of deck 004, measured: what each kind of layer costs on this machine.
+
+Table 1 of Vaswani et al. 2017 (arXiv:1706.03762) says what a layer costs in letters. Here layers
+are timed against the length n and the width d, alone and with their projections, their memory is
+counted, and powers are fitted and put beside the table; operations that follow one another are
+counted in the graph of the gradient, and layers are put one upon another until the gradient of the
+last position reaches the first. Hyena (Poli et al. 2023) and linear attention (Katharopoulos et al.
+2020) join the four kinds of the table.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from regard.lab.growth import Box, Exponent, crossing, exponent, once, timed
+from regard.lab.operators import (
+    HEAD,
+    KINDS,
+    NEAR,
+    ONE,
+    REACH,
+    Work,
+    alone,
+    chain,
+    layers_to,
+    random,
+    whole,
+)
+from regard.lab.result import Claim, Options, Result
+from regard.layers.attention import attend
+from regard.layers.masks import Causal
+from regard.layers.tap import Tap
+from regard.look.page import Heatmap, Lines, Table, Text
+from regard.train.memory import peak_of
+from regard.train.precision import choose_device
+
+FORMS = {"alone": alone, "whole": whole}
+# What is claimed of exponents beforehand: of n alone, of d, of memory.
+SQUARE, LINEAR, NEARLY = (1.8, 2.2), (0.8, 1.15), (0.8, 1.3)
+WIDTH = {1: (0.6, 1.3), 2: (1.4, 2.3)}  # powers of d, by what the table says
+FITTED = 4  # of the sizes, the largest, are fitted: below, what it costs to begin counts too
+EXPLICIT = "attention, weights kept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of it is done."""
+
+    lengths: Sequence[int]
+    widths: Sequence[int]
+    width: int  # while lengths vary
+    length: int  # while widths vary
+    box: Box
+    short: tuple[int, int] = (64, 512)  # n far below d
+    chains: Sequence[int] = (16, 32, 64, 128)
+    distances: Sequence[int] = (8, 16, 32, 64, 128)
+
+
+LARGE = Plan(
+    lengths=(512, 1024, 2048, 4096, 8192, 16_384),
+    widths=(64, 128, 256, 512, 1024),
+    width=128,
+    length=1024,
+    box=Box(2.0),
+)
+CUDA = Plan(
+    lengths=(4096, 8192, 16_384, 32_768, 65_536, 131_072),
+    widths=(128, 256, 512, 1024, 2048),
+    width=256,
+    length=8192,
+    box=Box(2.0),
+)
+SMALL = Plan(
+    lengths=(256, 512, 1024, 2048),
+    widths=(64, 128, 256),
+    width=64,
+    length=256,
+    box=Box(0.05, 3, 10),
+    chains=(8, 16, 32),
+    distances=(8, 16, 32),
+)
+
+
+@dataclass
+class Found:
+    """What was measured: seconds by repeat and bytes, by (kind, form) and size."""
+
+    device: str
+    by_length: dict[tuple[str, str], list[list[float]]] = field(default_factory=dict)
+    by_width: dict[tuple[str, str], list[list[float]]] = field(default_factory=dict)
+    memory: dict[str, list[int]] = field(default_factory=dict)  # bytes, alone, by length
+    chains: dict[str, list[int]] = field(default_factory=dict)
+    layers: dict[str, list[int | None]] = field(default_factory=dict)
+    short: dict[str, list[float]] = field(default_factory=dict)
+
+    def medians(self, kind: str, form: str) -> list[float]:
+        """Seconds by length."""
+        return [statistics.median(row) for row in self.by_length[kind, form]]
+
+
+def complexity(options: Options) -> Result:
+    """The experiment, on a GPU where there is one."""
+    device = choose_device("auto")
+    plan = SMALL if options.quick else CUDA if device.type == "cuda" else LARGE
+    return report(measure(plan, device, options), plan, options.seed)
+
+
+def measure(plan: Plan, device: torch.device, options: Options) -> Found:
+    """All of it, kinds in turns, so that a disturbance is not one kind's alone."""
+    found = Found(
+        str(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    )
+    sizes = [(n, plan.width) for n in plan.lengths] + [(plan.length, d) for d in plan.widths]
+    work = options.work(float(sum(n * d for n, d in sizes)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        for place, (n, d) in enumerate(sizes):
+            table = found.by_length if place < len(plan.lengths) else found.by_width
+            for kind in KINDS:
+                for form, make in FORMS.items():
+                    if form == "whole" and kind in ONE:
+                        table.setdefault((kind, form), []).append(table[kind, "alone"][-1])
+                        continue
+                    job, inputs = make(kind, n, d, device)
+                    table.setdefault((kind, form), []).append(timed(job, inputs, plan.box))
+                    if form == "alone" and table is found.by_length:
+                        found.memory.setdefault(kind, []).append(bytes_of(job, inputs))
+            if table is found.by_length:
+                found.memory.setdefault(EXPLICIT, []).append(explicit_bytes(n, d, device))
+            work.add("complexity", n * d)
+        for kind in ("attention", "recurrent"):
+            found.short[kind] = timed(*whole(kind, *plan.short, device), plan.box)
+    for kind in KINDS:
+        found.chains[kind] = [chain(kind, n) for n in plan.chains]
+        found.layers[kind] = [layers_to(kind, n, 2 + n // (NEAR - 1)) for n in plan.distances]
+    return found
+
+
+def bytes_of(job: Work, inputs: list[Tensor]) -> int:
+    """Of all tensors that forward and backward make, at most at once."""
+    return peak_of(lambda: once(job, inputs))
+
+
+def explicit_bytes(n: int, d: int, device: torch.device) -> int:
+    """The same of attention that keeps its weights, without computing them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        heads = [random(device, 1, 1, n, d) for _ in range(3)]
+        return bytes_of(
+            lambda q, k, v: attend(q, k, v, Causal(), tap=Tap(["weights"])),
+            heads,
+        )
+
+
+def fits(
+    rows: Mapping[tuple[str, str], list[list[float]]], sizes: Sequence[int], seed: int
+) -> dict[tuple[str, str], Exponent]:
+    """The power of each curve, over its largest sizes."""
+    return {key: exponent(sizes[-FITTED:], costs[-FITTED:], seed) for key, costs in rows.items()}
+
+
+QUESTION = (
+    "Deck 004 puts kinds of layers side by side: what a layer costs for n positions of width "
+    "d, how many operations must follow one another, and through how many layers two "
+    "positions meet. Does this machine agree, and from which length on is what cheaper?"
+)
+MADE = (
+    "How it is made. Layers are the library's own, one sequence at a time, forward and "
+    f"backward, heads {HEAD} wide, windows of {REACH}, convolutions of three positions. Alone "
+    "means: queries, keys and values, or Hyena's streams, are given; of a recurrence and a "
+    "convolution the matrix is the mixer. Times are medians of repeats; powers are medians of "
+    f"the slopes between all pairs of the {FITTED} largest sizes (Theil and Sen), so that a "
+    "disturbed measurement moves little. Memory is that of all tensors, counted as they come "
+    "and go: what a fused kernel needs inside of itself is not among them. Operations that "
+    "follow one another are those of the longest path through the graph of the gradient, a "
+    f"transform being one of them. Layers are put one upon another, windows of {NEAR}, "
+    "dilations 1, 3, 9, …, until the gradient at the first position is not 0."
+)
+
+
+def report(found: Found, plan: Plan, seed: int) -> Result:
+    """Tables, figures and claims."""
+    in_n = fits(found.by_length, plan.lengths, seed)
+    in_d = fits(found.by_width, plan.widths, seed)
+    held = {
+        kind: exponent(plan.lengths[-FITTED:], [[float(b)] for b in row[-FITTED:]])
+        for kind, row in found.memory.items()
+    }
+    return Result(
+        title="What each kind of layer costs",
+        question=QUESTION,
+        reading=(
+            f"Each line is a kind of layer with its projections, {plan.width} wide, on "
+            f"{found.device}: a line twice as steep costs four times as much for twice the length "
+            "where the other costs twice as much. Where two lines cross, the one that is less "
+            "steep becomes the cheaper."
+        ),
+        readings=[
+            "What mixes positions, alone.",
+            "Memory of the same: fused attention keeps no weights, and is no steeper than others.",
+        ],
+        claims=claims(found, plan, in_n, in_d, held),
+        tables=tables(found, plan, in_n, in_d, held),
+        figures=[
+            times(found, plan, "whole", "with projections"),
+            times(found, plan, "alone", "alone"),
+            Lines(
+                [
+                    (kind, [float(n) for n in plan.lengths], [b / 2**20 for b in row])
+                    for kind, row in found.memory.items()
+                ],
+                x_label="n, positions",
+                y_label="MB of tensors",
+                title="Memory of forward and backward, alone",
+                log_x=True,
+                log_y=True,
+                x_ticks=[float(n) for n in plan.lengths],
+            ),
+        ],
+        panels=[path_map(found, plan), Text(MADE)],
+    )
+
+
+def times(found: Found, plan: Plan, form: str, said: str) -> Lines:
+    """Milliseconds against n, with what the middle 80% of repeats took."""
+    xs = [float(n) for n in plan.lengths]
+    bands = {}
+    for kind in KINDS:
+        rows = [sorted(row) for row in found.by_length[kind, form]]
+        cut = [(row[len(row) // 10], row[-1 - len(row) // 10]) for row in rows]
+        bands[kind] = ([1e3 * low for low, _ in cut], [1e3 * high for _, high in cut])
+    return Lines(
+        [(kind, xs, [1e3 * t for t in found.medians(kind, form)]) for kind in KINDS],
+        x_label="n, positions",
+        y_label="milliseconds",
+        title=f"Time of forward and backward, {said}",
+        log_x=True,
+        log_y=True,
+        bands=bands,
+        x_ticks=xs,
+    )
+
+
+def tables(
+    found: Found,
+    plan: Plan,
+    in_n: Mapping[tuple[str, str], Exponent],
+    in_d: Mapping[tuple[str, str], Exponent],
+    held: Mapping[str, Exponent],
+) -> list[Table]:
+    """Powers beside the table's, paths beside the table's, times, crossings."""
+    powers = [
+        [
+            kind,
+            said.cost,
+            in_n[kind, "alone"],
+            in_n[kind, "whole"],
+            in_d[kind, "alone"],
+            in_d[kind, "whole"],
+            held[kind],
+        ]
+        for kind, said in KINDS.items()
+    ]
+    columns = ["layer", "textbook", "n, alone", "n, whole", "d, alone", "d, whole", "memory in n"]
+    far = max(plan.distances)
+    paths = [
+        [
+            kind,
+            said.serial,
+            found.chains[kind][0],
+            found.chains[kind][-1],
+            said.path,
+            found.layers[kind][-1],
+        ]
+        for kind, said in KINDS.items()
+    ]
+    few, many = plan.chains[0], plan.chains[-1]
+    steps = ["layer", "in a row, textbook", f"at n = {few}", f"at n = {many}"]
+    steps += ["path, textbook", f"layers to reach {far} back"]
+    rows = [[kind, *(f"{1e3 * t:.3g}" for t in found.medians(kind, "whole"))] for kind in KINDS]
+    crossings = [[kind, *(crossed(found, plan, kind, form) for form in FORMS)] for kind in KINDS]
+    return [
+        Table(columns, [list(map(str, row)) for row in powers], title="Powers, 95% intervals"),
+        Table(steps, [list(map(str, row)) for row in paths], title="Steps and paths"),
+        Table(
+            ["layer", *(f"n = {n:,}" for n in plan.lengths)],
+            rows,
+            title=f"Milliseconds with projections, d = {plan.width}, {found.device}",
+        ),
+        Table(
+            ["layer", "alone", "with projections"],
+            [row for row in crossings if row[0] != "attention"],
+            title="The n from which a layer is faster than attention",
+        ),
+    ]
+
+
+def crossed(found: Found, plan: Plan, kind: str, form: str) -> str:
+    """From which n a kind is faster than attention, in words."""
+    at = crossing(plan.lengths, found.medians(kind, form), found.medians("attention", form))
+    if at is None:
+        return f"not up to {plan.lengths[-1]:,}"
+    return f"at {plan.lengths[0]:,} already" if at == plan.lengths[0] else f"{at:,.0f}"
+
+
+def path_map(found: Found, plan: Plan) -> Heatmap:
+    """Layers until the gradient reaches, by distance."""
+    import numpy as np
+
+    values = np.array([[float(x or np.nan) for x in found.layers[kind]] for kind in KINDS])
+    columns = [str(n) for n in plan.distances]
+    title = "Layers until the gradient reaches, distances across"
+    return Heatmap(values, list(KINDS), columns, title=title, unit="layers")
+
+
+def claims(
+    found: Found,
+    plan: Plan,
+    in_n: Mapping[tuple[str, str], Exponent],
+    in_d: Mapping[tuple[str, str], Exponent],
+    held: Mapping[str, Exponent],
+) -> list[Claim]:
+    """What the table says, each with its tolerance."""
+    made = []
+    for kind, said in KINDS.items():
+        bounds = SQUARE if said.n == 2 else NEARLY if kind == "hyena" else LINEAR
+        made.append(power(f"time of {kind}, in n", in_n[kind, "alone"], bounds))
+    for kind, said in KINDS.items():
+        made.append(power(f"time of {kind}, in d", in_d[kind, "alone"], WIDTH[int(said.d)]))
+    made.append(power("memory of fused attention, in n", held["attention"], LINEAR))
+    made.append(power("memory of weights that are kept, in n", held[EXPLICIT], SQUARE))
+    made.append(steps_claim(found, plan))
+    made += [path_claim(found, plan, kind) for kind in KINDS]
+    n, d = plan.short
+    pair = {kind: statistics.median(row) for kind, row in found.short.items()}
+    made.append(
+        Claim(
+            "attention is cheaper than recurrence where n is far below d",
+            f"less time at n = {n}, d = {d}",
+            f"{1e3 * pair['attention']:.2f} against {1e3 * pair['recurrent']:.2f} ms",
+            pair["attention"] < pair["recurrent"],
+        )
+    )
+    for kind in ("window", "linear", "hyena"):
+        at = crossed(found, plan, kind, "whole")
+        made.append(
+            Claim(
+                f"{kind} overtakes attention",
+                f"with projections, at some n up to {plan.lengths[-1]:,}",
+                at,
+                not at.startswith("not"),
+            )
+        )
+    return made
+
+
+def power(name: str, measured: Exponent, bounds: tuple[float, float]) -> Claim:
+    """An exponent within bounds."""
+    low, high = bounds
+    stated = f"a power from {low:g} to {high:g}"
+    return Claim(name, stated, str(measured), low <= measured.value <= high)
+
+
+def steps_claim(found: Found, plan: Plan) -> Claim:
+    """Only a recurrence waits for itself."""
+    few, many = plan.chains[0], plan.chains[-1]
+    ratio = {kind: row[-1] / row[0] for kind, row in found.chains.items()}
+    others = max(value for kind, value in ratio.items() if kind != "recurrent")
+    return Claim(
+        "only a recurrence takes more steps in a row, the longer it reads",
+        f"from n = {few} to {many}: its longest path grows by {many / few:g} to a tenth, "
+        "others' to at most twice",
+        f"{ratio['recurrent']:.2f}, others at most {others:.2f}",
+        abs(ratio["recurrent"] / (many / few) - 1) <= 0.1 and others <= 2,
+    )
+
+
+def path_claim(found: Found, plan: Plan, kind: str) -> Claim:
+    """As many layers as the table says, exactly."""
+    stated = [KINDS[kind].layers(n) for n in plan.distances]
+    return Claim(
+        f"layers until {kind} reaches {', '.join(map(str, plan.distances))} back",
+        ", ".join(map(str, stated)),
+        ", ".join("never" if x is None else str(x) for x in found.layers[kind]),
+        found.layers[kind] == stated,
+    )

@@ -1,0 +1,112 @@
+"""Recall and induction: what is asked, who could answer it, and what is claimed of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.batching import IGNORE
+from regard.lab import recall
+from regard.lab.recall import HYENA, LSTM, MIXERS, WINDOWED, Plan, ask, claims, config_of
+from regard.lab.recall_tasks import KEYS, MARK, TASKS, VOCABULARY, Lesson
+from regard.lab.result import Options, Share
+from regard.models.sizing import parameters
+
+
+def test_a_key_asked_was_said_once_in_the_first_quarter_and_every_answer_can_be_looked_up():
+    batch = Lesson("recall", 65, 200).draw(np.random.default_rng(0))
+    assert batch.ids.shape == (200, 65) and batch.ids.max() < VOCABULARY
+    for ids, targets in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True):
+        at = [i for i in range(0, 64, 2) if ids[i] == ids[-1]]
+        assert len(at) == 1 and at[0] < 16 and targets[-1] == ids[at[0] + 1]
+        known = {}
+        for i in range(0, 64, 2):
+            assert ids[i] < KEYS <= ids[i + 1] < MARK
+            assert targets[i] == known.get(ids[i], IGNORE) and targets[i + 1] == IGNORE
+            assert known.setdefault(ids[i], ids[i + 1]) == ids[i + 1]
+
+
+def test_after_the_mark_comes_what_came_after_it():
+    batch = Lesson("induction", 40, 200).draw(np.random.default_rng(1))
+    for ids, targets in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True):
+        first, last = (i for i, letter in enumerate(ids) if letter == MARK)
+        assert first < 10 and last == 39 and targets[-1] == ids[first + 1]
+    assert (batch.targets[:, :-1] == IGNORE).all() and batch.symbols == 200
+
+
+def test_lessons_grow_to_the_longest_and_come_back_to_shorter_ones():
+    plan = Plan(lengths=(64, 100), steps=200, tokens=512)
+    assert plan.lessons == [16, 32, 64, 100]
+    lengths = [plan.lesson(step).length for step in range(200)]
+    assert set(lengths[:20]) == {16} and set(lengths[-40:]) == {16, 32, 64, 100}
+    assert {plan.lesson(step).task for step in (0, 1)} == set(TASKS)
+    assert all(plan.lesson(s).many * plan.lesson(s).length <= 512 for s in range(200))
+
+
+def test_mixers_have_equal_size_and_two_layers():
+    plan = dataclasses.replace(recall.LARGE, parameters=100_000)
+    for name in (recall.ATTENTION, recall.HYBRID, HYENA):
+        mixer = MIXERS[name]
+        config = config_of(mixer, plan)
+        assert config.n_layers == recall.LAYERS
+        assert config.max_len == 512
+        found = parameters(mixer.family, VOCABULARY, config)
+        assert found == pytest.approx(plan.parameters, rel=0.1)
+
+
+class Oracle(torch.nn.Module):
+    """Looks the answer up: the letter after the first place that has the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.head = torch.nn.Identity()
+
+    def forward(self, ids):
+        first = (ids == ids[:, -1:]).int().argmax(1)
+        answer = ids.gather(1, first[:, None] + 1)[:, 0]
+        logits = torch.nn.functional.one_hot(answer, VOCABULARY).float()
+        return logits[:, None].expand(-1, ids.size(1), -1)
+
+
+def test_whoever_looks_it_up_is_always_right():
+    plan = Plan(lengths=(32, 64), steps=1, tested=50)
+    assert all(share.value == 1 for share in ask(Oracle(), plan, 0).values())
+
+
+def test_claims_of_recall_follow_their_figures():
+    plan = recall.LARGE
+
+    def row(share):
+        return {(task, n): Share(round(200 * share), 200) for task in TASKS for n in plan.lengths}
+
+    found = {name: row(0.05 if name in (WINDOWED, LSTM, recall.LINEAR) else 1) for name in MIXERS}
+    assert all(claim.holds for claim in claims(found, plan))
+    found = {name: row(0.5) for name in MIXERS}
+    assert not any(claim.holds for claim in claims(found, plan))
+    assert "hyena" in recall.report(found, plan).page().render()
+
+
+def test_recall_quick_form(monkeypatch):
+    plan = Plan(lengths=(32, 64), steps=2, tokens=128, tested=8, parameters=40_000)
+    monkeypatch.setattr(recall, "SMALL", plan)
+    result = recall.recall(Options(quick=True))
+    assert [table.title.partition(":")[0] for table in result.tables] == list(TASKS)
+    assert [row[0] for row in result.tables[0].rows] == list(MIXERS)
+    assert len(result.claims) == 10
+    few = dataclasses.replace(plan, mixers=(recall.ATTENTION, WINDOWED), steps=1)
+    monkeypatch.setattr(recall, "SMALL", few)
+    assert len(recall.recall(Options(quick=True)).claims) == 4
+
+
+@pytest.mark.slow
+def test_attention_learns_to_recall_and_a_window_cannot():
+    plan = Plan(lengths=(32, 64), steps=250, tokens=1024, tested=100, parameters=60_000)
+    right = ask(recall.learn(recall.ATTENTION, plan, 0), plan, 0)
+    assert right["recall", 64].value > 0.9
+    wrong = ask(recall.learn(WINDOWED, plan, 0), plan, 0)
+    assert wrong["recall", 64].value < 0.25
+    assert HYENA in MIXERS
