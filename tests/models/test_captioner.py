@@ -138,7 +138,7 @@ def test_changes_are_made_to_pictures_in_training_alone(pictures):
             torch.nn.Module.__init__(self)
 
         def forward(self, ids, segments):
-            return ids.clone().fill_(0) if self.training else ids
+            return (ids.clone().fill_(0) if self.training else ids), segments
 
     asked = NextToken(model, changes=Painted(), consistency=1.0)
     source = beside(pictures[:2], tokenizer)
