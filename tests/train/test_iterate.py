@@ -110,6 +110,7 @@ def test_ctrl_c_saves_and_the_resumed_run_ends_like_one_left_alone(words, tmp_pa
     assert outcome(tmp_path / "run") == outcome(tmp_path / "calm")
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_like_one_left_alone(processes, words, tmp_path):  # noqa: F811
     options = [f"--set={key}" for key in (*OPTIONS, "train.steps=30")]
 
