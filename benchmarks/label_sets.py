@@ -198,17 +198,48 @@ def compounds(data: Path, path: Path) -> Path:
     return path
 
 
+def genome(data: Path, path: Path) -> Path:
+    """Stretches of 81 bases of E. coli's genome, both strands, but for those that share 16 bases
+    with a record of cnnprom.
+    """
+    (whole,) = (bases for _, bases in records(next((data / "dna/ecoli_k12").glob("*.fna.gz"))))
+    turned = str.maketrans("ACGT", "TGCA")
+    known = set[str]()
+    for name in ("prom", "non_prom"):
+        for _, bases in records(data / f"dna/cnnprom/Ecoli_{name}.fa.gz"):
+            for each in (bases.upper(), bases.upper().translate(turned)[::-1]):
+                known.update(each[i : i + 16] for i in range(len(each) - 15))
+    lines = []
+    for strand in (whole, whole.translate(turned)[::-1]):
+        for start in range(0, len(strand) - 80, 81):
+            bases = strand[start : start + 81]
+            if known.isdisjoint(bases[i : i + 16] for i in range(66)):
+                lines.append(bases)
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
+    return path
+
+
 # What pre-training reads, its recipe, and that of what begins from it. "own" reads the set itself.
 CORPORA: dict[str, tuple[Callable[[Path, Path], Path] | None, str, str]] = {
     "sentences.txt": (sentences, "pretrain_text", "finetune_text"),
     "compounds.smi": (compounds, "pretrain_molecules", "finetune_molecules"),
+    "genome.txt": (genome, "pretrain_bases", "finetune_bases"),
     "own": (None, "pretrain_residues", "finetune_residues"),
 }
+WINDOWS = {"cnn": ["--model", "cnn", "--set", "model.preset=kim"]}  # by the Transformer's recipe
+MOTIFS = {"cnn": ["--model", "cnn", "--set", "model.preset=motifs", "--set", "model.d_model=256"]}
 ESOL = "measured log solubility in mols per litre"
 MANY = ("train.steps=3000", "train.batch_tokens=8192", "model.dropout=0.2")  # molecules
-TEXT, MOLECULES = "sentences.txt", "compounds.smi"
+TEXT, MOLECULES, GENOME = "sentences.txt", "compounds.smi", "genome.txt"
 SETS = {
-    "trec": Set(trec, "accuracy", "88.2 CNN, random vectors (Kim 2014)", bar="89.0", start=TEXT),
+    "trec": Set(
+        trec,
+        "accuracy",
+        "88.2 CNN, random vectors (Kim 2014)",
+        bar="89.0",
+        start=TEXT,
+        rows=WINDOWS,
+    ),
     "mr": Set(
         mr,
         "accuracy",
@@ -217,6 +248,7 @@ SETS = {
         bar="78, Transformer 75.9",
         recipe="reviews",
         start=TEXT,
+        rows=WINDOWS,
     ),
     "sst2": Set(
         sst2,
@@ -225,8 +257,11 @@ SETS = {
         bar="80",
         recipe="reviews",
         start=TEXT,
+        rows=WINDOWS,
     ),
-    "splice": Set(uci("dna/uci_splice/splice.data"), "accuracy", "95.4 KBANN", 10, 1, "96.0"),
+    "splice": Set(
+        uci("dna/uci_splice/splice.data"), "accuracy", "95.4 KBANN", 10, 1, "96.0", rows=MOTIFS
+    ),
     "promoters": Set(
         uci("dna/uci_promoters/promoters.data"),
         "accuracy",
@@ -236,8 +271,19 @@ SETS = {
         "at most 6 errors",
         recipe="splice",
         settings=("model.n_layers=1", "model.d_model=64", "train.steps=150"),
+        rows=MOTIFS,
     ),
-    "cnnprom": Set(cnnprom, "mcc", "0.84 CNNProm", 5, 1, "0.84", recipe="ecoli_promoters"),
+    "cnnprom": Set(
+        cnnprom,
+        "mcc",
+        "0.84 CNNProm",
+        5,
+        1,
+        "0.84",
+        recipe="ecoli_promoters",
+        start=GENOME,
+        rows=MOTIFS,
+    ),
     "amplify": Set(
         amplify,
         "accuracy",
@@ -245,6 +291,7 @@ SETS = {
         bar="93.7, AUROC 98.0",
         recipe="peptides",
         start="own",
+        rows=WINDOWS,
     ),
     "ss3": Set(
         ss3,
@@ -253,6 +300,7 @@ SETS = {
         bar="70",
         recipe="structure",
         start="own",
+        rows=WINDOWS,
         settings=(
             "model.max_len=1024",
             "train.steps=2500",
@@ -269,6 +317,7 @@ SETS = {
         bar="0.75",
         recipe="molecules",
         start=MOLECULES,
+        rows=WINDOWS,
     ),
     "freesolv": Set(
         molecules("freesolv", "freesolv"),
@@ -278,6 +327,7 @@ SETS = {
         bar="1.6",
         recipe="molecules",
         start=MOLECULES,
+        rows=WINDOWS,
     ),
     "lipo": Set(
         molecules("lipo", "lipo"),
@@ -287,6 +337,7 @@ SETS = {
         bar="0.75",
         recipe="molecules",
         start=MOLECULES,
+        rows=WINDOWS,
         settings=MANY,
     ),
     "bbbp": Set(
@@ -296,6 +347,7 @@ SETS = {
         seeds=3,
         recipe="molecules",
         start=MOLECULES,
+        rows=WINDOWS,
         split="scaffold",
         settings=("task=label",),
     ),
@@ -306,6 +358,7 @@ SETS = {
         seeds=3,
         recipe="molecules",
         start=MOLECULES,
+        rows=WINDOWS,
         split="scaffold",
         settings=("task=label",),
     ),

@@ -25,7 +25,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Job:
     row: str
     run: Path
     words: tuple[str, ...]
+    start: Path | None = None  # the run it begins from
 
 
 @dataclass(frozen=True)
@@ -210,15 +211,11 @@ def main(sets: Mapping[str, Set] = SETS, about: str | None = __doc__) -> None:
     args = parser.parse_args()
     names = list(sets) if "all" in args.names else args.names
     with tempfile.TemporaryDirectory() as temporary:
-        everything = run(sets, names, args, args.keep or Path(temporary))
-    if args.json:
-        args.json.write_text(json.dumps(everything, indent=1) + "\n")
+        run(sets, names, args, args.keep or Path(temporary))
 
 
-def run(
-    sets: Mapping[str, Set], names: Sequence[str], args: Any, folder: Path
-) -> list[dict[str, Any]]:
-    """All runs side by side, those that others begin from first; then the table."""
+def run(sets: Mapping[str, Set], names: Sequence[str], args: Any, folder: Path) -> None:
+    """Prepare the sets and carry out what is asked of them."""
     first: dict[Path, Job] = {}
     jobs: dict[tuple[str, str], list[Job]] = {}
     for name in names:
@@ -229,12 +226,12 @@ def run(
         if one.folds < 0:
             count = len(set((own / "all.tsv").read_text().splitlines()[1:]))
         for row in args.rows.split(","):
-            more = list[str]()
+            more, start = list[str](), None
             if row == "pretrained":
                 if not one.start:
                     continue
                 begin = pretraining(name, one, words, args.set, args.data, folder)
-                first[begin.run] = begin
+                first[begin.run], start = begin, begin.run
                 more = ["--pretrain", str(begin.run)]
             jobs[name, row] = [
                 Job(
@@ -242,35 +239,57 @@ def run(
                     row,
                     own / f"{row}-{n}",
                     (*planned(name, one, row, n, words, args.set), *more),
+                    start,
                 )
                 for n in range(count)
             ]
-    everything = []
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
-        before = {job.run: pool.submit(carried_out, job) for job in first.values()}
-        # the largest need nothing from others; what begins elsewhere comes last
-        order = sorted(jobs, key=lambda key: key[1] == "pretrained")
-        running = {
-            key: [pool.submit(carried_out, job) for job in jobs[key]]
-            for key in order
-            if key[1] != "pretrained"
-        }
-        for path, future in before.items():
-            print(f"pre-training {path.name}: {future.result().seconds:.0f} s", flush=True)
-        for key in order:
-            if key[1] == "pretrained":
-                running[key] = [pool.submit(carried_out, job) for job in jobs[key]]
-        for name, row in jobs:
-            one = sets[name]
-            done = [future.result() for future in running[name, row]]
-            everything.append(summary(name, one, row, done))
-            if row == "pretrained" and (name, "transformer") in jobs:
-                other = [future.result() for future in running[name, "transformer"]]
-                everything[-1]["gain"] = gain(done, other, one.metric)
-            told = f"{name}: published {one.published}; wanted {one.bar or 'beside it'}"
-            print(f"{told}\n{line(everything[-1], one.metric)}", flush=True)
-    return everything
+    carry_out(sets, jobs, first, args)
+
+
+def carry_out(
+    sets: Mapping[str, Set],
+    jobs: Mapping[tuple[str, str], Sequence[Job]],
+    first: Mapping[Path, Job],
+    args: Any,
+) -> None:
+    """All runs side by side, what begins from another when that is done; every row once it is."""
+    done: dict[Job, Done] = {}
+    told: dict[tuple[str, str], dict[str, Any]] = {}
+    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
+        everyone = [job for several in jobs.values() for job in several]
+        waiting = [job for job in everyone if job.start in first]
+        at_once = [job for job in everyone if job.start not in first]
+        running = {pool.submit(carried_out, job): job for job in (*first.values(), *at_once)}
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                done[job] = future.result()
+                for other in [each for each in waiting if each.start == job.run]:
+                    waiting.remove(other)
+                    running[pool.submit(carried_out, other)] = other
+            for key, several in jobs.items():
+                if key not in told and all(job in done for job in several):
+                    told[key] = tell(sets[key[0]], key, jobs, done)
+                    if args.json:
+                        ordered = [told[key] for key in jobs if key in told]
+                        args.json.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
+def tell(
+    one: Set,
+    key: tuple[str, str],
+    jobs: Mapping[tuple[str, str], Sequence[Job]],
+    done: Mapping[Job, Done],
+) -> dict[str, Any]:
+    """Print the figures of a row; beside the row from scratch where that is there too."""
+    name, row = key
+    found = summary(name, one, row, [done[job] for job in jobs[key]])
+    other = jobs.get((name, "transformer"), ())
+    if row == "pretrained" and other and all(job in done for job in other):
+        found["gain"] = gain([done[j] for j in jobs[key]], [done[j] for j in other], one.metric)
+    beside = f"{name}: published {one.published}; wanted {one.bar or 'beside it'}"
+    print(f"{beside}\n{line(found, one.metric)}", flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """A language model of molecules: HIV and Lipophilicity as SMILES, sampled and read by RDKit.
 
 First every SMILES of HIV must come back from atom tokens, letter by letter. Then the recipe
-`recipes/smiles.toml` is trained and 1,000 molecules are sampled at temperature 1, without any
-filter: the shares that RDKit reads (valid), that differ as molecules (unique, of the valid), and
-that training has not seen (novel, of the unique).
+`recipes/smiles.toml` is trained and 1,000 molecules are sampled at several temperatures, without
+any filter: the shares that RDKit reads (valid), that differ as molecules (unique, of the valid),
+and that training has not seen (novel, of the unique).
 
-    python benchmarks/smiles.py [--data DIR] [--samples 1000] [--minutes 0] [--json FILE]
+    python benchmarks/smiles.py [--data DIR] [--samples 1000] [--temperatures 1,0.9,0.8]
+        [--minutes 0] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rdkit import Chem, RDLogger
 
@@ -46,6 +48,25 @@ def canonical(text: str) -> str | None:
     return None if molecule is None else str(Chem.MolToSmiles(molecule))
 
 
+def sampled(run: Path, count: int, temperature: float) -> list[str]:
+    """So many samples, a line each."""
+    words = ["generate", str(run), "--num", str(count), "--temperature", str(temperature)]
+    said = subprocess.run([*REGARD, *words], check=True, capture_output=True, text=True)
+    return said.stdout.splitlines()[:count]
+
+
+def shares(samples: list[str], known: set[str | None]) -> dict[str, float]:
+    """How many are molecules, how many of those differ, how many of these are not known."""
+    valid = [spelled for text in samples if (spelled := canonical(text)) is not None]
+    unique = set(valid)
+    return {
+        "samples": len(samples),
+        "valid": len(valid) / len(samples),
+        "unique": len(unique) / max(1, len(valid)),
+        "novel": len(unique - known) / max(1, len(unique)),
+    }
+
+
 def main() -> None:
     """Check, train, sample, print."""
     parser = argparse.ArgumentParser(
@@ -53,6 +74,11 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument(
+        "--temperatures",
+        type=lambda text: [float(t) for t in text.split(",")],
+        default=[1, 0.9, 0.8],
+    )
     parser.add_argument("--minutes", type=float, default=0.0, help="instead of the recipe's steps")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -69,25 +95,21 @@ def main() -> None:
         run = [str(folder / "all.smi"), "--out", str(folder / "run"), "--quiet", *timed]
         subprocess.run([*REGARD, "train", str(RECIPE), *run], check=True)
         seconds = time.perf_counter() - began
-        words = ["generate", str(folder / "run"), "--num", str(args.samples)]
-        said = subprocess.run([*REGARD, *words], check=True, capture_output=True, text=True)
+        said = {each: sampled(folder / "run", args.samples, each) for each in args.temperatures}
         facts = json.loads((folder / "run" / "regard.json").read_text())
-    samples = said.stdout.splitlines()[: args.samples]
-    valid = [spelled for text in samples if (spelled := canonical(text)) is not None]
-    unique, known = set(valid), {canonical(text) for text in molecules}
-    found = {
-        "samples": len(samples),
-        "valid": len(valid) / len(samples),
-        "unique": len(unique) / max(1, len(valid)),
-        "novel": len(unique - known) / max(1, len(unique)),
+    known = {canonical(text) for text in molecules}
+    found: dict[str, Any] = {
         "test": facts["metrics"]["test"],
         "seconds": round(seconds, 1),
         "round_trip_changed": changed,
+        "sampled": {str(each): shares(samples, known) for each, samples in said.items()},
     }
-    print(
-        f"{found['valid']:.1%} of {len(samples):,} samples are molecules, {found['unique']:.1%} of "
-        f"those different, {found['novel']:.1%} of these new; trained in {seconds:.0f} s"
-    )
+    for each, told in found["sampled"].items():
+        print(
+            f"temperature {each}: {told['valid']:.1%} of {told['samples']:,} samples are molecules,"
+            f" {told['unique']:.1%} of those different, {told['novel']:.1%} of these new"
+        )
+    print(f"trained in {seconds:.0f} s")
     if args.json:
         args.json.write_text(json.dumps(found, indent=2) + "\n")
 

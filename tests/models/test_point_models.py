@@ -164,7 +164,7 @@ def test_statistics_are_those_of_numpy_and_do_not_turn():
     tokenizer = Points.train([one, cloud(9, 4)])
     config = StatisticsConfig(task="label", n_outputs=2, max_len=32, **tokenizer.decides)
     model = CloudLogistic(tokenizer.vocab_size, config)
-    found = model.statistics(alone(tokenizer, one))[0].numpy()
+    found = model.features(alone(tokenizer, one))[0].numpy()
     points = one.points - one.points.mean(0)
     points = points / np.linalg.norm(points, axis=1).max()
     np.testing.assert_allclose(
@@ -174,5 +174,5 @@ def test_statistics_are_those_of_numpy_and_do_not_turn():
     np.testing.assert_allclose(found[3:5], [radii.mean(), radii.std()], atol=1e-5)
     assert found[-1] == 15
     turned = Cloud(one.points @ turn(np.random.default_rng(1)).astype(np.float32).T, one.features)
-    again = model.statistics(alone(tokenizer, turned))[0].numpy()
+    again = model.features(alone(tokenizer, turned))[0].numpy()
     np.testing.assert_allclose(again, found, atol=1e-4)

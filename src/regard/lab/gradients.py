@@ -325,6 +325,12 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
             peak == n,
         ),
     ]
+    return [*made, *recalled(found, n)]
+
+
+def recalled(found: Mapping[str, Found], n: int) -> list[Claim]:
+    """What is said of the letter `n` back, once they have learned."""
+    made = []
     for name, sees in ((ATTENTION, True), (CNN, n < SEES)):
         share = found[name].right
         stated = (

@@ -15,17 +15,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.space_positions import apart
-from regard.layers.tap import Tap
-from regard.models.assessor import FittedAssessor
-from regard.models.descent import solve
-from regard.models.fitted import FittedConfig, batches, trials, varied
+from regard.models.descent import Regression
+from regard.models.fitted import FittedConfig
 from regard.models.points import CloudConfig
 
-STRENGTHS = (1.0, 0.01, 0.1, 10.0, 100.0)  # tried
-ROUNDS, ROUGH = 200, 60  # of L-BFGS, at most; while something is only being chosen
 BINS = 12  # of a histogram
 
 
@@ -41,7 +36,7 @@ class StatisticsConfig(CloudConfig, FittedConfig):
         self.positive("strength")
 
 
-class CloudLogistic(FittedAssessor):
+class CloudLogistic(Regression):
     """One coefficient for every statistic and answer."""
 
     Config = StatisticsConfig
@@ -49,8 +44,7 @@ class CloudLogistic(FittedAssessor):
         "chosen": lambda n_layers, d_model: StatisticsConfig()
     }
     tokens = "points"
-    coefficients: Tensor
-    bias: Tensor
+    what, strengths, rough = "statistics", (1.0, 0.01, 0.1, 10.0, 100.0), 60
     mean: Tensor
     deviation: Tensor
 
@@ -58,13 +52,12 @@ class CloudLogistic(FittedAssessor):
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         count = config.dimensions + 2 * (2 + BINS) + 2 * config.n_features + len(config.elements)
-        self.register_buffer("coefficients", torch.zeros(count + 1, config.n_outputs))
-        self.register_buffer("bias", torch.zeros(config.n_outputs))
+        self.add_line(count + 1)
         self.register_buffer("mean", torch.zeros(count + 1))
         self.register_buffer("deviation", torch.ones(count + 1))
 
-    def statistics(self, source: Source) -> Tensor:
-        """(B, F) of every cloud."""
+    def features(self, source: Source) -> Tensor:
+        """See Regression."""
         config = self.config
         d, there = config.dimensions, source.segments > 0
         there = there & (torch.arange(there.size(1), device=there.device) > 0)  # without `<S>`
@@ -81,44 +74,14 @@ class CloudLogistic(FittedAssessor):
         spread = (told.square().sum(1) / many - mean.square()).clamp_min(0).sqrt()
         return torch.cat((axes, radii, gaps, mean, spread, config.composition(source), many), dim=1)
 
-    def read(self, shard: Shard) -> tuple[Tensor, Tensor]:
-        """Statistics and targets of all records, in order."""
-        rows = torch.empty(shard.records, len(self.mean))
-        targets: list[Tensor] = []
-        items: list[Tensor] = []
-        for batch, source in batches(shard, self.config.max_len):
-            own = torch.from_numpy(batch.items)
-            rows[own] = self.statistics(source)
-            items.append(own)
-            targets.append(batch.targets)
-        return rows, torch.cat(targets)[torch.cat(items).argsort()]
-
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
-        """See FittedAssessor. What was open becomes part of the configuration."""
-        rows, targets = self.read(shard)
+    def prepare(self, rows: Tensor) -> None:
+        """See Regression."""
         self.mean, deviation = rows.mean(0), rows.std(0, correction=0)
         self.deviation = torch.where(deviation > 1e-6, deviation, 1.0)
-        rows = both = (rows - self.mean) / self.deviation
-        others = None
-        if valid is not None and valid.records:
-            more, others = self.read(valid)
-            both = torch.cat([rows, (more - self.mean) / self.deviation])
-        judged, outputs = trials(self.task, targets, others), self.config.n_outputs
 
-        def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            x, y = both[learn], judged.targets[learn]
-            weights, bias = solve(self.task, x, y, config.strength, ROUGH, outputs)
-            return both[check] @ weights + bias
-
-        self.config = judged.best(varied(self.config, strength=STRENGTHS), answer)
-        strength = self.config.strength
-        self.coefficients, self.bias = solve(self.task, rows, targets, strength, ROUNDS, outputs)
-        say(f"{rows.size(1)} statistics; strength {strength:g}, where open by {judged.how}")
-
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
-        rows = (self.statistics(source) - self.mean) / self.deviation
-        return rows @ self.coefficients + self.bias
+    def scaled(self, rows: Tensor) -> Tensor:
+        """See Regression."""
+        return (rows - self.mean) / self.deviation
 
 
 def histogram(values: Tensor, there: Tensor, most: float) -> Tensor:
