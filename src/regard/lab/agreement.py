@@ -202,7 +202,7 @@ def neural(name: str, sees: int = 0) -> Learn:
 
 BIGRAM, HIDDEN = "bigram", f"HMM, {STATES} states"
 BAYES, NGRAM = f"MAP n-gram, {ORDER} words back", f"Kneser–Ney, {ORDER} words back"
-LSTM, CNN, TRANSFORMER = "LSTM", f"convolution over {SEES}", "Transformer"
+LSTM, CNN, HYENA, TRANSFORMER = "LSTM", f"convolution over {SEES}", "Hyena", "Transformer"
 RUNGS: dict[str, Learn] = {
     BIGRAM: counted("bigram"),
     BAYES: counted("map", order=ORDER + 1),
@@ -210,8 +210,10 @@ RUNGS: dict[str, Learn] = {
     HIDDEN: hidden,
     LSTM: neural("lstm"),
     CNN: neural("cnn", SEES),
+    HYENA: neural("hyena"),
     TRANSFORMER: neural("transformer"),
 }
+BY_STEPS = 4  # of them learn by gradients
 Found = Mapping[str, Mapping[int, Share]]  # by rung and number of phrases
 
 
@@ -234,7 +236,7 @@ def agreement(options: Options) -> Result:
     tests = {
         m: unseen(plan, m, part, options.seed) for m, part in zip(plan.phrases, parts, strict=True)
     }
-    work = options.work(3 * plan.steps + plan.passes)
+    work = options.work(BY_STEPS * plan.steps + plan.passes)
     found = {}
     for name, learn in RUNGS.items():
         model = learn(plan, parts, options.seed, partial(work.add, f"agreement: {name}"))

@@ -35,7 +35,7 @@ SEES = 32  # letters of a convolution: five layers that double
 CHANCE, NEAR, SURE, FALL = 0.5, 0.06, 0.95, 0.05  # the tolerances of the claims
 
 MATRIX, MARKOV, HIDDEN = "weight matrix", f"Markov motif, order {ORDER}", f"HMM, {STATES} states"
-CONVOLUTION, RECURRENT = f"convolution over {SEES}", "LSTM"
+CONVOLUTION, RECURRENT, HYENA = f"convolution over {SEES}", "LSTM", "Hyena"
 WINDOWED, FULL = f"attention over {WINDOW}", "full attention"
 HEADS = (("n_heads", 4), ("n_kv_heads", 4), ("d_head", 12))
 
@@ -45,6 +45,7 @@ READERS: dict[str, Reader] = {
     HIDDEN: HiddenReader(STATES),
     CONVOLUTION: NeuralReader("cnn", sees=SEES),
     RECURRENT: NeuralReader("lstm"),
+    HYENA: NeuralReader("hyena"),
     WINDOWED: NeuralReader("transformer", changes=(*HEADS, ("window", WINDOW))),
     FULL: NeuralReader("transformer", changes=HEADS),
 }
