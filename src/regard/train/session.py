@@ -48,11 +48,12 @@ from regard.train.calibration import measure
 from regard.train.distributed import ALONE, World
 from regard.train.forecast import check_weights
 from regard.train.iterate import iterate
-from regard.train.loop import Trainer, seed_of
+from regard.train.loop import seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
 from regard.train.start import PRETRAINED, begin, lend, tokens_of
+from regard.train.trainer import Trainer
 from regard.train.vectors import fit_vectors
 
 SLOW = 10_000_000  # tokens whose counting is felt

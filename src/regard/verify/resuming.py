@@ -20,9 +20,10 @@ from regard.recipe import Recipe, build, read
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
 from regard.train.iterate import Iteration
-from regard.train.loop import Loop, Trainer, seed_of
+from regard.train.loop import Loop, seed_of
 from regard.train.progress import Reporter, Status
 from regard.train.session import fitting
+from regard.train.trainer import Trainer
 from regard.train.validation import beginning
 from regard.train.vectors import VectorTraining, untrained
 from regard.verify.report import Finding
