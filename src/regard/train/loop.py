@@ -294,6 +294,18 @@ class Loop(ABC):
         eta = per_step * (self.steps - p.step) if known else None
         self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best, self.unit))
 
+    def facts(self) -> dict[str, Any]:
+        """What the run was, for regard.json."""
+        p = self.progress
+        return {
+            "parameters": sum(x.numel() for x in self.model.parameters()),
+            "steps": p.step,
+            "best_step": p.best_step,
+            "train_seconds": round(p.seconds, 3),
+            "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
+            "threads": torch.get_num_threads(),
+        }
+
 
 def validation_tokens(recipe: TrainRecipe, steps: int) -> int:
     """How much of the validation set one validation reads at most."""

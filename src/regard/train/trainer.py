@@ -152,6 +152,20 @@ class Trainer(Loop):
             "Try a lower train.lr, or look at these records"
         )
 
+    def facts(self) -> dict[str, Any]:
+        """See Loop."""
+        loader, stepper = self.loader, self.stepper
+        return super().facts() | {
+            "epochs": round(self.progress.step / loader.steps_per_epoch, 3),
+            "padding": round(loader.padding, 4),
+            "windowed_records": loader.windowed,
+            "device": str(self.device),
+            "processes": self.world.size,
+            "precision": stepper.precision,
+            "compile_seconds": round(stepper.compile_seconds, 1),
+            **({} if self.forecast is None else {"forecast": self.forecast.facts()}),
+        }
+
 
 def class_weights(corpus: Corpus) -> Tensor | None:
     """(C,) so that every class counts as much as any other, and a record 1 on average."""
