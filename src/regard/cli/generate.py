@@ -24,8 +24,7 @@ from regard.cli.strategy import (
 )
 
 if TYPE_CHECKING:
-    from regard.api import Predictor
-    from regard.predictor import Continuation
+    from regard.api import Continuation, Predictor
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
@@ -82,7 +81,6 @@ def command(
     predictor = load_predictor(run, int8=int8, device=device)
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
-
     if stream:
         print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
