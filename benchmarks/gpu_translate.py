@@ -37,9 +37,9 @@ from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
 from regard.run import weights, write_config, write_tensors
 from regard.tokens import Characters
-from regard.train.loop import Trainer
 from regard.train.precision import settings
 from regard.train.progress import Reporter
+from regard.train.trainer import Trainer
 
 V, PAIRS, LENGTH, WARM, TIMED = 37_000, 784, 32, 8, 40
 BEAMS, BATCH, NEW, RUNS = 4, 64, 32, 9

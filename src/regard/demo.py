@@ -1,4 +1,5 @@
-"""The demonstration: one list of names, the whole ladder from counting to attention, one report.
+"""The demonstration: one list of names, the whole ladder from counting to attention, one report;
+and what the other demonstrations share with it.
 
 Nothing here is special: each step is a call that a user of the library can make as well.
 """
@@ -7,17 +8,29 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from regard.api import Compared, Predictor, compare, continuations, load_predictor
+from regard.api import (
+    Compared,
+    Examiner,
+    Predictor,
+    compare,
+    continuations,
+    load_examiner,
+    load_predictor,
+)
 from regard.bundled import NAMES
 from regard.cli.compare import title
 from regard.cli.output import print_strip, print_table
 from regard.data.corpus import Corpus, reopen
+from regard.data.shards import Shard
 from regard.decode import Sample
+from regard.look.answers import answer_page
 from regard.look.comparison import comparison_page
 from regard.look.reading import Reading
 from regard.look.report import (
@@ -27,6 +40,8 @@ from regard.look.report import (
     add_reading,
     add_samples_beside,
 )
+from regard.look.subject import run_facts
+from regard.tokens import Patches
 from regard.train.progress import Reporter
 
 # The rungs climbed. The others of the registry are cousins of these: they would share the time, and
@@ -65,9 +80,7 @@ def demo(
         assignments=[*HASTE, *assignments],
         reporter=reporter or Reporter(),
     )
-    columns, rows = found.comparison.cells()
-    print_table(columns, rows, title=title(found))
-    print(f"\n{found.comparison.verdict}\n")
+    tell(found)
     if found.strip is not None:
         print("bits of each symbol of a held-out name (0 to 9, + is more; $ is the end):")
         print_strip(*found.strip)
@@ -81,6 +94,13 @@ def demo(
     best = shlex.quote(str(found.comparison.rows[0].runs[0]))
     print(f"go on with: regard generate {best} --prompt ma")
     return folder
+
+
+def tell(found: Compared) -> None:
+    """Print the table and the verdict of a comparison."""
+    columns, rows = found.comparison.cells()
+    print_table(columns, rows, title=title(found))
+    print(f"\n{found.comparison.verdict}\n")
 
 
 def free_folder(out: Path) -> Path:
@@ -128,3 +148,45 @@ def lengths_of(predictor: Predictor) -> list[int]:
     prompts = [""] * MEASURED
     several = predictor.generate(prompts, Sample(seed=2), max_new=LONGEST, batch_size=MEASURED)
     return [len(one.ids) - one.finished for (one,) in several]
+
+
+# shows what a model said of records, as numbers of classes, and which of them it got wrong
+Show = Callable[[Examiner, Shard, NDArray[Any], NDArray[Any]], None]
+
+
+def demo_answers(out: str | Path, make: Callable[[Path], Path], show: Show, **options: Any) -> Path:
+    """Compare models (`options` are those of `compare`) on the file that `make` puts into a folder,
+    show what the Transformer got wrong, and write a page about one record; the folder.
+    """
+    began, folder = time.monotonic(), free_folder(Path(out))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = make(folder)
+    found = compare([path], out=folder, **options)
+    tell(found)
+    run = next(row.runs[0] for row in found.comparison.rows if row.model == "transformer")
+    page = look_at_one(run, folder, show)
+    print(f"\npages: {folder / 'compare.html'}, {page}   ({time.monotonic() - began:.0f} s in all)")
+    print(f"go on with: regard look {shlex.quote(str(run))} {shlex.quote(str(path))}[12]")
+    return folder
+
+
+def look_at_one(run: Path, folder: Path, show: Show) -> Path:
+    """Show what a run got wrong of the test part, and write the page about the first such record,
+    or about the first where there is none.
+    """
+    examiner, corpus = load_examiner(run), reopen(folder)
+    tokenizer, shard = examiner.tokenizer, corpus.test or corpus.train
+    assert shard.targets is not None
+    said, truths = examiner.measure(shard).scores.argmax(1), np.asarray(shard.targets)
+    wrong = np.flatnonzero(said != truths)
+    show(examiner, shard, said, wrong)
+    chosen = int(wrong[0]) if len(wrong) else 0
+    record = shard.record(chosen)
+    page = answer_page(
+        examiner,
+        tokenizer.picture(record) if isinstance(tokenizer, Patches) else record,
+        title=f"A {examiner.targets.classes[0][truths[chosen]]}, as the Transformer sees it",
+        facts=run_facts(run, examiner.model, tokenizer),
+        held=("test" if corpus.test else "train", shard),
+    )
+    return page.write(folder / "look.html")

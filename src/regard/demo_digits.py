@@ -6,22 +6,17 @@ page on which one can see where attention looks.
 
 from __future__ import annotations
 
-import shlex
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api import compare, load_examiner
-from regard.cli.compare import title
-from regard.cli.output import print_table
-from regard.data.corpus import reopen
-from regard.demo import free_folder
+from regard.api import Examiner
+from regard.data.shards import Shard
+from regard.demo import demo_answers
 from regard.errors import missing_extra
-from regard.look.answers import answer_page
-from regard.look.subject import run_facts
 from regard.tokens import Patches
 from regard.train.progress import Reporter
 
@@ -61,55 +56,29 @@ def demo_digits(
     """Train on the digits, print the table, draw what the Transformer got wrong, and write a page
     about one picture; the folder of all of it.
     """
-    began = time.monotonic()
     digits()  # what is missing is said before anything is made
-    folder = free_folder(Path(out))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = save_digits(folder / "digits.npz")
-    found = compare(
-        [path],
+    return demo_answers(
+        out,
+        lambda folder: save_digits(folder / "digits.npz"),
+        draw_wrong,
         models=models,
         minutes=minutes,
-        out=folder,
         transformer=TRANSFORMER,
         assignments=[*STEPS, *assignments],
         reporter=reporter or Reporter(),
     )
-    columns, rows = found.comparison.cells()
-    print_table(columns, rows, title=title(found))
-    print(f"\n{found.comparison.verdict}\n")
-    run = next(row.runs[0] for row in found.comparison.rows if row.model == "transformer")
-    page = look_at_one(run, folder)
-    print(f"\npages: {folder / 'compare.html'}, {page}   ({time.monotonic() - began:.0f} s in all)")
-    print(f"go on with: regard look {shlex.quote(str(run))} {shlex.quote(str(path))}[12]")
-    return folder
 
 
-def look_at_one(run: Path, folder: Path) -> Path:
-    """Draw wrong answers of a run to the test part, and write the page about the first of them, or
-    about the first picture where there are none.
-    """
-    examiner, corpus = load_examiner(run), reopen(folder)
-    tokenizer, shard = examiner.tokenizer, corpus.test or corpus.train
+def draw_wrong(examiner: Examiner, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]) -> None:
+    """Digits that were read wrong."""
+    tokenizer, classes = examiner.tokenizer, examiner.targets.classes[0]
     assert isinstance(tokenizer, Patches) and shard.targets is not None
-    said = examiner.measure(shard).scores.argmax(1)
-    wrong = np.flatnonzero(said != np.asarray(shard.targets))
-    classes = examiner.targets.classes[0]
     if len(wrong):
         print(f"wrong in {len(wrong):,} of {shard.records:,} that it has not seen:")
     drawn = [tokenizer.picture(shard.record(int(i)))[..., 0] for i in wrong[:SHOWN]]
     told = [f"{classes[shard.targets[i]]} read as {classes[said[i]]}" for i in wrong[:SHOWN]]
     for line in side_by_side(drawn, told):
         print(line)
-    chosen = int(wrong[0]) if len(wrong) else 0
-    page = answer_page(
-        examiner,
-        tokenizer.picture(shard.record(chosen)),
-        title=f"A {classes[shard.targets[chosen]]}, as the Transformer sees it",
-        facts=run_facts(run, examiner.model, tokenizer),
-        held=("test" if corpus.test else "train", shard),
-    )
-    return page.write(folder / "look.html")
 
 
 def side_by_side(pictures: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> list[str]:

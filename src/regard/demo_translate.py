@@ -13,11 +13,10 @@ from pathlib import Path
 
 from regard.api import compare, load_interpreter
 from regard.bundled import PHRASES
-from regard.cli.compare import title
 from regard.cli.output import print_table
 from regard.data.corpus import reopen
 from regard.decode import Greedy
-from regard.demo import free_folder
+from regard.demo import free_folder, tell
 from regard.train.progress import Reporter
 
 MODELS = ("ibm1", "transformer")
@@ -48,9 +47,7 @@ def demo_translate(
         assignments=[*STEPS, *assignments],
         reporter=reporter or Reporter(),
     )
-    columns, rows = found.comparison.cells()
-    print_table(columns, rows, title=title(found))
-    print(f"\n{found.comparison.verdict}\n")
+    tell(found)
     print_translations({row.model: row.runs[0] for row in found.comparison.rows}, folder)
     print(f"\npage: {folder / 'compare.html'}   ({time.monotonic() - began:.0f} s in all)")
     best = shlex.quote(str(found.comparison.rows[0].runs[0]))

@@ -13,6 +13,7 @@ import torch
 
 from regard.run import read_tensors
 from regard.train import calibration, loop
+from regard.train.trainer import Trainer
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -215,14 +216,14 @@ def check_saved(code, out, err, run, words, number):
 
 
 def test_a_ctrl_c_saves_and_prints_the_command_that_goes_on(cli, words, tmp_path, monkeypatch):
-    report = loop.Trainer.report
+    report = Trainer.report
 
     def interrupted(trainer, *arguments):
         report(trainer, *arguments)
         if trainer.progress.step == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(loop.Trainer, "report", interrupted)
+    monkeypatch.setattr(Trainer, "report", interrupted)
     found = cli("train", words, "--set=train.steps=100", *SMALL, "--out", "run")
     check_saved(found.code, found.out, found.err, tmp_path / "run", words, signal.SIGINT)
     assert "stopped at step 3" in found.err

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.data import corpus, formats
+from regard.data import corpus, encoding, formats
+from regard.data.sides import Piece
 from regard.recipe import build
 from regard.tokens import KINDS
 
@@ -36,9 +37,9 @@ def test_a_text_read_in_blocks_is_stored_as_if_it_were_encoded_whole(
 
 
 def test_a_text_without_spaces_is_not_held_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "LONGEST_WORD", 10)
-    pieces = [corpus.Piece(0, (), begins=True), corpus.Piece(0, ["acgt" * 9])]
-    pieces += [corpus.Piece(0, ["acgt ac"]), corpus.Piece(0, (), ends=True)]
+    monkeypatch.setattr(encoding, "LONGEST_WORD", 10)
+    pieces = [Piece(0, (), begins=True), Piece(0, ["acgt" * 9])]
+    pieces += [Piece(0, ["acgt ac"]), Piece(0, (), ends=True)]
     cut = KINDS["words"].train(["a"]).cut
-    texts = ["".join(piece.texts) for piece in corpus._at_borders(pieces, cut, 0)]
+    texts = ["".join(piece.texts) for piece in encoding.at_borders(pieces, cut, 0)]
     assert texts == ["", "acgt" * 9, "acgt", " ac", ""]

@@ -25,6 +25,7 @@ from regard.train.objectives import NextToken
 from regard.train.progress import Reporter
 from regard.train.session import Session
 from regard.train.signals import Interrupt
+from regard.train.trainer import Trainer
 from regard.train.validation import Stopped
 
 SMALL = ["model.n_layers=2", "model.d_model=16", "model.max_len=12", "model.dropout=0"]
@@ -229,7 +230,7 @@ def test_validation_does_not_depend_on_the_number_of_processes(learned, name):
 
 def stopped(recipe, folder, world=None):
     """Train; the second process is interrupted in step 5."""
-    report = loop.Trainer.report
+    report = Trainer.report
 
     def interrupted(trainer, *arguments):
         report(trainer, *arguments)
@@ -238,7 +239,7 @@ def stopped(recipe, folder, world=None):
             os.kill(os.getpid(), signal.SIGINT)  # as a launcher passes it on
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "report", interrupted)
+        patch.setattr(Trainer, "report", interrupted)
         result = train(recipe, folder, world=world)
     assert (result.outcome, result.signal, result.steps) == ("interrupted", signal.SIGINT, 5)
 

@@ -64,7 +64,7 @@ def results(function, q, k, v, mask, seed=1):
     return (y.detach(), *torch.autograd.grad(y, (q, k, v), dy.to(y.dtype)))
 
 
-def same(got, expected, tolerance):
+def check_same(got, expected, tolerance):
     for name, ours, plain in zip(("y", "dq", "dk", "dv"), got, expected, strict=True):
         assert ours.shape == plain.shape and ours.isfinite().all(), name
         error = (ours.double() - plain).norm() / plain.norm().clamp_min(0.1)
@@ -95,7 +95,7 @@ def test_the_kernels_give_the_result_and_gradients_of_equation_one(t, s, k, dtyp
     for name in names + ["causal", "packed"] * (t == s):
         q, key, value = inputs(t, s, k, dtype, "cuda")
         mask = masks(name, t, s, "cuda")
-        same(
+        check_same(
             results(taken, q, key, value, mask),
             results(oracle, q, key, value, mask),
             TOLERANCE[dtype],
@@ -107,7 +107,7 @@ def test_the_kernels_give_the_result_and_gradients_of_equation_one(t, s, k, dtyp
 def test_wide_and_narrow_heads(t, k):
     q, key, value = inputs(t, t, k, torch.bfloat16, "cuda")
     mask = masks("holes", t, t, "cuda")
-    same(results(taken, q, key, value, mask), results(oracle, q, key, value, mask), 1.5e-2)
+    check_same(results(taken, q, key, value, mask), results(oracle, q, key, value, mask), 1.5e-2)
 
 
 @gpu
@@ -129,7 +129,9 @@ def test_results_lie_in_memory_as_the_next_product_reads_them():
 def test_gradients_of_any_strides():
     q, k, v = inputs(20, 20, 32, torch.bfloat16, "cuda")
     got = torch.autograd.grad(attend(q, k, v, Causal()).sum(), (q, k, v))  # all strides 0
-    same((q, *got), (q, *torch.autograd.grad(oracle(q, k, v, Causal()).sum(), (q, k, v))), 1.5e-2)
+    check_same(
+        (q, *got), (q, *torch.autograd.grad(oracle(q, k, v, Causal()).sum(), (q, k, v))), 1.5e-2
+    )
 
 
 @gpu
@@ -140,7 +142,7 @@ def test_compiled_in_one_piece(name):
     for t in (32, 100):
         q, k, v = inputs(t, t, 64, torch.bfloat16, "cuda")
         mask = masks(name, t, t, "cuda")
-        same(results(compiled, q, k, v, mask), results(oracle, q, k, v, mask), 1.5e-2)
+        check_same(results(compiled, q, k, v, mask), results(oracle, q, k, v, mask), 1.5e-2)
 
 
 @gpu
@@ -232,7 +234,7 @@ def test_nothing_fits_without_triton(monkeypatch):
 def test_where_nothing_fits_the_result_is_the_same(name):
     q, k, v = inputs(20, 20, 32, torch.float32, "cpu")
     mask = masks(name, 20, 20, "cpu")
-    same(results(attend, q, k, v, mask), results(oracle, q, k, v, mask), 1e-5)
+    check_same(results(attend, q, k, v, mask), results(oracle, q, k, v, mask), 1e-5)
 
 
 @pytest.mark.parametrize("name", ["none", "causal", "holes", "one for all queries", "packed"])

@@ -61,6 +61,9 @@ def test_it_is_a_language_model(interpreter, pictures):
     state = given.start(4, 9)
     steps = [given.extend(said[:, t : t + 1], None, state) for t in range(9)]
     assert torch.equal(torch.stack(steps, 1), logits)
+    lengths = torch.tensor([3, 7, 5, 5])  # also where targets of one picture have come unlike far
+    found = given.extend(said[:, :7], lengths, given.start(4, 9))
+    assert torch.equal(found, logits[range(4), lengths - 1])
 
 
 def test_it_is_loaded_as_it_was_saved_and_refuses_what_does_not_fit(interpreter):

@@ -16,7 +16,7 @@ from regard.decode import Beam, Greedy, generate
 from regard.decode.translation import translate
 from regard.errors import UserError
 from regard.layers.source import Source
-from regard.models import word_for_word
+from regard.models import by_place, word_for_word
 from regard.models.language_model import IGNORE
 from regard.models.word_for_word import WordForWord, WordForWordConfig, endings
 from regard.recipe import check
@@ -146,7 +146,8 @@ def test_scores_are_those_of_the_logits(model, monkeypatch):
     expected = less.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     expected = expected.masked_fill(targets == IGNORE, 0)
     for chunk in (word_for_word.CHUNK, 1):
-        monkeypatch.setattr(word_for_word, "CHUNK", chunk)
+        for module in (by_place, word_for_word):
+            monkeypatch.setattr(module, "CHUNK", chunk)
         found = given.score(ids, targets, constrain=no_sevens)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(given.logits(ids), logits)

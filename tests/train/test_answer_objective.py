@@ -11,7 +11,7 @@ from regard.layers.source import Source
 from regard.models.encoder import EncoderOnly, modern
 from regard.models.masked import MaskedModel
 from regard.train.answers import Answers
-from regard.train.loop import class_weights
+from regard.train.trainer import class_weights
 
 
 def make(task, outputs, **options):

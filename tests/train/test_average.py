@@ -45,7 +45,7 @@ def averages(run):
 
 
 def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_mean(words, tmp_path, monkeypatch):
-    from regard.train.loop import Trainer
+    from regard.train.trainer import Trainer
 
     train(recipe_of(words, 3), tmp_path / "whole")
     assert len(averages(tmp_path / "whole")) == 1

@@ -85,11 +85,12 @@ def test_minutes_are_counted_in_passes_and_trying_one_changes_nothing(
     assert "steps = 3" in (tmp_path / "run" / "recipe.toml").read_text()
     train(recipe(words, "train.steps=3"), tmp_path / "same")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "same")
-    model, corpus = load(tmp_path / "run").model, regard.data.corpus.reopen(tmp_path / "run")
-    before = {name: value.clone() for name, value in weights(model).items()}
-    assert iterate.fitting(model, corpus, 1e9) == 3
-    assert iterate.fitting(model, corpus, -1.0) == 1
-    assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
+    corpus = regard.data.corpus.reopen(tmp_path / "run")
+    worker = iterate.Iteration(asked, corpus, tmp_path / "run", Reporter(quiet=True))
+    before = {name: value.clone() for name, value in weights(worker.model).items()}
+    assert worker.within(1e9) == 3
+    assert worker.within(-1.0) == 1
+    assert all(torch.equal(value, before[name]) for name, value in weights(worker.model).items())
 
 
 class Interrupter(Reporter):

@@ -15,6 +15,7 @@ from regard.run import read_tensors
 from regard.train import loop
 from regard.train.progress import Reporter, Status
 from regard.train.session import Session
+from regard.train.trainer import Trainer
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -161,12 +162,12 @@ def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(words, tmp_path, m
             pending.clear()
             os.kill(os.getpid(), signal.SIGINT)
 
-    scored, report = loop.log_probs, loop.Trainer.report
+    scored, report = loop.log_probs, Trainer.report
     with monkeypatch.context() as patch:
         if moment == "validation":
             patch.setattr(loop, "log_probs", lambda *a, **k: (interrupt_once(), scored(*a, **k))[1])
         else:
-            patch.setattr(loop.Trainer, "report", lambda *a: (report(*a), interrupt_once())[0])
+            patch.setattr(Trainer, "report", lambda *a: (report(*a), interrupt_once())[0])
         stopped = train(recipe, tmp_path / "run")
     assert (stopped.outcome, stopped.signal) == ("interrupted", signal.SIGINT)
     assert stopped.steps == (3 if moment == "validation" else 1)
@@ -188,7 +189,7 @@ def test_a_checkpoint_that_does_not_fit_the_recipe_is_refused(words, tmp_path):
 
 def test_two_processes_cannot_train_in_one_folder(words, tmp_path, monkeypatch):
     recipe, _ = plan([words], assignments=SMALL)
-    report, said = loop.Trainer.report, []
+    report, said = Trainer.report, []
 
     def second(trainer, *arguments):
         report(trainer, *arguments)
@@ -197,7 +198,7 @@ def test_two_processes_cannot_train_in_one_folder(words, tmp_path, monkeypatch):
                 train(recipe, tmp_path / "run", resume=True)
             said.append(str(error.value))
 
-    monkeypatch.setattr(loop.Trainer, "report", second)
+    monkeypatch.setattr(Trainer, "report", second)
     assert train(recipe, tmp_path / "run").outcome == "done"
     assert said == [f"another process is training in {tmp_path / 'run'}"]
 

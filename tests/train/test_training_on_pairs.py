@@ -14,7 +14,7 @@ from regard.decode.translation import translate
 from regard.evaluate import conclusion
 from regard.registry import TRANSLATORS
 from regard.run import load_model, read_tensors
-from regard.train.loop import Trainer
+from regard.train.trainer import Trainer
 from regard.train.validation import log_probs
 from regard.verify.checks import CHECKS, verify
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from regard.cli.strategy import (
 )
 
 if TYPE_CHECKING:
-    from regard.api import Predictor
+    from regard.api import Continuation, Predictor
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
@@ -81,7 +81,6 @@ def command(
     predictor = load_predictor(run, int8=int8, device=device)
     prompts = entered(predictor, list(prompt or [""]))
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
-
     if stream:
         print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
@@ -89,14 +88,19 @@ def command(
     found = continuations(
         predictor, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
     )
-    for item in found:
-        if item.dead_end:
-            print(f"warning: {item.text!r} ended where all is forbidden", file=sys.stderr)
+    warn_of_dead_ends(found)
     if json:
         print_json({"sequences": [item.to_json() for item in found]})
         return
     for item in found:
         print("" if stream else item.text if predictor.text else plain(item.text))
+
+
+def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
+    """Say which sequences ended because nothing was allowed any more."""
+    for item in found:
+        if item.dead_end:
+            print(f"warning: {item.text!r} ended where all is forbidden", file=sys.stderr)
 
 
 def teller(predictor: Predictor) -> Callable[[int, int], None]:

@@ -55,23 +55,12 @@ def command(
 
     Of words: regard look runs/text-skipgram "king river"
     """
-    from regard.api import Examiner, Glossary, Interpreter, load
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    model = load(run)
-    if isinstance(model, Interpreter):
-        page = about_translator(model, run, text, target, beams or 5)
-    elif isinstance(model, Examiner):
-        page = about_examiner(model, run, text, target)
-    elif isinstance(model, Glossary):
-        page = about_words(model, run, text)
-    elif target:
-        raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
-    else:
-        page = about_language(model, text, beams or 4)
+    page = page_about(run, text, target, beams)
     for path in (out, png):
         if path is None:
             continue
@@ -79,6 +68,23 @@ def command(
             print(page.write(path) if path is out else save(page.components, path))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def page_about(run: Path, text: str, target: str, beams: int) -> Page:
+    """The page about a run, whatever its task."""
+    from regard.api import Examiner, Glossary, Interpreter, load
+    from regard.errors import UsageError
+
+    model = load(run)
+    if isinstance(model, Interpreter):
+        return about_translator(model, run, text, target, beams or 5)
+    if isinstance(model, Examiner):
+        return about_examiner(model, run, text, target)
+    if isinstance(model, Glossary):
+        return about_words(model, run, text)
+    if target:
+        raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
+    return about_language(model, text, beams or 4)
 
 
 def about_language(predictor: Predictor, text: str, beams: int) -> Page:

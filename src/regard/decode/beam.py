@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decode.engine import DIVERGED, Batch, Generated
+from regard.decode.engine import Batch, Generated
 from regard.decode.graphs import Captured
+from regard.decode.transcript import DIVERGED
 from regard.errors import UserError
 
 Array = np.ndarray

@@ -1,9 +1,7 @@
-"""The decoding loop: ragged prompts in one batch, one `extend` per token, whatever the strategy.
+"""Decoding: ragged prompts in one batch, one `extend` per token, whatever the strategy.
 
-A strategy (`Greedy`, `Sample`, `Beam`) says which token comes next; everything else is here, once:
-padding, banned tokens and forbidden transitions, the context limit, streaming and when to stop.
-Tokens stay on the device; the host looks at them every step on a CPU, where looking is free, and
-every few steps elsewhere, at those of some steps ago, so that an accelerator never waits for it.
+A strategy (`Greedy`, `Sample`, `Beam`) says which token comes next; what all need is here, once:
+padding, banned tokens and forbidden transitions, and the context limit.
 """
 
 from __future__ import annotations
@@ -18,14 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.decode.workspace import Step, Workspace
-from regard.errors import UserError
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
-DIVERGED = (
-    "the model's logits are not finite numbers: its weights have diverged or overflowed; train it "
-    "again with a lower train.lr, or decode in fp32"
-)
 CHECK_EVERY = 8  # steps that an accelerator runs ahead of the host
 
 
@@ -197,117 +190,6 @@ class Batch:
         return logits
 
 
-@dataclass(frozen=True, eq=False)
-class Said:
-    """What was picked in some steps, on its way to the host."""
-
-    ids: Tensor  # (steps, B)
-    scores: Tensor  # (steps, B)
-    logits: tuple[Tensor, ...]  # (B, V) each, where they are
-    arrived: torch.cuda.Event | None
-
-
-def send(picked: list[tuple[Tensor, Tensor, Tensor]]) -> Said:
-    """Ids (B,), scores (B,) and the logits (B, V) they were picked from, a triple per step, sent to
-    the host, which need not wait for them yet.
-    """
-    ids, scores, logits = zip(*picked, strict=True)
-    if len(picked) == 1:  # no copy
-        one, other = ids[0][None], scores[0][None]
-    else:
-        one, other = torch.stack(ids), torch.stack(scores)
-    if not one.is_cuda:
-        return Said(one, other, logits, None)
-    one, other = one.to("cpu", non_blocking=True), other.to("cpu", non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return Said(one, other, logits, arrived)
-
-
-class Transcript:
-    """The host's record of one sequence per row: who has ended, and what was said until then."""
-
-    def __init__(self, batch: Batch) -> None:
-        rows = range(len(batch.numbers))
-        self.batch = batch
-        self.ids: list[list[int]] = [[] for _ in rows]
-        self.log_probs: list[list[float]] = [[] for _ in rows]
-        self.live = list(rows)
-        self.dead: set[int] = set()
-
-    def take(self, said: Said) -> None:
-        """Note what was picked."""
-        if said.arrived is not None:
-            said.arrived.synchronize()
-        for step in zip(said.ids.tolist(), said.scores.tolist(), said.logits, strict=True):
-            self._step(*step)
-
-    def _step(self, ids: list[int], scores: list[float], logits: Tensor) -> None:
-        request, ended = self.batch.request, set()
-        for row in self.live:  # an ended row says nothing more
-            if not math.isfinite(scores[row]):
-                check_dead_end(logits[row])
-                self.dead.add(row)
-                ended.add(row)
-                continue
-            self.ids[row].append(ids[row])
-            self.log_probs[row].append(scores[row])
-            if request.on_token is not None:
-                request.on_token(self.batch.numbers[row], ids[row])
-            if ids[row] == request.end:
-                ended.add(row)
-        if ended:
-            self.live = [row for row in self.live if row not in ended]
-
-    def results(self, *, log_probs: bool) -> list[list[Generated]]:
-        """One sequence for each row."""
-        found = []
-        for row, ids in enumerate(self.ids):
-            values = self.log_probs[row] if log_probs else []
-            finished = bool(ids) and ids[-1] == self.batch.request.end
-            dead = row in self.dead
-            one = Generated(
-                ids=ids, log_probs=values, score=sum(values), finished=finished, dead_end=dead
-            )
-            found.append([one])
-        return found
-
-
-Pick = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-
-
-def follow(batch: Batch, pick: Pick, *, log_probs: bool = True) -> list[list[Generated]]:
-    """Decode one sequence per row; `pick(scores, step)` chooses from (B, V) scores.
-
-    It returns the ids (B,) and their scores (B,). Scores are log-probabilities, or the raw logits
-    where `log_probs` is False, which saves normalising them. A row without any possible token has
-    scores that are not finite, and ends there.
-    """
-    transcript = Transcript(batch)
-    picked: list[tuple[Tensor, Tensor, Tensor]] = []
-    unread: list[Said] = []
-    logits = batch.begin()  # (B, V)
-    for step in range(1, batch.request.max_new + 1):
-        ids, chosen = pick(logits.log_softmax(-1) if log_probs else logits, step - 1)
-        picked.append((ids, chosen, logits))
-        last = step == batch.request.max_new
-        if last or step % batch.every == 0:
-            unread.append(send(picked))
-            picked.clear()
-            while len(unread) > (0 if last else batch.behind):
-                transcript.take(unread.pop(0))
-            if last or not transcript.live:
-                break
-        logits = batch.extend(ids)
-    return transcript.results(log_probs=log_probs)
-
-
-def check_dead_end(logits: Tensor) -> None:
-    """Tell a dead end, where all logits (V,) are -inf, from a model that computes nonsense."""
-    if not bool((logits == -math.inf).all()):
-        raise UserError(DIVERGED)
-
-
 def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:
     """Refuse a prompt that is empty, or holds an id that the vocabulary does not have."""
     for number, prompt in enumerate(prompts):
@@ -318,6 +200,15 @@ def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:
             raise ValueError(
                 f"prompts[{number}] holds {wrong[0]}; ids go from 0 to {vocab_size - 1}"
             )
+
+
+def alike(prompts: Sequence[Sequence[int]], batch_size: int, rows: int) -> list[list[int]]:
+    """Numbers of prompts that are decoded together, `rows` rows each: of like lengths, for little
+    padding.
+    """
+    order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
+    count = max(1, batch_size // rows)
+    return [order[first : first + count] for first in range(0, len(order), count)]
 
 
 @contextmanager
@@ -381,19 +272,12 @@ def generate(
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     check_prompts(prompts, model.vocab_size)
     results: list[list[Generated]] = [[] for _ in prompts]
-    order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # less padding
-    count = max(1, batch_size // strategy.rows)
+    names = range(len(prompts)) if keys is None else keys
     with evaluating(model):
         workspace = workspace or Workspace(model)
-        for first in range(0, len(order), count):
-            numbers = order[first : first + count]
-            batch = Batch(
-                model,
-                [prompts[number] for number in numbers],
-                numbers if keys is None else [keys[number] for number in numbers],
-                request,
-                workspace,
-            )
+        for numbers in alike(prompts, batch_size, strategy.rows):
+            some, own = [prompts[n] for n in numbers], [names[n] for n in numbers]
+            batch = Batch(model, some, own, request, workspace)
             for number, found in zip(numbers, strategy.decode(batch), strict=True):
                 results[number] = found
     return results

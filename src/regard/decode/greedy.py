@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.decode.engine import Batch, Generated, follow
+from regard.decode.engine import Batch, Generated
+from regard.decode.transcript import follow
 
 
 @dataclass(frozen=True)

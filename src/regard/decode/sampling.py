@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decode.engine import Batch, Generated, follow
+from regard.decode.engine import Batch, Generated
 from regard.decode.greedy import Greedy
+from regard.decode.transcript import follow
 
 ROUNDING = 1e-6  # a sum of fp32 probabilities this close below p has reached it
 COLDEST = 1e-6  # below this, fp32 logits divided by the temperature may overflow

@@ -9,6 +9,7 @@ seen by all and see all (Beltagy et al. 2020, "Longformer", arXiv:2004.05150).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -95,9 +96,9 @@ class Band(Mask):
         """See Mask."""
         return self.mask.rule(b, h, q, k)
 
+    @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """Attention of q (B, H, T, K) to k and v (B, G, T, K) under this mask."""
-        raise NotImplementedError
 
 
 class Blocks(Band):

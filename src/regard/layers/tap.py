@@ -17,7 +17,7 @@ class Tap:
 
     def __init__(
         self, patterns: Iterable[str], *, _prefix: str = "", _store: dict[str, Tensor] | None = None
-    ):
+    ) -> None:
         self.patterns = tuple(patterns)
         self.prefix = _prefix
         self.found: dict[str, Tensor] = {} if _store is None else _store

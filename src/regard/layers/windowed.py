@@ -71,7 +71,9 @@ class Rolling(KeyValue):
 class WindowedAttention(SelfAttention):
     """Self-attention to the last `width` positions and the `first` ones."""
 
-    def __init__(self, d_model: int, n_heads: int, *, width: int, first: int = 0, **options: Any):
+    def __init__(
+        self, d_model: int, n_heads: int, *, width: int, first: int = 0, **options: Any
+    ) -> None:
         super().__init__(d_model, n_heads, **options)
         self.width, self.first = width, first
 

@@ -21,15 +21,11 @@ from torch.nn import functional as F
 from regard.data.shards import Shard
 from regard.layers.pictures import extents, to_picture
 from regard.layers.source import Source
-from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
-from regard.models.counts import CountConfig, Counting, Say
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
-from regard.models.language_model import CHUNK, IGNORE, Constrain
-from regard.models.ngrams import ABSENT
-from regard.models.translator import Given, Translator
+from regard.models.by_place import ByPlace, GivenByPlace, repeated
+from regard.models.counts import CountConfig, Say
+from regard.models.translator import Given
 from regard.models.vision import PictureConfig
-from regard.models.word_for_word import alone, repeated
 
 TOGETHER = 256  # pictures compared with all others at once
 
@@ -48,7 +44,7 @@ class NearestConfig(PictureConfig, CountConfig):
             raise ValueError(f"sure must be above 0 and below 1, got {self.sure}")
 
 
-class Nearest(Translator, Counting):
+class Nearest(ByPlace):
     """Pictures and their captions, and a bigram of these."""
 
     Config = NearestConfig
@@ -56,14 +52,11 @@ class Nearest(Translator, Counting):
         "exact": lambda n_layers, d_model: NearestConfig()
     }
     tokens: ClassVar[str] = "patches"
-    sized_by_config = False
     pictures: Tensor
     captions: Tensor
 
     def __init__(self, vocab_size: int, config: NearestConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
-        self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
+        super().__init__(vocab_size, config)
         pixels = config.rows * config.columns * config.patch**2 * config.channels
         self.register_buffer("pictures", torch.zeros(0, pixels, dtype=torch.uint8))  # (N, F)
         self.register_buffer("captions", torch.zeros(0, 1, dtype=torch.int64))  # (N, T), `<E>` last
@@ -136,79 +129,24 @@ class Nearest(Translator, Counting):
             rest[-1].append(f"captions must lie in [0, {self.vocab_size})")
 
 
-class Repeated(Given):
+class Repeated(GivenByPlace):
     """The captions of the pictures nearest to some others, and the bigram."""
 
-    def __init__(self, translator: Nearest, source: Source) -> None:
-        super().__init__(translator)
-        self.translator = translator
-        self.read(source)
+    translator: Nearest
 
     def read(self, source: Source, *, tap: Tap | None = None) -> None:
         """See Given."""
+        super().read(source)
         self.told = self.translator.captions[self.translator.nearest(source)]  # (B, T)
 
-    def said(self, places: Tensor) -> Tensor:
-        """The words of the captions at places (B·W, T); what is beyond their ends is `<E>`."""
-        return repeated(self.told, len(places)).gather(1, places.clamp_max(self.told.size(1) - 1))
-
-    def rows(self, ids: Tensor, words: Tensor) -> Tensor:
-        """(B·W, T, V) log P of all words after ids (B·W, T), where the captions have `words`."""
-        bigram, sure = self.translator.bigram, self.translator.config.sure
-        nodes = [node.flatten() for node in bigram.table.contexts(ids)]
-        p = bigram.log_rows(nodes, ids.numel()).double().exp_().view(*ids.shape, self.vocab_size)
+    def rows(self, ids: Tensor, places: Tensor) -> Tensor:
+        """See GivenByPlace; beyond the end of a caption there is `<E>`."""
+        words = self.told.gather(1, places.clamp_max(self.told.size(1) - 1))  # (B, T)
+        words, sure = repeated(words, len(ids)), self.translator.config.sure
+        p = self.translator.after(ids)  # (B·W, T, V)
         share = torch.full_like(words, sure, dtype=p.dtype)  # (B·W, T)
         p.mul_(1 - sure).scatter_add_(2, words[..., None], share[..., None])
         return p.log_().float()
-
-    def following(self, ids: Tensor) -> Tensor:
-        """(B·W, T): the words of the captions after (B·W, T) ids, the first after `<S>`."""
-        return self.said(torch.arange(ids.size(1), device=ids.device).expand(len(ids), -1))
-
-    def logits(
-        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
-    ) -> Tensor:
-        """See LanguageModel."""
-        alone(segments)
-        logits = self.rows(ids, self.following(ids))
-        if tap is not None:
-            tap("logits", logits)
-        return logits
-
-    def score(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        segments: Tensor | None = None,
-        *,
-        constrain: Constrain | None = None,
-    ) -> Tensor:
-        """See LanguageModel."""
-        alone(segments)
-        width = max(1, CHUNK // (len(ids) * self.vocab_size))
-        parts = []
-        columns = (ids, self.following(ids), targets.clamp_min(0))
-        for i, words, target in zip(*(x.split(width, 1) for x in columns), strict=True):
-            logs = self.rows(i, words).flatten(0, 1)
-            if constrain is not None:
-                logs = constrain(logs, i.flatten()).log_softmax(-1)
-            parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
-        return torch.where(targets == IGNORE, 0.0, torch.cat(parts, dim=1))
-
-    def start(self, batch: int, capacity: int) -> State:
-        """See LanguageModel."""
-        empty = torch.full((batch, 1), ABSENT, device=self.told.device)
-        return State([ContextWindow(empty)], batch, capacity)
-
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
-        """See LanguageModel."""
-        state.check(ids.size(1))
-        memory = state.layers[0]
-        assert isinstance(memory, ContextWindow)
-        memory.push(ids, lengths)
-        state.advance(lengths, ids.size(1))
-        seen = torch.as_tensor(state.length, device=ids.device).expand(len(ids))  # (B·W,)
-        return self.rows(memory.ids, self.said(seen[:, None] - 1))[:, 0]
 
 
 def one(record: Any) -> Source:

@@ -26,15 +26,13 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.layers.source import Source
-from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
 from regard.models.alignment import Lexicon, estimate
-from regard.models.counts import CountConfig, Counting, Say
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models.by_place import ByPlace, GivenByPlace, alone, repeated
+from regard.models.counts import CountConfig, Say
 from regard.models.language_model import CHUNK, IGNORE, Constrain
-from regard.models.ngrams import ABSENT
 from regard.models.tally import Ints
-from regard.models.translator import Given, Translator
+from regard.models.translator import Given
 
 DECAYS = tuple(n / 10 for n in range(1, 11))  # tried
 USUAL = (0.4, 0.6)  # decay and share where nothing can choose: those of English to German
@@ -64,23 +62,20 @@ class WordForWordConfig(CountConfig):
             raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
 
 
-class WordForWord(Translator, Counting):
+class WordForWord(ByPlace):
     """IBM model 1's table and a bigram."""
 
     Config = WordForWordConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "exact": lambda n_layers, d_model: WordForWordConfig()
     }
-    sized_by_config = False
     keys: Tensor
     t: Tensor
     ends: Tensor
     end_id: Tensor
 
     def __init__(self, vocab_size: int, config: WordForWordConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
-        self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
+        super().__init__(vocab_size, config)
         self.register_buffer("keys", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("t", torch.zeros(0, dtype=torch.float64))
         half = torch.full((2 * config.max_len + 1,), 0.5, dtype=torch.float64)
@@ -167,16 +162,14 @@ class WordForWord(Translator, Counting):
             rest[-1].append("end_id must be a token, and ends probabilities between 0 and 1")
 
 
-class WordForWordGiven(Given):
+class WordForWordGiven(GivenByPlace):
     """The table's words for some sources, and the bigram."""
 
-    def __init__(self, translator: WordForWord, source: Source) -> None:
-        super().__init__(translator)
-        self.translator = translator
-        self.read(source)
+    translator: WordForWord
 
     def read(self, source: Source, *, tap: Tap | None = None) -> None:
         """See Given."""
+        super().read(source)
         lexicon = self.translator.lexicon
         real = source.segments > 0  # (B, S)
         null = torch.full_like(source.ids[:, :1], lexicon.source_vocab)
@@ -237,16 +230,13 @@ class WordForWordGiven(Given):
             self._entries = (cell // columns, cell % columns, targets, lexicon.t[place])
         return self._entries
 
-    def rows(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """(B·W, T, V) log P of all words after ids (B·W, T), at target positions (B, T)."""
-        bigram = self.translator.bigram
-        nodes = [node.flatten() for node in bigram.table.contexts(ids)]
-        p = bigram.log_rows(nodes, ids.numel()).double().exp_().view(*ids.shape, self.vocab_size)
-        last = self.translator.end_id
+    def rows(self, ids: Tensor, places: Tensor) -> Tensor:
+        """See GivenByPlace."""
+        p, last = self.translator.after(ids), self.translator.end_id  # (B·W, T, V)
         p.div_(1 - p[..., last]).mul_(1 - self.share)
-        lexical = self.lexical_rows(self.weights(positions))  # (B, T, V)
+        lexical = self.lexical_rows(self.weights(places))  # (B, T, V)
         p.add_(repeated(lexical, len(ids)), alpha=self.share)
-        ends = repeated(self.ends(positions), len(ids))[..., None]
+        ends = repeated(self.ends(places), len(ids))[..., None]
         p.mul_(1 - ends)[..., last] = ends
         return p.log_().float()
 
@@ -254,16 +244,6 @@ class WordForWordGiven(Given):
         """P that a target ends at positions (B, T) rather than go on."""
         most = self.translator.config.max_len
         return self.translator.ends[(positions - self.size).clamp(-most, most) + most]
-
-    def logits(
-        self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
-    ) -> Tensor:
-        """See LanguageModel."""
-        alone(segments)
-        logits = self.rows(ids, self.places(ids))
-        if tap is not None:
-            tap("logits", logits)
-        return logits
 
     def score(
         self,
@@ -273,53 +253,16 @@ class WordForWordGiven(Given):
         *,
         constrain: Constrain | None = None,
     ) -> Tensor:
-        """See LanguageModel."""
+        """See LanguageModel; without constraints only what is asked for is looked up."""
+        if constrain is not None:
+            return super().score(ids, targets, segments, constrain=constrain)
         alone(segments)
         wanted, at = targets.clamp_min(0), self.places(ids)
-        if constrain is None:
-            lexical = self.lexical(self.weights(at), wanted)
-            p = self.share * lexical + (1 - self.share) * self.translator.plain(ids, wanted)
-            ends = repeated(self.ends(at), len(ids))
-            logs = torch.where(wanted == self.translator.end_id, ends, (1 - ends) * p).log().float()
-        else:
-            logs = self._constrained(ids, at, wanted, constrain)
+        lexical = self.lexical(self.weights(at), wanted)
+        p = self.share * lexical + (1 - self.share) * self.translator.plain(ids, wanted)
+        ends = repeated(self.ends(at), len(ids))
+        logs = torch.where(wanted == self.translator.end_id, ends, (1 - ends) * p).log().float()
         return torch.where(targets == IGNORE, 0.0, logs)
-
-    def _constrained(
-        self, ids: Tensor, at: Tensor, targets: Tensor, constrain: Constrain
-    ) -> Tensor:
-        width = max(1, CHUNK // (len(ids) * self.vocab_size))
-        parts = []
-        for i, place, target in zip(*(x.split(width, 1) for x in (ids, at, targets)), strict=True):
-            logs = constrain(self.rows(i, place).flatten(0, 1), i.flatten()).log_softmax(-1)
-            parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
-        return torch.cat(parts, dim=1)
-
-    def start(self, batch: int, capacity: int) -> State:
-        """See LanguageModel."""
-        empty = torch.full((batch, 1), ABSENT, device=self.words.device)
-        return State([ContextWindow(empty)], batch, capacity)
-
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
-        """See LanguageModel."""
-        state.check(ids.size(1))
-        memory = state.layers[0]
-        assert isinstance(memory, ContextWindow)
-        memory.push(ids, lengths)
-        state.advance(lengths, ids.size(1))
-        beams, seen = len(ids) // len(self.words), state.length
-        if isinstance(seen, int):
-            at = torch.full((len(self.words), 1), seen - 1, device=ids.device)
-            return self.rows(memory.ids, at)[:, 0]  # (B·W, V)
-        each = seen.view(-1, beams)  # (B, W)
-        if bool((each == each[:, :1]).all()):  # as beams have
-            return self.rows(memory.ids, each[:, :1] - 1)[:, 0]
-        parts = [self.rows(memory.ids[w::beams], each[:, w, None] - 1) for w in range(beams)]
-        return torch.cat(parts, dim=1).flatten(0, 1)
-
-    def places(self, ids: Tensor) -> Tensor:
-        """(B, T): the target positions that follow (B·W, T) ids, the first after `<S>`."""
-        return torch.arange(ids.size(1), device=ids.device).expand(len(self.words), -1)
 
 
 def endings(pairs: Shard, most: int) -> Tensor:
@@ -332,17 +275,6 @@ def endings(pairs: Shard, most: int) -> Tensor:
     found = np.minimum(counts / counts[::-1].cumsum()[::-1], 1 - 1e-12)  # never for certain
     found[-1] = 0.5  # beyond all that was seen
     return torch.from_numpy(found)
-
-
-def alone(segments: Tensor | None) -> None:
-    """Refuse rows that targets share."""
-    if segments is not None:
-        raise ValueError("a word-for-word table reads one pair to a row; use length buckets")
-
-
-def repeated(x: Tensor, rows: int) -> Tensor:
-    """What is true of B sources, for `rows` targets: B·W, the W of a source side by side."""
-    return x if len(x) == rows else x.repeat_interleave(rows // len(x), 0)
 
 
 def batches(pairs: Shard) -> Iterator[tuple[Source, Tensor]]:

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 
 from regard.run import weights
-from regard.train.loop import EVALUATIONS, Trainer, final_tokens, validation_tokens
+from regard.train.loop import EVALUATIONS, final_tokens, validation_tokens
+from regard.train.trainer import Trainer
 from regard.train.validation import BATCH_TOKENS, beginning
 
 WARMING = 3  # steps taken before any is timed

@@ -18,13 +18,13 @@ from torch import Tensor
 from regard.data.corpus import Corpus
 from regard.decode.constraints import Forbidden
 from regard.models.passes import IteratedModel
-from regard.recipe import Recipe, to_toml
+from regard.recipe import Recipe
 from regard.registry import family
-from regard.run import RECIPE, weights, write_config, write_text
-from regard.train.calibration import CLOSING
+from regard.run import weights
 from regard.train.distributed import ALONE
-from regard.train.loop import EVALUATIONS, Loop, seed_of
+from regard.train.loop import EVALUATIONS
 from regard.train.progress import Reporter
+from regard.train.single import SingleLoop
 from regard.train.validation import beginning
 
 CONVERGED = 1e-5  # a pass that raises its objective by less than this share of it is the last
@@ -58,22 +58,23 @@ class Objectives:
         self.values = tensors["objectives"]
 
 
-class Iteration(Loop):
-    """Fits a model by passes, in a run folder and in one process on the CPU."""
+class Iteration(SingleLoop):
+    """Fits a model by passes."""
 
     model: IteratedModel
     optimizer: Objectives
+    step_name = "pass"
 
     def __init__(
         self,
-        model: IteratedModel,
-        corpus: Corpus,
         recipe: Recipe,
+        corpus: Corpus,
         run: Path,
         reporter: Reporter,
         *,
         forbidden: Forbidden | None = None,
     ) -> None:
+        model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
         # a step reads everything: how much of the validation set is read follows from that
         train = dataclasses.replace(recipe.train, batch_tokens=max(1, corpus.train.tokens))
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=ALONE)
@@ -103,66 +104,24 @@ class Iteration(Loop):
         if step and self.optimizer.converged:
             self.steps = step
 
+    def within(self, seconds: float) -> int:
+        """See SingleLoop: at most PASSES; one is tried on a part."""
+        before = {name: value.clone() for name, value in weights(self.model).items()}
+        whole = self.corpus.train
+        part = beginning(whole, TIMED)
+        began = time.monotonic()
+        self.model.improve(part)
+        each = OVERHEAD * (time.monotonic() - began) * whole.tokens / part.tokens
+        self.model.load_state_dict(before)
+        return int(max(1, min(PASSES, seconds / each)))
+
+    def intent(self) -> str:
+        """See SingleLoop."""
+        size = sum(x.numel() for x in self.model.parameters())
+        symbols = self.corpus.train.symbols
+        return f"{size:,} parameters by at most {self.steps:,} passes over {symbols:,} symbols"
+
     def facts(self) -> dict[str, Any]:
-        """What the run was, for regard.json."""
-        p = self.progress
-        return {
-            "parameters": sum(x.numel() for x in self.model.parameters()),
-            "steps": p.step,
-            "best_step": p.best_step,
-            "train_seconds": round(p.seconds, 3),
-            "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
-            "epochs": p.step,
-            "converged": self.optimizer.converged,
-            "device": "cpu",
-            "threads": torch.get_num_threads(),
-        }
-
-
-def iterate(
-    recipe: Recipe,
-    corpus: Corpus,
-    run: Path,
-    reporter: Reporter,
-    *,
-    forbidden: Forbidden | None,
-    new: bool,
-    began: float,
-    repeated: bool = False,
-) -> tuple[int, str, int, dict[str, Any]]:
-    """Fit a model by passes, afresh or from a checkpoint: the passes planned, how it ended, the
-    signal that did it, and facts for regard.json.
-
-    `began` is when train.minutes began to count; `repeated` tells that a signal may come twice.
-    """
-    torch.manual_seed(seed_of(recipe.train.seed))
-    model: IteratedModel = family(recipe.model.name)(
-        corpus.tokenizer.vocab_size, recipe.model.config
-    )
-    if not recipe.train.steps:
-        left = recipe.train.minutes * 60 - (time.monotonic() - began) - CLOSING
-        recipe = recipe.replace(train={"steps": fitting(model, corpus, left)})
-        write_text(run / RECIPE, to_toml(recipe))
-    worker = Iteration(model, corpus, recipe, run, reporter, forbidden=forbidden)
-    worker.repeated = repeated
-    write_config(run, recipe.model.name, model)
-    resumed = not new and worker.resume()
-    size = sum(x.numel() for x in model.parameters())
-    reporter.say(
-        f"training {size:,} parameters by at most {recipe.train.steps:,} passes over "
-        f"{corpus.train.symbols:,} symbols on cpu"
-        + (f", from pass {worker.progress.step:,}" if resumed else "")
-    )
-    outcome = worker.run()
-    return recipe.train.steps, outcome, worker.signal, worker.facts()
-
-
-def fitting(model: IteratedModel, corpus: Corpus, seconds: float) -> int:
-    """How many passes fit into `seconds`, at most PASSES; one is tried on a part, and undone."""
-    before = {name: value.clone() for name, value in weights(model).items()}
-    part = beginning(corpus.train, TIMED)
-    began = time.monotonic()
-    model.improve(part)
-    each = OVERHEAD * (time.monotonic() - began) * corpus.train.tokens / part.tokens
-    model.load_state_dict(before)
-    return int(max(1, min(PASSES, seconds / each)))
+        """See Loop."""
+        more = {"epochs": self.progress.step, "converged": self.optimizer.converged}
+        return super().facts() | more

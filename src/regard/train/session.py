@@ -47,13 +47,15 @@ from regard.train import checkpoint
 from regard.train.calibration import measure
 from regard.train.distributed import ALONE, World
 from regard.train.forecast import check_weights
-from regard.train.iterate import iterate
-from regard.train.loop import Trainer, seed_of
+from regard.train.iterate import Iteration
+from regard.train.loop import seed_of
 from regard.train.precision import choose_device, idle, settings
 from regard.train.progress import Reporter
 from regard.train.signals import Interrupt
+from regard.train.single import SingleLoop
 from regard.train.start import PRETRAINED, begin, lend, tokens_of
-from regard.train.vectors import fit_vectors
+from regard.train.trainer import Trainer
+from regard.train.vectors import VectorTraining
 
 SLOW = 10_000_000  # tokens whose counting is felt
 CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
@@ -102,19 +104,19 @@ class Session:
             if issubclass(cls, (Counting, FittedAssessor)):
                 known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
-            for kind, how in ((IteratedModel, iterate), (WordVectors, fit_vectors)):
+            for kind, loop in ((IteratedModel, Iteration), (WordVectors, VectorTraining)):
                 if issubclass(cls, kind):
-                    return self.by_one(how, recipe, corpus, forbidden, new)
+                    return self.by_one(loop, recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
                 recipe = self.settled(recipe, trainer)
                 self.enter(trainer, recipe, new)
                 outcome = trainer.run()
-            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts(trainer))
+            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, trainer.facts())
 
     def by_one(
         self,
-        how: Callable[..., tuple[int, str, int, dict[str, Any]]],
+        loop: Callable[..., SingleLoop],
         recipe: Recipe,
         corpus: Corpus,
         forbidden: Forbidden | None,
@@ -126,16 +128,10 @@ class Session:
         world = self.world
 
         def work() -> tuple[int, str, int, dict[str, Any]]:
-            return how(
-                recipe,
-                corpus,
-                self.run,
-                self.reporter,
-                forbidden=forbidden,
-                new=new,
-                began=self.began,
-                repeated=world.size > 1,
-            )
+            torch.manual_seed(seed_of(recipe.train.seed))
+            worker = loop(recipe, corpus, self.run, self.reporter, forbidden=forbidden)
+            worker.repeated = world.size > 1
+            return worker.fit(recipe, new=new, began=self.began)
 
         with contextlib.nullcontext() if world.first else Interrupt(repeated=True):
             steps, outcome, signal, known = world.decide(work)
@@ -343,27 +339,6 @@ def alone(run: Path) -> Iterator[None]:
         raise UserError(f"another process is training in {run}") from None
     finally:
         os.close(handle)
-
-
-def facts(trainer: Trainer) -> dict[str, Any]:
-    """What a run was, for regard.json."""
-    p = trainer.progress
-    return {
-        "parameters": sum(x.numel() for x in trainer.model.parameters()),
-        "steps": p.step,
-        "best_step": p.best_step,
-        "train_seconds": round(p.seconds, 3),
-        "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
-        "epochs": round(p.step / trainer.loader.steps_per_epoch, 3),
-        "padding": round(trainer.loader.padding, 4),
-        "windowed_records": trainer.loader.windowed,
-        "device": str(trainer.device),
-        "processes": trainer.world.size,
-        "precision": trainer.stepper.precision,
-        "compile_seconds": round(trainer.stepper.compile_seconds, 1),
-        "threads": torch.get_num_threads(),
-        **({} if trainer.forecast is None else {"forecast": trainer.forecast.facts()}),
-    }
 
 
 def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None]) -> dict[str, Any]:

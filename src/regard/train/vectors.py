@@ -33,14 +33,14 @@ from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
 from regard.errors import UsageError, UserError
 from regard.models.word_vectors import WordVectors, kernels, survey
-from regard.recipe import Recipe, to_toml
+from regard.recipe import Recipe
 from regard.registry import family
-from regard.run import RECIPE, weights, write_config, write_text
-from regard.train.calibration import CLOSING
+from regard.run import weights
 from regard.train.distributed import ALONE
-from regard.train.loop import EVALUATIONS, Loop, seed_of
+from regard.train.loop import EVALUATIONS, seed_of
 from regard.train.progress import Reporter
 from regard.train.schedule import factor
+from regard.train.single import SingleLoop
 
 CURVATURE = 0.25  # the logistic loss's at 0, the steepest: an update closes about rate · CURVATURE
 OVERHEAD = 1.1  # validating and saving, by the time of the steps alone
@@ -134,8 +134,8 @@ class Nothing:
         """See loop.Memory."""
 
 
-class VectorTraining(Loop):
-    """Fits word vectors, in a run folder and in one process on the CPU.
+class VectorTraining(SingleLoop):
+    """Fits word vectors.
 
     The last vectors are kept, and not those of the least held-out loss: rare words, of which that
     loss has few, go on finding their places.
@@ -145,8 +145,19 @@ class VectorTraining(Loop):
     figure, unit = "loss", "word"
 
     def __init__(
-        self, model: WordVectors, corpus: Corpus, recipe: Recipe, run: Path, reporter: Reporter
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        run: Path,
+        reporter: Reporter,
+        *,
+        forbidden: Forbidden | None = None,
     ) -> None:
+        if forbidden is not None:
+            raise UsageError(
+                "train.forbid is for models that predict the next symbol, not for vectors"
+            )
+        model = untrained(recipe, corpus)
         super().__init__(model, corpus, recipe.train, run, reporter, forbidden=None, world=ALONE)
         self.optimizer = Nothing()
         self.per_epoch = -(-corpus.train.tokens // recipe.train.batch_tokens)
@@ -202,59 +213,38 @@ class VectorTraining(Loop):
         finally:
             self.copies.pool.shutdown()
 
+    def within(self, seconds: float) -> int:
+        """See SingleLoop: the passes that the recipe asks for, or whole ones by the pace of a few
+        steps.
+        """
+        if self.model.config.epochs:
+            return self.model.config.epochs * self.per_epoch
+        before = {name: value.clone() for name, value in weights(self.model).items()}
+        self.plan(1 << 30)
+        self.take_step(0)  # slow: compiled, or read from the disk
+        times: list[float] = []
+        began = time.monotonic()
+        while len(times) < 3 or time.monotonic() - began < min(TIMED, 0.03 * seconds):
+            start = time.monotonic()
+            self.take_step(len(times))
+            times.append(time.monotonic() - start)
+        self.model.load_state_dict(before)
+        self.copies.refresh()
+        each = OVERHEAD * sorted(times)[len(times) // 2]
+        return self.per_epoch * max(1, int(seconds / each / self.per_epoch))
+
+    def intent(self) -> str:
+        """See SingleLoop."""
+        text, symbols = int(self.model.counts.sum()), self.corpus.train.symbols
+        return (
+            f"vectors of {self.model.config.n_words:,} words, which are {text:,} of {symbols:,} "
+            f"symbols, by {self.steps / self.per_epoch:.4g} passes"
+        )
+
     def facts(self) -> dict[str, Any]:
-        """What the run was, for regard.json."""
-        p = self.progress
-        return {
-            "parameters": sum(x.numel() for x in self.model.parameters()),
-            "words": self.model.config.n_words,
-            "steps": p.step,
-            "best_step": p.best_step,
-            "train_seconds": round(p.seconds, 3),
-            "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
-            "epochs": round(p.step / self.per_epoch, 3),
-            "device": "cpu",
-            "threads": torch.get_num_threads(),
-        }
-
-
-def fit_vectors(
-    recipe: Recipe,
-    corpus: Corpus,
-    run: Path,
-    reporter: Reporter,
-    *,
-    forbidden: Forbidden | None,
-    new: bool,
-    began: float,
-    repeated: bool = False,
-) -> tuple[int, str, int, dict[str, Any]]:
-    """Fit word vectors, afresh or from a checkpoint; see `iterate.iterate`, which does the same for
-    passes.
-    """
-    if forbidden is not None:
-        raise UsageError("train.forbid is for models that predict the next symbol, not for vectors")
-    torch.manual_seed(seed_of(recipe.train.seed))
-    model = untrained(recipe, corpus)
-    config = model.config
-    worker = VectorTraining(model, corpus, recipe, run, reporter)
-    worker.repeated = repeated
-    if not recipe.train.steps:
-        left = recipe.train.minutes * 60 - (time.monotonic() - began) - CLOSING
-        steps = config.epochs * worker.per_epoch or fitting(worker, left)
-        recipe = recipe.replace(train={"steps": steps})
-        write_text(run / RECIPE, to_toml(recipe))
-        worker.plan(steps)
-    write_config(run, recipe.model.name, model)
-    resumed = not new and worker.resume()
-    text = int(model.counts.sum())
-    reporter.say(
-        f"training vectors of {config.n_words:,} words, which are {text:,} of "
-        f"{corpus.train.symbols:,} symbols, by {worker.steps / worker.per_epoch:.4g} passes on cpu"
-        + (f", from step {worker.progress.step:,}" if resumed else "")
-    )
-    outcome = worker.run()
-    return recipe.train.steps, outcome, worker.signal, worker.facts()
+        """See Loop."""
+        epochs = round(self.progress.step / self.per_epoch, 3)
+        return super().facts() | {"words": self.model.config.n_words, "epochs": epochs}
 
 
 def untrained(recipe: Recipe, corpus: Corpus) -> WordVectors:
@@ -264,20 +254,3 @@ def untrained(recipe: Recipe, corpus: Corpus) -> WordVectors:
     model: WordVectors = family(recipe.model.name, "vectors")(corpus.tokenizer.vocab_size, config)
     model.take(vocabulary)
     return model
-
-
-def fitting(worker: VectorTraining, seconds: float) -> int:
-    """How many whole passes fit into `seconds`, in steps; a few steps are tried, and undone."""
-    before = {name: value.clone() for name, value in weights(worker.model).items()}
-    worker.plan(1 << 30)
-    worker.take_step(0)  # slow: compiled, or read from the disk
-    times: list[float] = []
-    began = time.monotonic()
-    while len(times) < 3 or time.monotonic() - began < min(TIMED, 0.03 * seconds):
-        start = time.monotonic()
-        worker.take_step(len(times))
-        times.append(time.monotonic() - start)
-    worker.model.load_state_dict(before)
-    worker.copies.refresh()
-    each = OVERHEAD * sorted(times)[len(times) // 2]
-    return worker.per_epoch * max(1, int(seconds / each / worker.per_epoch))

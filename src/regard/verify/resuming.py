@@ -16,15 +16,17 @@ from regard.decode import Forbidden
 from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
+from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe, build, read
 from regard.run import METRICS, RECIPE, read_tensors, weights
 from regard.train import checkpoint
 from regard.train.iterate import Iteration
-from regard.train.loop import Loop, Trainer, seed_of
+from regard.train.loop import Loop, seed_of
 from regard.train.progress import Reporter, Status
 from regard.train.session import fitting
+from regard.train.trainer import Trainer
 from regard.train.validation import beginning
-from regard.train.vectors import VectorTraining, untrained
+from regard.train.vectors import VectorTraining
 from regard.verify.report import Finding
 from regard.verify.subject import Held, has_data
 
@@ -102,21 +104,18 @@ def trainer(
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
-    if recipe.task == "vectors":
-        recipe = recipe.replace(train=small)
-        return VectorTraining(
-            untrained(recipe, corpus), corpus, recipe, folder, reporter or Reporter(quiet=True)
-        )
-    cls = recipe.family
-    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
-    if isinstance(model, NeuralAssessor):
-        model.measure(corpus.train)
     path = run / FORBIDDEN
     forbidden = Forbidden.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
-    if isinstance(model, IteratedModel):  # a step of it is a pass over all there is
+    cls = recipe.family
+    if issubclass(cls, WordVectors):
+        return VectorTraining(recipe, corpus, folder, reporter)
+    if issubclass(cls, IteratedModel):  # a step of it is a pass over all there is
         part = replace(corpus, train=beginning(corpus.train, STEPS * BATCH_TOKENS))
-        return Iteration(model, part, recipe, folder, reporter, forbidden=forbidden)
+        return Iteration(recipe, part, folder, reporter, forbidden=forbidden)
+    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
+    if isinstance(model, NeuralAssessor):
+        model.measure(corpus.train)
     return Trainer(model, corpus, recipe, folder, reporter, forbidden=forbidden)
 
 
