@@ -12,6 +12,7 @@ from regard.lab import distance as lab
 from regard.lab.distance import (
     CONVOLUTION,
     FULL,
+    HYENA,
     HIDDEN,
     MARKOV,
     MATRIX,
@@ -119,7 +120,7 @@ def test_models_of_other_sizes_are_told():
 
 def test_neural_models_have_one_size_at_full_length():
     sizes = lab.neural_sizes(lab.LARGE)
-    assert set(sizes) == {CONVOLUTION, RECURRENT, WINDOWED, FULL}
+    assert set(sizes) == {CONVOLUTION, RECURRENT, HYENA, WINDOWED, FULL}
     assert max(sizes.values()) <= 1.1 * min(sizes.values())
     reader = READERS[RECURRENT]
     assert sizes[RECURRENT] == parameters("lstm", VOCABULARY, reader.config(lab.LARGE.lessons))
@@ -127,7 +128,7 @@ def test_neural_models_have_one_size_at_full_length():
 
 @pytest.mark.parametrize(
     ("name", "sees"),
-    [(CONVOLUTION, SEES), (WINDOWED, 2 * (WINDOW - 1) + 1), (RECURRENT, None), (FULL, None)],
+    [(CONVOLUTION, SEES), (WINDOWED, 2 * (WINDOW - 1) + 1), (RECURRENT, None), (HYENA, None), (FULL, None)],
 )
 def test_the_answer_depends_on_as_many_letters_as_is_said(name, sees):
     lessons = Lessons(distances=(128,), steps=1, parameters=60_000)
