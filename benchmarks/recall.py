@@ -4,7 +4,7 @@
         [--steps 4000] [--tokens 32768] [--parameters 500000] [--lr 0.02] [--json FILE]
 
 The experiment is that of `regard lab recall`: two layers, a vocabulary of 30, sequences that grow
-while the models learn; what is asked for was said once, in the first quarter. On a GPU products are
+while the models learn; what is asked for was said in the first quarter alone. On a GPU products are
 in bf16, transforms in fp32. The bar: 99% right at 2,048 for attention and Hyena.
 """
 

@@ -128,7 +128,13 @@ def test_neural_models_have_one_size_at_full_length():
 
 @pytest.mark.parametrize(
     ("name", "sees"),
-    [(CONVOLUTION, SEES), (WINDOWED, 2 * (WINDOW - 1) + 1), (RECURRENT, None), (HYENA, None), (FULL, None)],
+    [
+        (CONVOLUTION, SEES),
+        (WINDOWED, 2 * (WINDOW - 1) + 1),
+        (RECURRENT, None),
+        (HYENA, None),
+        (FULL, None),
+    ],
 )
 def test_the_answer_depends_on_as_many_letters_as_is_said(name, sees):
     lessons = Lessons(distances=(128,), steps=1, parameters=60_000)

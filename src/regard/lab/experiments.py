@@ -76,7 +76,7 @@ EXPERIMENTS = {
     ),
     "recall": Experiment(
         "regard.lab.recall:recall",
-        "who recalls what was said once, however long ago?",
+        "who recalls what was said, however long ago?",
     ),
     "scaling": Experiment(
         "regard.lab.scaling:scaling",

@@ -1,4 +1,4 @@
-"""Who recalls what was said once, long ago? Associative recall and induction, against the length.
+"""Who recalls what was said long ago? Associative recall and induction, against the length.
 
 Deck 001 ends with mixers that cost less than attention; what do they lose? Every mixer has two
 layers and the same number of parameters, learns sequences that grow, and is then asked about new
@@ -159,14 +159,14 @@ def recall(options: Options) -> Result:
 
 
 QUESTION = (
-    "A key and its value are said once; long after, the key is said again. Looking back at "
+    "A key and its value are said; long after, the key is said again. Looking back at "
     "one position among many is what attention was made for. Which of the mixers that cost "
     "less can do it too, and up to which length?"
 )
 MADE = (
     "How it is made. A vocabulary of 30: in recall, pairs of one of 14 keys and one of 15 "
-    "values, which differ from sequence to sequence, then a key that was said once, in the "
-    "first quarter; in induction, random letters, a mark in the first quarter and at the end, "
+    "values, which differ from sequence to sequence, then a key that was said in the "
+    "first quarter alone; in induction, random letters, a mark in the first quarter and at the end, "
     "and what followed it must be named. Models have two layers and the same number of "
     "parameters to a tenth, learn both tasks in turns with the trainer's own settings, and "
     "meet longer sequences as they go; keys said again on the way are asked too while they "
@@ -177,10 +177,10 @@ MADE = (
 def report(found: Found, plan: Plan) -> Result:
     """Tables, figures and claims."""
     return Result(
-        title="Recalling what was said once",
+        title="Recalling what was said long ago",
         question=QUESTION,
         reading=(
-            "Each line is a mixer: at the top it names the value of a key said once, that many "
+            "Each line is a mixer: at the top it names the value of a key said that many "
             "positions ago; on the dashed line it guesses."
         ),
         readings=["The same for what followed a mark."],

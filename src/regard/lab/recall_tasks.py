@@ -1,10 +1,10 @@
-"""Sequences that ask for what was said once, long ago: associative recall and induction.
+"""Sequences that ask for what was said long ago: associative recall and induction.
 
 Recall (Ba et al. 2016, arXiv:1610.06258; as a test of mixers Poli et al. 2023, arXiv:2302.10866):
 pairs of a key and its value, in every sequence another value for each key; at the end a key, whose
 value must be named. Induction (Olsson et al. 2022, arXiv:2209.11895): random letters, a mark and
 some letter after it; at the end the mark, after which that letter must be named. What is asked for
-stands once, in the first quarter of the sequence, so that nothing nearer can help.
+stands in the first quarter of the sequence alone, so that nothing nearer can help.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ class Lesson:
 
 
 def recall(length: int, many: int, random: np.random.Generator) -> Batch:
-    """Pairs, then a key. The key asked at the end is said once, in the first quarter."""
+    """Pairs, then a key. In the first quarter the key asked at the end is one of all, and it is said
+    at least once; after that it is not said again.
+    """
     pairs = (length - 1) // 2
-    rows = np.arange(many)
+    rows, early = np.arange(many), max(1, pairs // 4)
     values = KEYS + random.integers(0, VALUES, (many, KEYS))  # of each key, in each sequence
     asked = random.integers(0, KEYS, many)
     keys = (asked[:, None] + random.integers(1, KEYS, (many, pairs))) % KEYS  # never the one asked
-    keys[rows, random.integers(0, max(1, pairs // 4), many)] = asked
+    keys[:, :early] = random.integers(0, KEYS, (many, early))
+    keys[rows, random.integers(0, early, many)] = asked
     ids = np.empty((many, 2 * pairs + 1), np.int64)
     ids[:, 0:-1:2], ids[:, 1::2], ids[:, -1] = keys, values[rows[:, None], keys], asked
     targets = np.full_like(ids, IGNORE)
