@@ -12,8 +12,8 @@ from regard.lab import distance as lab
 from regard.lab.distance import (
     CONVOLUTION,
     FULL,
-    HYENA,
     HIDDEN,
+    HYENA,
     MARKOV,
     MATRIX,
     READERS,

@@ -165,8 +165,8 @@ QUESTION = (
 )
 MADE = (
     "How it is made. A vocabulary of 30: in recall, pairs of one of 14 keys and one of 15 "
-    "values, which differ from sequence to sequence, then a key that was said in the "
-    "first quarter alone; in induction, random letters, a mark in the first quarter and at the end, "
+    "values, which differ from sequence to sequence, then a key that was said in the first "
+    "quarter alone; in induction, random letters, a mark in the first quarter and at the end, "
     "and what followed it must be named. Models have two layers and the same number of "
     "parameters to a tenth, learn both tasks in turns with the trainer's own settings, and "
     "meet longer sequences as they go; keys said again on the way are asked too while they "

@@ -39,8 +39,8 @@ class Lesson:
 
 
 def recall(length: int, many: int, random: np.random.Generator) -> Batch:
-    """Pairs, then a key. In the first quarter the key asked at the end is one of all, and it is said
-    at least once; after that it is not said again.
+    """Pairs, then a key. The key asked at the end is said in the first quarter, there as often as
+    others and at least once, and not again.
     """
     pairs = (length - 1) // 2
     rows, early = np.arange(many), max(1, pairs // 4)
