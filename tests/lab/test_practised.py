@@ -193,7 +193,7 @@ def test_agreement_quick_form(monkeypatch):
     monkeypatch.setattr(agreement, "SMALL", plan)
     monkeypatch.setattr(agreement, "SEES", 8)
     result = agreement.agreement(QUICK)
-    assert [row[0] for row in result.tables[0].rows] == list(RUNGS) and len(result.claims) == 7
+    assert [row[0] for row in result.tables[0].rows] == list(RUNGS) and len(result.claims) == 8
 
 
 @pytest.mark.parametrize("value", [1.0, 0.5])
@@ -206,6 +206,7 @@ def test_agreement_claims_follow_their_figures(value):
         value == 0.5,
         value == 1,
         value == 0.5,
+        value == 1,
         value == 1,
         value == 1,
     ]

@@ -323,6 +323,7 @@ def claims(found: Found) -> list[Claim]:
         sure(found, CNN, SEES - 1, "a convolution agrees within its field"),
         blind(found, CNN, SEES, "a convolution is blind beyond it"),
         sure(found, LSTM, 1000, "an LSTM carries the number along"),
+        sure(found, HYENA, 1000, "Hyena's filters reach back to it"),
         sure(found, TRANSFORMER, 1000, "attention finds the subject at every distance"),
     ]
 

@@ -9,12 +9,12 @@ from the distance, times a window that decays at another rate in every channel: 
 parameters does not depend on the length, and any length may be asked for.
 
 As in the authors' own code, of N filters the innermost is the short one alone, so order N has N - 1
-long convolutions. Ours differs in four things: windows have unit energy, so that at first outputs
-are as large as inputs at every length; they decay at rates a constant factor apart, and the filters
-begin smooth (theirs begin as noise, from sines fourteen times as steep, which took 0.15 nats more
-per character of Shakespeare and learned no induction in the same steps); distances are measured in
-units of `max_len`, which sequences may exceed; and for encoders there are filters for both sides
-(`causal=False`).
+long convolutions. Ours differs in what the filters begin as. Theirs are functions of the distance
+in units of the context, from sines so steep that they begin as noise; ours are smooth functions of
+its logarithm, fine nearby and coarse far away. Windows decay at rates a constant factor apart, from
+some positions to the whole context, and have unit energy, so that at first outputs are as large as
+inputs at every length. Sequences may exceed `max_len`. For encoders there are filters for both
+sides (`causal=False`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,16 @@ from regard.layers.state import ALL, LayerState, Ring
 from regard.layers.tap import Tap
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
-BANDS = 16  # waves that tell a distance, of 0 to 15 turns over max_len
+BANDS = 16  # waves that tell the logarithm of a distance, of 0 to 15 turns up to max_len
 WIDTH = 64  # of the network that computes filters
 FREQUENCY = 2.0  # what its sines' arguments are multiplied by, at first
-FAST, SLOW, LEFT = 0.02, 1.5, 1e-2  # shares of max_len after which the windows have decayed to LEFT
+NEAR, FAR, LEFT = 5, 1.5, 1e-2  # windows decay to LEFT within 5 positions, or 1.5 · max_len
 
 
 class Filters(nn.Module):
     """Filters (C, T) as functions of the distance, for any T: a network of sines times windows,
     plus a factor for the position itself.
-
-    `rate` is the share of the learning rate that suits them; they are not decayed.
     """
-
-    rate = 1.0
 
     def __init__(self, channels: int, d_model: int, max_len: int) -> None:
         """Of the channels, every `d_model` have the same windows."""
@@ -80,8 +76,9 @@ class Filters(nn.Module):
         with torch.autocast(self.out.device.type, enabled=False):
             t = torch.arange(length, device=self.out.device, dtype=double)
             turns = torch.linspace(1e-4, BANDS - 1, BANDS, device=t.device, dtype=double)
-            angles = t[:, None] * (turns * (2 * math.pi / self.max_len))  # (T, BANDS)
-            x = torch.cat((t[:, None] / self.max_len, angles.cos(), angles.sin()), dim=-1)
+            far = t.log1p()[:, None] / math.log1p(self.max_len)
+            angles = far * (turns * (2 * math.pi))  # (T, BANDS)
+            x = torch.cat((far, angles.cos(), angles.sin()), dim=-1)
             for weight, bias, frequency in zip(
                 self.weights, self.biases.to(double), self.frequency.to(double), strict=True
             ):
@@ -92,9 +89,9 @@ class Filters(nn.Module):
 
     def windows(self, t: Tensor) -> Tensor:
         """(C, T): exp(-rate · t), slow to fast, each of unit energy over all t from 0."""
-        few, many = -math.log(LEFT) / SLOW, -math.log(LEFT) / FAST
+        longest = FAR * self.max_len
         shares = torch.linspace(0, 1, self.d_model, device=t.device, dtype=t.dtype)
-        rates = few / self.max_len * (many / few) ** shares
+        rates = -math.log(LEFT) / longest * max(1.0, longest / NEAR) ** shares
         rates = rates.repeat(len(self.out) // self.d_model)[:, None]  # (C, 1)
         return torch.exp(-rates * t) * torch.expm1(-2 * rates).neg().sqrt()
 

@@ -1,5 +1,5 @@
 """Optimizers: Muon for the matrices inside blocks, AdamW for everything else, or AdamW for all;
-filters of Hyena have rates of their own and are never decayed.
+filters of Hyena are never decayed.
 
 Muon (Jordan et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal
 matrix, found by a few Newton-Schulz steps, so that every direction is learned at one speed. Ours
@@ -95,7 +95,7 @@ class Optimizer:
         }
         matrices, parts = block_matrices(model) if recipe.optimizer == "muon" else ([], {})
         chosen = set(matrices)
-        filters = filter_rates(model)
+        filters = filters_of(model)
         rest = [p for p in self.names if p not in chosen and p not in filters]
         betas = (recipe.beta1, recipe.beta2)
         adam_lr = recipe.adam_lr if recipe.optimizer == "muon" else recipe.lr
@@ -105,10 +105,8 @@ class Optimizer:
                 "weight_decay": recipe.weight_decay * (not chosen),
             },
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for p in self.names if p in filters], "weight_decay": 0.0},
         ]
-        for rate in sorted(set(filters.values())):  # filters of Hyena are functions of distance
-            own = [p for p in self.names if filters.get(p) == rate]
-            groups.append({"params": own, "weight_decay": 0.0, "lr": rate * adam_lr})
         groups = [group for group in groups if group["params"]]
         # On a GPU steps and rates are tensors there, so that an update can be captured as a graph.
         there = all(p.is_cuda for p in self.names)
@@ -198,17 +196,17 @@ def block_matrices(
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
         outside.add(id(head.weight))
-    outside |= {id(p) for p in filter_rates(model)}
+    outside |= {id(p) for p in filters_of(model)}
     matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in outside]
     return matrices, parts
 
 
-def filter_rates(model: nn.Module) -> dict[Tensor, float]:
-    """The parameters of filters, each with its share of AdamW's learning rate."""
-    rates: dict[Tensor, float] = {}
+def filters_of(model: nn.Module) -> set[Tensor]:
+    """The parameters of Hyena's filters: functions of distance, which nothing is to shrink."""
+    found: set[Tensor] = set()
     for module in model.modules():
         if isinstance(module, Hyena):
-            rates[module.short] = 1.0
+            found.add(module.short)
         elif isinstance(module, Filters):
-            rates |= dict.fromkeys(module.parameters(), module.rate)
-    return rates
+            found |= set(module.parameters())
+    return found
