@@ -1,6 +1,7 @@
 """Word vectors beside gensim: quality on WordSim-353, words a second, the same bits, the same file.
 
     python benchmarks/word_vectors.py --text train.txt.gz --pairs wordsim353.tsv [--seeds 5]
+        [--first 0] [--models skipgram,cbow] [--json FILE]
 
 Both read the same lines with the same settings: 100 numbers, window 5, 5 negatives, min_count 5,
 sample 1e-3, 20 passes, 2 threads. Skip-gram has the same learning rate too; CBOW has each program's
@@ -109,7 +110,7 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
     """All figures of one model."""
     found: dict[str, list[float]] = {k: [] for k in ("ours", "gensim", "rate", "gensim_rate")}
     result: dict[str, Any] = {"model": name, "seeds": options.seeds, "epochs": options.epochs}
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         run = folder / f"{name}-{seed}"
         found["rate"].append(ours(name, text, seed, options.epochs, run))
         value, result["covered"] = correlation(load_glossary(run), options.pairs)
@@ -121,8 +122,9 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
         told = ", ".join(f"{key} {values[-1]:,.4g}" for key, values in found.items() if values)
         print(f"{name}, seed {seed}: {told}", flush=True)
     again = folder / f"{name}-again"
-    ours(name, text, 0, options.epochs, again)
-    one, other = (read_tensors(r / WEIGHTS) for r in (folder / f"{name}-0", again))
+    ours(name, text, options.first, options.epochs, again)
+    begun = folder / f"{name}-{options.first}"
+    one, other = (read_tensors(r / WEIGHTS) for r in (begun, again))
     result["same_bits"] = all(torch.equal(one[k], other[k]) for k in one)
     result |= {k: v for k, v in found.items() if v}
     if options.gensim:
@@ -148,6 +150,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="one sentence a line, or .gz")
     parser.add_argument("--pairs", type=Path, required=True, help="word, word, score")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--models", default="skipgram,cbow")
