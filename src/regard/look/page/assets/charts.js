@@ -71,7 +71,7 @@ renderers.lines = (data) => {
     const height = clamp(width * 0.5, 220, 340);
     all.forEach((s, i) => {
       s.colour = seriesColour(i);
-      swatches[i].style.background = s.colour;
+      swatches[i].style.background = s.dash ? `repeating-linear-gradient(90deg, ${s.colour} 0 5px, transparent 5px 8px)` : s.colour;
     });
     const shown = all.filter((_, i) => !hidden.has(i));
     const frame = frameOf(domainOf(shown, data), data, width, height);
