@@ -374,14 +374,17 @@ def test_scaffolds_are_asked_of_rdkit(write, monkeypatch):
     assert ("scaffolds", "1 are no molecules to RDKit, the first 'bad'") in examine(sources).rows()
 
 
-def test_folds_test_each_record_once(write):
-    tested = Counter()
+def test_folds_test_each_record_once_and_validate_by_others(write):
+    tested, validated = Counter(), Counter()
     for fold in range(5):
         keys = {"target": "y", "folds": 5, "fold": fold, "split": "stratified"}
         found = sides(write, rows(43), **keys)
         tested.update(text for text, side in found.items() if side == 2)
-        assert any(side == 1 for side in found.values())
+        own = [text for text, side in found.items() if side == 1]
+        validated.update(own)
+        assert own
     assert len(tested) == 43 and set(tested.values()) == {1}
+    assert len(validated) > 2 * len(own) and max(validated.values()) < 5  # not the same few
     alone = sides(write, "text,y\na,1\nb,2\nc,1\n", target="y", folds=-1, fold=1, valid_fraction=0)
     assert alone == {"a": 0, "b": 2, "c": 0}
     with pytest.raises(UsageError, match=r"data\.fold must be below the 3 folds"):

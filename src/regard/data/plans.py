@@ -147,7 +147,9 @@ class Plan:
         return self.folds
 
     def _folded(self, key: NDArray[np.uint64], label: NDArray[np.int64] | None) -> Sides:
-        """One fold tests; of the rest, the share that validates."""
+        """One fold tests; of the rest, the share that validates, another for every fold: what all
+        validations say together is not of the same few records.
+        """
         recipe = self.recipe
         if recipe.folds == -1:
             folds = leave_one_out(key)
@@ -160,5 +162,6 @@ class Plan:
         rest = folds != recipe.fold
         shares = (1 - self.fractions[0], self.fractions[0])
         inner = None if label is None else label[rest]
-        sides[rest] = deal(key[rest], shares, labels=inner, seed=recipe.split_seed)
+        seed = recipe.split_seed + recipe.fold
+        sides[rest] = deal(key[rest], shares, labels=inner, seed=seed)
         return sides
