@@ -331,7 +331,7 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
 def recalled(found: Mapping[str, Found], n: int) -> list[Claim]:
     """What is said of the letter `n` back, once they have learned."""
     made = []
-    for name, sees in ((ATTENTION, True), (CNN, n < SEES)):
+    for name, sees in ((ATTENTION, True), (HYENA, True), (CNN, n < SEES)):
         share = found[name].right
         stated = (
             f"names the letter in at least {SURE:.0%}"
