@@ -2,11 +2,10 @@
 
 All take x (B, C, T) and filters (C, T) and give what `regard.layers.long_convolution` gives:
 
-    real      the library's: real transforms along the last axis, of parts where it is long
-    whole     the same, of all of it at once
+    turned    the library's: complex transforms of size T, every place turned by an angle
+    padded    real transforms of size 2T, zeros behind the sequence
     strided   real transforms along T of (B, T, C) as projections leave it: no transposed copies
-    fused     as real, with products written out in real numbers, which a compiler can fuse
-    half      as fused, transforms and what is kept in fp16, scaled so that nothing is lost at the
+    half      as padded, transforms and what is kept in fp16, scaled so that nothing is lost at the
               ends of its range; for sizes that are powers of two, on a GPU
     paired    two rows of the batch, or two channels, as one complex transform
     monarch   the transform as products of small dense matrices in half precision, on tensor cores
@@ -24,20 +23,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.long_convolution import _Convolve, circle, long_convolution
+from regard.layers.long_convolution import long_convolution
 
 Convolve = Callable[..., Tensor]
 
 
-def real(x: Tensor, filters: Tensor, ahead: Tensor | None = None) -> Tensor:
+def turned(x: Tensor, filters: Tensor, ahead: Tensor | None = None) -> Tensor:
     """See above."""
     return long_convolution(x, filters, ahead)
-
-
-def whole(x: Tensor, filters: Tensor) -> Tensor:
-    """See above."""
-    length = x.size(-1)
-    return _Convolve.apply(x.to(filters.dtype), filters, circle(length), length)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Strided(torch.autograd.Function):
@@ -62,7 +55,7 @@ class Strided(torch.autograd.Function):
 def strided(x: Tensor, filters: Tensor) -> Tensor:
     """See above."""
     turned = x.mT.to(filters.dtype)  # (B, T, C), which is how it lies in memory
-    return Strided.apply(turned, filters.mT.contiguous(), circle(x.size(-1))).mT  # type: ignore[no-any-return, no-untyped-call]
+    return Strided.apply(turned, filters.mT.contiguous(), 2 * x.size(-1)).mT  # type: ignore[no-any-return, no-untyped-call]
 
 
 def times(a: Tensor, b: Tensor, conjugate: bool = False) -> Tensor:
@@ -73,8 +66,8 @@ def times(a: Tensor, b: Tensor, conjugate: bool = False) -> Tensor:
     return torch.stack((ar * br - ai * bi, ar * bi + ai * br), dim=-1)
 
 
-class Fused(torch.autograd.Function):
-    """The library's, its products in real numbers."""
+class Padded(torch.autograd.Function):
+    """Products are in real numbers, which a compiler can fuse."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, filters: Tensor, size: int) -> Tensor:
@@ -99,9 +92,9 @@ class Fused(torch.autograd.Function):
         )
 
 
-def fused(x: Tensor, filters: Tensor) -> Tensor:
+def padded(x: Tensor, filters: Tensor) -> Tensor:
     """See above."""
-    return Fused.apply(x.to(filters.dtype), filters, circle(x.size(-1)))  # type: ignore[no-any-return, no-untyped-call]
+    return Padded.apply(x.to(filters.dtype), filters, 2 * x.size(-1))  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Half(torch.autograd.Function):
@@ -175,7 +168,7 @@ def paired(x: Tensor, filters: Tensor) -> Tensor:
     if len(x) % 2:
         return long_convolution(x, filters)
     two = x.to(filters.dtype).unflatten(0, (2, -1))
-    y: Tensor = Paired.apply(two, filters, circle(x.size(-1)))  # type: ignore[no-untyped-call]
+    y: Tensor = Paired.apply(two, filters, 2 * x.size(-1))  # type: ignore[no-untyped-call]
     return y.flatten(0, 1)
 
 
@@ -241,10 +234,9 @@ def monarch(x: Tensor, filters: Tensor) -> Tensor:
 
 
 VARIANTS: dict[str, Convolve] = {
-    "real": real,
-    "whole": whole,
+    "turned": turned,
+    "padded": padded,
     "strided": strided,
-    "fused": fused,
     "half": half,
     "paired": paired,
     "monarch": monarch,

@@ -1,10 +1,12 @@
 """Convolution with filters as long as the sequence, by the fast Fourier transform: O(T log T).
 
-The transform turns convolution round a circle into a product. Padded with zeros to at least 2T - 1,
-the circle is too long for anything to come round it, so the result is that of the T × T Toeplitz
-matrix of the filter. The gradient is worked out by hand: all of it is real transforms too, where
-autograd would take complex ones of the whole circle, and the two spectra are kept, not made again.
-On a GPU, where long transforms go through memory more often, long sequences are cut into parts.
+The transform turns convolution round a circle into a product. Where the circle is no longer than
+the sequence, what comes round it falls onto what is wanted; the usual remedy is to double it with
+zeros. Here every place t is turned by an angle instead, from 0 to a quarter turn at the circle's
+end. What has gone round has gained a quarter turn by the time that angles are taken back, so it is
+imaginary, and what is wanted, real: they do not mix (the right-angle convolution of Crandall &
+Fagin 1994, "Discrete weighted transforms and large-integer arithmetic"). Nothing is padded, and the
+result is that of the T × T Toeplitz matrix of the filter.
 
 `Online` is the same while decoding, when inputs come one by one and each depends on the outputs
 before it.
@@ -12,8 +14,7 @@ before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+import math
 from typing import Any
 
 import torch
@@ -22,21 +23,22 @@ from torch.nn import functional as F
 
 from regard.layers.state import ALL, Rows
 
-CUT = 32_768  # places of a GPU's parts: up to here, transforms read and write memory twice
+try:
+    from regard.layers.turning import turn_rows, turn_rows_back
+except ImportError:  # no Triton here
+    turn_rows = turn_rows_back = None  # type: ignore[assignment, unused-ignore]
+
 BLOCK = 32  # steps of decoding whose inputs are multiplied one by one; a power of two
 
 
 def circle(length: int) -> int:
-    """The least size of 2^a · 3^b · 5^c, quick to transform, in which `length` places and as many
-    before them do not meet.
-    """
-    least = max(1, 2 * length - 1)
-    best = 1 << (least - 1).bit_length()
+    """The least size from `length` on of the form 2^a · 3^b · 5^c, which is quick to transform."""
+    best = 1 << (length - 1).bit_length()
     five = 1
     while five < best:
         three = five
         while three < best:
-            rest = -(-least // three)
+            rest = -(-length // three)
             best = min(best, three << (rest - 1).bit_length())
             three *= 3
         five *= 5
@@ -47,106 +49,109 @@ def long_convolution(x: Tensor, filters: Tensor, ahead: Tensor | None = None) ->
     """x (B, C, T) with the filters (C, T) of its channels: y[t] = Σ filters[t - s] · x[s] over
     s <= t, and with `ahead` (C, T) also Σ ahead[s - t - 1] · x[s] over s > t. (B, C, T).
 
-    Half precision is computed in single: sums over T numbers need its digits, and cuFFT has no
-    bf16. What comes is what the filters are of, fp32 or fp64.
+    What comes is of x's type. It is computed in that of the filters, fp32 or fp64: sums over T
+    numbers need their digits.
     """
-    length = x.size(-1)
-    size, cut = circle(length), length
-    if ahead is not None:  # behind place 0 of a circle stand the places before it
-        filters = torch.cat(
-            (F.pad(filters, (0, size - 2 * length + 1)), ahead[:, : length - 1].flip(-1)), dim=-1
-        )
-    elif x.is_cuda and length > CUT:
-        size, cut = 2 * CUT, CUT
-    return _Convolve.apply(x.to(filters.dtype), filters, size, cut)  # type: ignore[no-any-return, no-untyped-call]
+    return _Convolve.apply(x, filters, ahead)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Convolve(torch.autograd.Function):
-    """x (B, C, T) with filters (C, T), in parts of `cut`, each round a circle of `size`; or with
-    filters (C, size) round one circle.
+    """The gradient is worked out by hand: it takes the same transforms, of one more signal, where
+    autograd would take some of them twice.
 
-    Part k of the result is Σ of part i of x with part k - i of the filters, and of what comes over
-    from the part before: in a circle of two cuts, moved by one, which changes the sign of every odd
-    wave. So the spectra of the parts are convolved like numbers, and transforms stay short.
+    What lies m places ahead comes from going back m places, or round all but m of them and then
+    back by a quarter turn: the filter of both sides is filters - i · ahead from the end.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, filters: Tensor, size: int, cut: int) -> Tensor:
-        whole = filters.size(-1) > x.size(-1)
-        waves = torch.fft.rfft(parts(x, cut), size)  # (B, C, K, F)
-        answer = torch.fft.rfft(parts(filters, size if whole else cut), size)  # (C, K, F)
-        answer = with_neighbour(answer, 1)
+    def forward(ctx: Any, x: Tensor, filters: Tensor, ahead: Tensor | None) -> Tensor:
+        length = x.size(-1)
+        turn = turns(circle(length), filters)  # (S,)
+        if ahead is not None:
+            filters = F.pad(filters, (0, len(turn) - length))
+            behind = F.pad(ahead[:, : length - 1].flip(-1), (len(turn) - length + 1, 0))
+            filters = torch.complex(filters, -behind)
+        waves, answer = of_rows(x, turn), spectrum(filters, turn)  # (B, C, S), (C, S)
         ctx.save_for_backward(waves, answer)
-        ctx.size, ctx.cut, ctx.lengths = size, cut, (x.size(-1), filters.size(-1))
-        count = waves.size(-2)
-        found = [
-            total(times(waves[..., i, :], answer[..., k - i, :]) for i in range(k + 1))
-            for k in range(count)
-        ]
-        return joined(found, size, cut, x.size(-1))
+        return to_rows(times(waves, answer), turn, x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         waves, answer = ctx.saved_tensors
-        size, cut, (own, filters) = ctx.size, ctx.cut, ctx.lengths
-        dy = torch.fft.rfft(parts(gradients[0], cut), size)
-        every = range(dy.size(-2))
-        dx = dh = None
+        dy, length = gradients[0], gradients[0].size(-1)
+        turn = turns(waves.size(-1), answer.real)
+        given = of_rows(dy, turn)
+        dx = dh = da = None
         if ctx.needs_input_grad[0]:
-            back = answer.conj()
-            found = [
-                total(times(dy[..., k, :], back[..., k - i, :]) for k in every[i:]) for i in every
-            ]
-            dx = joined(found, size, cut, own)
-        if ctx.needs_input_grad[1]:
-            back = waves.conj()
-            found = [
-                total(times(dy[..., k, :], back[..., k - i, :]).sum(0) for k in every[i:])
-                for i in every
-            ]
-            both = with_neighbour(torch.stack(found, dim=-2), -1)
-            dh = joined(both.unbind(-2), size, max(cut, filters if filters > own else 0), filters)
-        return dx, dh, None, None
+            dx = to_rows(times(given, answer, back=True), turn, dy)
+        if any(ctx.needs_input_grad[1:]):
+            real, imaginary = signal(times(given, waves, back=True, over_rows=True), turn)
+            dh = real[..., :length]
+            if ctx.needs_input_grad[2]:
+                behind = imaginary[..., len(turn) - length + 1 :]
+                da = F.pad(-behind.flip(-1), (0, 1))  # the last is never reached
+        return dx, dh, da
 
 
-def parts(x: Tensor, cut: int) -> Tensor:
-    """(..., T) as (..., K, cut), filled up with zeros."""
-    if x.size(-1) <= cut:
-        return x.unsqueeze(-2)
-    full = F.pad(x, (0, -x.size(-1) % cut))
-    return full.view(*full.shape[:-1], -1, cut)
+def of_rows(x: Tensor, turn: Tensor) -> Tensor:
+    """The waves (B, C, S) of x (B, C, T)."""
+    if turn_rows is not None and x.is_cuda and turn.dtype == torch.complex64:
+        turned = turn_rows(x, torch.view_as_real(turn))
+        waves: Tensor = torch.fft.fft(torch.view_as_complex(turned))
+        return waves
+    return spectrum(x.contiguous().to(turn.real.dtype), turn)
 
 
-def joined(spectra: Sequence[Tensor], size: int, cut: int, length: int) -> Tensor:
-    """The first `cut` places of the circles that spectra (..., F) are of, end to end: (..., T)."""
-    y: Tensor = torch.fft.irfft(torch.stack(tuple(spectra), dim=-2), size)
-    return y[..., :cut].flatten(-2)[..., :length]
+def to_rows(waves: Tensor, turn: Tensor, like: Tensor) -> Tensor:
+    """The first places of what has such waves, as many as those of `like`, and of its type."""
+    length = like.size(-1)
+    if turn_rows_back is not None and like.is_cuda and turn.dtype == torch.complex64:
+        z = torch.view_as_real(torch.fft.ifft(waves, norm="forward"))
+        y: Tensor = turn_rows_back(z, torch.view_as_real(turn), length, like.dtype)
+        return y.mT
+    return signal(waves, turn)[0][..., :length].to(like.dtype)
 
 
-def with_neighbour(spectra: Tensor, by: int) -> Tensor:
-    """(..., K, F), to each part added what the one before it (by = 1) or after it (-1) leaves:
-    that one moved by half of the circle.
-    """
-    if spectra.size(-2) == 1:
-        return spectra
-    sign = 1 - 2 * (torch.arange(spectra.size(-1), device=spectra.device) % 2)
-    rest = spectra[..., :-1, :] if by > 0 else spectra[..., 1:, :]
-    none = torch.zeros_like(spectra[..., :1, :])
-    ends = (none, rest * sign) if by > 0 else (rest * sign, none)
-    return spectra + torch.cat(ends, dim=-2)
+def turns(size: int, like: Tensor) -> Tensor:
+    """(S,): the numbers on the unit circle that turn the places of a circle, by up to a quarter."""
+    places = torch.arange(size, device=like.device, dtype=torch.float64) * (math.pi / (2 * size))
+    return torch.complex(places.cos().to(like.dtype), places.sin().to(like.dtype))
 
 
-def total(terms: Iterable[Tensor]) -> Tensor:
-    """Their sum."""
-    return reduce(torch.add, terms)
+def spectrum(x: Tensor, turn: Tensor) -> Tensor:
+    """The waves (..., S) of x (..., T), filled up with zeros and turned."""
+    short = len(turn) - x.size(-1)
+    waves: Tensor = torch.fft.fft(times(F.pad(x, (0, short)) if short else x, turn))
+    return waves
 
 
-def times(one: Tensor, two: Tensor) -> Tensor:
-    """A product of complex numbers; for a compiler, which knows none, in real ones."""
+def signal(waves: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """What has such waves (..., S), turned back: its real and imaginary parts."""
+    z, turn = torch.fft.ifft(waves, norm="forward"), turn / len(turn)  # which saves a pass
     if not torch.compiler.is_compiling():
-        return one * two
-    (a, b), (c, d) = (torch.view_as_real(x.resolve_conj()).unbind(-1) for x in (one, two))
-    return torch.view_as_complex(torch.stack((a * c - b * d, a * d + b * c), dim=-1))
+        z *= turn.conj()
+        return z.real, z.imag
+    (a, b), (cos, sin) = (torch.view_as_real(each).unbind(-1) for each in (z, turn))
+    return a * cos + b * sin, b * cos - a * sin
+
+
+def times(one: Tensor, two: Tensor, *, back: bool = False, over_rows: bool = False) -> Tensor:
+    """A product, or, to go back, one with the conjugate of the second; summed over rows if asked.
+
+    Compilers know no complex numbers and copy what they do not know: for them, in real ones.
+    """
+    if not torch.compiler.is_compiling():
+        product = one * (two.conj() if back else two)
+        return product.sum(0) if over_rows else product
+    c, d = torch.view_as_real(two).unbind(-1)
+    if not one.is_complex():
+        parts = [one * c, one * d]
+    else:
+        a, b = torch.view_as_real(one).unbind(-1)
+        parts = [a * c + b * d, b * c - a * d] if back else [a * c - b * d, b * c + a * d]
+    if over_rows:
+        parts = [part.sum(0) for part in parts]
+    return torch.view_as_complex(torch.stack(parts, dim=-1))
 
 
 class Online:
