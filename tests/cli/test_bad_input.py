@@ -219,6 +219,13 @@ def test_data_that_changed_under_a_checkpoint_is_refused(cli, words, tmp_path):
     )
 
 
+def test_a_run_is_no_data_but_can_be_gone_on_with(cli, words, tmp_path):
+    assert cli("train", words, *QUICK, "--out", "run").code == 0
+    assert "run is a run: --resume goes on with it" in refused(cli("train", "run"))
+    found = cli("train", "run", "--resume")
+    assert found.code == 0 and "from step 2" in found.err and "→ run" in found.out
+
+
 WORDS = ["ab cd", "ef", "fa be", "cc", "d a", "bb ee"] * 10
 
 

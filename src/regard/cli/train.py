@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help="Data files or folders, or one recipe.toml.", metavar="FILE_OR_RECIPE"),
+    typer.Argument(
+        help="Data files or folders, or one recipe.toml, or a run to --resume.",
+        metavar="FILE_OR_RECIPE",
+    ),
 ]
 Task = Annotated[
     str, typer.Option(help="What to learn: `next` symbols, or from pairs the `target`.")
@@ -77,7 +80,7 @@ def command(
     Word vectors: regard train text.txt --model skipgram
 
     Needs no recipe: it looks at the data, chooses tokens, size and budget, and says what and why.
-    Ctrl-C saves; --resume goes on, bit for bit where it stopped, with the run's own recipe.toml.
+    Ctrl-C saves; regard train RUN --resume goes on, bit for bit where it stopped.
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
@@ -121,11 +124,18 @@ def choice(
     run's own if it goes on, else as asked for.
     """
     from regard.api import plan
+    from regard.errors import UserError
     from regard.pretraining import plan_both, stored
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
     from regard.run import RECIPE
 
+    if len(files) == 1 and (files[0] / RECIPE).exists():  # a run
+        if not resume:
+            raise UserError(
+                f"{files[0]} is a run: --resume goes on with it; or give your own files"
+            )
+        out = out or files[0]
     if resume and out is not None and (out / RECIPE).exists():
         if overrides or any(v for keys in tables.values() for v in keys.values()):
             reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
