@@ -1,6 +1,6 @@
 """A genome base by base: the recipe's bits per base beside a MAP n-gram and xz.
 
-    python benchmarks/genome.py --data DIR [--recipe recipes/ecoli.toml] [--set train.minutes=7]
+    python benchmarks/genome.py --data DIR [--recipe recipes/ecoli.toml] [--set train.steps=800]
         [--keep 1.0] [--json FILE]
 
 E. coli K-12 MG1655, 90/5/5 by position; the recipe also learns from the reverse complement of the

@@ -20,6 +20,7 @@ VOCABULARY = 30
 KEYS = 14
 VALUES = 15  # the letters KEYS, KEYS + 1, …
 MARK = KEYS + VALUES
+ALSO = 8  # questions on the way, at most: more would drown the last one, which alone is far
 TASKS = ("recall", "induction")
 
 
@@ -32,7 +33,7 @@ class Lesson:
     many: int
 
     def draw(self, random: np.random.Generator) -> Batch:
-        """Sequences and what is asked: the last answer, and on the way those of keys that were said
+        """Sequences and what is asked: the last answer, and on the way some of keys that were said
         before.
         """
         return (recall if self.task == "recall" else induction)(self.length, self.many, random)
@@ -52,7 +53,7 @@ def recall(length: int, many: int, random: np.random.Generator) -> Batch:
     ids = np.empty((many, 2 * pairs + 1), np.int64)
     ids[:, 0:-1:2], ids[:, 1::2], ids[:, -1] = keys, values[rows[:, None], keys], asked
     targets = np.full_like(ids, IGNORE)
-    known = said_before(keys)
+    known = said_before(keys) & (random.random(keys.shape) < ALSO / pairs)
     targets[:, 0:-1:2] = np.where(known, ids[:, 1::2], IGNORE)
     targets[:, -1] = values[rows, asked]
     return batch(ids, targets)
