@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from regard.layers.state import ALL, Rows
 
 try:
-    from regard.layers.turning import turn_rows, turn_rows_back
+    from regard.layers.turning_kernels import turn_rows, turn_rows_back
 except ImportError:  # no Triton here
     turn_rows = turn_rows_back = None  # type: ignore[assignment, unused-ignore]
 
