@@ -1,7 +1,7 @@
 """A genome base by base: the recipe's bits per base beside a MAP n-gram and xz.
 
     python benchmarks/genome.py --data DIR [--recipe recipes/ecoli.toml] [--set train.steps=800]
-        [--keep 1.0] [--json FILE]
+        [--keep 1.0] [--runs FOLDER] [--json FILE]
 
 E. coli K-12 MG1655, 90/5/5 by position; the recipe also learns from the reverse complement of the
 training part (data.augment = "strands"), the n-gram does too. Test bases are measured once, each
@@ -61,6 +61,7 @@ def main() -> int:
         "--set", action="append", default=[], help="keys of the recipe, as in regard"
     )
     parser.add_argument("--keep", type=float, default=1.0, help="share of the genome, to try it")
+    parser.add_argument("--runs", type=Path, help="where the runs are to stay")
     parser.add_argument("--orders", default=",".join(map(str, ORDERS)), help="of the n-gram")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -69,7 +70,8 @@ def main() -> int:
     text = text[: round(args.keep * len(text))]
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        here = Path(temporary)
+        here = args.runs or Path(temporary)
+        here.mkdir(parents=True, exist_ok=True)
         (here / "genome.txt").write_text(text)
         common = ["--set", f"data.train={here / 'genome.txt'}"]
         began = time.monotonic()

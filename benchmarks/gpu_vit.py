@@ -69,7 +69,8 @@ def ours(args: argparse.Namespace, device: torch.device) -> tuple[Callable[[], A
         compile="on" if device.type == "cuda" else "off",
         batch_tokens=args.batch * config.max_len,
     )
-    stepper = Stepper(model, recipe, forbidden=None, world=ALONE)
+    # pictures of one size: batches of one shape, whose steps the trainer captures
+    stepper = Stepper(model, recipe, forbidden=None, world=ALONE, alike=model.steps_alike)
     batch = ready(tokenizer, args.batch, stepper.device)
     if failed := stepper.compile_for(batch, recipe.steps):
         print(f"torch.compile failed: {failed}")
@@ -117,7 +118,7 @@ def timed(step: Callable[[], Any], steps: int, device: torch.device) -> float:
     began = time.perf_counter()
     for _ in range(steps):
         found = step()
-    float(found.sum())  # waits for the device
+    float(found.detach().sum())  # waits for the device
     return (time.perf_counter() - began) / steps
 
 

@@ -7,6 +7,7 @@ import torch
 
 from regard.layers.pooling import POOLINGS, Pooling
 from regard.layers.source import Source
+from regard.layers.tap import Tap
 from regard.models.encoder import EncoderOnly, bert, modern
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
@@ -51,6 +52,28 @@ def test_padding_and_neighbours_change_no_answer(preset, pooling, each):
                 together[i, : len(row)] if each else together[i], answer, atol=1e-5, rtol=1e-5
             )
             torch.testing.assert_close(embedded[i], model.embed(alone)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"positions": "alibi"}, {"score": "additive"}])
+@pytest.mark.parametrize("preset", [modern, bert])
+def test_where_the_first_position_answers_the_last_block_computes_no_other(preset, options):
+    """Answers and gradients are those of all positions computed, which an idle tap asks for."""
+    model = make(preset, pooling="first", n_outputs=3, dropout=0.0, **options).double()
+    source, seen = padded(sentences(5, 1, 20), 24), []
+    model.encoder.norm.register_forward_hook(lambda _m, _i, y: seen.append(y.size(1)))
+    if preset is bert:
+        model.encoder.blocks[-1].feedforward.register_forward_hook(
+            lambda _m, _i, y: seen.append(y.size(1))
+        )
+    found = []
+    for tap in (None, Tap([])):
+        model.zero_grad()
+        answers = model.answers(source, tap=tap)
+        answers.square().sum().backward()
+        found.append([answers.detach(), *(p.grad.clone() for p in model.parameters())])
+    assert set(seen) == {1, 24}
+    for short, whole in zip(*found, strict=True):
+        torch.testing.assert_close(short, whole, atol=1e-10, rtol=1e-8)
 
 
 def test_values_come_in_their_own_units():

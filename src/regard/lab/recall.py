@@ -74,6 +74,7 @@ class Plan:
     lengths: Sequence[int]  # asked about
     steps: int
     mixers: Sequence[str] = tuple(MIXERS)
+    tasks: Sequence[str] = TASKS  # learned, in turns; all are asked
     tokens: int = 2048  # of a step
     tested: int = 200  # sequences of each task and length
     parameters: int = 200_000
@@ -93,9 +94,11 @@ class Plan:
         """Tasks in turns; every other time the longest so far, else one that was met before."""
         met = int(len(self.lessons) * step / (GROWING * max(1, self.steps)))
         met = min(met, len(self.lessons) - 1)
-        at = met if step // 3 % 2 == 0 else (step // 6) % (met + 1)
+        turn = step // len(self.tasks)
+        at = met if turn % 2 == 0 else (turn // 2) % (met + 1)
         length = self.lessons[at]
-        return Lesson(TASKS[step % 3], length, max(1, self.tokens // length))
+        task = self.tasks[step % len(self.tasks)]
+        return Lesson(task, length, max(1, self.tokens // length))
 
     @property
     def recipe(self) -> TrainRecipe:

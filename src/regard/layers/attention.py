@@ -8,7 +8,7 @@ S) weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -136,6 +136,13 @@ class Place:
     lengths: Tensor | None = None  # (B,) queries of each row that count; None: all
     longest: int = 0  # tokens of the longest row before this call
     until: int = 0  # and after it
+    asked: int = 0  # how many positions, from the first, are wanted of this block; 0: all
+
+    def for_first(self, asked: int) -> Place:
+        """The same where only the first positions are asked for."""
+        bias = None if self.bias is None else self.bias[..., :asked, :]
+        mask = None if self.mask is None else self.mask.for_first(asked)
+        return replace(self, bias=bias, mask=mask, asked=asked)
 
 
 class SelfAttention(nn.Module):
@@ -187,6 +194,8 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, place: Place, state: Any = None, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
         q, k, v = self.heads(x, place)  # (B, T, H or G, K)
+        if place.asked:
+            q = q[:, : place.asked]
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
         y = self.mix(q, k, v, place, state, tap)  # (B, H, T, K)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)

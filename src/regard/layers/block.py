@@ -44,7 +44,9 @@ class Block(nn.Module):
         tap: Tap | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
-        """(B, T, D) to (B, T, D); a block with cross-attention looks at `memory` in between."""
+        """(B, T, D) to (B, T, D), or to as many positions as the place says are asked; a block with
+        cross-attention looks at `memory` in between.
+        """
         inner = None if tap is None else tap.at("attention")
         x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, place, state, inner))
         if self.cross is not None and memory is not None:
@@ -58,9 +60,10 @@ class Block(nn.Module):
     def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
         """One part with its residual connection and norm."""
         assert norm is not None
-        if self.post_norm:
-            return norm(x + self.drop(part(x)))  # type: ignore[no-any-return]
-        return x + self.drop(part(norm(x)))
+        y = self.drop(part(x if self.post_norm else norm(x)))
+        if y.size(1) != x.size(1):  # of the first positions alone
+            x = x[:, : y.size(1)]
+        return norm(x + y) if self.post_norm else x + y
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout on a part's output, before it joins the residual stream."""

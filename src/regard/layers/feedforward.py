@@ -10,6 +10,11 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 
+try:
+    from regard.layers.bending_kernels import BENT, bend_rows
+except ImportError:  # no Triton here
+    bend_rows = None  # type: ignore[assignment, unused-ignore]
+
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """GELU by its tanh approximation, as in GPT-2 (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
@@ -30,16 +35,19 @@ BENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": relu_squared,
 }
 FEEDFORWARDS = (*BENDS, "swiglu")
+MANY = 1024  # positions, from which on a kernel of our own is worth being called
 
 
 class FeedForward(nn.Module):
-    """down(bend(up(x)))."""
+    """down(bend(up(x))). In half precision, in training on a GPU, the bias of `up` and the bend are
+    one kernel.
+    """
 
     def __init__(
         self,
         d_model: int,
         d_ff: int,
-        bend: Callable[[Tensor], Tensor],
+        bend: str,
         *,
         bias: bool,
         d_in: int | None = None,
@@ -47,11 +55,22 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(d_in or d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
-        self.bend = bend
+        self.name, self.bend = bend, BENDS[bend]
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
+        if self.training and self.up.bias is not None and self.kernels_fit(x):
+            wide = F.linear(x, self.up.weight)  # (B, T, F)
+            bent = bend_rows(wide.flatten(0, -2), self.up.bias, BENT.index(self.name))
+            return self.down(bent.view_as(wide))  # type: ignore[no-any-return]
         return self.down(self.bend(self.up(x)))  # type: ignore[no-any-return]  # (B, T, F) inside
+
+    @staticmethod
+    def kernels_fit(x: Tensor) -> bool:
+        """Are there kernels, and enough of x (B, T, D), in half precision?"""
+        if bend_rows is None or not x.is_cuda or x.numel() < MANY * x.size(-1):
+            return False
+        return torch.is_autocast_enabled("cuda") or x.dtype in (torch.bfloat16, torch.float16)
 
 
 class SwiGLU(nn.Module):
@@ -75,5 +94,5 @@ def make_feedforward(
     if name == "swiglu":
         return SwiGLU(d_model, d_ff, bias=bias, d_in=d_in)
     if name in BENDS:
-        return FeedForward(d_model, d_ff, BENDS[name], bias=bias, d_in=d_in)
+        return FeedForward(d_model, d_ff, name, bias=bias, d_in=d_in)
     raise UsageError(f"unknown feedforward {name!r}; {did_you_mean(name, list(FEEDFORWARDS))}")

@@ -49,6 +49,10 @@ class Mask(ABC):
         """The same mask with its tensor made once, for all layers that share it."""
         return Rendered(self.tensor(batch, n_queries, n_keys, device), self.may_be_empty)
 
+    def for_first(self, n_queries: int) -> Mask:
+        """The same mask for the first queries alone."""
+        return self
+
     def shifted(self, start: int | Tensor) -> Mask:
         """The same mask for queries that stand `start` positions later (one for all rows, or (B,)),
         as with a cache.
@@ -207,3 +211,7 @@ class Rendered(Mask):
     def tensor(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
         """The tensor as it is."""
         return self.allowed
+
+    def for_first(self, n_queries: int) -> Mask:
+        """See Mask."""
+        return Rendered(self.allowed[:, :, :n_queries], self.empty)

@@ -38,6 +38,11 @@ class EncoderConfig(StackConfig, AnswerConfig):
         if not 0 <= self.n_types <= 1 << 10:
             raise ValueError(f"n_types must be from 0 to {1 << 10}, got {self.n_types}")
 
+    @property
+    def first_answers(self) -> bool:
+        """Is the first position all that is read off? Then the last block may leave out others."""
+        return self.pooling == "first" and self.kinds[-1] == "attention"
+
 
 def modern(n_layers: int, d_model: int) -> EncoderConfig:
     """The decoder's modern preset, looking both ways."""
@@ -78,8 +83,10 @@ class Encoder(Stack):
             self.embedding_norm = self._norm()
         initialise(self)
 
-    def forward(self, source: Source, *, tap: Tap | None = None) -> Tensor:
-        """(B, S, D) vectors of the sources."""
+    def forward(self, source: Source, *, asked: int = 0, tap: Tap | None = None) -> Tensor:
+        """(B, S, D) vectors of the sources, or those of the first positions that are `asked` for
+        (see Stack.run).
+        """
         # tokens that are numbers say where they stand
         where = self.embedding.where(source) if source.ids.dim() == 3 else None
         segments = None if self.training and self.config.never_padded else source.segments
@@ -90,7 +97,7 @@ class Encoder(Stack):
             x = x + self.types(self.kinds(source.ids, where))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        return self.run(x, place, None, tap)
+        return self.run(x, place, None, tap, asked=asked)
 
     def kinds(self, ids: Tensor, where: Tensor) -> Tensor:
         """(B, S) which sentence of its sequence a token is in, from 0; the last kind is for all
@@ -122,5 +129,9 @@ class EncoderOnly(NeuralAssessor):
 
     def embed(self, source: Source, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
-        x = super().embed(source, count=count, tap=tap)
+        alone = count is None or not self.packs  # is every row one sequence?
+        if self.config.first_answers and alone and tap is None:
+            x = self.pool(self.encoder(source, asked=1), source.segments[:, :1], count)
+        else:
+            x = super().embed(source, count=count, tap=tap)
         return x if self.pooler is None else torch.tanh(self.pooler(x))

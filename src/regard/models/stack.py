@@ -315,9 +315,12 @@ class Stack(nn.Module):
         state: State | None,
         tap: Tap | None,
         memory: Sequence[Memory] | None = None,
+        *,
+        asked: int = 0,
     ) -> Tensor:
         """Send embedded tokens (B, T, D) through the stack. `memory` is what each block looks at,
-        if they do.
+        if they do. Where no more than the first positions are `asked` for, the last block, which
+        must be attention, computes no others.
         """
         if torch.is_autocast_enabled(x.device.type):  # the residual stream too, not products alone
             x = x.to(torch.get_autocast_dtype(x.device.type))
@@ -327,6 +330,8 @@ class Stack(nn.Module):
         for i, block in enumerate(self.blocks):
             inner = None if tap is None else tap.at("block").at(i)
             own = None if state is None else state.layers[i]
+            if asked and i == len(self.blocks) - 1:
+                place = place.for_first(asked)
             x = block(x, place, own, inner, None if memory is None else memory[i])
         return self.norm(x)  # type: ignore[no-any-return]
 

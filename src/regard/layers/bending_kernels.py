@@ -1,0 +1,118 @@
+"""Adding a bias and bending, as two Triton kernels: bend(x + bias), and the gradients of both.
+
+A compiler bends again in the backward pass, to keep less, and sums the gradient of the bias in a
+pass of its own. Here what was bent is kept, and one pass over the gradient gives both: each program
+has some columns of some rows, and leaves their sum. The same in plain PyTorch is in feedforward.py,
+the oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BENT = ("relu", "gelu", "gelu_exact", "relu2")
+ROWS, COLUMNS = 16, 128  # of a tile
+PROGRAMS = 2048  # about as many as fill a large GPU a few times
+
+
+@triton.jit
+def _bend(x, KIND: tl.constexpr):
+    """bend(x), and its slope."""
+    if KIND == 0:  # ReLU
+        return tl.maximum(x, 0.0), tl.where(x > 0, 1.0, 0.0)
+    elif KIND == 1:  # GELU by tanh, which is a sigmoid of twice as much
+        share = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        inner = 1.5957691216057308 * (1 + 0.134145 * x * x)
+        return x * share, share + x * share * (1 - share) * inner
+    elif KIND == 2:  # GELU
+        share = 0.5 * (1 + tl.erf(x * 0.7071067811865476))
+        return x * share, share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+    else:  # ReLU²
+        positive = tl.maximum(x, 0.0)
+        return positive * positive, 2 * positive
+
+
+@triton.jit
+def _forward(x, bias, y, width, KIND: tl.constexpr, C: tl.constexpr):
+    row, c = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
+    here = c < width
+    added = tl.load(bias + c, mask=here, other=0.0).to(tl.float32)
+    value = tl.load(x + row * width + c, mask=here, other=0.0).to(tl.float32) + added
+    bent, _ = _bend(value, KIND)
+    tl.store(y + row * width + c, bent.to(y.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def _backward(dy, x, bias, dx, sums, n_rows, width, steps,
+              KIND: tl.constexpr, R: tl.constexpr, C: tl.constexpr):  # fmt: skip
+    c = tl.program_id(0) * C + tl.arange(0, C)
+    added = tl.load(bias + c, mask=c < width, other=0.0).to(tl.float32)[None, :]
+    total = tl.zeros((R, C), tl.float32)
+    for step in range(steps):
+        r = (step * tl.num_programs(1) + tl.program_id(1)) * R + tl.arange(0, R)
+        here = (r < n_rows)[:, None] & (c < width)[None, :]
+        place = r[:, None].to(tl.int64) * width + c[None, :]
+        value = tl.load(x + place, mask=here, other=0.0).to(tl.float32) + added
+        given = tl.load(dy + place, mask=here, other=0.0).to(tl.float32)
+        _, slope = _bend(value, KIND)
+        found = given * slope
+        total += found  # nothing where nothing was given
+        tl.store(dx + place, found.to(dx.dtype.element_ty), mask=here)
+    tl.store(sums + tl.program_id(1) * width + c, tl.sum(total, 0), mask=c < width)
+
+
+@torch.library.custom_op("regard::bend", mutates_args=())
+def bend_rows(x: Tensor, bias: Tensor, kind: int) -> Tensor:
+    """bend(x + bias) of x (N, F), its rows one after another, and bias (F,); `kind` is a place in
+    BENT.
+    """
+    y, columns = torch.empty_like(x), min(1024, triton.next_power_of_2(x.size(1)))
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        grid = len(x), triton.cdiv(x.size(1), columns)
+        _forward[grid](x, bias, y, x.size(1), kind, columns, num_warps=4)
+    return y
+
+
+@torch.library.custom_op("regard::bend_backward", mutates_args=())
+def bend_rows_backward(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+    """What the gradient of the result makes of those of x and, in single precision, of bias."""
+    (rows, width), dx = x.shape, torch.empty_like(x)
+    across = triton.cdiv(width, COLUMNS)
+    tiles = triton.cdiv(rows, ROWS)
+    down = min(tiles, triton.cdiv(PROGRAMS, across))
+    sums = x.new_empty(down, width, dtype=torch.float32)
+    with torch.cuda.device_of(x):
+        _backward[across, down](
+            dy.contiguous(), x, bias, dx, sums, rows, width, triton.cdiv(tiles, down),
+            kind, ROWS, COLUMNS, num_warps=4,
+        )  # fmt: skip
+    return dx, sums.sum(0)
+
+
+@bend_rows.register_fake
+def _(x: Tensor, bias: Tensor, kind: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+@bend_rows_backward.register_fake
+def _(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(x.size(1), dtype=torch.float32)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, bias, ctx.kind = inputs
+    ctx.save_for_backward(x, bias)
+
+
+def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, bias = ctx.saved_tensors
+    dx, sums = bend_rows_backward(dy, x, bias, ctx.kind)
+    return dx, sums.to(bias.dtype), None
+
+
+bend_rows.register_autograd(_gradient, setup_context=_keep)
