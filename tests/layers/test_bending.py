@@ -43,27 +43,29 @@ def test_the_kernels_bend_and_sum(name, shape):
 @advice
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", BENDS)
-def test_a_network_in_half_precision_is_that_in_double(name, compiled):
+def test_a_network_is_as_near_to_double_precision_as_without_them(name, compiled):
+    """Without them: where it is not training. A bend with a corner is off where rounding crosses
+    it, so that PyTorch's own half precision is the measure.
+    """
     torch.compiler.reset()
     torch.manual_seed(0)
     network = FeedForward(32, 128, name, bias=True).cuda()
     torch.nn.init.normal_(network.up.bias)
-    x = torch.randn(2, MANY, 32, device="cuda").requires_grad_()
-    dy = torch.randn(2, MANY, 32, device="cuda")
-    inside = [network.up.weight, network.up.bias, network.down.weight, x]
+    x, dy = (torch.randn(2, MANY, 32, device="cuda") for _ in range(2))
     assert FeedForward.kernels_fit(x.bfloat16())
-    work = torch.compile(network) if compiled else network
+
+    def results(module, work, x, dy):
+        y = work(x.requires_grad_())
+        inside = [module.up.weight, module.up.bias, module.down.weight, x]
+        return [y, *torch.autograd.grad(y, inside, dy.to(y.dtype))]
+
     with torch.autocast("cuda", torch.bfloat16):
-        y = work(x)
-    found = [y, *torch.autograd.grad(y, inside, dy.bfloat16())]
-    exact = FeedForward(32, 128, name, bias=True).cuda().double().eval()
-    exact.load_state_dict(network.state_dict())
-    z = x.detach().double().requires_grad_()
-    y = exact(z)
-    wanted = [exact.up.weight, exact.up.bias, exact.down.weight, z]
-    expected = [y, *torch.autograd.grad(y, wanted, dy.double())]
-    for got, one in zip(found, expected, strict=True):
-        assert (got.double() - one).norm() < 1.5e-2 * one.norm()
+        found = results(network, torch.compile(network) if compiled else network, x, dy)
+        plain = results(network, network.eval(), x, dy)
+    exact = results(network.double(), network, x.double().detach(), dy.double())
+    for got, usual, one in zip(found, plain, exact, strict=True):
+        off, allowed = ((each.double() - one).norm() / one.norm() for each in (got, usual))
+        assert off < 1.2 * allowed + 1e-3
 
 
 def test_on_a_cpu_there_are_no_kernels():

@@ -73,6 +73,17 @@ def test_score_is_the_log_softmax_of_the_logits_and_ignores_what_it_should(model
     torch.testing.assert_close(model.score(x, targets), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@torch.no_grad()
+def test_a_gpu_computes_what_the_cpu_does(model):
+    x, targets = ids(3, 9), ids(3, 9, seed=1)
+    expected = [model.logits(x), model.score(x, targets), model.extend(x, None, model.start(3, 9))]
+    there, x, targets = model.cuda(), x.cuda(), targets.cuda()
+    found = [there.logits(x), there.score(x, targets), there.extend(x, None, there.start(3, 9))]
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got.cpu(), wanted, atol=1e-4, rtol=1e-4)
+
+
 @torch.no_grad()
 def test_stepwise_and_chunked_decoding_equals_reading_it_all_at_once(model):
     x = ids(2, 11)

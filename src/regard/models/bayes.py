@@ -116,7 +116,7 @@ class MapModel(TableModel):
         """Order by order, the n-grams, the strength of their prior (the model's own, unless another
         is given) and their probabilities.
         """
-        table, p = self.table, torch.empty(0)
+        table, p = self.table, self.alphas.new_empty(0)
         links = Links(table.borders(), table.suffixes(), table.totals(table.counts))
         for order in range(1, table.order + 1):
             level = level_of(table, links, order, p, self.config.prior)
@@ -189,9 +189,10 @@ class MapModel(TableModel):
         """The a and b of Beta(a, b), which P(symbol | context) follows a posteriori: the marginals
         of a Dirichlet distribution are Beta distributions. a = 0 for what can never follow.
         """
-        table, x = self.table, torch.tensor([symbol])
+        table, device = self.table, self.alphas.device
+        x = torch.tensor([symbol], device=device)
         last = list(context)[max(0, len(context) - self.order + 1) :]
-        ids = torch.tensor([last], dtype=torch.int64)
+        ids = torch.tensor([last], dtype=torch.int64, device=device)
         nodes = [node[:, -1] for node in table.contexts(ids)[: len(last)]]
         first = base(table)
         if not first[symbol]:
