@@ -4,10 +4,12 @@ The pictures are those of Noto Emoji, 32 × 32 pixels cut from one sheet, and a 
 emoji's name in lower case. Skin tones and genders of one emoji are one group and stay on one side
 (data.group). Figures are those of `regard evaluate`, and recall: is a picture's own caption the
 likeliest of all held-out ones, and a caption's own picture? Pictures of skin tones are many copies
-of few: figures are told of all held-out pictures, and of those without a tone alone.
+of few: figures are told of all held-out pictures, and of those without a tone alone. Those of the
+validation part stand beside them, since they alone may choose a setting; `--no-test` has no others.
 
     python benchmarks/captions.py --data DIR [--rows transformer,nearest] [--seeds 1]
-        [--set train.steps=300] [--device cuda] [--no-recall] [--keep FOLDER] [--json FILE]
+        [--set train.steps=300] [--device cuda] [--no-recall] [--no-test] [--keep FOLDER]
+        [--json FILE]
 
 `--prepare FILE.npz` only cuts the sheet, for `regard train recipes/emoji.toml FILE.npz`.
 """
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from regard.api import held_out, load_interpreter, plan, train
+from regard.data.corpus import reopen
 from regard.data.pictures import digest
 from regard.data.shards import Shard
 from regard.evaluate.estimates import Estimate
@@ -108,11 +111,16 @@ def some_of(shard: Shard, chosen: list[int]) -> Shard:
 def measured(run: Path, plain: set[str], options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a run on what it held out, by part."""
     interpreter = load_interpreter(run, device=options.device)
+    valid = reopen(run).side("valid")
+    assert valid is not None
+    validated = dict(measure_translation(interpreter, valid).judged)
+    if not options.test:
+        return {"estimates": {"validation": validated}, "examples": []}
     _, shard = held_out(run, interpreter)
     assert shard.source is not None
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
     chosen = [i for i in range(shard.records) if digest(picture(shard.source.record(i))) in plain]
-    found: dict[str, dict[str, Estimate]] = {}
+    found: dict[str, dict[str, Estimate]] = {"validation": validated}
     for part, pairs in (("all", shard), ("without tones", some_of(shard, chosen))):
         made = measure_translation(interpreter, pairs)
         found[part] = dict(made.judged)
@@ -148,6 +156,7 @@ def main() -> None:
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--no-recall", dest="recall", action="store_false")
+    parser.add_argument("--no-test", dest="test", action="store_false")
     parser.add_argument("--keep", type=Path, help="where runs are left, and found again")
     parser.add_argument("--prepare", type=Path, help="only cut the sheet into this .npz file")
     parser.add_argument("--json", type=Path)
