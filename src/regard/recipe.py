@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TASKS, family, task_named
 
-SHARES = ("shift", "zoom", "erase", "drop")
+SHARES = ("shift", "zoom", "erase", "colour", "drop")
 NOT_NEGATIVE = ["seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter"]
 NOT_NEGATIVE += ["eval_every", "checkpoint_every", "weight_decay", "warmup"]
 STRICT = ConfigDict(extra="forbid")
@@ -178,6 +178,7 @@ class TrainRecipe:
     zoom: float = 0.0  # and by how much it is made larger or smaller, as a share
     flip: bool = False  # are half of them mirrored, left to right?
     erase: float = 0.0  # the side of a square that is covered, as a share
+    colour: float = 0.0  # of images: how far brightness and contrast of each channel change
     jitter: float = 0.0  # of points: the deviation of what each is moved by
     drop: float = 0.0  # of points: the largest share that is left out
     mask: float = 0.15  # of the task masked: the share of tokens that are to be filled in

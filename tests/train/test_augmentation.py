@@ -63,6 +63,26 @@ def test_shifts_are_those_of_grid_sample_with_the_border_repeated(source):
     assert torch.allclose(found, wanted, atol=1e-2)
 
 
+def test_colours_change_by_a_line_for_every_channel():
+    """As found by least squares on the pixels that are neither black nor white."""
+    random = np.random.default_rng(1)
+    pictures = [random.integers(90, 160, (8, 12, 3), dtype=np.uint8) for _ in range(40)]
+    tokens, _ = Patches.train(pictures, patch=4).encode_batch(pictures)
+    source = Source(torch.from_numpy(tokens).view(40, 7, -1), torch.ones(40, 7, dtype=torch.long))
+    whole, found = (
+        pixels(ids, source).double() for ids in (source.ids, changed(source, colour=0.3))
+    )
+    lines = []
+    for x, y in zip(whole.flatten(0, 1), found.flatten(0, 1), strict=True):
+        slope, offset = np.polyfit(x.flatten(), y.flatten(), 1)
+        assert np.allclose(slope * x + offset, y, atol=1e-3)
+        lines.append((slope, float((y - x).mean())))
+    slopes, brighter = np.array(lines).T
+    assert 1 / 1.3 <= slopes.min() < 0.85 and 1.15 < slopes.max() <= 1.3
+    assert -0.15 * 255 <= brighter.min() < -25 and 25 < brighter.max() <= 0.15 * 255
+    assert len(np.unique(slopes.round(6))) == 120  # of every channel of every picture
+
+
 def test_a_covered_square_has_the_mean_and_all_else_stays(source):
     whole, found = pixels(source.ids, source), pixels(changed(source, erase=0.5), source)
     same = (whole - found).abs() < 1e-3

@@ -1,8 +1,9 @@
 """Pictures that are changed a little every time they are shown, so that few are as good as more.
 
-Every picture of a batch is moved, turned, resized, mirrored and partly covered by chance, on the
-device, in one go. Steps seed torch, so that a resumed run sees the same (Simard et al. 2003, "Best
-practices for convolutional neural networks"; covering: DeVries & Taylor 2017, arXiv:1708.04552).
+Every picture of a batch is moved, turned, resized, mirrored, coloured otherwise and partly covered
+by chance, on the device, in one go. Steps seed torch, so that a resumed run sees the same (Simard
+et al. 2003, "Best practices for convolutional neural networks"; covering: DeVries & Taylor 2017,
+arXiv:1708.04552).
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from regard.layers.pictures import extents, to_picture, to_tokens
 from regard.layers.source import Source
 from regard.recipe import TrainRecipe
 
+WHITE = 255
+
 
 class Changes(nn.Module):
     """What training does to pictures before it shows them; nothing where it is not training.
 
     `shift` and `zoom` are shares of a side, `rotate` degrees, each the most in both directions;
-    `flip` mirrors half of them; `erase` is the side of a square that is covered, as a share.
+    `flip` mirrors half of them; `erase` is the side of a square that is covered, as a share. By
+    `colour` the contrast of each channel changes, and its brightness by as much of half of white.
     """
 
     def __init__(self, recipe: TrainRecipe, patch: int, grid: tuple[int, int] | None) -> None:
@@ -30,11 +34,12 @@ class Changes(nn.Module):
         super().__init__()
         self.shift, self.zoom, self.angle = recipe.shift, recipe.zoom, math.radians(recipe.rotate)
         self.flip, self.erase, self.patch, self.grid = recipe.flip, recipe.erase, patch, grid
+        self.colour = recipe.colour
 
     @property
     def any(self) -> bool:
         """Is there anything to do?"""
-        return bool(self.shift or self.zoom or self.angle or self.flip or self.erase)
+        return bool(self.shift or self.zoom or self.angle or self.flip or self.erase or self.colour)
 
     def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens (B, N, V) of pictures to others in their place, and their segments."""
@@ -46,6 +51,8 @@ class Changes(nn.Module):
         sizes = extents(source).to(picture.dtype) * self.patch  # (B, 2) pixels
         if self.shift or self.zoom or self.angle or self.flip:
             picture = self.moved(picture, sizes)
+        if self.colour:
+            picture = self.coloured(picture)
         if self.erase:
             picture = self.covered(picture, sizes)
         return to_tokens(picture, source, self.patch), segments
@@ -72,6 +79,17 @@ class Changes(nn.Module):
         return F.grid_sample(
             picture, where.to(picture.dtype), padding_mode="border", align_corners=False
         )
+
+    def coloured(self, picture: Tensor) -> Tensor:
+        """Pictures whose channels are each nearer to or farther from their mean, and brighter or
+        darker.
+        """
+        one, two = torch.rand(2, *picture.shape[:2], 1, 1, device=picture.device)
+        mean = picture.mean((2, 3), keepdim=True)
+        contrast = torch.exp((2 * one - 1) * math.log1p(self.colour))
+        brighter = (2 * two - 1) * self.colour * WHITE / 2
+        changed: Tensor = mean + (picture - mean) * contrast + brighter
+        return changed.clamp(0, WHITE)
 
     def covered(self, picture: Tensor, sizes: Tensor) -> Tensor:
         """Pictures with a square of their mean somewhere."""
