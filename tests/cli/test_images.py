@@ -31,8 +31,9 @@ def run(bars, tmp_path_factory):
     import regard.cli
 
     out = tmp_path_factory.mktemp("runs") / "vit"
-    steps = ["--set=train.steps=60", "--set=train.batch_tokens=160", "--set=data.test_fraction=0.3"]
-    more = ["--set=train.checkpoint_every=40", "--set=model.preset=vit"]
+    steps = ["--set=train.steps=100", "--set=train.batch_tokens=160"]
+    steps += ["--set=data.test_fraction=0.3", "--set=data.valid_fraction=0.15"]
+    more = ["--set=train.checkpoint_every=80", "--set=model.preset=vit"]
     assert regard.cli.run(["train", str(bars), *SMALL, *steps, *more, "--out", str(out)]) in (
         0,
         None,
@@ -86,7 +87,7 @@ def test_a_run_that_was_stopped_ends_where_it_would_have(cli, run, bars, tmp_pat
     again = tmp_path / "again"
     shutil.copytree(run, again)
     last = sorted((again / "checkpoints").iterdir())[-1]
-    assert "60" in last.name
+    assert "100" in last.name
     shutil.rmtree(last)
     assert cli("train", bars, "--out", again, "--resume", "--quiet").code in (0, None)
     one, two = (read_tensors(folder / "model.safetensors") for folder in (run, again))
