@@ -1,17 +1,18 @@
-"""Captions of emoji: a captioner beside the caption of the nearest picture, on a held-out fifth.
+"""Captions of emoji by a recipe, beside the caption of the nearest picture, on a held-out fifth.
 
 The pictures are those of Noto Emoji, 32 × 32 pixels cut from one sheet, and a caption is the
 emoji's name in lower case. Skin tones and genders of one emoji are one group and stay on one side
 (data.group). Figures are those of `regard evaluate`, and recall: is a picture's own caption the
 likeliest of all held-out ones, and a caption's own picture? Pictures of skin tones are many copies
-of few: figures are told of all held-out pictures, and of those without a tone alone. Those of the
-validation part stand beside them, since they alone may choose a setting; `--no-test` has no others.
+of few: figures are told of all held-out pictures, and of those without a tone alone.
 
-    python benchmarks/captions.py --data DIR [--rows transformer,nearest] [--seeds 1]
-        [--set train.steps=300] [--device cuda] [--no-recall] [--no-test] [--keep FOLDER]
+    python benchmarks/captions.py --data DIR [--rows nearest,transformer] [--seeds 1] [--folds 0]
+        [--jobs 1] [--set train.steps=300] [--device cuda] [--no-recall] [--keep FOLDER]
         [--json FILE]
 
-`--prepare FILE.npz` only cuts the sheet, for `regard train recipes/emoji.toml FILE.npz`.
+`--folds 4` is for choosing settings: the held-out fifth is taken away, and the groups that are left
+are tested once each, by four runs a row. `--prepare FILE.npz` only cuts the sheet, for
+`regard train recipes/emoji.toml FILE.npz`.
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regard.api import held_out, load_interpreter, plan, train
-from regard.data.corpus import reopen
 from regard.data.pictures import digest
 from regard.data.shards import Shard
+from regard.data.splits import assign, bucket
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.retrieval import recall
-from regard.evaluate.translation import measure_translation
+from regard.evaluate.translation import Sentence, judged_of, measure_translation
 from regard.train.progress import Reporter
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "emoji.toml"
+HELD_OUT = 0.2  # of the groups
 SIDE, CELL = 32, 34  # pixels of a picture, and of its cell, with a border of one around
 TONES = {f"1F3F{c}" for c in "BCDEF"}
 # Parts of a code that say nothing but a gender, a direction or how it is drawn, ...
@@ -108,43 +113,80 @@ def some_of(shard: Shard, chosen: list[int]) -> Shard:
     return part(shard).paired(part(shard.source))
 
 
-def measured(run: Path, plain: set[str], options: argparse.Namespace) -> dict[str, Any]:
-    """The figures of a run on what it held out, by part."""
-    interpreter = load_interpreter(run, device=options.device)
-    valid = reopen(run).side("valid")
-    assert valid is not None
-    validated = dict(measure_translation(interpreter, valid).judged)
-    if not options.test:
-        return {"estimates": {"validation": validated}, "examples": []}
-    _, shard = held_out(run, interpreter)
+@dataclass(frozen=True)
+class Job:
+    """One run of one row: trained on a file and tested on another, or on a part of the same."""
+
+    row: str
+    seed: int
+    run: Path
+    data: Path
+    test: Path | None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run said of held-out pictures, by part, what it recalled, and its seconds."""
+
+    made: dict[str, tuple[Sentence, ...]]
+    recalled: dict[str, Estimate]
+    seconds: float
+
+
+def folds_of(path: Path, count: int) -> list[tuple[Path, Path | None]]:
+    """The files to train on and to test on: with folds, without what is held out for good."""
+    if not count:
+        return [(path, None)]
+    with np.load(path) as held:
+        arrays = {name: held[name] for name in held.files}
+    fold = np.array([int(bucket(group, seed=1) * count) for group in arrays["group"].tolist()])
+    fold[assign(arrays["group"].tolist(), 0.0, HELD_OUT) > 0] = -1
+    found: list[tuple[Path, Path | None]] = []
+    for k in range(count):
+        both = path.with_name(f"train-{k}.npz"), path.with_name(f"test-{k}.npz")
+        for name, chosen in zip(both, ((fold != k) & (fold >= 0), fold == k), strict=True):
+            np.savez_compressed(name, **{key: array[chosen] for key, array in arrays.items()})
+        found.append(both)
+    return found
+
+
+def carried_out(job: Job, plain: set[str], options: argparse.Namespace) -> Done:
+    """Train, and say something of every picture that was held out."""
+    began, by_recipe = time.monotonic(), job.row == "transformer"
+    if not (job.run / "regard.json").exists():
+        tested = f"data.test_fraction={HELD_OUT}"
+        if job.test is not None:
+            tested = f"data.test={job.test}"
+        sets = ["task=target", "data.group=group", "data.valid_fraction=0", tested]
+        sets += ["data.input=images", "data.target=captions", f"train.seed={job.seed}"]
+        sets += options.sets if by_recipe else [f"model.name={job.row}"]
+        if job.test is not None:
+            sets.append("data.test_fraction=0")
+        recipe, lines = plan([RECIPE, job.data] if by_recipe else [job.data], assignments=sets)
+        print(*lines, sep="\n", file=sys.stderr)
+        train(recipe, job.run, resume=job.run.exists(), reporter=Reporter())
+    seconds = time.monotonic() - began
+    interpreter = load_interpreter(job.run, device=options.device)
+    _, shard = held_out(job.run, interpreter)
     assert shard.source is not None
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
     chosen = [i for i in range(shard.records) if digest(picture(shard.source.record(i))) in plain]
-    found: dict[str, dict[str, Estimate]] = {"validation": validated}
-    for part, pairs in (("all", shard), ("without tones", some_of(shard, chosen))):
-        made = measure_translation(interpreter, pairs)
-        found[part] = dict(made.judged)
-        if part != "all":
-            examples = [(one.reference, one.translation) for one in made.made[:20]]
-            if options.recall:
-                found[part] |= recall(interpreter, pairs)
-    return {"estimates": found, "examples": examples}
+    made = measure_translation(interpreter, shard).made
+    asked = options.recall and not options.folds
+    recalled = recall(interpreter, some_of(shard, chosen)) if asked else {}
+    parts = {"all": made, "without tones": tuple(made[i] for i in chosen)}
+    return Done(parts, recalled, seconds)
 
 
-def one_row(name: str, seed: int, data: Path, folder: Path, asked: list[str]) -> tuple[Path, float]:
-    """A run of the recipe by this model, and the seconds it took."""
-    run, began = folder / f"{name}-{seed}", time.monotonic()
-    if not (run / "regard.json").exists():
-        more = [f"model.name={name}"] if name != "transformer" else []
-        source = [RECIPE, data] if name == "transformer" else [data]
-        tables = ["task=target", "data.group=group", "data.test_fraction=0.2"]
-        tables += ["data.valid_fraction=0.05", "data.input=images", "data.target=captions"]
-        sets = [*tables, *asked] if name == "transformer" else [*tables, *more]
-        recipe, lines = plan(source, assignments=[*sets, f"train.seed={seed}"])
-        for line in lines:
-            print(line, file=sys.stderr)
-        train(recipe, run, resume=run.exists(), reporter=Reporter())
-    return run, time.monotonic() - began
+def pooled(runs: Sequence[Done]) -> dict[str, Any]:
+    """The figures of a row, by part, from all of its folds."""
+    estimates, examples = {}, list[tuple[str, str]]()
+    for part in runs[0].made:
+        made = [one for run in runs for one in run.made[part]]
+        estimates[part] = judged_of(made) | (runs[0].recalled if part != "all" else {})
+        examples = [(one.reference, one.translation) for one in made[:20]]
+    seconds = sum(run.seconds for run in runs) / len(runs)
+    return {"estimates": estimates, "examples": examples, "seconds": seconds}
 
 
 def main() -> None:
@@ -153,10 +195,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
     parser.add_argument("--rows", default="nearest,transformer")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--folds", type=int, default=0, help="of what is not held out")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--no-recall", dest="recall", action="store_false")
-    parser.add_argument("--no-test", dest="test", action="store_false")
     parser.add_argument("--keep", type=Path, help="where runs are left, and found again")
     parser.add_argument("--prepare", type=Path, help="only cut the sheet into this .npz file")
     parser.add_argument("--json", type=Path)
@@ -167,13 +210,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        data = folder / "emoji.npz"
-        plain = prepare(options.data, data)
-        rows: dict[str, dict[str, Any]] = {}
-        for name in options.rows.split(","):
-            for seed in range(options.seeds if name == "transformer" else 1):
-                run, seconds = one_row(name, seed, data, folder, options.sets)
-                rows[f"{name}-{seed}"] = measured(run, plain, options) | {"seconds": seconds}
+        plain = prepare(options.data, folder / "emoji.npz")
+        jobs: dict[str, list[Job]] = {}
+        for row in options.rows.split(","):
+            for seed in range(options.seeds if row == "transformer" else 1):
+                for k, files in enumerate(folds_of(folder / "emoji.npz", options.folds)):
+                    run = folder / (f"{row}-{seed}" + (f"-fold-{k}" if options.folds else ""))
+                    jobs.setdefault(f"{row}-{seed}", []).append(Job(row, seed, run, *files))
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+            runs = {
+                name: [pool.submit(carried_out, job, plain, options) for job in several]
+                for name, several in jobs.items()
+            }
+            rows = {name: pooled([one.result() for one in row]) for name, row in runs.items()}
     report(rows, options.json)
 
 

@@ -75,10 +75,12 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
     """Global switches of torch for the length of a run, put back afterwards."""
     before = torch.are_deterministic_algorithms_enabled()
-    tf32 = torch.get_float32_matmul_precision()
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         if device.type == "cuda":
-            torch.set_float32_matmul_precision("highest" if recipe.precision == "fp32" else "high")
+            exact = recipe.precision == "fp32"  # else products may have ten bits (TF32)
+            torch.set_float32_matmul_precision("highest" if exact else "high")
+            torch.backends.cudnn.allow_tf32 = not exact  # convolutions and recurrences
             if recipe.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
                 torch.use_deterministic_algorithms(True)
@@ -87,4 +89,5 @@ def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before)
-        torch.set_float32_matmul_precision(tf32)
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
