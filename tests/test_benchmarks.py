@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from regard.data.splits import bucket
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -182,8 +185,25 @@ def test_vit_on_whatever_is_there(tmp_path):
 def captions():
     spec = importlib.util.spec_from_file_location("benchmark_captions", BENCHMARKS / "captions.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
     return module
+
+
+def test_folds_of_emoji_have_every_group_once_and_nothing_that_is_held_out(captions, tmp_path):
+    groups = np.array([f"group {i // 3}" for i in range(300)])
+    pictures = np.arange(300, dtype=np.uint8)[:, None, None]
+    np.savez(tmp_path / "all.npz", images=pictures, captions=groups, group=groups)
+    files = captions.folds_of(tmp_path / "all.npz", 3)
+    tested = []
+    for train, test in files:
+        trained, held = (set(np.load(path)["group"].tolist()) for path in (train, test))
+        assert held and not trained & held
+        tested += held
+    kept = {name for name in groups.tolist() if bucket(name) >= 0.2}
+    assert sorted(tested) == sorted(kept)
+    assert captions.folds_of(tmp_path / "all.npz", 0) == [(tmp_path / "all.npz", None)]
 
 
 def test_genders_and_tones_of_an_emoji_are_one_group(captions):
