@@ -154,14 +154,13 @@ def carried_out(job: Job, plain: set[str], options: argparse.Namespace) -> Done:
     """Train, and say something of every picture that was held out."""
     began, by_recipe = time.monotonic(), job.row == "transformer"
     if not (job.run / "regard.json").exists():
-        tested = f"data.test_fraction={HELD_OUT}"
-        if job.test is not None:
-            tested = f"data.test={job.test}"
-        sets = ["task=target", "data.group=group", "data.valid_fraction=0", tested]
+        sets = ["task=target", "data.group=group", "data.valid_fraction=0"]
         sets += ["data.input=images", "data.target=captions", f"train.seed={job.seed}"]
+        if job.test is None:
+            sets.append(f"data.test_fraction={HELD_OUT}")
+        else:
+            sets += ["data.test_fraction=0", f"data.test={job.test}"]
         sets += options.sets if by_recipe else [f"model.name={job.row}"]
-        if job.test is not None:
-            sets.append("data.test_fraction=0")
         recipe, lines = plan([RECIPE, job.data] if by_recipe else [job.data], assignments=sets)
         print(*lines, sep="\n", file=sys.stderr)
         train(recipe, job.run, resume=job.run.exists(), reporter=Reporter())
