@@ -144,6 +144,27 @@ def test_ranks_share_out_the_same_pairs(tmp_path, packs, world):
         assert torch.equal(one.ids, two.ids) and torch.equal(one.source.ids, two.source.ids)
 
 
+def test_few_shapes_hold_the_same_pairs_in_one_rectangle_a_step(tmp_path):
+    shard = build(tmp_path, [(7, t) for _, t in like_sentences(60)])
+    options = {"max_len": 25, "batch_tokens": 200, "seed": 5, "packs": False}
+    loader = Loader(shard, TOKENS, **options, few=True)
+    seen, shapes = Counter(), set()
+    for n in range(round(3 * loader.steps_per_epoch)):
+        (batch,) = loader.step(n)
+        shapes |= {(tuple(batch.ids.shape), tuple(batch.source.ids.shape))}
+        for row in unpack(batch):
+            seen[row] += 1
+        assert {wanted(shard, r) for r in loader.records_of(n)} == set(unpack(batch))
+    longest = max(len(target) for _, _, target in map(lambda r: wanted(shard, r), range(60)))
+    rows = loader.items_per_step
+    assert shapes == {((rows, -(-longest // 8) * 8), (rows, 8))}
+    assert sum(seen.values()) == rows * round(3 * loader.steps_per_epoch)
+    parts = Loader(shard, TOKENS, **options, few=True, micro_tokens=80).step(0)
+    assert len(parts) > 1
+    assert all(part.ids.numel() + part.source.ids.numel() <= 80 for part in parts)
+    assert Counter(x for part in parts for x in unpack(part)) == Counter(unpack(loader.step(0)[0]))
+
+
 def areas(batches):
     """Positions, and those that hold something, of both sides."""
     real = sum(b.tokens + int((b.source.segments > 0).sum()) for b in batches)

@@ -28,6 +28,7 @@ from regard.data.packing import (
     lay_out,
     lay_out_pairs,
     padding_share,
+    rectangles,
 )
 from regard.data.shards import Shard, TokenTable
 from regard.errors import UsageError, UserError
@@ -92,7 +93,8 @@ class Loader:
     positions, padding included, one micro-batch may hold. A step's gradient is the sum over its
     micro-batches, on all ranks, divided by the sum of their symbols. Of pairs, `batch_tokens`
     counts the targets and `micro_tokens` both sides; `max_ratio` (0: none) is how many times the
-    tokens of its shorter side the longer may have.
+    tokens of its shorter side the longer may have. Pairs of which all sources have one length may
+    be asked for in `few` shapes: a step is then one rectangle, always of the same width.
     """
 
     items: int  # per epoch
@@ -114,6 +116,7 @@ class Loader:
         packs: bool,
         micro_tokens: int = 0,
         max_ratio: float = 0.0,
+        few: bool = False,
     ) -> None:
         _at_least_one(max_len=max_len, batch_tokens=batch_tokens)
         self._filler = Filler(shard, tokenizer)
@@ -125,8 +128,11 @@ class Loader:
         self.windowed = self.dropped = 0
         self._pieces: Ints | None = None  # (R + 1,) items before each record; None: one each
         self._kept: Ints | None = None  # the records of the items; None: all of them
+        self._widths = 0, 0  # of both sides, where those of all steps are the same
         if shard.source is not None:
-            inputs, longest = self._index_pairs(shard.source, max_ratio)
+            inputs, sides = self._index_pairs(shard.source, max_ratio)
+            longest, widths = sum(sides), (-(-sides[0] // 8) * 8, sides[1])
+            self._widths = widths if few else (0, 0)
         else:
             longest = min(max_len, self._index())
         if micro_tokens < 0 or 0 < micro_tokens < longest:
@@ -138,7 +144,8 @@ class Loader:
         self.items_per_step = min(self.items, max(1, round(batch_tokens / mean)))
         self.order = Order(self.items, seed)
         self._pool, self._pooled = 1, (-1, list[Ints]())
-        if shard.source is not None and not packs:
+        # of texts alone: pictures take far more room than what is said of them
+        if shard.source is not None and shard.source.ids.ndim == 1 and not (packs or few):
             self._pool = max(1, min(POOL, self.items // self.items_per_step))
         steps = range(max(1, min(SAMPLED_STEPS, SAMPLED_ITEMS // self.items_per_step)))
         samples = [self.spans(self._positions(step))[1] for step in steps]
@@ -148,7 +155,7 @@ class Loader:
             limit = min(limit, micro_tokens or limit)
             self._rows = _choose_rows(samples, longest=longest, limit=limit)
         self.row = self._rows[0]
-        layouts = [part for x in samples for part in _lay_out(x, self._rows, micro_tokens)]
+        layouts = [part for x in samples for part in self._layouts(x)]
         self.padding = padding_share(layouts, sum(int(spans.sizes.sum()) for spans in samples))
 
     @property
@@ -164,7 +171,7 @@ class Loader:
         """
         items, spans = self.spans(self._positions(n, rank, world))
         batches = []
-        for layout in _lay_out(spans, self._rows, self.micro_tokens):
+        for layout in self._layouts(spans):
             ids, targets, segments, _ = self._filler.fill(layout, spans)
             scored = targets[targets != IGNORE]
             symbols = int(self._filler.symbols[scored].sum())
@@ -240,6 +247,12 @@ class Loader:
             self._pooled = number, [parts[i] for i in shuffled.tolist()]
         return self._pooled[1][place]
 
+    def _layouts(self, spans: Spans) -> list[Layout]:
+        width, beside = self._widths
+        if width and spans.lengths.size:
+            return rectangles(spans.lengths.size, width, self.micro_tokens, beside)
+        return _lay_out(spans, self._rows, self.micro_tokens)
+
     def _index(self) -> int:
         """Count the items; the inputs of the longest record, or of the whole running text."""
         shard, max_len = self.shard, self.max_len
@@ -262,7 +275,7 @@ class Loader:
             self.items = int(self._pieces[-1])
         return longest
 
-    def _index_pairs(self, source: Shard, max_ratio: float) -> tuple[int, int]:
+    def _index_pairs(self, source: Shard, max_ratio: float) -> tuple[int, list[int]]:
         """Choose the pairs; the inputs of their targets, and the longest target and source."""
         kept, inputs, longest = [], 0, np.zeros(2, dtype=np.int64)
         for (first, targets), (_, sources) in zip(
@@ -289,7 +302,7 @@ class Loader:
                 + (f" or of more than {max_ratio:g} times the other's" if max_ratio else "")
             )
         self._kept = records if self.dropped else None
-        return inputs, int(longest.sum())
+        return inputs, longest.tolist()
 
 
 def _choose_rows(samples: Sequence[Spans], *, longest: int, limit: int) -> tuple[int, int]:

@@ -229,9 +229,13 @@ def lay_out(lengths: Ints, row: int, most: int) -> list[Layout]:
     return [part for layout in whole for part in _split(layout, most)]
 
 
-def rectangles(count: int, width: int, most: int) -> list[Layout]:
-    """So many sequences, one to a row of this width, in parts like `lay_out`."""
-    return _split(_rectangle(np.arange(count), width), most)
+def rectangles(count: int, width: int, most: int, beside: int = 0) -> list[Layout]:
+    """So many sequences, one to a row of this width, in parts like `lay_out`; of pairs, the seconds
+    in rows of the width `beside`.
+    """
+    members = np.arange(count)
+    seconds = _rectangle(members, beside) if beside else None
+    return _split(replace(_rectangle(members, width), beside=seconds), most)
 
 
 def lay_out_pairs(firsts: Ints, seconds: Ints, rows: tuple[int, int], most: int) -> list[Layout]:

@@ -8,7 +8,9 @@ a Transformer is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -110,6 +112,22 @@ def constant(noted: Noted, changes: Tensor) -> dict[int, Any]:
     return same
 
 
+@contextmanager
+def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """What is launched inside goes into the graph.
+
+    No garbage is collected meanwhile: an older graph in it, destroyed now, would end the capture.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Captured:
     """Work that feeds every row of a state one token, as a CUDA graph.
 
@@ -135,7 +153,7 @@ class Captured:
         self.constant = constant(first.noted, changing)  # kept: the graph reads them
         self.graph = torch.cuda.CUDAGraph()
         with (
-            torch.cuda.graph(self.graph, capture_error_mode="thread_local"),
+            capturing(self.graph),
             Rehearsal(state, self.constant),
         ):
             self.result = work()

@@ -67,3 +67,7 @@ class Captioner(EncoderDecoder):
     Config = CaptionerConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"modern": modern, "vit": vit}
     tokens: ClassVar[str] = "patches"
+
+    def __init__(self, vocab_size: int, config: CaptionerConfig) -> None:
+        super().__init__(vocab_size, config)
+        self.steps_alike = config.uniform  # else changing pictures asks how large they are

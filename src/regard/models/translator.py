@@ -25,6 +25,7 @@ class Translator(nn.Module, ABC):
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True
     packs: bool = False  # may several pairs share a row, kept apart by segments?
+    steps_alike: bool = False  # are its steps the same kernels for every batch of a shape?
 
     vocab_size: int  # of targets
     config: Any

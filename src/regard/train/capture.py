@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import IGNORE, Batch
+from regard.decode.graphs import capturing
 
 SHAPES = 8  # graphs kept; a function that meets more shapes runs the others as they are
 ROWS = 16  # rows are rounded up to multiples of a sixteenth of the first batch's
@@ -65,7 +66,7 @@ class Captured:
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with capturing(graph):
             result = self.function(*held)
         return graph, held, result
 

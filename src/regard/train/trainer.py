@@ -47,11 +47,8 @@ class Trainer(Loop):
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         weights = class_weights(corpus) if train.balance else None
         self.loader = self.load(recipe)
-        # windows of running text are of one length; recurrences have kernels nobody captures
-        running = isinstance(self.loader, Loader) and self.loader.running
-        few = isinstance(model, NeuralAssessor) or (
-            running and isinstance(model, NeuralLanguageModel)
-        )
+        # of texts, windows of running ones have one length
+        few = not isinstance(model, NeuralLanguageModel) or self.loader.running
         alike = few and model.steps_alike
         self.stepper = Stepper(
             model, train, forbidden=forbidden, world=world, weights=weights, alike=alike
@@ -78,9 +75,9 @@ class Trainer(Loop):
             "seed": train.seed,
             "micro_tokens": max(train.micro_tokens, longest),
         }
+        captured = model.steps_alike and may_capture(train, self.world)
         if isinstance(model, NeuralAssessor):
-            few = model.steps_alike and may_capture(train, self.world)
-            shared |= {"few": few, "packs": model.packs}
+            shared |= {"few": captured, "packs": model.packs}
             if model.task == "masked":
                 return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
             return QuestionLoader(corpus.train, corpus.tokenizer, **shared)
@@ -88,6 +85,7 @@ class Trainer(Loop):
             corpus.train,
             corpus.tokenizer,
             packs=model.packs,
+            few=captured and not isinstance(model, NeuralLanguageModel),
             max_ratio=recipe.data.max_ratio,
             **shared,
         )
