@@ -43,10 +43,10 @@ def run(shapes, tmp_path_factory):
 
     out = tmp_path_factory.mktemp("runs") / "captioner"
     words = ["--task=target", "--set=model.n_layers=1", "--set=model.d_model=32", "--quiet"]
-    words += ["--set=model.n_encoder_layers=1", "--set=tokens.patch=4", "--set=train.steps=70"]
+    words += ["--set=model.n_encoder_layers=1", "--set=tokens.patch=4", "--set=train.steps=110"]
     words += ["--set=train.batch_tokens=160", "--set=data.test_fraction=0.2", "--out", str(out)]
     words += ["--set=train.checkpoint_every=40", "--set=train.shift=0.05", "--set=train.average=0"]
-    words += ["--set=train.eval_every=35"]
+    words += ["--set=train.eval_every=55"]
     assert regard.cli.run(["train", str(shapes), *words]) in (0, None)
     return out
 
@@ -92,7 +92,7 @@ def test_a_captioner_that_was_stopped_ends_where_it_would_have(cli, run, shapes,
     again = tmp_path / "again"
     shutil.copytree(run, again)
     last = sorted((again / "checkpoints").iterdir())[-1]
-    assert "70" in last.name
+    assert "110" in last.name
     shutil.rmtree(last)
     assert cli("train", shapes, "--out", again, "--resume", "--quiet").code in (0, None)
     one, two = (read_tensors(folder / "model.safetensors") for folder in (run, again))
