@@ -4,15 +4,17 @@ The pictures are those of Noto Emoji, 32 × 32 pixels cut from one sheet, and a 
 emoji's name in lower case. Skin tones and genders of one emoji are one group and stay on one side
 (data.group). Figures are those of `regard evaluate`, and recall: is a picture's own caption the
 likeliest of all held-out ones, and a caption's own picture? Pictures of skin tones are many copies
-of few: figures are told of all held-out pictures, and of those without a tone alone.
+of few: figures are told of all held-out pictures, and of those without a tone alone, and intervals
+draw whole groups. Of several seeds there is one more row, of what they say together.
 
-    python benchmarks/captions.py --data DIR [--rows nearest,transformer] [--seeds 1] [--folds 0]
-        [--jobs 1] [--set train.steps=300] [--device cuda] [--no-recall] [--keep FOLDER]
-        [--json FILE]
+    python benchmarks/captions.py --data DIR [--rows nearest,transformer] [--seeds 1] [--fifths]
+        [--folds 0] [--jobs 1] [--set train.steps=300] [--device cuda] [--no-recall]
+        [--keep FOLDER] [--json FILE]
 
-`--folds 4` is for choosing settings: the held-out fifth is taken away, and the groups that are left
-are tested once each, by four runs a row. `--prepare FILE.npz` only cuts the sheet, for
-`regard train recipes/emoji.toml FILE.npz`.
+With `--fifths` not one fifth of the groups is held out but each in turn, the recipe's own first, by
+five runs a row. `--folds 4` is for choosing settings: the recipe's fifth is taken away, and the
+groups that are left are tested once each, by four runs a row. `--prepare FILE.npz` only cuts the
+sheet, for `regard train recipes/emoji.toml FILE.npz`.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from typing import Any
 import numpy as np
 
 from regard.api import held_out, load_interpreter, plan, train
+from regard.data.folds import deal, together
 from regard.data.pictures import digest
 from regard.data.shards import Shard
-from regard.data.splits import assign, bucket
+from regard.data.splits import hashes
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.retrieval import recall
 from regard.evaluate.translation import Sentence, judged_of, measure_translation
@@ -56,6 +59,9 @@ PAIRS |= {"1F48F": "kiss", "1F9D1-2764-1F48B-1F9D1": "kiss", "1F491": "love"}
 PAIRS |= {"1F9D1-2764-1F9D1": "love", "1F9D1-1F384": "1F385", "1F46A": "family"}
 
 
+Known = dict[str, tuple[str, bool]]  # of a picture's digest: its group, and has it a skin tone?
+
+
 def group_of(code: str) -> str:
     """What the variants of an emoji have in common, from its code points."""
     parts = [SAME.get(part, part) for part in code.split("-") if part not in LEFT_OUT]
@@ -73,8 +79,8 @@ def entries(document: list[dict[str, Any]]) -> Iterator[tuple[str, str, bool, in
                 yield name, group_of(entry["unified"]), toned, one["sheet_x"], one["sheet_y"]
 
 
-def prepare(data: Path, out: Path) -> set[str]:
-    """Cut the sheet into `out`, and give the digests of pictures without a skin tone."""
+def prepare(data: Path, out: Path) -> Known:
+    """Cut the sheet into `out`, and tell by their digests what pictures are."""
     from PIL import Image
 
     folder = data / "captions" / "noto_emoji"
@@ -83,19 +89,18 @@ def prepare(data: Path, out: Path) -> set[str]:
         white = Image.new("RGBA", whole.size, (255, 255, 255, 255))
         pixels = np.array(Image.alpha_composite(white, whole).convert("RGB"))
     document = json.loads((folder / "emoji.json").read_text(encoding="utf-8"))
-    images, captions, groups, plain = [], [], [], set()
+    images, captions, groups, known = [], [], [], Known()
     for name, group, toned, x, y in entries(document):
         top, left = y * CELL + 1, x * CELL + 1
         image = pixels[top : top + SIDE, left : left + SIDE]
         images.append(image)
         captions.append(name)
         groups.append(group)
-        if not toned:
-            plain.add(digest(image))
+        known.setdefault(digest(image), (group, toned))
     np.savez_compressed(
         out, images=np.stack(images), captions=np.array(captions), group=np.array(groups)
     )
-    return plain
+    return known
 
 
 def some_of(shard: Shard, chosen: list[int]) -> Shard:
@@ -115,75 +120,81 @@ def some_of(shard: Shard, chosen: list[int]) -> Shard:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of one row: trained on a file and tested on another, or on a part of the same."""
+    """One run of one row, and the keys that say what it holds out."""
 
     row: str
     seed: int
     run: Path
     data: Path
-    test: Path | None
+    sides: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a run said of held-out pictures, by part, what it recalled, and its seconds."""
+    """What a run said of each held-out picture, and what this is; what it recalled; its seconds."""
 
-    made: dict[str, tuple[Sentence, ...]]
+    made: tuple[Sentence, ...]
+    known: tuple[tuple[str, bool], ...]
     recalled: dict[str, Estimate]
     seconds: float
 
 
-def folds_of(path: Path, count: int) -> list[tuple[Path, Path | None]]:
-    """The files to train on and to test on: with folds, without what is held out for good."""
-    if not count:
-        return [(path, None)]
+def parts_of(path: Path, options: argparse.Namespace) -> list[tuple[Path, tuple[str, ...]]]:
+    """The runs of a row: what each reads, and the keys that say what it holds out."""
+    if options.fifths:  # of which `data.test_fraction` holds out the last
+        return [(path, ("data.folds=5", f"data.fold={k}")) for k in (4, 0, 1, 2, 3)]
+    if not options.folds:
+        return [(path, (f"data.test_fraction={HELD_OUT}",))]
     with np.load(path) as held:
         arrays = {name: held[name] for name in held.files}
-    fold = np.array([int(bucket(group, seed=1) * count) for group in arrays["group"].tolist()])
-    fold[assign(arrays["group"].tolist(), 0.0, HELD_OUT) > 0] = -1
-    found: list[tuple[Path, Path | None]] = []
-    for k in range(count):
-        both = path.with_name(f"train-{k}.npz"), path.with_name(f"test-{k}.npz")
-        for name, chosen in zip(both, ((fold != k) & (fold >= 0), fold == k), strict=True):
-            np.savez_compressed(name, **{key: array[chosen] for key, array in arrays.items()})
-        found.append(both)
-    return found
+    keys = hashes([digest(image) for image in arrays["images"]])
+    keys = together(keys, hashes(arrays["group"].tolist()))
+    kept = deal(keys, (1 - HELD_OUT, HELD_OUT)) == 0
+    rest = path.with_name("rest.npz")
+    np.savez_compressed(rest, **{name: array[kept] for name, array in arrays.items()})
+    return [(rest, (f"data.folds={options.folds}", f"data.fold={k}")) for k in range(options.folds)]
 
 
-def carried_out(job: Job, plain: set[str], options: argparse.Namespace) -> Done:
+def carried_out(job: Job, known: Known, options: argparse.Namespace) -> Done:
     """Train, and say something of every picture that was held out."""
     began, by_recipe = time.monotonic(), job.row == "transformer"
     if not (job.run / "regard.json").exists():
         sets = ["task=target", "data.group=group", "data.valid_fraction=0"]
         sets += ["data.input=images", "data.target=captions", f"train.seed={job.seed}"]
-        if job.test is None:
-            sets.append(f"data.test_fraction={HELD_OUT}")
-        else:
-            sets += ["data.test_fraction=0", f"data.test={job.test}"]
+        sets += ["data.test_fraction=0", *job.sides]
         sets += options.sets if by_recipe else [f"model.name={job.row}"]
         recipe, lines = plan([RECIPE, job.data] if by_recipe else [job.data], assignments=sets)
         print(*lines, sep="\n", file=sys.stderr)
         train(recipe, job.run, resume=job.run.exists(), reporter=Reporter())
     seconds = time.monotonic() - began
-    interpreter = load_interpreter(job.run, device=options.device)
-    _, shard = held_out(job.run, interpreter)
+    return dataclasses.replace(captioned([job.run], known, options), seconds=seconds)
+
+
+def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -> Done:
+    """What a run, or several together, say of every picture that was held out."""
+    began = time.monotonic()
+    interpreter = load_interpreter(*runs, device=options.device)
+    _, shard = held_out(runs[0], interpreter)
     assert shard.source is not None
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
-    chosen = [i for i in range(shard.records) if digest(picture(shard.source.record(i))) in plain]
+    own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
     made = measure_translation(interpreter, shard).made
-    asked = options.recall and not options.folds
-    recalled = recall(interpreter, some_of(shard, chosen)) if asked else {}
-    parts = {"all": made, "without tones": tuple(made[i] for i in chosen)}
-    return Done(parts, recalled, seconds)
+    recalled: dict[str, Estimate] = {}
+    if options.recall and not options.folds:
+        recalled = recall(interpreter, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
+    return Done(made, own, recalled, time.monotonic() - began)
 
 
 def pooled(runs: Sequence[Done]) -> dict[str, Any]:
-    """The figures of a row, by part, from all of its folds."""
-    estimates, examples = {}, list[tuple[str, str]]()
-    for part in runs[0].made:
-        made = [one for run in runs for one in run.made[part]]
-        estimates[part] = judged_of(made) | (runs[0].recalled if part != "all" else {})
-        examples = [(one.reference, one.translation) for one in made[:20]]
+    """The figures of a row, by part, from all of its folds; of several, nothing is recalled."""
+    both = [pair for run in runs for pair in zip(run.made, run.known, strict=True)]
+    estimates = {}
+    for part, some in (("all", both), ("without tones", [x for x in both if not x[1][1]])):
+        made, groups = [one for one, _ in some], [group for _, (group, _) in some]
+        estimates[part] = judged_of(made, groups=groups)
+    if len(runs) == 1:
+        estimates["without tones"] |= runs[0].recalled
+    examples = [(one.reference, one.translation) for one, (_, toned) in both if not toned][:20]
     seconds = sum(run.seconds for run in runs) / len(runs)
     return {"estimates": estimates, "examples": examples, "seconds": seconds}
 
@@ -194,6 +205,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
     parser.add_argument("--rows", default="nearest,transformer")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--fifths", action="store_true", help="hold out each in turn")
     parser.add_argument("--folds", type=int, default=0, help="of what is not held out")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
@@ -209,25 +221,39 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        plain = prepare(options.data, folder / "emoji.npz")
+        known = prepare(options.data, folder / "emoji.npz")
+        parts = parts_of(folder / "emoji.npz", options)
         jobs: dict[str, list[Job]] = {}
         for row in options.rows.split(","):
             for seed in range(options.seeds if row == "transformer" else 1):
-                for k, files in enumerate(folds_of(folder / "emoji.npz", options.folds)):
-                    run = folder / (f"{row}-{seed}" + (f"-fold-{k}" if options.folds else ""))
-                    jobs.setdefault(f"{row}-{seed}", []).append(Job(row, seed, run, *files))
+                for k, both in enumerate(parts):
+                    run = folder / (f"{row}-{seed}" + (f"-fold-{k}" if len(parts) > 1 else ""))
+                    jobs.setdefault(f"{row}-{seed}", []).append(Job(row, seed, run, *both))
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
             runs = {
-                name: [pool.submit(carried_out, job, plain, options) for job in several]
+                name: [pool.submit(carried_out, job, known, options) for job in several]
                 for name, several in jobs.items()
             }
-            rows = {name: pooled([one.result() for one in row]) for name, row in runs.items()}
-    report(rows, options.json)
+            done = {name: [one.result() for one in row] for name, row in runs.items()}
+            seeds = [row for name, row in jobs.items() if name.startswith("transformer")]
+            if len(seeds) > 1:
+                folds = [[job.run for job in fold] for fold in zip(*seeds, strict=True)]
+                asked = [pool.submit(captioned, fold, known, options) for fold in folds]
+                done["transformers together"] = [one.result() for one in asked]
+    told = {"held out": slice(None)}
+    if options.fifths:
+        told = {"all fifths": slice(None), "the recipe's fifth": slice(1)}
+    document = {}
+    for title, some in told.items():
+        print(f"\n== {title}")
+        document[title] = report({name: pooled(several[some]) for name, several in done.items()})
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def report(rows: dict[str, dict[str, Any]], path: Path | None) -> None:
-    """Figures of every row, and the differences to the nearest picture in pairs."""
+def report(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Print the figures of every row, and the differences to the nearest picture in pairs."""
     document: dict[str, Any] = {}
     base = rows.get("nearest-0")
     for name, row in rows.items():
@@ -244,8 +270,7 @@ def report(rows: dict[str, dict[str, Any]], path: Path | None) -> None:
                 print(line)
         for reference, made in row["examples"]:
             print(f"    {reference:44} {made}")
-    if path:
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return document
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Benchmarks of training and growth: they run, say what they promise, and fit what is there."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.splits import bucket
+from regard.api import held_out, load_interpreter, plan, train
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -191,19 +192,39 @@ def captions():
     return module
 
 
-def test_folds_of_emoji_have_every_group_once_and_nothing_that_is_held_out(captions, tmp_path):
-    groups = np.array([f"group {i // 3}" for i in range(300)])
-    pictures = np.arange(300, dtype=np.uint8)[:, None, None]
+def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
+    """Asked of the runs themselves: what is tested in folds, and in fifths."""
+    groups = np.array([f"group {i // 3}" for i in range(153)])
+    pictures = np.zeros((153, 4, 4, 3), np.uint8)
+    pictures[:, 0, 0, 0] = np.arange(153)
+    pictures[150] = pictures[3]  # a copy joins two groups
     np.savez(tmp_path / "all.npz", images=pictures, captions=groups, group=groups)
-    files = captions.folds_of(tmp_path / "all.npz", 3)
-    tested = []
-    for train, test in files:
-        trained, held = (set(np.load(path)["group"].tolist()) for path in (train, test))
-        assert held and not trained & held
-        tested += held
-    kept = {name for name in groups.tolist() if bucket(name) >= 0.2}
-    assert sorted(tested) == sorted(kept)
-    assert captions.folds_of(tmp_path / "all.npz", 0) == [(tmp_path / "all.npz", None)]
+
+    def tested(fifths=False, folds=0):
+        options = argparse.Namespace(fifths=fifths, folds=folds)
+        sides = []
+        for number, (path, keys) in enumerate(captions.parts_of(tmp_path / "all.npz", options)):
+            sets = [
+                "task=target",
+                "data.group=group",
+                "data.valid_fraction=0",
+                "model.name=nearest",
+            ]
+            sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes", *keys]
+            run = tmp_path / f"{fifths}-{folds}-{number}"
+            train(plan([path], assignments=["data.test_fraction=0", *sets])[0], run)
+            interpreter = load_interpreter(run)
+            shard = held_out(run, interpreter)[1]
+            decode = interpreter.tokenizer.decode
+            sides.append({decode(shard.record(i)[1:-1]) for i in range(shard.records)})
+        return sides
+
+    (own,) = tested()
+    assert 5 < len(own) < 16 and ("group 1" in own) == ("group 50" in own)
+    folds, fifths = tested(folds=3), tested(fifths=True)
+    assert fifths[0] == own and len(fifths) == 5 and len(folds) == 3
+    assert sorted(g for side in folds for g in side) == sorted(set(groups.tolist()) - own)
+    assert sorted(g for side in fifths for g in side) == sorted(set(groups.tolist()))
 
 
 def test_genders_and_tones_of_an_emoji_are_one_group(captions):

@@ -15,6 +15,7 @@ from regard.glossary import Glossary
 from regard.interpreter import Interpreter
 from regard.layers.int8 import to_int8
 from regard.models.assessor import Assessor
+from regard.models.together import Together
 from regard.models.translator import Translator
 from regard.models.word_vectors import WordVectors
 from regard.predictor import Predictor
@@ -95,15 +96,46 @@ def load_predictor(run: str | Path, *, int8: bool = False, device: str = "cpu") 
     return found
 
 
-def load_interpreter(run: str | Path, *, int8: bool = False, device: str = "cpu") -> Interpreter:
-    """The Interpreter of a run folder; that of another task is a UserError."""
+def load_interpreter(
+    run: str | Path, *others: str | Path, int8: bool = False, device: str = "cpu"
+) -> Interpreter:
+    """The Interpreter of a run folder; that of another task is a UserError.
+
+    Where there are `others`, runs with the same tokens, all translate together: a word has the mean
+    of the probabilities they give it.
+    """
     found = load_speaker(run, int8=int8, device=device)
     if isinstance(found, Predictor):
         raise UserError(
             f"{run} predicts the next symbol (task next); translate needs a run of task target, "
             "as `regard train SOURCE TARGET` makes"
         )
-    return found
+    if not others:
+        return found
+    members = [found.model]
+    for other in others:
+        one = load_interpreter(other, int8=int8, device=device)
+        for name in (TOKENIZER, SOURCE_TOKENIZER):
+            if document_of(run, name) != document_of(other, name):
+                raise UserError(
+                    f"{other} has another {name} than {run}; runs translate together that have the "
+                    "same tokens, as those of one recipe do whatever their train.seed"
+                )
+        members.append(one.model)
+    return Interpreter(
+        Together(members),
+        found.tokenizer,
+        found.source_tokenizer,
+        run=found.run,
+        forbidden=found.forbidden,
+        told=found.told,
+    )
+
+
+def document_of(run: str | Path, name: str) -> Any:
+    """What stands in a file of a run folder; None where there is none."""
+    path = open_run(run) / name
+    return read_json(path) if path.exists() else None
 
 
 def load_examiner(run: str | Path, *, device: str = "cpu") -> Examiner:

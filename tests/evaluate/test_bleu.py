@@ -65,6 +65,20 @@ def test_a_resample_is_judged_as_sacrebleu_judges_its_sentences():
         assert [figure.low, figure.high] == np.quantile(one.samples, [0.025, 0.975]).tolist()
 
 
+def test_groups_are_drawn_whole_so_that_copies_make_nothing_surer():
+    translations, references = sentences(3, 30)
+    once = judge(translations, references)
+    names = [f"{i:02d}" for i in range(30)]
+    copies = {"groups": names * 7}
+    seven = judge(translations * 7, references * 7, **copies)
+    for name, one in once.items():
+        assert seven[name].value == pytest.approx(one.value, rel=1e-12)
+        np.testing.assert_allclose(seven[name].samples, one.samples, rtol=1e-9)
+        assert seven[name].data == "210 sentences in 30 groups"
+    plain = judge(translations * 7, references * 7)["chrf"]
+    assert np.ptp(plain.samples) < 0.6 * np.ptp(once["chrf"].samples)
+
+
 def test_nothing_in_common_is_zero_and_all_in_common_is_a_hundred():
     references = ["one two three four five", "six seven eight nine"]
     same, other = judge(references, references), judge(["x y z", ""], references)

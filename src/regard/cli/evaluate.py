@@ -26,6 +26,10 @@ Files = Annotated[
     ),
 ]
 Against = Annotated[Path | None, typer.Option(help="Another run, compared in pairs.")]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", help="Another run that translates along: probabilities are averaged."),
+]
 Stride = Annotated[
     int, typer.Option(min=0, help="Advance of windows in running text; 0 is max_len / 2.")
 ]
@@ -41,6 +45,7 @@ def command(
     run: Run,
     files: Files = None,
     against: Against = None,
+    others: Others = None,
     stride: Stride = 0,
     input: Column = "",
     target: Target = "",
@@ -61,14 +66,14 @@ def command(
 
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
-    from regard.api import Examiner, Glossary, Interpreter, load
+    from regard.api import Examiner, Glossary, Interpreter, load, load_interpreter
     from regard.cli.output import print_figures, print_json
     from regard.cli.strategy import strategy_of
     from regard.errors import UsageError
     from regard.evaluate.translation import measure_translation
 
     material = Material(run, files or [], format, input, target, device)
-    found = load(run, device=device)
+    found = load_interpreter(run, *others, device=device) if others else load(run, device=device)
     if isinstance(found, Interpreter):
         strategy = strategy_of("beam", beams=beams, length_penalty=length_penalty)
 

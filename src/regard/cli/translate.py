@@ -36,12 +36,17 @@ NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from
 Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
 MaxNew = Annotated[int, typer.Option(min=0, help="Most tokens of a translation; 0 as is fit.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Rows decoded together, beams counted.")]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", help="Another run that has a say: probabilities are averaged."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
     run: Run,
     file: File = Path("-"),
+    others: Others = None,
     strategy: Name = "beam",
     beams: Beams = 5,
     length_penalty: Penalty = 1.0,
@@ -65,6 +70,8 @@ def command(
 
     Of pictures, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
 
+    Several seeds of one recipe make fewer mistakes together: regard translate a --with b --with c
+
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
     from regard.api import load_interpreter
@@ -83,7 +90,7 @@ def command(
         length_penalty=length_penalty,
         n_best=n_best,
     )
-    interpreter = load_interpreter(run, int8=int8, device=device)
+    interpreter = load_interpreter(run, *(others or []), int8=int8, device=device)
     chunks = interpreter.records(None if str(file) == "-" else file)
     stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
     if json:

@@ -38,10 +38,13 @@ def judge(
     tokenize: str = "13a",
     lowercase: bool = False,
     lenient: bool = False,
+    groups: Sequence[str] | None = None,
 ) -> dict[str, Estimate]:
     """`bleu`, `chrf` and `exact` of translations beside one reference each.
 
     `tokenize` is how BLEU splits words. Without sacrebleu a `lenient` judge knows `exact` alone.
+    Sentences that say much the same have a name in `groups`, one for each sentence: intervals draw
+    groups then, and all of one or none.
     """
     if len(translations) != len(references) or not references:
         raise ValueError(
@@ -52,11 +55,11 @@ def judge(
     for name, metric in metrics(tokenize, lowercase, lenient).items():
         # sacrebleu's own significance tests rest on these two methods
         counts = metric._extract_corpus_statistics(translations, [references])
-        found[name] = _judged(counts, _scorer(metric), str(metric.get_signature()))
+        found[name] = _judged(counts, _scorer(metric), str(metric.get_signature()), groups)
     sides = zip(translations, references, strict=True)
     same = [_plain(one, lowercase) == _plain(two, lowercase) for one, two in sides]
     signature = f"case:{'lc' if lowercase else 'mixed'}"
-    return found | {"exact": _judged([[x, 1] for x in same], _share, signature)}
+    return found | {"exact": _judged([[x, 1] for x in same], _share, signature, groups)}
 
 
 def metrics(tokenize: str, lowercase: bool, lenient: bool = False) -> dict[str, Any]:
@@ -75,11 +78,21 @@ def metrics(tokenize: str, lowercase: bool, lenient: bool = False) -> dict[str, 
     return {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
 
 
-def _judged(counts: Any, score: Callable[[list[float]], float], signature: str) -> Estimate:
+def _judged(
+    counts: Any,
+    score: Callable[[list[float]], float],
+    signature: str,
+    groups: Sequence[str] | None,
+) -> Estimate:
     """Judge the sum of (N, K) counts, and the sums of resamples."""
     table = np.array(counts, dtype=np.float64)
+    data = f"{len(table):,} sentences"
+    if groups is not None:
+        names, places = np.unique(np.array(groups), return_inverse=True)
+        table = np.stack([np.bincount(places, column) for column in table.T], axis=1)  # (G, K)
+        data += f" in {len(names):,} groups"
     samples = np.array([score(sums) for sums in resampled_sums(table).tolist()])
-    value, data = score(table.sum(0).tolist()), f"{len(table):,} sentences"
+    value = score(table.sum(0).tolist())
     return Estimate(value, samples, data, digits=DIGITS, signature=signature)
 
 
