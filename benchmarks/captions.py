@@ -180,20 +180,19 @@ def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -
     own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
     made = measure_translation(interpreter, shard).made
     recalled: dict[str, Estimate] = {}
-    if options.recall and not options.folds:
+    if options.recall and not (options.folds or options.fifths):
         recalled = recall(interpreter, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
     return Done(made, own, recalled, time.monotonic() - began)
 
 
 def pooled(runs: Sequence[Done]) -> dict[str, Any]:
-    """The figures of a row, by part, from all of its folds; of several, nothing is recalled."""
+    """The figures of a row, by part, from all of its folds."""
     both = [pair for run in runs for pair in zip(run.made, run.known, strict=True)]
     estimates = {}
     for part, some in (("all", both), ("without tones", [x for x in both if not x[1][1]])):
         made, groups = [one for one, _ in some], [group for _, (group, _) in some]
         estimates[part] = judged_of(made, groups=groups)
-    if len(runs) == 1:
-        estimates["without tones"] |= runs[0].recalled
+    estimates["without tones"] |= runs[0].recalled  # of folds, nothing
     examples = [(one.reference, one.translation) for one, (_, toned) in both if not toned][:20]
     seconds = sum(run.seconds for run in runs) / len(runs)
     return {"estimates": estimates, "examples": examples, "seconds": seconds}
