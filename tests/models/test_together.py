@@ -154,7 +154,9 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
     figures = []
     for more in ([], ["--with", str(runs[1])]):
         assert regard.cli.run(["evaluate", str(runs[0]), "--json", *more]) in (0, None)
-        figures.append(json.loads(capsys.readouterr().out)["metrics"]["nats_per_symbol"]["value"])
+        document = json.loads(capsys.readouterr().out)
+        assert document.get("with", []) == more[1:]
+        figures.append(document["metrics"]["nats_per_symbol"]["value"])
     assert figures[0] != figures[1]
     with pytest.raises(UserError, match=r"has another tokenizer\.json than"):
         load_interpreter(runs[0], tmp_path / "other")

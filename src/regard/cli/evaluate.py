@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.strategy import Beams, Device, Penalty
+from regard.cli.strategy import Beams, Device, Others, Penalty
 
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
@@ -26,10 +26,6 @@ Files = Annotated[
     ),
 ]
 Against = Annotated[Path | None, typer.Option(help="Another run, compared in pairs.")]
-Others = Annotated[
-    list[Path] | None,
-    typer.Option("--with", help="Another run that translates along: probabilities are averaged."),
-]
 Stride = Annotated[
     int, typer.Option(min=0, help="Advance of windows in running text; 0 is max_len / 2.")
 ]
@@ -64,6 +60,8 @@ def command(
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
 
+    Several translators as one: regard evaluate runs/en-de --with runs/seed-1
+
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
     from regard.api import Examiner, Glossary, Interpreter, load, load_interpreter
@@ -83,6 +81,9 @@ def command(
             )
 
         document, figures, line = of_pairs(found, against, material, translated)
+        if others:
+            document["with"] = [str(other) for other in others]
+            line += f"\n{run} together with {', '.join(document['with'])}"
     elif isinstance(found, Glossary):
         document, columns, line = of_vectors(found, against, material)
         print_json(document) if json else print_figures(columns)

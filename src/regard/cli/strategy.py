@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,10 @@ TopK = Annotated[int, typer.Option(help="Keep only the K likeliest; 0 keeps all.
 TopP = Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.")]
 Beams = Annotated[int, typer.Option(min=1, help="Width of the beam.")]
 Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", help="Another run that has a say: probabilities are averaged."),
+]
 Seed = Annotated[int, typer.Option(help="Same seed, same samples.")]
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:1.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Weights in int8: faster on a CPU, rounded.")]

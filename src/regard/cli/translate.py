@@ -17,6 +17,7 @@ from regard.cli.strategy import (
     Device,
     Int8,
     Name,
+    Others,
     Penalty,
     Seed,
     Temperature,
@@ -36,10 +37,6 @@ NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from
 Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
 MaxNew = Annotated[int, typer.Option(min=0, help="Most tokens of a translation; 0 as is fit.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Rows decoded together, beams counted.")]
-Others = Annotated[
-    list[Path] | None,
-    typer.Option("--with", help="Another run that has a say: probabilities are averaged."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
