@@ -5,16 +5,18 @@ emoji's name in lower case. Skin tones and genders of one emoji are one group an
 (data.group). Figures are those of `regard evaluate`, and recall: is a picture's own caption the
 likeliest of all held-out ones, and a caption's own picture? Pictures of skin tones are many copies
 of few: figures are told of all held-out pictures, and of those without a tone alone, and intervals
-draw whole groups. Of several seeds there is one more row, of what they say together.
+draw whole groups. A captioner is asked twice, by beam search and for a consensus; and beside the
+caption of the nearest picture stands the one that is most like those of the 16 nearest (Devlin et
+al. 2015, arXiv:1505.04467). Of several seeds there is one more row, of what they say together.
 
     python benchmarks/captions.py --data DIR [--rows nearest,transformer] [--seeds 1] [--fifths]
         [--folds 0] [--jobs 1] [--set train.steps=300] [--device cuda] [--no-recall]
         [--keep FOLDER] [--json FILE]
 
 With `--fifths` not one fifth of the groups is held out but each in turn, the recipe's own first, by
-five runs a row. `--folds 4` is for choosing settings: the recipe's fifth is taken away, and the
-groups that are left are tested once each, by four runs a row. `--prepare FILE.npz` only cuts the
-sheet, for `regard train recipes/emoji.toml FILE.npz`.
+five runs a row; recall is told of the recipe's. `--folds 4` is for choosing settings: the recipe's
+fifth is taken away, and the groups that are left are tested once each, by four runs a row.
+`--prepare FILE.npz` only cuts the sheet, for `regard train recipes/emoji.toml FILE.npz`.
 """
 
 from __future__ import annotations
@@ -34,19 +36,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.api import held_out, load_interpreter, plan, train
 from regard.data.folds import deal, together
 from regard.data.pictures import digest
 from regard.data.shards import Shard
 from regard.data.splits import hashes
+from regard.decode import Consensus
+from regard.decode.consensus import likeness
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.retrieval import recall
 from regard.evaluate.translation import Sentence, judged_of, measure_translation
+from regard.interpreter import Interpreter
+from regard.models import nearest
 from regard.train.progress import Reporter
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "emoji.toml"
 HELD_OUT = 0.2  # of the groups
+NEAR = 16  # pictures whose captions are compared
+TOGETHER = 1536  # rows decoded at once
 SIDE, CELL = 32, 34  # pixels of a picture, and of its cell, with a border of one around
 TONES = {f"1F3F{c}" for c in "BCDEF"}
 # Parts of a code that say nothing but a gender, a direction or how it is drawn, ...
@@ -131,9 +140,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What a run said of each held-out picture, and what this is; what it recalled; its seconds."""
+    """What a run said of each held-out picture, by how it was asked, and what these are; what it
+    recalled; its seconds.
+    """
 
-    made: tuple[Sentence, ...]
+    said: dict[str, tuple[Sentence, ...]]
     known: tuple[tuple[str, bool], ...]
     recalled: dict[str, Estimate]
     seconds: float
@@ -178,24 +189,51 @@ def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -
     assert shard.source is not None
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
     own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
-    made = measure_translation(interpreter, shard).made
+    said = {"": measure_translation(interpreter, shard, batch_size=TOGETHER).made}
+    if isinstance(interpreter.model, nearest.Nearest):
+        said[f", consensus of {NEAR}"] = neighbours(interpreter.model, interpreter, shard)
+    else:
+        consensus = Consensus(interpreter.tokenizer.decode)
+        made = measure_translation(interpreter, shard, consensus, batch_size=TOGETHER).made
+        said[", consensus"] = made
     recalled: dict[str, Estimate] = {}
-    if options.recall and not (options.folds or options.fifths):
+    own_fifth = not options.folds and (not options.fifths or runs[0].name.endswith("-fold-0"))
+    if options.recall and own_fifth:
         recalled = recall(interpreter, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
-    return Done(made, own, recalled, time.monotonic() - began)
+    return Done(said, own, recalled, time.monotonic() - began)
 
 
-def pooled(runs: Sequence[Done]) -> dict[str, Any]:
-    """The figures of a row, by part, from all of its folds."""
-    both = [pair for run in runs for pair in zip(run.made, run.known, strict=True)]
-    estimates = {}
-    for part, some in (("all", both), ("without tones", [x for x in both if not x[1][1]])):
-        made, groups = [one for one, _ in some], [group for _, (group, _) in some]
-        estimates[part] = judged_of(made, groups=groups)
-    estimates["without tones"] |= runs[0].recalled  # of folds, nothing
-    examples = [(one.reference, one.translation) for one, (_, toned) in both if not toned][:20]
+def neighbours(
+    model: nearest.Nearest, interpreter: Interpreter, shard: Shard
+) -> tuple[Sentence, ...]:
+    """Of the captions of the nearest pictures, for each, the one most like the others."""
+    assert shard.source is not None
+    text, made = interpreter.tokenizer.decode, []
+    captions = [text(caption.tolist()) for caption in model.captions]
+    pictures = model.pictures.cpu().double()  # (N, F)
+    sources = [nearest.one(shard.source.record(i)) for i in range(shard.records)]
+    asked = torch.cat([model.pixels(source) for source in sources]).double()  # (M, F)
+    gaps = pictures.square().sum(1) - 2 * asked @ pictures.T  # (M, N), less |asked|²
+    for number, order in enumerate(gaps.argsort(dim=1, stable=True)[:, :NEAR].tolist()):
+        found = list(dict.fromkeys(captions[i] for i in order))
+        told = found[int(likeness(found).mean(1).argmax())]
+        made.append(Sentence("", text(shard.record(number)[1:-1]), told))
+    return tuple(made)
+
+
+def pooled(name: str, runs: Sequence[Done], recalled: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of one model, by how it was asked: its figures, by part, from all of its folds."""
     seconds = sum(run.seconds for run in runs) / len(runs)
-    return {"estimates": estimates, "examples": examples, "seconds": seconds}
+    for way in runs[0].said:
+        both = [pair for run in runs for pair in zip(run.said[way], run.known, strict=True)]
+        estimates = {}
+        for part, some in (("all", both), ("without tones", [x for x in both if not x[1][1]])):
+            made, groups = [one for one, _ in some], [group for _, (group, _) in some]
+            estimates[part] = judged_of(made, groups=groups)
+        if recalled and not way:  # which is no matter of search
+            estimates["without tones"] |= runs[0].recalled
+        examples = [(x.reference, x.translation) for x, (_, toned) in both if not toned][:20]
+        yield name + way, {"estimates": estimates, "examples": examples, "seconds": seconds}
 
 
 def main() -> None:
@@ -227,7 +265,7 @@ def main() -> None:
             for seed in range(options.seeds if row == "transformer" else 1):
                 for k, both in enumerate(parts):
                     run = folder / (f"{row}-{seed}" + (f"-fold-{k}" if len(parts) > 1 else ""))
-                    jobs.setdefault(f"{row}-{seed}", []).append(Job(row, seed, run, *both))
+                    jobs.setdefault(f"{row} {seed}", []).append(Job(row, seed, run, *both))
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
             runs = {
@@ -246,15 +284,17 @@ def main() -> None:
     document = {}
     for title, some in told.items():
         print(f"\n== {title}")
-        document[title] = report({name: pooled(several[some]) for name, several in done.items()})
+        own = title != "all fifths"
+        rows = dict(row for name, x in done.items() for row in pooled(name, x[some], own))
+        document[title] = report(rows)
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def report(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Print the figures of every row, and the differences to the nearest picture in pairs."""
+    """Print the figures of every row, and the differences to the nearest pictures in pairs."""
     document: dict[str, Any] = {}
-    base = rows.get("nearest-0")
+    bases = {name: row for name, row in rows.items() if name.startswith("nearest")}
     for name, row in rows.items():
         print(f"\n{name} ({row['seconds']:.0f} s)")
         told = document[name] = {"seconds": row["seconds"], "examples": row["examples"]}
@@ -262,10 +302,11 @@ def report(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
             told[part] = {key: one.figure().to_json() for key, one in estimates.items()}
             for key, one in estimates.items():
                 line = f"  {part:14} {key:10} {one.figure()}"
-                if base is not None and row is not base:
-                    gap = one.minus(base["estimates"][part][key])
-                    told[part][f"{key}_minus_nearest"] = gap.to_json()
-                    line += f"   nearest {gap}"
+                for base, other in bases.items():
+                    if name not in bases and key in other["estimates"][part]:
+                        gap = one.minus(other["estimates"][part][key])
+                        told[part][f"{key} minus {base}"] = gap.to_json()
+                        line += f"   {base} {gap}"
                 print(line)
         for reference, made in row["examples"]:
             print(f"    {reference:44} {made}")

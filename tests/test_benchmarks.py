@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from regard.api import held_out, load_interpreter, plan, train
+from regard.evaluate.translation import measure_translation
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -225,6 +226,26 @@ def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
     assert fifths[0] == own and len(fifths) == 5 and len(folds) == 3
     assert sorted(g for side in folds for g in side) == sorted(set(groups.tolist()) - own)
     assert sorted(g for side in fifths for g in side) == sorted(set(groups.tolist()))
+
+
+def test_the_consensus_of_one_nearest_picture_is_its_caption(captions, tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    pictures = random.integers(0, 255, (60, 4, 4, 3), np.uint8)
+    told = np.array(["a red cat", "a red cap", "a blue dog"] * 20)
+    np.savez(tmp_path / "all.npz", images=pictures, captions=told)
+    sets = ["task=target", "data.valid_fraction=0", "data.test_fraction=0.3", "model.name=nearest"]
+    sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes"]
+    train(plan([tmp_path / "all.npz"], assignments=sets)[0], tmp_path / "run")
+    interpreter = load_interpreter(tmp_path / "run")
+    shard = held_out(tmp_path / "run", interpreter)[1]
+    expected = [one.translation for one in measure_translation(interpreter, shard).made]
+    monkeypatch.setattr(captions, "NEAR", 1)
+    found = captions.neighbours(interpreter.model, interpreter, shard)
+    assert [one.translation for one in found] == expected and len(set(expected)) == 3
+    monkeypatch.setattr(captions, "NEAR", 40)  # all, of which two captions are alike
+    found = captions.neighbours(interpreter.model, interpreter, shard)
+    assert {one.translation for one in found} <= {"a red cat", "a red cap"}
+    assert all(one.reference in told for one in found)
 
 
 def test_genders_and_tones_of_an_emoji_are_one_group(captions):

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from regard import run
-from regard.decode import Beam, Greedy
+from regard.decode import Beam, Consensus, Greedy
+from regard.evaluate.translation import judge
 
 LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
 
@@ -222,6 +223,26 @@ def test_pairs_are_evaluated_with_signatures(cli, translator, interpreter, files
     assert document["signatures"]["bleu"] in printed and "BLEU: no difference" in printed
     shown = [line.split()[0] for line in printed.splitlines()[1:4]]
     assert shown == ["bleu", "chrf", "exact"]
+
+
+def test_translations_by_consensus(cli, translator, interpreter, bigram, files):
+    strategy = Consensus(interpreter.tokenizer.decode, width=6)
+    expected = [one.text for (one,) in interpreter.translate(SOURCES, strategy)]
+    asked = ["--strategy", "consensus", "--beams", 6]
+    assert cli("translate", translator, files[0], *asked).out.splitlines() == expected
+    default = cli("translate", translator, files[0], "--strategy", "consensus", "--json").document
+    wide = interpreter.translate(SOURCES, Consensus(interpreter.tokenizer.decode, width=24))
+    found = [one["score"] for one in default["sequences"]]
+    assert found == pytest.approx([one.score for (one,) in wide], abs=1e-3)
+    judged = judge(expected, TARGETS)["chrf"].value
+    document = cli("evaluate", translator, *files, *asked, "--json").document
+    assert document["strategy"] == "consensus"
+    assert document["metrics"]["chrf"]["value"] == pytest.approx(judged, abs=0.01)
+    assert "\ntranslated by consensus" in cli("evaluate", translator, *files, *asked).out
+    found = cli("generate", bigram, "--strategy", "consensus")
+    assert found.code == 2 and "unknown strategy 'consensus'" in found.err
+    found = cli("evaluate", translator, *files, "--strategy", "concensus")
+    assert found.code == 2 and "did you mean 'consensus'" in found.err
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "score"])

@@ -14,7 +14,7 @@ import torch
 from regard.api import plan, train
 from regard.decode import graphs
 from regard.evaluate import conclusion
-from regard.train import step, trainer
+from regard.train import capture, step, trainer
 
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -66,6 +66,46 @@ def test_an_older_graph_may_be_garbage_while_another_is_captured():
         assert x.item() == 2000
     finally:
         gc.set_threshold(*frequent)
+
+
+def test_what_was_captured_gives_its_memory_back(monkeypatch):
+    """Without a GPU: what is captured is asked for at the second sight of a shape, and again after
+    it was released.
+    """
+    made = []
+
+    class Pretended(capture.Captured):
+        def _capture(self, held):
+            made.append([tuple(x.shape) for x in held])
+            return type("Graph", (), {"replay": lambda self: None})(), held, torch.ones(())
+
+    work = Pretended(lambda x: x.sum(), torch.device("cpu"))
+    for _ in range(4):
+        work(torch.ones(3))
+    assert made == [[(3,)]] and len(work.graphs) == 1
+    work.release()
+    assert not work.graphs
+    for _ in range(4):
+        work(torch.ones(3))
+    assert made == [[(3,)]] * 2
+
+
+@needs_a_gpu
+def test_measuring_after_training_has_the_memory_of_captured_steps(captioned, monkeypatch):
+    held = []
+    release = step.Stepper.release
+
+    def watched(self):
+        held.append(torch.cuda.memory_reserved())
+        release(self)
+        held.append(torch.cuda.memory_reserved())
+
+    monkeypatch.setattr(conclusion, "TRANSLATED", 4)
+    monkeypatch.setattr(step.Stepper, "release", watched)
+    sets = ["model.n_layers=2", "model.d_model=64", "tokens.patch=2", "train.steps=6"]
+    sets += ["model.name=transformer", "task=target", "data.target=captions", "train.device=cuda"]
+    train(plan([captioned / "told.npz"], assignments=sets)[0], captioned / "run")
+    assert held[1] < held[0] / 2
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.strategy import Beams, Device, Others, Penalty
+from regard.cli.strategy import Beams, Device, Others, Penalty, Way
 
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
@@ -46,7 +46,8 @@ def command(
     input: Column = "",
     target: Target = "",
     format: Format = "auto",
-    beams: Beams = 5,
+    strategy: Way = "beam",
+    beams: Beams = None,
     length_penalty: Penalty = 1.0,
     tokenize: Tokenize = "13a",
     lowercase: Lowercase = False,
@@ -62,6 +63,8 @@ def command(
 
     Several translators as one: regard evaluate runs/en-de --with runs/seed-1
 
+    By agreement of many instead of the likeliest: regard evaluate runs/en-de --strategy consensus
+
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
     from regard.api import Examiner, Glossary, Interpreter, load, load_interpreter
@@ -73,14 +76,17 @@ def command(
     material = Material(run, files or [], format, input, target, device)
     found = load_interpreter(run, *others, device=device) if others else load(run, device=device)
     if isinstance(found, Interpreter):
-        strategy = strategy_of("beam", beams=beams, length_penalty=length_penalty)
 
         def translated(interpreter: Interpreter, shard: Shard) -> Translated:
+            text = interpreter.tokenizer.decode
+            chosen = strategy_of(strategy, beams=beams, length_penalty=length_penalty, text=text)
             return measure_translation(
-                interpreter, shard, strategy, tokenize=tokenize, lowercase=lowercase
+                interpreter, shard, chosen, tokenize=tokenize, lowercase=lowercase
             )
 
         document, figures, line = of_pairs(found, against, material, translated)
+        document["strategy"] = strategy
+        line += "" if strategy == "beam" else f"\ntranslated by {strategy}"
         if others:
             document["with"] = [str(other) for other in others]
             line += f"\n{run} together with {', '.join(document['with'])}"

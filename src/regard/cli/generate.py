@@ -44,7 +44,7 @@ def command(
     temperature: Temperature = 1.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
-    beams: Beams = 5,
+    beams: Beams = None,
     length_penalty: Penalty = 0.0,
     forbid: Forbid = "",
     seed: Seed = 0,
@@ -70,7 +70,7 @@ def command(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        beams=max(beams, num),
+        beams=beams,
         length_penalty=length_penalty,
         n_best=num,
     )

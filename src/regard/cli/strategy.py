@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +12,13 @@ if TYPE_CHECKING:
     from regard.decode import Strategy
 
 Name = Annotated[str, typer.Option(help="greedy, sample or beam.")]
+Way = Annotated[str, typer.Option("--strategy", help="greedy, sample, beam or consensus.")]
 Temperature = Annotated[float, typer.Option(help="Divides the logits; 0 is greedy.")]
 TopK = Annotated[int, typer.Option(help="Keep only the K likeliest; 0 keeps all.")]
 TopP = Annotated[float, typer.Option(help="Keep the fewest whose mass reaches P.")]
-Beams = Annotated[int, typer.Option(min=1, help="Width of the beam.")]
+Beams = Annotated[
+    int | None, typer.Option(min=1, help="Width of the beam; by default 5, of consensus 24.")
+]
 Penalty = Annotated[float, typer.Option(help="Beam scores are divided by length to this power.")]
 Others = Annotated[
     list[Path] | None,
@@ -32,12 +36,15 @@ def strategy_of(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
-    beams: int = 5,
+    beams: int | None = None,
     length_penalty: float = 0.0,
     n_best: int = 1,
+    text: Callable[[Sequence[int]], str] | None = None,
 ) -> Strategy:
-    """The decoding strategy of that name; a value out of range is a UsageError."""
-    from regard.decode import Beam, Greedy, Sample
+    """The decoding strategy of that name; a value out of range is a UsageError. Only where there is
+    `text`, what ids say, there can be consensus.
+    """
+    from regard.decode import Beam, Consensus, Greedy, Sample
     from regard.errors import UsageError, did_you_mean
 
     try:
@@ -46,8 +53,12 @@ def strategy_of(
         if name == "sample":
             return Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         if name == "beam":
-            return Beam(width=beams, length_penalty=length_penalty, n_best=n_best)
+            width = max(beams or Beam.width, n_best)
+            return Beam(width, length_penalty=length_penalty, n_best=n_best)
+        if name == "consensus" and text is not None:
+            return Consensus(text, width=beams or Consensus.width)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    hint = did_you_mean(name, ["greedy", "sample", "beam"])
+    known = ["greedy", "sample", "beam", *(["consensus"] if text is not None else [])]
+    hint = did_you_mean(name, known)
     raise UsageError(f"unknown strategy {name!r}; {hint}")

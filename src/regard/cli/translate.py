@@ -16,13 +16,13 @@ from regard.cli.strategy import (
     Beams,
     Device,
     Int8,
-    Name,
     Others,
     Penalty,
     Seed,
     Temperature,
     TopK,
     TopP,
+    Way,
     strategy_of,
 )
 
@@ -44,8 +44,8 @@ def command(
     run: Run,
     file: File = Path("-"),
     others: Others = None,
-    strategy: Name = "beam",
-    beams: Beams = 5,
+    strategy: Way = "beam",
+    beams: Beams = None,
     length_penalty: Penalty = 1.0,
     n_best: NBest = 1,
     scores: Scores = False,
@@ -69,6 +69,8 @@ def command(
 
     Several seeds of one recipe make fewer mistakes together: regard translate a --with b --with c
 
+    Of many translations the one most like all of them: regard translate a --strategy consensus
+
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
     from regard.api import load_interpreter
@@ -77,17 +79,18 @@ def command(
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
+    interpreter = load_interpreter(run, *(others or []), int8=int8, device=device)
     chosen = strategy_of(
         strategy,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        beams=max(beams, n_best),
+        beams=beams,
         length_penalty=length_penalty,
         n_best=n_best,
+        text=interpreter.tokenizer.decode,
     )
-    interpreter = load_interpreter(run, *(others or []), int8=int8, device=device)
     chunks = interpreter.records(None if str(file) == "-" else file)
     stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
     if json:

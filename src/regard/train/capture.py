@@ -56,6 +56,11 @@ class Captured:
         graph.replay()
         return result
 
+    def release(self) -> None:
+        """Give back the memory of what was captured; shapes are new again."""
+        self.seen.clear()
+        self.graphs.clear()
+
     def _held(self, argument: Argument) -> Tensor | None:
         if isinstance(argument, float):
             return torch.full((), argument, device=self.device)

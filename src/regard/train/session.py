@@ -112,6 +112,7 @@ class Session:
                 recipe = self.settled(recipe, trainer)
                 self.enter(trainer, recipe, new)
                 outcome = trainer.run()
+            trainer.stepper.release()
             return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, trainer.facts())
 
     def by_one(

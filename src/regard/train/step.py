@@ -117,6 +117,14 @@ class Stepper:
             self.norm = Captured(self._norm, self.device)
             self.update = Captured(self._update, self.device)
 
+    def release(self) -> None:
+        """Give back the memory of captured steps, as large as a step's, to whatever comes next."""
+        for work in (self.begin, self.accumulate, self.norm, self.update):
+            if isinstance(work, Captured):
+                work.release()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def how(self) -> str:
         """How it computes, in words."""
         said = [str(self.device), self.precision]
