@@ -14,16 +14,15 @@ from regard.layers.source import Source
 from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
 from regard.models.counts import Counting
+from regard.models.grown import Grown
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.language_model import CHUNK, IGNORE, Constrain
 from regard.models.ngrams import ABSENT
 from regard.models.translator import Given, Translator
 
 
-class ByPlace(Translator, Counting):
+class ByPlace(Grown, Translator, Counting):
     """What it has counted of places, and a bigram of targets."""
-
-    sized_by_config = False
 
     def __init__(self, vocab_size: int, config: Any) -> None:
         super().__init__()

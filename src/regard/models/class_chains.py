@@ -21,8 +21,10 @@ from regard.data.questions import stretch
 from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
+from regard.models.assessor import FittedAssessor
 from regard.models.bayes import MapConfig, MapModel
-from regard.models.fitted import GrownAssessor, batches, shares, trials, varied
+from regard.models.fitted import batches, shares, trials, varied
+from regard.models.grown import Grown
 from regard.models.language_model import IGNORE
 from regard.models.linear import FEW_TOKENS, LONGER, ORDERS, GramConfig
 from regard.models.tally import Ints
@@ -101,7 +103,7 @@ class Records:
             yield torch.from_numpy(own.ids)[None], torch.from_numpy(segments)[None]
 
 
-class Chains(GrownAssessor):
+class Chains(Grown, FittedAssessor):
     """log P(class) + log P(sequence | class), as log-posteriors."""
 
     Config = MarkovConfig
@@ -118,7 +120,7 @@ class Chains(GrownAssessor):
         self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (C,)
 
     def wrong(self) -> str:
-        """See GrownAssessor."""
+        """See Grown."""
         good = self.bias.shape == (self.config.n_outputs,)
         return "" if good else "there must be as many biases as classes"
 

@@ -21,12 +21,12 @@ from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
 from regard.models.fitted import (
     FittedConfig,
-    GrownAssessor,
     batches,
     shares,
     trials,
     varied,
 )
+from regard.models.grown import Grown
 from regard.models.motif_tables import Ids, estimate, tally
 
 PSEUDOCOUNTS = (1.0, 0.1, 0.3, 3.0, 10.0, 30.0)  # tried
@@ -76,7 +76,7 @@ class PwmConfig(FittedConfig):
         self.positive("pseudocount")
 
 
-class WeightMatrices(GrownAssessor):
+class WeightMatrices(Grown, FittedAssessor):
     """log P(class) + Σ_j log P_j(token | class), as log-posteriors. The prior of every matrix is
     how often tokens occur anywhere.
     """
@@ -96,7 +96,7 @@ class WeightMatrices(GrownAssessor):
         self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))  # (C,)
 
     def wrong(self) -> str:
-        """See GrownAssessor."""
+        """See Grown."""
         good = self.logs.shape[1:] == (self.vocab_size, self.config.n_outputs)
         good &= self.bias.shape == (self.config.n_outputs,)
         return "" if good else "logs must be (W, V, C) and biases as many as classes"

@@ -21,7 +21,9 @@ from regard.errors import UserError
 from regard.layers.source import Source
 from regard.layers.space_positions import apart
 from regard.layers.tap import Tap
-from regard.models.fitted import FittedConfig, GrownAssessor, batches, trials, varied
+from regard.models.assessor import FittedAssessor
+from regard.models.fitted import FittedConfig, batches, trials, varied
+from regard.models.grown import Grown
 from regard.models.points import CloudConfig
 
 WIDTHS = (4.0, 1.0, 16.0)  # tried, of the median distance of two molecules
@@ -45,7 +47,7 @@ class CoulombConfig(CloudConfig, FittedConfig):
         self.positive("strength")
 
 
-class Coulomb(GrownAssessor):
+class Coulomb(Grown, FittedAssessor):
     """Values as sums over the molecules of training, each weighed by how like it is."""
 
     Config = CoulombConfig
@@ -68,7 +70,7 @@ class Coulomb(GrownAssessor):
         self.register_buffer("usual", torch.ones(1, **wide))  # the median distance
 
     def wrong(self) -> str:
-        """See GrownAssessor."""
+        """See Grown."""
         return "" if len(self.known) == len(self.coefficients) else "known and coefficients differ"
 
     def matrices(self, source: Source, size: int) -> Tensor:

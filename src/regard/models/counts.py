@@ -23,6 +23,7 @@ from torch import Tensor
 from regard.data.shards import Shard
 from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
+from regard.models.grown import Grown
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
 from regard.models.ngrams import ABSENT, NGrams, count, empty
 
@@ -72,14 +73,14 @@ class CountingModel(Counting, LanguageModel):
     """A language model that is fitted by counting."""
 
 
-class TableModel(CountingModel):
+class TableModel(Grown, CountingModel):
     """A table of n-gram counts and a rule.
 
     A family says how long its n-grams are (`order`) and what their counts mean (`rule`). Tensors
     are stored under the same names by all.
     """
 
-    sized_by_config = False
+    grown = ("codes", "counts")
     packs = True
     unigrams: Tensor
     codes: Tensor
@@ -93,7 +94,7 @@ class TableModel(CountingModel):
         self.register_buffer("codes", table.codes)  # (N,) n-grams seen
         self.register_buffer("counts", table.counts)  # (N,)
         self.register_buffer("start_id", torch.tensor([-1]))  # of `<S>`; -1: nothing counted
-        self._rule: Rule | None = None
+        self._rule: tuple[Tensor, Rule] | None = None  # the codes it is of, and the rule
 
     @property
     @abstractmethod
@@ -112,7 +113,6 @@ class TableModel(CountingModel):
         """Make these counts the model's own."""
         self.unigrams, self.codes, self.counts = table.unigrams, table.codes, table.counts
         self.start_id = torch.tensor([table.start])
-        self._rule = None
 
     @property
     def table(self) -> NGrams:
@@ -122,19 +122,14 @@ class TableModel(CountingModel):
     @property
     def rules(self) -> Rule:
         """The counts as probabilities, computed when first asked for."""
-        if self._rule is None or self._rule.p.device != self.codes.device:
-            self._rule = self.rule(self.table)
-        return self._rule
+        if self._rule is None or self._rule[0] is not self.codes:  # others were taken, or moved
+            self._rule = self.codes, self.rule(self.table)
+        return self._rule[1]
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Only the file knows the number of n-grams: take its sizes before the usual checks."""
-        for name in ("codes", "counts"):
-            if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        if len(self.codes) != len(self.counts) or not bool((self.codes.diff() > 0).all()):
-            rest[-1].append("codes must be sorted and have as many counts")
-        self._rule = None
+    def wrong(self) -> str:
+        """See Grown."""
+        fits = len(self.codes) == len(self.counts) and bool((self.codes.diff() > 0).all())
+        return "" if fits else "codes must be sorted and have as many counts"
 
     def log_rows(self, nodes: list[Tensor], size: int) -> Tensor:
         """log P(· | context): (N, V) in fp64 precision rounded to fp32, for N = `size` contexts

@@ -1,5 +1,5 @@
-"""What assessors that are fitted in one go share: rows read from a shard, sizes that only their
-file knows, and choosing what was left open by rows that were not learned from.
+"""What assessors that are fitted in one go share: rows read from a shard, and choosing what was
+left open by rows that were not learned from.
 
 Rows are judged by the validation part where it is large enough, and else by inner folds of the
 training part, in which the classes have their shares and views of one record stay together.
@@ -21,7 +21,7 @@ from regard.data.batching import Batch
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.layers.source import Source
-from regard.models.assessor import AnswerConfig, FittedAssessor
+from regard.models.assessor import AnswerConfig
 
 BATCH_TOKENS = 1 << 16  # positions read at once
 ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation part that can choose
@@ -48,24 +48,6 @@ class FittedConfig(AnswerConfig):
         if not (0 <= value <= most and math.isfinite(value)):
             until = f" and at most {most:g}" if math.isfinite(most) else ""
             raise ValueError(f"{name} must be 0 (chosen) or more{until}, got {value}")
-
-
-class GrownAssessor(FittedAssessor):
-    """One whose buffers have sizes that only its file knows."""
-
-    sized_by_config = False
-
-    def wrong(self) -> str:
-        """What is wrong with buffers that were read; "" where they fit each other."""
-        return ""
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        for name in self._buffers:
-            if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        if wrong := self.wrong():
-            rest[-1].append(wrong)
 
 
 def batches(shard: Shard, max_len: int) -> Iterator[tuple[Batch, Source]]:

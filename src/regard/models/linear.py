@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
+from regard.models.assessor import FittedAssessor
 from regard.models.bags import (
     LARGEST,
     Bags,
@@ -36,13 +37,13 @@ from regard.models.bags import (
 )
 from regard.models.fitted import (
     FittedConfig,
-    GrownAssessor,
     Trials,
     batches,
     shares,
     trials,
     varied,
 )
+from regard.models.grown import Grown
 from regard.models.solvers import Solved, of_classes, of_labels, of_margins, of_values
 
 FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
@@ -122,7 +123,7 @@ class NbSvmConfig(BagConfig):
             raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
 
 
-class GramAssessor(GrownAssessor):
+class GramAssessor(Grown, FittedAssessor):
     """Answers that are sums over the n-grams of a sequence.
 
     A family says what it tries (`stages`: names of what is open and values for it, one stage after
@@ -155,7 +156,7 @@ class GramAssessor(GrownAssessor):
         """Learn from weighed rows."""
 
     def wrong(self) -> str:
-        """See GrownAssessor."""
+        """See Grown."""
         size, outputs = len(self.codes), self.config.n_outputs
         if self.coefficients.shape != (size, outputs) or self.bias.shape != (outputs,):
             return f"coefficients must be ({size}, {outputs}) and biases as many as answers"

@@ -52,6 +52,7 @@ class Nearest(ByPlace):
         "exact": lambda n_layers, d_model: NearestConfig()
     }
     tokens: ClassVar[str] = "patches"
+    grown = ("pictures", "captions")
     pictures: Tensor
     captions: Tensor
 
@@ -113,20 +114,17 @@ class Nearest(ByPlace):
         """See Translator."""
         return Repeated(self, source)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Only the file knows how many pictures there are: take its sizes before the checks."""
-        for name in ("pictures", "captions"):
-            if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+    def wrong(self) -> str:
+        """See Grown."""
         pixels = self.config.rows * self.config.columns * self.config.patch**2
-        super()._load_from_state_dict(state_dict, prefix, *rest)
         wide = self.pictures.dim() == 2 and self.pictures.size(1) == pixels * self.config.channels
         if not wide or self.captions.dim() != 2 or len(self.pictures) != len(self.captions):
-            rest[-1].append("there must be a caption for each picture, all of one size")
-        elif self.captions.numel() and not (
+            return "there must be a caption for each picture, all of one size"
+        if self.captions.numel() and not (
             int(self.captions.min()) >= 0 and int(self.captions.max()) < self.vocab_size
         ):
-            rest[-1].append(f"captions must lie in [0, {self.vocab_size})")
+            return f"captions must lie in [0, {self.vocab_size})"
+        return ""
 
 
 class Repeated(GivenByPlace):

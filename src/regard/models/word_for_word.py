@@ -69,6 +69,7 @@ class WordForWord(ByPlace):
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "exact": lambda n_layers, d_model: WordForWordConfig()
     }
+    grown = ("keys", "t")
     keys: Tensor
     t: Tensor
     ends: Tensor
@@ -145,21 +146,18 @@ class WordForWord(ByPlace):
         """See Translator."""
         return WordForWordGiven(self, source)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Only the file knows the number of pairs: take its sizes before the usual checks."""
-        for name in ("keys", "t"):
-            if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def wrong(self) -> str:
+        """See Grown."""
         last = (self.lexicon.source_vocab + 1) * self.vocab_size
         if len(self.keys) != len(self.t) or not bool((self.keys.diff() > 0).all()):
-            rest[-1].append("keys must be sorted and have as many t")
-        elif len(self.keys) and not (int(self.keys[0]) >= 0 and int(self.keys[-1]) < last):
-            rest[-1].append(f"keys must lie in [0, {last})")
+            return "keys must be sorted and have as many t"
+        if len(self.keys) and not (int(self.keys[0]) >= 0 and int(self.keys[-1]) < last):
+            return f"keys must lie in [0, {last})"
         if not 0 <= int(self.end_id) < self.vocab_size or not bool(
             ((self.ends > 0) & (self.ends < 1)).all()
         ):
-            rest[-1].append("end_id must be a token, and ends probabilities between 0 and 1")
+            return "end_id must be a token, and ends probabilities between 0 and 1"
+        return ""
 
 
 class WordForWordGiven(GivenByPlace):
