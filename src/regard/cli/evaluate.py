@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,43 +68,28 @@ def command(
     """
     from regard.api import Examiner, Glossary, Interpreter, load, load_interpreter
     from regard.cli.output import print_figures, print_json
-    from regard.cli.strategy import strategy_of
     from regard.errors import UsageError
-    from regard.evaluate.translation import measure_translation
 
     material = Material(run, files or [], format, input, target, device)
     found = load_interpreter(run, *others, device=device) if others else load(run, device=device)
     if isinstance(found, Interpreter):
-
-        def translated(interpreter: Interpreter, shard: Shard) -> Translated:
-            text = interpreter.tokenizer.decode
-            chosen = strategy_of(strategy, beams=beams, length_penalty=length_penalty, text=text)
-            return measure_translation(
-                interpreter, shard, chosen, tokenize=tokenize, lowercase=lowercase
-            )
-
-        document, figures, line = of_pairs(found, against, material, translated)
-        document["strategy"] = strategy
-        line += "" if strategy == "beam" else f"\ntranslated by {strategy}"
+        trial = Trial(strategy, beams, length_penalty, tokenize, lowercase)
+        document, columns, line = of_pairs(found, against, material, trial)
         if others:
             document["with"] = [str(other) for other in others]
             line += f"\n{run} together with {', '.join(document['with'])}"
     elif isinstance(found, Glossary):
         document, columns, line = of_vectors(found, against, material)
-        print_json(document) if json else print_figures(columns)
-        if not json:
-            print(line)
-        return
     elif isinstance(found, Examiner):
-        document, figures, line = of_answers(found, against, material)
+        document, columns, line = of_answers(found, against, material)
     elif target:
         raise UsageError(f"{run} predicts the next symbol (task next): it has no --target")
     else:
-        document, figures, line = of_symbols(found, against, material, stride)
+        document, columns, line = of_symbols(found, against, material, stride)
     if json:
         print_json(document)
         return
-    print_figures({document["side"]: figures})
+    print_figures(columns)
     print(line)
 
 
@@ -151,7 +135,34 @@ class Material:
         )
 
 
-Result = tuple[dict[str, Any], "dict[str, Figure]", str]  # for --json, for the table, below it
+@dataclass(frozen=True)
+class Trial:
+    """How translations are made, and judged."""
+
+    strategy: str
+    beams: int | None
+    length_penalty: float
+    tokenize: str
+    lowercase: bool
+
+    def of(self, interpreter: Interpreter, shard: Shard) -> Translated:
+        """What a translator makes of pairs."""
+        from regard.cli.strategy import strategy_of
+        from regard.evaluate.translation import measure_translation
+
+        strategy = strategy_of(
+            self.strategy,
+            beams=self.beams,
+            length_penalty=self.length_penalty,
+            text=interpreter.tokenizer.decode,
+        )
+        return measure_translation(
+            interpreter, shard, strategy, tokenize=self.tokenize, lowercase=self.lowercase
+        )
+
+
+Columns = dict[str, "dict[str, Figure]"]  # figures, by what was measured on
+Result = tuple[dict[str, Any], Columns, str]  # for --json, for the table, below it
 
 
 def of_symbols(ours: Predictor, against: Path | None, material: Material, stride: int) -> Result:
@@ -168,14 +179,14 @@ def of_symbols(ours: Predictor, against: Path | None, material: Material, stride
         other = theirs.measure(material.read(theirs)[1], stride)
         document["against"], more = compared(against, measured, other)
         line += more
-    return document, found, line
+    return document, {side: found}, line
 
 
 def of_pairs(
     ours: Interpreter,
     against: Path | None,
     material: Material,
-    translated: Callable[[Interpreter, Shard], Translated],
+    trial: Trial,
 ) -> Result:
     """What a translator costs, and how good its translations are."""
     import numpy as np
@@ -189,22 +200,24 @@ def of_pairs(
     lengths = np.diff(shard.source.offsets) - 2
     for record in np.flatnonzero(lengths > ours.room).tolist():
         warn_of_length(f"the source of pair {record + 1:,}", int(lengths[record]), ours.room)
-    result = translated(ours, shard)
+    result = trial.of(ours, shard)
     found = result.figures()
     document, line = summary(side, result.measured, found)
+    document["strategy"] = trial.strategy
     document["signatures"] = {name: one.signature for name, one in result.judged.items()}
     for name in ("bleu", "chrf"):
         line += f"\n{name}: {result.judged[name].signature}"
+    line += "" if trial.strategy == "beam" else f"\ntranslated by {trial.strategy}"
     if against is not None:
         theirs = load_interpreter(against, device=material.device)
-        other = translated(theirs, material.read(theirs)[1])
+        other = trial.of(theirs, material.read(theirs)[1])
         told, more = compared(against, result.measured, other.measured)
         gaps = {name: one.minus(other.judged[name]) for name, one in result.judged.items()}
         told |= {name: gap.to_json() for name, gap in gaps.items()}
         told["verdict"] = verdict(gaps["bleu"].negative())
         line += f"{more}\nagainst {against}: {gaps['bleu']} BLEU: {told['verdict']}"
         document["against"] = told
-    return document, found, line
+    return document, {side: found}, line
 
 
 def of_answers(ours: Examiner, against: Path | None, material: Material) -> Result:
@@ -234,12 +247,10 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
         document["against"] = {name: gap.to_json() for name, gap in gaps.items()}
         document["against"] |= {"run": str(against), "verdict": words}
         line += f"\nagainst {against}: {gaps[first]} {first.replace('_', ' ')}: {words}"
-    return document, found, line
+    return document, {side: found}, line
 
 
-def of_vectors(
-    ours: Glossary, against: Path | None, material: Material
-) -> tuple[dict[str, Any], dict[str, dict[str, Figure]], str]:
+def of_vectors(ours: Glossary, against: Path | None, material: Material) -> Result:
     """What guessing costs word vectors, and what files of questions say of them."""
     from regard.api import load_glossary
     from regard.evaluate.vectors import estimates_of

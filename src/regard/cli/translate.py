@@ -67,9 +67,8 @@ def command(
 
     Of pictures, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
 
-    Several seeds of one recipe make fewer mistakes together: regard translate a --with b --with c
-
-    Of many translations the one most like all of them: regard translate a --strategy consensus
+    Several runs as one: regard translate a --with b --with c. Of many translations the one most
+    like all of them: regard translate a --strategy consensus
 
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
@@ -93,15 +92,14 @@ def command(
     )
     chunks = interpreter.records(None if str(file) == "-" else file)
     stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
+    found = told(stream, interpreter.room)
     if json:
-        found = [several for several in told(stream, interpreter.room)]
         print_json({"sequences": [one.to_json() for several in found for one in several]})
         return
     with counting(file) as count:
-        for number, several in enumerate(told(stream, interpreter.room), start=1):
+        for number, several in enumerate(found, start=1):
             for one in several:
-                score = f"{number}\t{one.score:.6f}\t" if n_best > 1 else f"{one.score:.6f}\t"
-                print((score if scores or n_best > 1 else "") + line_of(one), flush=True)
+                print(line_of(one, number if n_best > 1 else 0, scores), flush=True)
             count(several[0].input)
 
 
@@ -125,9 +123,13 @@ def warn(words: str) -> None:
     print(f"warning: {words}", file=sys.stderr)
 
 
-def line_of(translation: Translation) -> str:
-    """A translation on one line, whatever the model has made."""
-    return " ".join(translation.text.replace("\r", "\n").split("\n"))
+def line_of(translation: Translation, number: int, scores: bool) -> str:
+    """A translation on one line, whatever the model has made; before it the number of its source,
+    if that is not 0, and its score, with any number or where scores are asked for.
+    """
+    before = f"{number}\t" if number else ""
+    before += f"{translation.score:.6f}\t" if scores or number else ""
+    return before + " ".join(translation.text.replace("\r", "\n").split("\n"))
 
 
 @contextmanager
