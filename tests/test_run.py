@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 import struct
 import time
 
@@ -283,3 +284,19 @@ def test_sweeping_takes_what_killed_writers_left_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("")
     run.sweep(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".hidden", "a.part", "kept.tmp"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "my model"])
+def test_a_hugging_face_folder_in_place_of_a_run_is_one_line_with_the_command(tmp_path, name):
+    """It was called damaged: 'family'."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_embd": 8}')
+    with pytest.raises(UserError) as caught:
+        run.described(folder)
+    command = str(caught.value).split("`")[1]
+    assert shlex.split(command) == ["regard", "import", str(folder), "--out", f"runs/{name}"]
+    assert "\n" not in str(caught.value) and "Hugging Face folder" in str(caught.value)
+    (folder / "config.json").write_text('{"n_embd": 8}')
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        run.described(folder)

@@ -86,6 +86,16 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
+IN_WORDS = {  # what a model of each task does
+    "next": "language modelling",
+    "target": "translation",
+    "label": "classification",
+    "labels": "several labels at once",
+    "value": "regression",
+    "position-label": "a label for each position",
+    "masked": "masked language modelling",
+    "vectors": "word vectors",
+}
 
 
 def task_named(name: str) -> str:
@@ -107,6 +117,16 @@ def family(name: str, task: str = "next", tokens: str = "") -> Any:
     if tokens in NUMBERS:
         name = OTHER_NAMES.get(name, name)
     if name not in known:
-        raise UsageError(f"model.name: unknown model {name!r}; {did_you_mean(name, list(known))}")
+        raise UsageError(f"model.name: {refused(name, task, tokens)}")
     module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def refused(name: str, task: str, tokens: str) -> str:
+    """Why a model cannot be taken: other tasks or data have it, or nobody knows the name."""
+    known = sorted(families(task, tokens))
+    others = {one for some in NUMBERS.values() for every in some.values() for one in every}
+    if name not in others and all(name not in some for some in TASKS.values()):
+        return f"unknown model {name!r}; {did_you_mean(name, known)}"
+    of = f" of {tokens}" if tokens in NUMBERS else ""
+    return f"{name} does not support {IN_WORDS[task]}{of}; choose one of {', '.join(known)}"

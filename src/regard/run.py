@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -40,6 +41,7 @@ FORBIDDEN = "forbidden.safetensors"
 PREPROCESSOR = "preprocessor_config.json"  # in place of a tokenizer: what images become
 SOURCE_TOKENIZER = "source_tokenizer.json"  # of sources that have words of their own
 DIGEST = "regard.blake2b"  # in a file's metadata: the digest of all its tensors
+FOREIGN = {"model_type", "architectures"}  # keys of a Hugging Face config.json
 TABLES = 256 << 20  # bytes of tables computed from a configuration that no file has to account for
 
 
@@ -222,6 +224,8 @@ def described(folder: Path) -> tuple[str, str, int, Any]:
     """All of config.json: the task, then what `read_config` gives."""
     path = folder / CONFIG
     stored = read_json(path)
+    if isinstance(stored, dict) and "family" not in stored and FOREIGN & stored.keys():
+        raise UserError(not_imported(folder))
     try:
         name, vocab_size, options = stored["family"], stored["vocab_size"], stored["config"]
         if type(vocab_size) is not int or not 0 < vocab_size < 1 << 24:
@@ -233,6 +237,13 @@ def described(folder: Path) -> tuple[str, str, int, Any]:
         return task, name, vocab_size, check("config", cls.Config, options)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+
+
+def not_imported(folder: Path) -> str:
+    """What to do with a Hugging Face folder that was given in place of a run."""
+    run = f"runs/{folder.resolve().name}"
+    command = f"regard import {shlex.quote(str(folder))} --out {shlex.quote(run)}"
+    return f"{folder} is a Hugging Face folder, not a run: first `{command}`, then give {run}"
 
 
 def load_model(folder: Path) -> Any:

@@ -81,3 +81,15 @@ def test_keys_of_other_families_are_refused(capsys, table, tmp_path):
     assert code == 2 and "order must be from 0" in errors
     code, _, errors = said(capsys, *words, "--model", "ridge")
     assert code == 2 and "unknown model 'ridge'" in errors
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_a_model_of_another_task_is_named_as_such_and_not_as_unknown(capsys, table, tmp_path, verb):
+    words = [verb, table, "--input", "text", "--target", "kind,vowels", "--out", tmp_path / "no"]
+    asked = ["--model" if verb == "train" else "--models", "naive-bayes"]
+    code, _, errors = said(capsys, *words, *asked, "--set", "task=labels")
+    assert code == 2 and "naive-bayes does not support several labels at once" in errors
+    assert "logistic" in errors and "unknown" not in errors
+    asked[1] = "nave-bayes"
+    code, _, errors = said(capsys, *words, *asked, "--set", "task=labels")
+    assert code == 2 and "unknown model 'nave-bayes'" in errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,19 @@ def test_seeds_are_averaged_unit_by_unit_and_documents_hold_no_infinity():
     assert document["rows"][1]["metrics"]["nats_per_symbol"]["infinite"] is True
     assert {"model", "metrics", "rank", "parameters", "train_seconds"} <= set(document["rows"][0])
     assert "| 1. | unigram |" in table.to_markdown()
+
+
+@pytest.mark.parametrize("values", [(math.inf, math.inf), (math.inf, 2.0), (math.nan, 2.0)])
+def test_seeds_of_an_infinite_figure_have_no_deviation_and_the_table_shows_infinity(values):
+    """statistics.stdev of infinities is an AttributeError: the table was lost after training."""
+    endless = replace(row("bigram", 1.0, impossible=3), values=values)
+    finite = replace(row("unigram", 2.8), values=(2.75, 2.85))
+    rows = ranked([endless, finite])
+    table = Comparison("test", 3200, 400, rows, verdict(rows))
+    assert endless.spread is None and finite.spread == pytest.approx(0.1 / math.sqrt(2))
+    assert table.to_json()["rows"][1]["sd_over_seeds"] is None
+    unigram, bigram = (line[2] for line in table.cells()[1])
+    assert "±" in unigram and bigram.startswith("infinite")
 
 
 REFERENCES = [f"the {a} cat sees a {b} dog in {a} {b}" for a in "abcdefgh" for b in "ijklmnop"]

@@ -101,8 +101,12 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over seeds; None of one."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        """The standard deviation over seeds; None of one seed, or where a figure is infinite or
+        undefined.
+        """
+        if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
+            return None
+        return statistics.stdev(self.values)
 
     def behind(self, other: Row) -> Figure:
         """How far it is behind another row, in pairs, in what both are ranked by."""
