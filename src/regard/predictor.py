@@ -27,7 +27,7 @@ class Predictor:
         self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
     ) -> None:
         self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
-        self.workspace = Workspace(model)  # one for all that it generates
+        self.workspace = Workspace(model)  # one for all that it generates, in any thread
 
     @cached_property
     def text(self) -> bool:

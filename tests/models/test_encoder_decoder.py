@@ -170,7 +170,8 @@ def test_one_memory_reads_one_source_after_another():
         again = generate(given, [[1]], Greedy(), workspace=space, **options)
         afresh = generate(model.given(source_of([sentence])), [[1]], Greedy(), **options)
         assert again[0][0].ids == afresh[0][0].ids
-    assert space.step is not None  # it was recorded once
+    (slot,) = space.slots.idle
+    assert slot.step is not None  # it was recorded once
 
 
 @torch.no_grad()

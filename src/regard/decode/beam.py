@@ -141,7 +141,7 @@ class Beams:
         request = batch.request
         rules: tuple[object, ...] = (width, len(logits), request.max_new, request.end)
         rules += (request.banned, id(request.constraint))  # which the graph keeps alive
-        kept: tuple[object, Beams] | None = batch.workspace.search
+        kept: tuple[object, Beams] | None = batch.slot.search
         if kept is not None and kept[0] == rules:
             beams = kept[1]
             held = beams.total, beams.parents, beams.ids
@@ -152,7 +152,7 @@ class Beams:
             batch.state.fix(batch.device)
             return beams
         beams = cls(batch, width, logits)
-        batch.workspace.search = None if beams.captured is None else (rules, beams)
+        batch.slot.search = None if beams.captured is None else (rules, beams)
         return beams
 
     def begin(self, batch: Batch, logits: Tensor) -> tuple[Tensor, ...]:

@@ -125,13 +125,16 @@ class Forbidden:
 
     def _held(self, device: torch.device) -> tuple[Tensor, ...]:
         """The dense table, or the sparse rows, on a device; made once for each."""
-        if device not in self._on:
+        held = self._on.get(device)
+        if held is None:
             if self.vocab_size <= DENSE:
-                self._on[device] = (torch.from_numpy(self._table()).to(device),)
+                held = (torch.from_numpy(self._table()).to(device),)
             else:
                 spare = self.next if len(self.next) else self.next.new_zeros(1)
-                self._on[device] = (self.start.to(device), spare.to(device))
-        return self._on[device]
+                held = (self.start.to(device), spare.to(device))
+            # of threads that come here together all take the first, which captured steps may hold
+            held = self._on.setdefault(device, held)
+        return held
 
     def _table(self) -> Array:
         """(V, V), True where the column may not follow the row."""

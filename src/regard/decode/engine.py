@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.decode.workspace import Step, Workspace
+from regard.decode.workspace import Slot, Step, Workspace
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
@@ -115,8 +115,14 @@ class Batch:
         self.banned: Tensor | None = None
         if request.banned:
             self.banned = torch.tensor(request.banned, device=self.device)
+        self.slot: Slot  # memory of this batch alone, while it is decoded
         self.state: State
         self.step: Step | None = None
+
+    def decoded(self, strategy: Strategy) -> list[list[Generated]]:
+        """What the strategy makes of the rows."""
+        with self.workspace.slot(len(self.window), self.capacity) as self.slot:
+            return strategy.decode(self)
 
     def begin(self) -> Tensor:
         """Read the prompts; return the logits (B, V) of the first new token."""
@@ -134,7 +140,7 @@ class Batch:
     @property
     def captures(self) -> bool:
         """Is a step of all rows, with what chooses between them, worth capturing?"""
-        return not self.restarts and self.workspace.captures(self.request.max_new - 1)
+        return not self.restarts and self.slot.captures(self.request.max_new - 1)
 
     def feed(self, ids: Tensor) -> Tensor:
         """What `extend` does while the context lasts, by the model's plain step: to be captured."""
@@ -145,7 +151,7 @@ class Batch:
         """One more token in every row, by a recorded step where that pays."""
         if self.step is None:
             left = min(self.history.size(1), self.state.capacity) - self.column
-            self.step = self.workspace.recorded(self.grown, left)
+            self.step = self.slot.recorded(self.grown, left)
         if self.step is not None:
             return self.step(ids)
         return self.model.extend(ids[:, None], None, self.state)  # (B, V)
@@ -176,7 +182,7 @@ class Batch:
         # Past a row's end stands its last token, which `extend` ignores as padding.
         ids = self.history.gather(1, places.clamp(max=self.column - 1))  # (B, T)
         even = min(self.window) == longest
-        self.state, self.step = self.workspace.start(len(self.window), self.capacity), None
+        self.state, self.step = self.slot.start(len(self.window), self.capacity), None
         return self.model.extend(ids, None if even else lengths, self.state)
 
     def _permitted(self, logits: Tensor, previous: Tensor) -> Tensor:
@@ -255,8 +261,8 @@ def generate(
 
     `on_token(number of the prompt, id)` is called as each token is known, at the price of waiting
     for every one; beams cannot be streamed. A caller that decodes again and again keeps one
-    `workspace` for it, and a recorded step serves all batches of one shape. `keys` number the
-    prompts, where they are some of many, for samples, traces and `on_token`.
+    `workspace` for it, and a recorded step serves all batches of one shape; threads may share it.
+    `keys` number the prompts, where they are some of many, for samples, traces and `on_token`.
     """
     request = Request(
         max_new=max_new,
@@ -278,6 +284,6 @@ def generate(
         for numbers in alike(prompts, batch_size, strategy.rows):
             some, own = [prompts[n] for n in numbers], [names[n] for n in numbers]
             batch = Batch(model, some, own, request, workspace)
-            for number, found in zip(numbers, strategy.decode(batch), strict=True):
+            for number, found in zip(numbers, batch.decoded(strategy), strict=True):
                 results[number] = found
     return results

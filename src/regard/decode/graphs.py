@@ -9,6 +9,7 @@ a Transformer is.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -28,6 +29,11 @@ except ImportError:  # no Triton here: PyTorch's own kernels
     def kernels(state: State) -> dict[Any, Callable[..., Any]]:
         """None."""
         return {}
+
+
+# One thread captures at a time, and none replays meanwhile: PyTorch captures on one stream for
+# all threads, and garbage is not collected until the capture ends.
+CAPTURES = threading.RLock()
 
 
 class Waiting(Protocol):
@@ -117,15 +123,17 @@ def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     """What is launched inside goes into the graph.
 
     No garbage is collected meanwhile: an older graph in it, destroyed now, would end the capture.
+    Other threads may go on computing, but not capture or replay.
     """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            yield
-    finally:
-        if collects:
-            gc.enable()
+    with CAPTURES:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                yield
+        finally:
+            if collects:
+                gc.enable()
 
 
 class Captured:
@@ -144,7 +152,13 @@ class Captured:
         state.fix(device)
         assert isinstance(state.length, Tensor)
         before = state.length.clone()
-        aside = torch.cuda.Stream()
+        with CAPTURES:  # the stream beside may be the one that another thread captures on
+            self._capture(work, changing)
+        state.length.copy_(before)
+
+    def _capture(self, work: Callable[[], Tensor], changing: Tensor) -> None:
+        """Run the work aside, then again into the graph."""
+        state, aside = self.state, torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside), Rehearsal(state) as first:
             work()
@@ -158,12 +172,12 @@ class Captured:
         ):
             self.result = work()
         state.longest -= 1
-        state.length.copy_(before)
 
     def __call__(self) -> Tensor:
         """Do it again; the result's memory is that of last time."""
         self.state.check(1)
-        self.graph.replay()
+        with CAPTURES:
+            self.graph.replay()
         self.state.longest += 1
         return self.result
 

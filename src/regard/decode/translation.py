@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from regard.decode.engine import Generated, Strategy, evaluating, generate
-from regard.decode.workspace import Workspace, device_of
+from regard.decode.workspace import Pool, Workspace, device_of
 from regard.layers.source import Source
 from regard.models.language_model import Constrain
 from regard.models.translator import Given, Translator
@@ -27,26 +28,40 @@ MORE = 8  # tokens by which a source counts as longer than it is, when its targe
 USUAL = 2.0  # times so many tokens may the target have then, where no data have told
 
 
+class Reading:
+    """A translator that has read its sources, in memory that serves one batch after another."""
+
+    def __init__(self, model: Translator) -> None:
+        self.model = model
+        self.shape: tuple[int, ...] = ()  # of the sources
+        self.given: Given
+        self.workspace: Workspace
+
+    def read(self, source: Source) -> None:
+        """Read these sources, in the memory of those before where that has the shape."""
+        if self.shape == tuple(source.ids.shape):
+            self.given.read(source)
+            return
+        self.given = self.model.given(source)
+        self.workspace, self.shape = Workspace(self.given), tuple(source.ids.shape)
+
+
 class Interpreting:
-    """Translates batch after batch with one model, in the memory of the batch before where that
-    has the shape.
+    """Translates batch after batch with one model, in the memory of a batch before where one has
+    the shape. Any number of threads may use it at the same time.
     """
 
     def __init__(self, model: Translator) -> None:
-        self.model, self.device = model, device_of(model)
-        self.given: Given | None = None
-        self.workspace: Workspace | None = None
-        self.shape: tuple[int, ...] = ()
+        self.device = device_of(model)
+        self.readings = Pool(lambda: Reading(model))
 
-    def __call__(self, source: Source) -> tuple[Given, Workspace]:
+    @contextmanager
+    def given(self, source: Source) -> Iterator[tuple[Given, Workspace]]:
         """The language model of what follows from these sources, and where to decode it."""
-        source = source.to(self.device)
-        if self.given is None or self.workspace is None or source.ids.shape != self.shape:
-            self.given, self.shape = self.model.given(source), tuple(source.ids.shape)
-            self.workspace = Workspace(self.given)
-        else:
-            self.given.read(source)
-        return self.given, self.workspace
+        shape = tuple(source.ids.shape)
+        with self.readings.borrow(lambda reading: reading.shape == shape) as reading:
+            reading.read(source.to(self.device))
+            yield reading.given, reading.workspace
 
 
 def translate(
@@ -83,20 +98,20 @@ def translate(
             segments = torch.zeros(len(numbers), width, dtype=torch.int64)
             for row, own in enumerate(some):
                 ids[row, : len(own)], segments[row, : len(own)] = own, 1
-            given, workspace = interpreting(Source(ids, segments))
-            found = generate(
-                given,
-                [[start]] * len(numbers),
-                strategy,
-                max_new=min(max_new or math.ceil(ratio * (width + MORE)), most),
-                end=end,
-                pad=pad,
-                banned=banned,
-                constraint=constraint,
-                batch_size=len(numbers) * strategy.rows,
-                workspace=workspace,
-                keys=[keys[number] for number in numbers],
-            )
+            with interpreting.given(Source(ids, segments)) as (given, workspace):
+                found = generate(
+                    given,
+                    [[start]] * len(numbers),
+                    strategy,
+                    max_new=min(max_new or math.ceil(ratio * (width + MORE)), most),
+                    end=end,
+                    pad=pad,
+                    banned=banned,
+                    constraint=constraint,
+                    batch_size=len(numbers) * strategy.rows,
+                    workspace=workspace,
+                    keys=[keys[number] for number in numbers],
+                )
             for number, several in zip(numbers, found, strict=True):
                 results[number] = several
     return results

@@ -1,8 +1,15 @@
-"""The memory that batches are decoded in, one after another, and the recorded step beside it."""
+"""The memory that batches are decoded in, and the recorded step beside it.
+
+Several threads may decode with one model at the same time. Memory is never shared between them: a
+batch borrows it from a pool and returns it at the end.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +22,9 @@ from regard.models.language_model import LanguageModel
 RECORD_AT = 1  # steps after which a step is recorded on a CPU
 STEPS = 16  # steps that must remain for capturing a CUDA graph, some 50 ms, to pay
 BLOCK = 128  # capacities on a GPU are multiples of this: few different shapes
+IDLE = 16  # items that a pool keeps for later calls, at most
+
+Item = TypeVar("Item")
 
 
 class Step(Protocol):
@@ -32,28 +42,76 @@ def device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-class Workspace:
-    """The memory that one batch after another is decoded in.
+class Pool(Generic[Item]):
+    """Items that one caller uses at a time. There are as many as there were callers at once."""
 
-    A state whose step was recorded serves again for the next batch of the same shape, so that a
+    def __init__(self, make: Callable[[], Item]) -> None:
+        self.make = make
+        self.idle: list[Item] = []
+        self.lock = Lock()
+
+    @contextmanager
+    def borrow(self, fits: Callable[[Item], bool]) -> Iterator[Item]:
+        """An item for the caller alone: one that `fits`, else any that is idle, else a new one.
+
+        The item of a call that fails is dropped.
+        """
+        with self.lock:
+            found = [item for item in self.idle if fits(item)] or self.idle[:1]
+            if found:
+                self.idle.remove(found[-1])
+        item = found[-1] if found else self.make()
+        yield item
+        with self.lock:
+            if len(self.idle) < IDLE:
+                self.idle.append(item)
+
+
+class Workspace:
+    """The memory that batches are decoded in; any number of threads may use it at the same time.
+
+    A slot whose step was recorded serves again for the next batch of the same shape, so that a
     thousand batches cost one recording.
     """
 
     def __init__(self, model: LanguageModel) -> None:
         self.model, self.device = model, device_of(model)
+        self.slots = Pool(lambda: Slot(model, self.device))
+
+    @contextmanager
+    def slot(self, rows: int, capacity: int) -> Iterator[Slot]:
+        """A slot for one batch, if there is one a slot that has decoded this shape before."""
+        shape = rows, padded(capacity, self.device)
+        with self.slots.borrow(lambda slot: slot.shape == shape) as slot:
+            yield slot
+
+
+def padded(capacity: int, device: torch.device) -> int:
+    """The capacity of a state: on a GPU rounded up, to few different shapes, and aligned ones."""
+    return -(-capacity // BLOCK) * BLOCK if device.type == "cuda" else capacity
+
+
+class Slot:
+    """The memory of one batch at a time: its state, and the step that was recorded for it."""
+
+    def __init__(self, model: LanguageModel, device: torch.device) -> None:
+        self.model, self.device = model, device
         self.state: State | None = None
         self.step: Step | None = None
         self.search: Any = None  # what beam search keeps beside the state
 
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """Rows and capacity of the state that can be used again, if there is one."""
+        kept = self.step is not None or self.search is not None
+        return self.state.shape if kept and self.state is not None else None
+
     def start(self, rows: int, capacity: int) -> State:
         """An empty state for `rows` of at most `capacity` tokens."""
-        if self.device.type == "cuda":  # few different shapes, and aligned ones
-            capacity = -(-capacity // BLOCK) * BLOCK
-        state = self.state
-        kept = self.step is not None or self.search is not None
-        if kept and state is not None and state.shape == (rows, capacity):
-            state.reset()
-            return state
+        capacity = padded(capacity, self.device)
+        if self.state is not None and self.shape == (rows, capacity):
+            self.state.reset()
+            return self.state
         self.state, self.step, self.search = self.model.start(rows, capacity), None, None
         return self.state
 

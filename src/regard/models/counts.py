@@ -122,9 +122,10 @@ class TableModel(Grown, CountingModel):
     @property
     def rules(self) -> Rule:
         """The counts as probabilities, computed when first asked for."""
-        if self._rule is None or self._rule[0] is not self.codes:  # others were taken, or moved
-            self._rule = self.codes, self.rule(self.table)
-        return self._rule[1]
+        known = self._rule
+        if known is None or known[0] is not self.codes:  # others were taken, or moved
+            known = self._rule = self.codes, self.rule(self.table)
+        return known[1]
 
     def wrong(self) -> str:
         """See Grown."""
