@@ -317,12 +317,12 @@ def test_a_linear_row_shows_what_each_gram_adds():
         columns, added = of_grams(model, source, output)
         bias = (model.bias - model.bias.mean())[output]
         assert float(added.sum() + bias) == pytest.approx(float((answers - answers.mean())[output]))
-    names = [spelt(int(model.codes[i]), model.vocab_size, examiner.tokenizer) for i in columns]
+    names = [spelt(int(model.codes[i]), model, examiner.tokenizer) for i in columns]
     whole = ["<S>", *"cabba", "<E>"]
     for name in names:
         assert name in "".join(whole)
     assert {"a", "b", "c"} <= set(names)
-    (table,) = of(page, Table)
+    *_, table = of(page, Table)
     assert [row[0] for row in table.rows] == list(CLASSES)
 
 

@@ -6,7 +6,7 @@ Without a text the page is about those records alone; without them, about the te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,18 +27,22 @@ from regard.examiner import Examiner
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import NeuralAssessor
+from regard.models.class_chains import Chains
+from regard.models.class_counts import WeightMatrices
 from regard.models.linear import GramAssessor
 from regard.models.vision import VisionTransformer
+from regard.models.windows import WindowLogistic
 from regard.tokens import Patches, Points
 
 from . import clouded, pictured
 from .attended import add_units, alphabet_of, peaks
 from .attribution import left_out, of_outputs, of_positions, rollout, substituted
+from .class_tables import add_chains, add_followed, add_matched, add_matrices, add_windows
 from .grams import add_coefficients, add_sum
 from .inside import MOST_WEIGHTS, beside, named, panel, stacked
 from .judged import add_judged
 from .neighbours import add_plane, spread
-from .page import Bars, Component, Contributions, Facts, Heatmap, Lines, Page, Tagged
+from .page import Bars, Component, Contributions, Facts, Heatmap, Lines, Page, Tagged, Text
 from .page.component import cell, visible
 
 MOST_BARS = 12  # tokens that count most, and classes that are likeliest
@@ -47,6 +51,18 @@ MOST_ROWS = 32  # and those of them that are drawn
 FARTHEST = 20  # tokens on either side
 MOST_CHANGED = 1 << 18  # tokens that are read to try all changes of a text
 MOST_RECORDS = 500  # in which places are looked for
+# Of models that are fitted in one go: what the terms of an answer are, and what was learned.
+TERMS: tuple[tuple[type, Callable[..., None]], ...] = (
+    (GramAssessor, add_sum),
+    (WeightMatrices, add_matched),
+    (Chains, add_followed),
+)
+LEARNED: tuple[tuple[type, Callable[..., None]], ...] = (
+    (GramAssessor, add_coefficients),
+    (WeightMatrices, add_matrices),
+    (Chains, add_chains),
+    (WindowLogistic, add_windows),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +147,15 @@ def answer_page(
         if isinstance(model, NeuralAssessor):
             add_reasons(page, answering, model, other)
             add_attention(page, answering, model)
-        if isinstance(model, GramAssessor):
-            chosen = explained(model.task, answering.likely, outputs, other)
-            add_sum(page, model, examiner.tokenizer, answering.source, chosen, outputs)
-    if isinstance(model, GramAssessor):
-        add_coefficients(page, model, examiner.tokenizer, outputs)
+        for kind, add_terms in TERMS:
+            if isinstance(model, kind):
+                chosen = explained(model.task, answering.likely, outputs, other)
+                add_terms(page, model, examiner.tokenizer, answering.source, chosen, outputs)
+                if note := read_of(answering):
+                    page.add(Text(note))
+    for kind, add_learned in LEARNED:
+        if isinstance(model, kind):
+            add_learned(page, model, examiner.tokenizer, outputs)
     some = some or held
     if some and isinstance(model, NeuralAssessor):
         add_records(page, examiner, model, some, "" if shown else text)
@@ -244,14 +264,12 @@ def add_letters(page: Page, answering: Answering, names: list[str]) -> None:
 def add_reasons(page: Page, answering: Answering, model: NeuralAssessor, other: str) -> None:
     """What in the text the answer rests on."""
     names = outputs_of(answering.examiner.targets)
-    cut = " Only what the model reads of the text is shown." if answering.asked.cut else ""
-    views = " Of several views, this is the text as given." if answering.examiner.views else ""
     page.section(
         "What the answer rests on",
         "Gradient × input: how fast the score of an answer changes with a token, times the token. "
         "What speaks for the answer is above zero, what speaks against it below. It is exact for a "
         "linear model and a tangent for others, a hint and no proof: what the model says when the "
-        f"text is changed tells more.{cut}{views}",
+        f"text is changed tells more. {read_of(answering)}".rstrip(),
     )
     if model.config.each:
         add_offsets(page, answering, model, names)
@@ -271,6 +289,13 @@ def add_reasons(page: Page, answering: Answering, model: NeuralAssessor, other: 
     read = shares(answering, model)
     page.add(strongest, *([read] if read else []))
     page.add(*changes(answering, chosen[0], names[chosen[0]]))
+
+
+def read_of(answering: Answering) -> str:
+    """Which part of the text is explained, where that is not all of it."""
+    cut = "Only what the model reads of the text is shown. " if answering.asked.cut else ""
+    views = "Of several views, this is the text as given." if answering.examiner.views else ""
+    return (cut + views).strip()
 
 
 def explained(

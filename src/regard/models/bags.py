@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -131,6 +132,27 @@ def grams(
             code = code + torch.arange(many, device=ids.device)
         codes.append(code[kept])
     return torch.cat(rows), torch.cat(codes)
+
+
+class Gram(NamedTuple):
+    """What a code of `grams` stands for: its tokens, whether they stand in the second text, and the
+    index in its row where the n-gram begins, or None where places are not told apart.
+    """
+
+    ids: tuple[int, ...]
+    second: bool
+    place: int | None
+
+
+def gram(code: int, vocab_size: int, places: int = 1) -> Gram:
+    """The n-gram of a code that `grams` made with as many `places`."""
+    code, place = divmod(code, places)
+    number, second = divmod(code, 2)
+    ids = []
+    while number:
+        number, digit = divmod(number, vocab_size + 1)
+        ids.append(digit - 1)
+    return Gram(tuple(reversed(ids)), bool(second), place if places > 1 else None)
 
 
 def first_of(order: int, vocab_size: int, places: int = 1) -> int:

@@ -7,6 +7,7 @@ renderers.logo = (data) => {
   const told = () => data.stacks.map((stack) => stack.map(([letter]) => letter).at(-1) ?? "–").join("");
   onWidth(chart, (width) => {
     const column = Math.min(30, (width - LOGO_ROOM.left) / data.stacks.length);
+    const every = column > 18 ? 1 : [2, 5, 10, 20, 50, 100].find((n) => n * column > 18) ?? 200; // so that numbers do not touch
     const [tall, base] = [110, LOGO_ROOM.top + 110];
     const parts = [];
     for (let tick = 0; tick <= data.most; tick += data.most > 3 ? 2 : 1)
@@ -25,7 +26,7 @@ renderers.logo = (data) => {
       });
       const words = () => [`position ${data.first + j}`, ...stack.toReversed().map(([letter, bits]) => `${visible(letter)} ${format(bits, 3)} bits`)];
       parts.push(withTip(svg("g", {}, svg("rect", { x: left, y: LOGO_ROOM.top, width: column, height: tall, fill: "transparent" }), ...letters), words));
-      if (column > 18 || (data.first + j) % 2 === 0)
+      if ((data.first + j) % every === 0)
         parts.push(svg("text", { x: left + column / 2, y: base + 15, "text-anchor": "middle" }, String(data.first + j)));
     });
     chart.replaceChildren(svg("svg", { width, height: base + LOGO_ROOM.bottom, role: "img", "aria-label": `${label(data.title)}: ${told()}` }, ...parts));
