@@ -81,11 +81,23 @@ def test_json_that_is_damaged_is_named(tmp_path, contents):
         run.read_json(path)
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_files_have_the_mode_that_the_umask_gives(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        run.write_tensors(tmp_path / "x.safetensors", {"a": torch.zeros(3)})
+        run.write_json(tmp_path / "x.json", {})
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {0o666 & ~umask}
+
+
 def test_json_beyond_all_measure_is_not_read(tmp_path):
     path = tmp_path / "x.json"
     with open(path, "wb") as file:
         file.truncate(1 << 40)  # a sparse file: a terabyte that takes no space
-    with pytest.raises(UserError, match="larger than"):
+    with pytest.raises(UserError, match="too large: at most 64 MB"):
         run.read_json(path)
 
 

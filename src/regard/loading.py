@@ -8,6 +8,7 @@ from typing import Any
 from regard.data.targets import Targets
 from regard.data.views import views_of
 from regard.decode import Forbidden
+from regard.documents import read_json
 from regard.errors import UserError
 from regard.evaluate.kept_answers import targets_of
 from regard.examiner import Examiner
@@ -21,13 +22,12 @@ from regard.models.word_vectors import WordVectors
 from regard.predictor import Predictor
 from regard.run import (
     CONFIG,
-    FACTS,
     FORBIDDEN,
     SOURCE_TOKENIZER,
     TOKENIZER,
     load_model,
     open_run,
-    read_json,
+    read_facts,
 )
 from regard.tokens import Pretrained, Tokenizer
 from regard.tokens import load as load_tokenizer
@@ -70,10 +70,8 @@ def load(
 
 def told(folder: Path) -> dict[str, Any]:
     """What a run knows of the data it was trained on; nothing where it was imported."""
-    path = folder / FACTS
-    facts = read_json(path) if path.exists() else {}
-    data = facts.get("data") if isinstance(facts, dict) else None
-    return data if isinstance(data, dict) else {}
+    data: dict[str, Any] = read_facts(folder).get("data", {})
+    return data
 
 
 def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:

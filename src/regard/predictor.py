@@ -16,7 +16,7 @@ from regard.evaluate.report import Measured, measure
 from regard.evaluate.scoring import score
 from regard.layers.tap import Tap
 from regard.models.language_model import LanguageModel
-from regard.run import FACTS, read_json
+from regard.run import read_facts
 from regard.tokens import Tokenizer
 
 
@@ -32,10 +32,7 @@ class Predictor:
     @cached_property
     def text(self) -> bool:
         """Was it trained on running text rather than on records?"""
-        path = self.run / FACTS
-        facts = read_json(path) if path.exists() else {}
-        data = facts.get("data", {}) if isinstance(facts, dict) else {}
-        return isinstance(data, dict) and data.get("format") == "text"
+        return bool(read_facts(self.run).get("data", {}).get("format") == "text")
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """`<S>` and the ids of a prompt; running text is entered in its middle: no `<S>`."""

@@ -2,7 +2,7 @@
 hint.
 
 The model table is the family's own frozen dataclass plus `name`, `preset` and `size`; pydantic
-checks user input against these dataclasses here and nowhere else.
+checks user input against these dataclasses here, as `documents` checks the other files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from regard.errors import UsageError, UserError, did_you_mean
+from regard.documents import WHOLE, Malformed, adapter, described, dotted, examine, read_source
+from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.registry import TASKS, family, task_named
 
 SHARES = ("shift", "zoom", "erase", "colour", "drop")
 NOT_NEGATIVE = ["seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter"]
 NOT_NEGATIVE += ["eval_every", "checkpoint_every", "weight_decay", "warmup"]
-STRICT = ConfigDict(extra="forbid")
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
 OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches", "points"]
@@ -235,6 +235,7 @@ class Recipe:
 
 SECTIONS: dict[str, type] = {"data": DataRecipe, "tokens": TokensRecipe, "train": TrainRecipe}
 MODEL_KEYS = ("name", "preset", "size")
+MOST = 1 << 20  # bytes of a recipe
 
 
 def build(values: Mapping[str, Any]) -> Recipe:
@@ -242,11 +243,15 @@ def build(values: Mapping[str, Any]) -> Recipe:
     and what is allowed.
     """
     known = ["task", *SECTIONS, "model"]
+    try:
+        examine(values, largest=WHOLE)
+    except Malformed as error:
+        raise UsageError(str(error)) from None
     for key, value in values.items():
         if key not in known:
             raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}")
         if key != "task" and not isinstance(value, Mapping):
-            raise UsageError(f"{key} must be a table, got {value!r}")
+            raise UsageError(f"{key} must be a table, got {quoted(value)}")
     sections = {name: check(name, cls, values.get(name, {})) for name, cls in SECTIONS.items()}
     named = values.get("model", {}).get("name", "")
     task = values.get("task", task_named(str(named)) or "next")
@@ -262,9 +267,9 @@ def build_model(values: Mapping[str, Any], task: str = "next", tokens: str = "")
     """
     name = values.get("name", "transformer")
     cls = family(str(name), task, tokens)
-    preset = values.get("preset") or next(iter(cls.PRESETS))
+    preset = str(values.get("preset") or next(iter(cls.PRESETS)))
     if preset not in cls.PRESETS:
-        hint = did_you_mean(str(preset), list(cls.PRESETS))
+        hint = did_you_mean(preset, list(cls.PRESETS))
         raise UsageError(f"model.preset: unknown preset {preset!r}; {hint}")
     options = {key: value for key, value in values.items() if key not in MODEL_KEYS}
     fields = [f.name for f in dataclasses.fields(cls.Config)]
@@ -291,6 +296,10 @@ def build_model(values: Mapping[str, Any], task: str = "next", tokens: str = "")
 def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
     """Validate one table against its dataclass."""
     names = [f.name for f in dataclasses.fields(cls)]
+    try:
+        examine(values, largest=WHOLE)
+    except Malformed as error:
+        raise UsageError(f"{section}.{error}") from None
     for key in values:
         if key not in names:
             raise UsageError(f"unknown key '{section}.{key}'; {did_you_mean(key, names)}")
@@ -299,15 +308,10 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         for k, v in values.items()
     }
     try:
-        return TypeAdapter(cls).validate_python(values)
+        return adapter(cls).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in (section, *first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        if not first["loc"]:
-            raise UsageError(f"{section}: {message}") from None
-        told = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
-        raise UsageError(f"{key}: {told}") from None
+        problem, where = described(error)
+        raise UsageError(f"{dotted((section, *where))}: {problem}") from None
 
 
 def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -322,10 +326,7 @@ def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
             raise UsageError(
                 f"--set {assignment}: write section.key=value, as in --set train.lr=3e-4"
             )
-        try:
-            value = tomllib.loads(f"x = {text}")["x"]
-        except tomllib.TOMLDecodeError:
-            value = text
+        value = _toml_value(text)
         if len(parts) == 1:
             result[parts[0]] = value
         else:
@@ -336,14 +337,27 @@ def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
     return result
 
 
+def _toml_value(text: str) -> Any:
+    """What is given on the command line as TOML reads it, else as plain text."""
+    try:
+        values = tomllib.loads(f"x = {text}")
+    except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits
+        return text
+    return values["x"] if values.keys() == {"x"} else text  # more where text has a line break
+
+
 def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML recipe, its data paths made absolute from the recipe's own folder."""
+    if not path.exists():
+        raise UserError(f"no recipe at {path}")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"no recipe at {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
+        values = tomllib.loads(read_source(path, MOST).decode())
+        examine(values, largest=WHOLE)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
+        if isinstance(error, UserError):
+            raise
+        problem = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UserError(f"{path} is not valid TOML: {problem}") from None
     data = values.get("data")
     if isinstance(data, dict):
         for key in ("train", "valid", "test"):

@@ -31,9 +31,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.errors import UserError
+from regard.documents import checked, read_json, read_lines, regular
+from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import check
 from regard.registry import TASKS, family
+from regard.schemas import Config, Event, Facts
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 RECIPE, FACTS, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
@@ -64,7 +66,10 @@ def replacing(path: Path) -> Iterator[Path]:
         f".{path.name}.{os.getpid()}.tmp"
     )  # what a kill leaves, `sweep` finds
     try:
+        temporary.touch()
+        mode = stat.S_IMODE(temporary.stat().st_mode)  # as the umask has it; some writers do not
         yield temporary
+        os.chmod(temporary, mode)
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
@@ -82,14 +87,6 @@ def sweep(folder: Path) -> None:
                 left.unlink(missing_ok=True)
 
 
-def regular(path: Path) -> int:
-    """The size of a regular file; a device or a pipe, which may never end, is a UserError."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{path} is not a regular file")
-    return status.st_size
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as temporary:
@@ -101,20 +98,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, *, most: int = 64 << 20) -> Any:
-    """Read a JSON file of at most `most` bytes."""
-    try:
-        if regular(path) > most:
-            raise UserError(f"{path} is larger than {most >> 20} MB, which no {path.name} needs")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(
-            f"{path.parent} has no {path.name}: not a run folder, or a damaged one"
-        ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+def read_facts(run: Path) -> dict[str, Any]:
+    """What regard.json says; nothing where there is none."""
+    path = run / FACTS
+    found: dict[str, Any] = read_json(path, Facts) if path.exists() else {}
+    return found
 
 
 def write_tensors(
@@ -223,20 +211,18 @@ def read_config(folder: Path) -> tuple[str, int, Any]:
 def described(folder: Path) -> tuple[str, str, int, Any]:
     """All of config.json: the task, then what `read_config` gives."""
     path = folder / CONFIG
-    stored = read_json(path)
-    if isinstance(stored, dict) and "family" not in stored and FOREIGN & stored.keys():
+    stored = read_json(path, dict[str, Any])
+    if "family" not in stored and FOREIGN & stored.keys():
         raise UserError(not_imported(folder))
+    checked(path, stored, Config)
+    task, name = stored.get("task", "next"), stored["family"]
     try:
-        name, vocab_size, options = stored["family"], stored["vocab_size"], stored["config"]
-        if type(vocab_size) is not int or not 0 < vocab_size < 1 << 24:
-            raise ValueError(f"vocab_size is {vocab_size!r}")
-        task = stored.get("task", "next")
         if task not in TASKS:
-            raise ValueError(f"task is {task!r}")
+            raise UsageError(f"task: {did_you_mean(task, list(TASKS))}, got {quoted(task)}")
         cls = family(name, task, stored.get("tokens", ""))
-        return task, name, vocab_size, check("config", cls.Config, options)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+        return task, name, stored["vocab_size"], check("config", cls.Config, stored["config"])
+    except UsageError as error:
+        raise UserError(f"{path} is damaged: {error}") from None
 
 
 def not_imported(folder: Path) -> str:
@@ -252,7 +238,7 @@ def load_model(folder: Path) -> Any:
     Sizes are checked against the file's header on the meta device before any memory is taken.
     """
     task, name, vocab_size, config = described(folder)
-    cls = family(name, task, read_json(folder / CONFIG).get("tokens", ""))
+    cls = family(name, task, read_json(folder / CONFIG, Config).get("tokens", ""))
     path = folder / WEIGHTS
     if not path.exists():
         raise UserError(f"{folder} has no {WEIGHTS}: training has not come to its first evaluation")
@@ -317,6 +303,14 @@ def open_run(path: str | Path) -> Path:
             f"{folder} has no {CONFIG}: not a run folder (regard import reads Hugging Face folders)"
         )
     return folder
+
+
+def validations(run: Path) -> Iterator[tuple[float, float]]:
+    """Seconds and loss of each validation in metrics.jsonl; infinite losses are left out."""
+    for event in read_lines(run / METRICS, Event):
+        seconds, nats = event.get("seconds"), event.get("nats_per_symbol")
+        if event["event"] == "valid" and seconds is not None and nats is not None:
+            yield float(seconds), float(nats)
 
 
 class Metrics:

@@ -116,7 +116,12 @@ def test_a_corpus_is_used_again_and_damage_is_found(build, tmp_path):
     with pytest.raises(UserError, match=r"train\.targets\.bin is damaged: it must hold 12 bytes"):
         reopen(tmp_path / "run")
     facts = tmp_path / "run/data/train.targets.json"
-    for content, message in (("{", "does not say"), ("[]", "does not say"), (None, "cannot read")):
+    for content, message in (
+        ("{", "it is not JSON"),
+        ("[]", "valid dictionary"),
+        ('{"task": "label", "blake2b": ""}', "shape: is missing"),
+        (None, "cannot read"),
+    ):
         facts.unlink() if content is None else facts.write_text(content)
         with pytest.raises(UserError, match=message):
             reopen(tmp_path / "run")

@@ -15,7 +15,7 @@ from types import FrameType
 
 import typer
 
-from regard.errors import UserError
+from regard.errors import UserError, one_line
 
 # What the parser raises. Newer typers bring their own click: it is found through what they export.
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -113,8 +113,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def fail(message: str, code: int) -> int:
-    """Say what went wrong, on one line of stderr."""
-    print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr)
+    """Print what went wrong, on one line of stderr."""
+    print(f"error: {one_line(message)}", file=sys.stderr)
     return code
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from regard.errors import one_line
+
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
@@ -39,4 +41,4 @@ def command(
     else:
         print(f"{report['class']}, {report['parameters']:,} parameters → {out}")
         for line in report["warnings"]:
-            print(f"warning: {line}", file=sys.stderr)
+            print(f"warning: {one_line(line)}", file=sys.stderr)

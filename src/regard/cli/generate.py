@@ -22,6 +22,7 @@ from regard.cli.strategy import (
     TopP,
     strategy_of,
 )
+from regard.errors import quoted
 
 if TYPE_CHECKING:
     from regard.api import Continuation, Predictor
@@ -100,7 +101,8 @@ def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
     """Say which sequences ended because nothing was allowed any more."""
     for item in found:
         if item.dead_end:
-            print(f"warning: {item.text!r} ended where all is forbidden", file=sys.stderr)
+            text = quoted(item.text)
+            print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
 
 
 def teller(predictor: Predictor) -> Callable[[int, int], None]:
@@ -122,5 +124,6 @@ def entered(predictor: Predictor, prompts: list[str]) -> list[str]:
     for text in prompts:
         unknown = int((tokenizer.encode(text) == tokenizer.unk).sum())
         if unknown:
-            print(f"warning: {unknown} symbols of {text!r} are unknown here", file=sys.stderr)
+            shown = quoted(text)
+            print(f"warning: {unknown} symbols of {shown} are unknown here", file=sys.stderr)
     return prompts

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.errors import one_line
+
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
     from regard.look.page import Page
@@ -267,7 +269,7 @@ def about_words(glossary: Glossary, run: Path, text: str) -> Page:
 
 def say(words: str) -> None:
     """A remark, beside the result."""
-    print(words, file=sys.stderr)
+    print(one_line(words), file=sys.stderr)
 
 
 def short(text: str) -> str:

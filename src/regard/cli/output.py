@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.errors import printable
 from regard.evaluate.report import Figure
 
 TRANSLATION = ("bleu", "chrf", "exact")
@@ -30,7 +31,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(highlight=False)
     width = max(console.width, 80) if console.is_terminal else 10_000  # a pipe is never too narrow
     console = Console(highlight=False, width=width)

@@ -25,6 +25,7 @@ from regard.cli.strategy import (
     Way,
     strategy_of,
 )
+from regard.errors import one_line
 
 if TYPE_CHECKING:
     from regard.interpreter import Translation
@@ -120,7 +121,7 @@ def warn_of_length(which: str, tokens: int, room: int, verb: str = "read") -> No
 
 def warn(words: str) -> None:
     """A remark, beside the result."""
-    print(f"warning: {words}", file=sys.stderr)
+    print(f"warning: {one_line(words)}", file=sys.stderr)
 
 
 def line_of(translation: Translation, number: int, scores: bool) -> str:

@@ -12,13 +12,14 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from regard.data.columns import Array, Column, damaged, map_file, verify_file
 from regard.data.targets import Targets
+from regard.documents import read_json
 from regard.errors import UserError
+from regard.schemas import TargetFile
 
 FORMAT = 1
 DTYPES = {"label": "<i4", "labels": "|i1", "value": "<f4", "position-label": "<i2"}
@@ -131,17 +132,12 @@ def _files(path: Path) -> tuple[Path, Path]:
 def read_answers(path: Path, records: int, tokens: int, *, verify: bool = False) -> Array:
     """Map the targets of the shard with stem `path`, which has so many records and tokens."""
     numbers, facts_file = _files(path)
-    try:
-        facts: Any = json.loads(facts_file.read_bytes())
-        task, shape = str(facts["task"]), [int(n) for n in facts["shape"]]
-        sum_, dtype = str(facts["blake2b"]), np.dtype(DTYPES[task])
-    except OSError as error:
-        raise UserError(f"cannot read {facts_file}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(facts_file, "it does not say what is held") from error
+    facts = read_json(facts_file, TargetFile)
+    task, shape, sum_ = facts["task"], facts["shape"], facts["blake2b"]
+    dtype = np.dtype(DTYPES[task])
     expected = tokens if task == "position-label" else records
     width = shape[1:] or [1]
-    if len(shape) > 2 or shape[:1] != [expected] or not 1 <= width[0] <= 100_000:
+    if shape[:1] != [expected] or not 1 <= width[0] <= 100_000:
         raise damaged(facts_file, f"its shape must begin with {expected}, got {shape}")
     found = map_file(numbers, dtype, expected * width[0])
     if verify:

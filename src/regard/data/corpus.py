@@ -22,17 +22,18 @@ from regard.data.shards import Shard
 from regard.data.sides import SIDES, SPARED, Say, Sources
 from regard.data.targets import Targets, survey
 from regard.data.views import Views, views_of
+from regard.documents import read_json
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.run import (
     PREPROCESSOR,
     SOURCE_TOKENIZER,
     TOKENIZER,
-    read_json,
     replacing,
     sweep,
     write_json,
 )
+from regard.schemas import Manifest
 from regard.tokens import LEARNED, Tokenizer, learn, load, load_sources
 
 FOLDER, MANIFEST = "data", "manifest.json"
@@ -220,22 +221,17 @@ def _lengths(folder: Path, pictures: bool) -> dict[str, float]:
 def _stored(manifest: Path) -> dict[str, Any] | None:
     """The manifest of data tokenised before; None if there is none, or a damaged one."""
     try:
-        stored = read_json(manifest)
-        whole = {"key", "facts"} <= set(stored) and "fingerprints" in stored["facts"]
-        return stored if whole else None
-    except (UserError, TypeError):
+        stored: dict[str, Any] = read_json(manifest, Manifest)
+        return stored if "fingerprints" in stored["facts"] else None
+    except UserError:
         return None
 
 
 def reopen(run: Path, *, verify: bool = False) -> Corpus:
     """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it."""
     folder = run / FOLDER
-    manifest = read_json(folder / MANIFEST)
-    try:
-        facts = manifest["facts"]
-        held = {name: facts["sides"][name]["records"] for name in SIDES}
-    except (KeyError, TypeError):
-        raise UserError(f"{folder / MANIFEST} is damaged: it does not say what is held") from None
+    facts = read_json(folder / MANIFEST, Manifest)["facts"]
+    held = {name: facts["sides"][name]["records"] for name in SIDES}
     shards = {
         name: Shard.open(folder / name, verify=verify) if records else None
         for name, records in held.items()
@@ -264,12 +260,7 @@ def reopen(run: Path, *, verify: bool = False) -> Corpus:
 
 def _reopened(facts: dict[str, Any]) -> Targets | None:
     """What is asked, as the manifest has it."""
-    if "targets" not in facts:
-        return None
-    try:
-        return Targets.stored(facts["targets"])
-    except (KeyError, TypeError):
-        raise UserError(f"{MANIFEST} is damaged: it does not say what is asked") from None
+    return Targets.stored(facts["targets"]) if "targets" in facts else None
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from regard.data.readers import Files
 from regard.data.splits import Counts, Leak, cut_points, distinct, find, overlap, sides_of
+from regard.errors import printable
 
 if TYPE_CHECKING:
     from regard.data.examination import Examination
@@ -362,7 +363,7 @@ def render(inspection: Inspection, console: Console) -> None:
         ("", x.suggestion.why),
     ]
     for name, value in rows:
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(Text(name, style="bold"), Text(printable(value)))
     console.print(grid)
     if len(x.lengths.histogram) > 1:
         side = " of the target" if paired else ""

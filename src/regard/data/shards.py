@@ -16,17 +16,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from regard.data.columns import CHUNK, Array, Column, damaged, map_file, sync_folder, verify_file
+from regard.documents import read_json
 from regard.errors import UserError
+from regard.schemas import ShardFile
 
 FORMAT = 1
 DTYPES = ("uint8", "uint16", "uint32", "int32", "int64", "float32")
-KINDS = ("records", "text")
 COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
 
 
@@ -290,7 +291,7 @@ class Shard:
         """
         path = Path(path)
         ids_file, offsets_file, facts_file = _files(path)
-        facts = _read_facts(facts_file)
+        facts = read_json(facts_file, ShardFile)
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")
         width = facts.get("width", 0)
         ids = map_file(ids_file, dtype, facts["tokens"] * max(1, width))
@@ -330,24 +331,3 @@ class Shard:
             if lengths.min() < 2:
                 raise damaged(_files(self.path)[1], "a record must hold its two markers")
             yield first, lengths
-
-
-def _read_facts(file: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(file.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise damaged(file, "it is not JSON") from error
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise damaged(file, f"it must be an object with format {FORMAT}")
-    for name in (*COUNTS, *(["width"] if "width" in facts else [])):
-        if type(facts.get(name)) is not int or facts[name] < 0:
-            raise damaged(file, f"{name} must be a count, got {facts.get(name)!r}")
-    for name, allowed in (("dtype", DTYPES), ("kind", KINDS)):
-        if facts.get(name) not in allowed:
-            raise damaged(file, f"{name} must be one of {allowed}, got {facts.get(name)!r}")
-    for name in ("ids_blake2b", "offsets_blake2b"):
-        if not isinstance(facts.get(name), str):
-            raise damaged(file, f"{name} must be a checksum, got {facts.get(name)!r}")
-    return facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -12,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from regard.evaluate.rungs import Rung
-from regard.run import METRICS
+from regard.run import METRICS, validations
 from regard.train.progress import Reporter, clock
 
 
@@ -73,10 +72,6 @@ class Board:
 
 def latest(one: Rung) -> float | None:
     """The best validation figure that a run has logged so far."""
-    try:
-        lines = (one.run / METRICS).read_text(encoding="utf-8").splitlines()
-    except OSError:
+    if not (one.run / METRICS).exists():
         return None
-    events = [json.loads(line) for line in lines if line.endswith("}")]
-    found = [e["nats_per_symbol"] for e in events if e["event"] == "valid"]
-    return min((x for x in found if isinstance(x, float)), default=None)
+    return min((nats for _, nats in validations(one.run)), default=None)

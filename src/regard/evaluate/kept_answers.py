@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from regard.data.columns import Array
 from regard.data.targets import Targets
 from regard.errors import UserError
 from regard.evaluate.answers import Answered
-from regard.run import FACTS, read_json, read_tensors, write_tensors
+from regard.run import FACTS, read_facts, read_tensors, write_tensors
 
 ANSWERS = "answers.safetensors"  # of a run: scores and truths of what was held out
 
@@ -66,12 +65,10 @@ def kept(run: Path) -> Kept:
 
 def targets_of(run: Path) -> Targets:
     """What is asked of a run: the task and the names of its answers."""
-    path = run / FACTS
-    facts: Any = read_json(path) if path.exists() else {}
-    try:
-        return Targets.stored(facts["data"]["targets"])
-    except (KeyError, TypeError):
-        raise UserError(f"{path} does not say what is asked of this run") from None
+    stored = read_facts(run).get("data", {}).get("targets")
+    if stored is None:
+        raise UserError(f"{run / FACTS} does not say what is asked of this run")
+    return Targets.stored(stored)
 
 
 def together(folds: Sequence[Kept]) -> Kept:

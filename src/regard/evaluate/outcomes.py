@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from regard.data.targets import LABELLED
+from regard.documents import read_json
 from regard.evaluate import kept_answers, translation
 from regard.evaluate.comparison import COST, LEADING, Comparison, Row, mean, ranked
 from regard.evaluate.estimates import Estimate, Folds, mean_over_seeds, symbol_cost
@@ -20,7 +21,8 @@ from regard.evaluate.rungs import MEMORY, Rung
 from regard.evaluate.translation import Sentence, judged_of
 from regard.evaluate.verdicts import verdict
 from regard.models.translator import Translator
-from regard.run import FACTS, TOKENIZER, load_model, read_json
+from regard.run import FACTS, TOKENIZER, load_model
+from regard.schemas import Memory, TrainedFacts
 from regard.tokens import load as load_tokenizer
 from regard.tokens import load_sources
 
@@ -53,7 +55,7 @@ class Outcome:
 
 def outcome(one: Rung, shared: Path) -> Outcome:
     """What came of a run on what was held out of the shared data; what it answered is kept."""
-    facts = read_json(one.run / FACTS)
+    facts = read_json(one.run / FACTS, TrainedFacts)
     if one.recipe.task in LABELLED:
         side = "test" if facts["data"]["sides"]["test"]["records"] else "valid"
         return Outcome(facts, side, answers=kept_answers.kept(one.run))
@@ -171,7 +173,7 @@ def row(seeds: Sequence[Seed]) -> Row:
         parameters=first.facts["parameters"],
         train_seconds=sum(each.facts["train_seconds"] for each in found) / len(seeds),
         symbols_per_second=first.facts.get("symbols_per_second") or 0.0,
-        peak_memory_bytes=max(read_json(one.run / MEMORY)["peak_memory_bytes"] for one in rungs),
+        peak_memory_bytes=max(memory_of(one.run) for one in rungs),
         measured=mean(costs) if costs else None,
         values=tuple(seed.value(leading) for seed in seeds),
         runs=tuple(one.run for one in rungs),
@@ -183,6 +185,11 @@ def row(seeds: Sequence[Seed]) -> Row:
         folds=over_folds(seeds, leading),
         answers=answers,
     )
+
+
+def memory_of(run: Path) -> int:
+    """Bytes that the process of a run took at its peak."""
+    return int(read_json(run / MEMORY, Memory)["peak_memory_bytes"])
 
 
 def over_folds(seeds: Sequence[Seed], leading: str) -> Folds | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 
 from regard.data.corpus import FOLDER
+from regard.documents import read_json
 from regard.errors import UserError
 from regard.models.assessor import FittedAssessor
 from regard.models.counts import Counting
@@ -30,10 +31,11 @@ from regard.run import (
     RECIPE,
     SOURCE_TOKENIZER,
     TOKENIZER,
-    read_json,
+    read_facts,
     write_json,
     write_text,
 )
+from regard.schemas import TrainedFacts
 
 FRACTIONS = (0.125, 0.25, 0.5)  # of the training part, besides all of it
 TICK = 0.1  # seconds between two looks at a run that trains
@@ -74,8 +76,12 @@ class Rung:
 
 def finished(run: Path) -> bool:
     """Was training in this folder brought to its end?"""
-    path = run / FACTS
-    return path.exists() and read_json(path).get("outcome") in ("done", "early")
+    return read_facts(run).get("outcome") in ("done", "early")
+
+
+def seconds_of(run: Path) -> float:
+    """How long a finished run was trained."""
+    return float(read_json(run / FACTS, TrainedFacts)["train_seconds"])
 
 
 def rung(recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0, fold: int = 0) -> Rung:
@@ -124,7 +130,7 @@ def climb(
                 prepare(one, share or minutes, data.get((one.fraction, one.fold)))
             train(several[0], told) if len(several) == 1 else train_folds(several, told)
             if counts:
-                fitting = sum(read_json(one.run / FACTS)["train_seconds"] for one in left)
+                fitting = sum(seconds_of(one.run) for one in left)
                 extra.append((time.monotonic() - now - fitting) / 60 / len(left))
         for one in several:
             data.setdefault((one.fraction, one.fold), one.run)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.errors import UserError
+from regard.errors import UserError, one_line
 
 
 def main(runs: Sequence[str | Path]) -> int:
@@ -40,7 +40,7 @@ def main(runs: Sequence[str | Path]) -> int:
                 return 128 + fitted.signal
             steps = fitted.recipe.train.steps
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     return 0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import numpy as np
 
 from regard.data.shards import Shard
 from regard.decode import Strategy
-from regard.errors import UsageError, UserError, did_you_mean, missing_extra
+from regard.documents import read_json
+from regard.errors import UsageError, did_you_mean, missing_extra
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.intervals import resampled_sums
 from regard.evaluate.report import Figure, Measured, figures
 from regard.interpreter import Interpreter
-from regard.run import read_json, write_json
+from regard.run import write_json
+from regard.schemas import Translations
 
 TRANSLATIONS = "translations.json"  # of a run: what it made of sentences that were held out
 TOKENIZERS = ("13a", "none", "intl", "char", "zh")  # those of sacrebleu that need nothing else
@@ -185,8 +187,7 @@ def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Estimate]:
 
 def kept(run: Path) -> tuple[list[Sentence], float]:
     """What a run made of the first held-out sentences when it ended, and the seconds it took."""
-    document = read_json(run / TRANSLATIONS)
-    try:
-        return [Sentence(**one) for one in document["sentences"]], float(document["seconds"])
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{run / TRANSLATIONS} is damaged: {error}") from None
+    document = read_json(run / TRANSLATIONS, Translations)
+    keys = [field.name for field in fields(Sentence)]
+    made = [Sentence(**{key: one[key] for key in keys}) for one in document["sentences"]]
+    return made, float(document["seconds"])

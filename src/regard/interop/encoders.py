@@ -16,11 +16,12 @@ from torch import Tensor
 
 from regard.data.targets import Targets
 from regard.errors import UserError
+from regard.evaluate.kept_answers import targets_of
 from regard.interop.configuration import Format, Reader, Values, check_keys
 from regard.interop.names import QKV, Row, Table, linear
 from regard.models.encoder import EncoderConfig
 from regard.models.masked import MaskedConfig
-from regard.run import FACTS, read_json
+from regard.run import read_facts
 from regard.tokens import Tokenizer
 from regard.tokens.kmers import Kmers
 
@@ -217,11 +218,7 @@ def answers(run: Path, config: EncoderConfig) -> dict[str, Any]:
     """What their config.json says of the answers of a run: their names, and what is asked."""
     if config.task == "masked":
         return {}
-    known = read_json(run / FACTS)
-    try:
-        names = names_of(Targets.stored(known["data"]["targets"]))
-    except (KeyError, TypeError, IndexError):
-        raise UserError(f"{run / FACTS} does not say what is asked of this run") from None
+    names = names_of(targets_of(run))
     told: dict[str, Any] = {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
@@ -294,9 +291,8 @@ def warnings(run: Path, tokenizer: Tokenizer) -> list[str]:
             "words that overlap cannot be cut by the tokenizers library: give it the words, with "
             "spaces between, rather than the sequence"
         )
-    known = read_json(run / FACTS) if (run / FACTS).exists() else {}
-    data = known.get("data") if isinstance(known, dict) else None
-    if isinstance(data, dict) and data.get("augment"):
+    data = read_facts(run).get("data", {})
+    if data.get("augment"):
         found.append(
             f"this run averages its answers over several views ({data['augment']}), the exported "
             "folder answers for the one it is shown"

@@ -28,10 +28,11 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.documents import regular
 from regard.errors import UserError
 from regard.models.motif_tables import DNA, PROTEIN, RNA, Alphabet, Floats
 from regard.models.motifs import Background, Motif, PositionWeightMatrix
-from regard.run import regular, write_text
+from regard.run import write_text
 
 ALPHABETS = (DNA, RNA, PROTEIN)
 DIGITS = 6  # decimals of a probability

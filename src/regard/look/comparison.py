@@ -6,14 +6,13 @@ the same ones.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from regard.evaluate.comparison import Comparison, Row
 from regard.evaluate.translation import kept
-from regard.run import METRICS
+from regard.run import validations
 
 from .judged import NOTES, pictures
 from .page import Bars, Lines, Page, Sequences, Surprise, Table, Text
@@ -162,13 +161,8 @@ def add_learning(page: Page, comparison: Comparison) -> None:
 
 def learning(run: Path) -> tuple[list[float], list[float]]:
     """Seconds and what validation cost that a run logged."""
-    seconds, nats = [], []
-    for line in (run / METRICS).read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        if event["event"] == "valid":
-            seconds.append(float(event["seconds"]))
-            nats.append(float(event["nats_per_symbol"]))
-    return seconds, nats
+    found = list(validations(run))
+    return [seconds for seconds, _ in found], [nats for _, nats in found]
 
 
 def add_strip(page: Page, strip: Strip) -> None:

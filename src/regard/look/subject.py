@@ -20,7 +20,7 @@ from regard.models.counts import Counting
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.models.word_vectors import WordVectors
-from regard.run import FACTS, read_config, read_json
+from regard.run import FACTS, read_config, read_facts
 from regard.tokens import Tokenizer
 
 SHAPE = (
@@ -99,7 +99,7 @@ def run_facts(
             facts.append((whose + label, getattr(config, key)))
     if hasattr(config, "max_len"):
         facts.append(("context", config.max_len))
-    stored = stored_facts(run)
+    stored = read_facts(run)
     for key, label in (("imported_from", "imported from"), ("steps", "steps")):
         if key in stored:
             facts.append((label, stored[key]))
@@ -109,14 +109,6 @@ def run_facts(
             if figure:
                 facts.append((f"{label}, {words}", figure_words(figure, digits)))
     return facts
-
-
-def stored_facts(run: Path) -> dict[str, Any]:
-    """What regard.json says; nothing where there is none."""
-    stored = read_json(run / FACTS) if (run / FACTS).exists() else {}
-    if not isinstance(stored, dict):
-        raise UserError(f"{run / FACTS} is damaged: it must hold a JSON object")
-    return stored
 
 
 def enough(run: Path, held: tuple[str, Shard]) -> tuple[str, Shard]:
@@ -134,7 +126,7 @@ def agreement_of(run: Path, model: Translator, say: Callable[[str], object]) -> 
     """How well the heads of a run's translator align: as its facts say, or else judged now; None
     where it has no heads, or no data to judge by.
     """
-    stored = stored_facts(run).get("alignment")
+    stored = read_facts(run).get("alignment")
     if stored is not None:
         config = model.config
         heads = (config.n_layers, config.n_heads) if hasattr(config, "n_heads") else (1, 1)

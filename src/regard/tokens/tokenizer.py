@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from regard.documents import Malformed, parse, read_source
 from regard.errors import UsageError, UserError
 
 PAD, START, END, UNK = range(4)
@@ -252,18 +253,14 @@ def learned_tokens(document: Document, name: str) -> list[str]:
 def read_json(path: str | Path) -> tuple[bytes, Document]:
     """The bytes of a JSON file and the object they hold; huge, damaged, absent: UserError."""
     path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    source = read_source(path, MAX_FILE_BYTES)
     try:
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise UserError(f"{path}: too large: at most {MAX_FILE_BYTES >> 20} MB are allowed")
-        source = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    try:
-        document = json.loads(source.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a JSON file: {error}") from error
+        document = parse(source)
+    except Malformed as error:
+        what = "damaged" if error.key else "not a JSON file that can be read"
+        raise UserError(f"{path}: {what}: {error}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: must hold a JSON object, got {type(document).__name__}")
     return source, document

@@ -17,8 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.documents import read_json
 from regard.errors import UserError
-from regard.run import read_json, read_tensors, sync, write_json, write_tensors
+from regard.run import read_tensors, sync, write_json, write_tensors
+from regard.schemas import Checkpoint
 
 FOLDER, MANIFEST = "checkpoints", "checkpoint.json"
 
@@ -96,7 +98,7 @@ def steps(run: Path) -> list[Path]:
 
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Tensors by group and the state of one checkpoint; UserError if any of it is damaged."""
-    manifest = read_json(path / MANIFEST)
+    manifest = read_json(path / MANIFEST, Checkpoint)
     try:
         written = manifest.pop("seal")
         sums, state = manifest["checksums"], manifest["state"]
@@ -107,8 +109,6 @@ def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
                 raise UserError(f"{path / MANIFEST} names a file outside its folder: {name}")
             if checksum(path / name) != expected:
                 raise UserError(f"{path / name} is damaged: its checksum differs")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path / MANIFEST} is damaged: {error!r}") from None
     except OSError as error:
         raise UserError(f"{path} is damaged: {error.strerror}: {error.filename}") from None
     return {name.removesuffix(".safetensors"): read_tensors(path / name) for name in sums}, state

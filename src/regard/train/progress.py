@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from regard.errors import one_line, printable
+
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
@@ -69,11 +71,11 @@ class Reporter:
     def say(self, text: str) -> None:
         """One line of information."""
         if not self.quiet:
-            self.console.print(text, markup=False)
+            self.console.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
         """One line that matters even when quiet."""
-        self.console.print(f"warning: {text}", markup=False)
+        self.console.print(f"warning: {one_line(text)}", markup=False)
 
     def start(self, steps: int, step: int) -> None:
         """Training begins, or goes on, at `step`."""

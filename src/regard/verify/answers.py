@@ -26,7 +26,7 @@ from regard.evaluate.material import held_out
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import Assessor, NeuralAssessor
-from regard.run import FACTS, read_json
+from regard.run import FACTS, read_facts
 from regard.tokens import Patches, Points
 from regard.tokens.points import Cloud
 from regard.train.answers import Answers
@@ -349,7 +349,7 @@ def figures_are_on_record(subject: Answering) -> Finding | None:
         side, shard = held_out(run, subject.tokenizer)
     except UserError:
         return None  # nothing was held out
-    facts = read_json(path)
+    facts = read_facts(run)
     told = (facts.get("metrics") or {}).get(side)
     if not told or (facts.get("measured") or {}).get(side) != 1:
         return None

@@ -15,6 +15,7 @@ import torch
 from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
+from regard.documents import read_json
 from regard.errors import UserError
 from regard.recipe import build, read
 from regard.run import (
@@ -24,11 +25,11 @@ from regard.run import (
     WEIGHTS,
     load_model,
     read_config,
-    read_json,
     weights,
     write_config,
     write_tensors,
 )
+from regard.schemas import Manifest
 from regard.tokens import Patches, Points, Tokenizer, load, load_sources
 from regard.tokens.hugging_face import blaming
 from regard.tokens.tokenizer import Ids, OwnTokenizer
@@ -179,7 +180,7 @@ def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:
     """Texts of the run: from its files if they are still the same, else its data, else made up."""
     if has_data(run):
         corpus = reopen(run)
-        if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST)):
+        if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST, Manifest)):
             recipe = build(read(run / RECIPE))
             sources = Sources(recipe.data, recipe.task)
             samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))

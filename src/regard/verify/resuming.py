@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +12,14 @@ import torch
 
 from regard.data.corpus import Corpus, reopen
 from regard.decode import Forbidden
+from regard.documents import read_lines
 from regard.models.assessor import FittedAssessor, NeuralAssessor
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe, build, read
 from regard.run import METRICS, RECIPE, read_tensors, weights
+from regard.schemas import Event
 from regard.train import checkpoint
 from regard.train.iterate import Iteration
 from regard.train.loop import Loop, seed_of
@@ -144,8 +145,8 @@ def differing(one: Path, other: Path) -> str:
 
 def logged(folder: Path) -> list[dict[str, object]]:
     """The lines of metrics.jsonl without what the clock put there."""
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k not in TIMINGS} for x in lines]
+    events = read_lines(folder / METRICS, Event)
+    return [{k: v for k, v in event.items() if k not in TIMINGS} for event in events]
 
 
 def recount(model: Any, corpus: Corpus) -> Finding:

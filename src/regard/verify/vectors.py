@@ -16,7 +16,7 @@ from regard.evaluate.material import held_out, shard_of
 from regard.evaluate.vectors import guessed
 from regard.models.word_vectors import WordVectors, words_of
 from regard.recipe import build, read
-from regard.run import FACTS, RECIPE, read_json, weights
+from regard.run import RECIPE, read_facts, weights
 from regard.train.loop import final_tokens, seed_of
 from regard.train.validation import beginning
 from regard.train.vectors import Copies, untrained
@@ -83,9 +83,9 @@ def figures_are_on_record(subject: Guessing) -> Finding | None:
         return None
     try:
         side, shard = held_out(run, subject.tokenizer)
-        stored = read_json(run / FACTS)
+        stored = read_facts(run)
         told = stored["metrics"][side]["loss"]["value"]
-    except (UserError, KeyError, TypeError):
+    except (UserError, KeyError):
         return None
     recipe = build(read(run / RECIPE))
     part = beginning(shard, final_tokens(recipe.train, stored["steps"]))
