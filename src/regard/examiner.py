@@ -26,6 +26,7 @@ from regard.interpreter import records_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
+from regard.spans import Span, merged, tagged
 from regard.tokens import Patches, Points, Tokenizer
 
 
@@ -34,17 +35,29 @@ class Answer:
     """What a model says of one text.
 
     `label` is the likeliest class, the labels that are likelier than not, with commas between, or
-    at every position the likeliest letter; of values there is none. `scores` are probabilities by
-    class, or values by name.
+    the likeliest at every position or word; of values there is none. `scores` are probabilities by
+    class, or values by name; `positions` the probability of the label at each position.
+
+    A model that labels words gives each of its `words` a label, where it stands and a score.
+    `spans` are words that belong together, where labels say so (B-PER, I-PER), and single words.
     """
 
     text: str
     label: str
     scores: dict[str, float]
+    positions: tuple[float, ...] | None = None
+    words: tuple[Span, ...] | None = None
+    spans: tuple[Span, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `regard classify --json`."""
-        return {"text": self.text, "label": self.label, "scores": self.scores}
+        found: dict[str, Any] = {"text": self.text, "label": self.label, "scores": self.scores}
+        if self.positions is not None:
+            found["positions"] = list(self.positions)
+        if self.words is not None:
+            found["words"] = [word.to_json() for word in self.words]
+            found["spans"] = [span.to_json() for span in self.spans]
+        return found
 
 
 class Examiner:
@@ -64,6 +77,11 @@ class Examiner:
         """`told` is what the run knows of its data."""
         self.model, self.tokenizer, self.targets, self.run = model, tokenizer, targets, run
         self.views, self.told = views, told or {}
+
+    @property
+    def labels_words(self) -> bool:
+        """Does the model label each word of a text?"""
+        return self.targets.task == "position-label" and self.tokenizer.word_spans("") is not None
 
     def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
@@ -89,7 +107,8 @@ class Examiner:
                 "a run of task masked fills in tokens and answers nothing else; learn labels from "
                 "it with `regard train FILE --target COLUMN --pretrain RUN`"
             )
-        found = [Answer(text if isinstance(text, str) else "", "", {}) for text in texts]
+        empty = () if self.labels_words else None
+        found = [Answer(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
         there = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
         if not there:
             return found
@@ -114,12 +133,31 @@ class Examiner:
         if task == "position-label":
             # without the markers, of which numbers have one
             inside = likely[1:-1] if not isinstance(self.tokenizer, Points) else likely[1:]
-            letters = "".join(classes[i] for i in inside.argmax(-1).tolist())
-            return Answer(
-                text, letters, {"mean": float(inside.amax(-1).mean()) if letters else 1.0}
-            )
+            return self._labelled(text, inside)
         best = classes[int(likely.argmax())]
         return Answer(text, best, dict(zip(classes, likely.tolist(), strict=True)))
+
+    def _labelled(self, text: str, likely: torch.Tensor) -> Answer:
+        """What a model says of the positions of a text (T, C) or, where they are parts of words, of
+        these: a word has the label of its first token, as in training such models.
+        """
+        classes = self.targets.classes[0]
+        spans = self.tokenizer.word_spans(text)
+        if spans is None:
+            sure, best = (x.tolist() for x in likely.max(-1))
+            letters = "".join if max(map(len, classes)) == 1 else " ".join
+            mean = {"mean": sum(sure) / len(sure) if sure else 1.0}
+            return Answer(text, letters(classes[i] for i in best), mean, tuple(sure))
+        words = []
+        for start, end, token in spans:
+            if token < len(likely):  # what is longer than the context is cut
+                scores = dict(zip(classes, likely[token].tolist(), strict=True))
+                label = max(scores, key=scores.__getitem__)
+                words.append(Span(text[start:end], start, end, label, scores, scores[label]))
+        label = " ".join(word.label for word in words)
+        mean = {"mean": sum(word.score for word in words) / len(words) if words else 1.0}
+        together = merged(text, words) if tagged(classes) else words
+        return Answer(text, label, mean, words=tuple(words), spans=tuple(together))
 
     def stream(self, chunks: Iterable[tuple[list[str], Sequence[Any]]]) -> Iterator[Answer]:
         """Answers as records come, one chunk of their names and of them held at a time."""

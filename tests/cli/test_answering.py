@@ -88,6 +88,12 @@ def test_labels_values_and_positions(capsys, files):
     text.write_text("abcde\n")
     code, printed, _ = said(capsys, "classify", out, text)
     assert code == 0 and printed.split("\t")[0] == "VCCCV"
+    code, printed, _ = said(capsys, "classify", out, text, "--json")
+    (record,) = json.loads(printed)["records"]
+    assert record["label"] == "VCCCV" and len(record["positions"]) == 5
+    assert all(0.5 < score <= 1 for score in record["positions"])
+    mean = sum(record["positions"]) / 5
+    assert record["scores"]["mean"] == pytest.approx(mean) and "words" not in record
 
 
 def test_vectors_of_texts_and_of_their_tokens(capsys, files, tmp_path):

@@ -21,7 +21,7 @@ from tokenizers import trainers
 from regard.errors import UserError
 from regard.tokens.byte_alphabet import ALPHABET, token_bytes
 from regard.tokens.bytes_ import BYTE_LEVEL, BYTE_LEVEL_MODEL
-from regard.tokens.hugging_face import encode_all, open_tokenizer
+from regard.tokens.hugging_face import encode_all, open_tokenizer, words_of
 from regard.tokens.tokenizer import (
     SPECIALS,
     Document,
@@ -71,6 +71,10 @@ class Merges(OwnTokenizer):
         ends = np.cumsum([len(own) for own in parts], dtype=np.int64)  # (R,)
         totals = np.concatenate([[0], np.cumsum(lengths)])
         return ids, np.diff(totals[ends], prepend=0)
+
+    def word_spans(self, text: str) -> list[tuple[int, int, int]]:
+        """See Tokenizer."""
+        return words_of(self._model, text)
 
     def document(self) -> Document:
         """See Tokenizer."""

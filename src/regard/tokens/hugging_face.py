@@ -59,6 +59,34 @@ def encode_all(
     return np.concatenate(ids), np.array(lengths, dtype=np.int64)
 
 
+def words_of(
+    tokenizer: tokenizers.Tokenizer, text: str, name: str = "tokenizer.json"
+) -> list[tuple[int, int, int]]:
+    """The words of a text as (start, end, number of the first token); see Tokenizer.word_spans.
+
+    Words are what the library cuts a text into before it looks for tokens, and never go on past a
+    space.
+    """
+    with blaming(name):
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+    found: list[tuple[int, int, int]] = []
+    before: int | None = None
+    for token, (word, (start, end)) in enumerate(
+        zip(encoding.word_ids, encoding.offsets, strict=True)
+    ):
+        inside = text[start:end]
+        start += len(inside) - len(inside.lstrip())  # some tokens begin with their space
+        end = start + len(inside.strip())
+        if start >= end:
+            continue
+        if found and word == before and not any(map(str.isspace, text[found[-1][1] : start])):
+            found[-1] = (found[-1][0], max(end, found[-1][1]), found[-1][2])
+        else:
+            found.append((start, end, token))
+        before = word
+    return found
+
+
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     held = 0

@@ -16,7 +16,7 @@ import tokenizers
 
 from regard.errors import UsageError, UserError
 from regard.tokens.byte_alphabet import token_bytes
-from regard.tokens.hugging_face import blaming, encode_all, open_tokenizer
+from regard.tokens.hugging_face import blaming, encode_all, open_tokenizer, words_of
 from regard.tokens.tokenizer import (
     Document,
     Ids,
@@ -126,6 +126,10 @@ class Pretrained(Tokenizer):
         """See Tokenizer."""
         check_unicode(texts)
         return encode_all(self._model, texts, self.dtype, self.name)
+
+    def word_spans(self, text: str) -> list[tuple[int, int, int]]:
+        """See Tokenizer."""
+        return words_of(self._model, text, self.name)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """See Tokenizer; spaces between words are put back as the foreign tokenizer does it."""

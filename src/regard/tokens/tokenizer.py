@@ -124,6 +124,12 @@ class Tokenizer(ABC):
         """How often each symbol of the text occurs that becomes `<unk>`, where this can be told."""
         return Counter()
 
+    def word_spans(self, text: str) -> list[tuple[int, int, int]] | None:
+        """The words of a text, in order, as (start, end, number of its first token), the first two
+        counting characters; None where tokens are symbols rather than parts of words.
+        """
+        return None
+
     def spelt(self, text: str) -> str:
         """The text as the `tokenizers` library must be given it for the same ids."""
         return text

@@ -101,6 +101,15 @@ class Words(OwnTokenizer):
         """See Tokenizer; a word's whitespace is not shown."""
         return Counter(piece[1:] for piece in _cut(text) if piece not in self._ids)
 
+    def word_spans(self, text: str) -> list[tuple[int, int, int]]:
+        """See Tokenizer."""
+        found, start = [], 0  # of the word, behind the whitespace that begins its token
+        for token, piece in enumerate(_cut(text)):
+            if len(piece) > 1:
+                found.append((start, start + len(piece) - 1, token))
+            start += len(piece)
+        return found
+
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """See Tokenizer; the space that encoding put before the text is taken away."""
         return super().decode(ids).removeprefix(" ")
