@@ -245,6 +245,8 @@ def compare(
         family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
+    for line in corpus.warnings:
+        reporter.warn(line)
     models = models or default_rows(chosen.task, corpus, reporter.say)
     recipes, parts = as_large(chosen, models, corpus), range(folds_of(chosen))
     rungs = [

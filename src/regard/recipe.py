@@ -35,6 +35,8 @@ Answering = Literal["label", "labels", "value", "position-label"]
 TOKEN_OPTIONS = {"k": ["kmers"], "stride": ["kmers"], "case": ["nucleotides", "residues"]}
 TOKEN_OPTIONS |= {"patch": ["patches"]}
 TOKEN_OPTIONS |= {name: ["points"] for name in ("samples", "neighbours", "scale")}
+# Cells of targets that say that there is none; an empty one always does.
+MISSING = ("NA", "N/A", "n/a", "nan", "NaN", "?", "-")
 # Formats of what is no text, and the tokens of each.
 NUMBERED = {"images": "patches", "points": "points"}
 
@@ -50,6 +52,7 @@ class DataRecipe:
     target: str = ""  # the column of the target, or several, y1,y2; of FASTA, a key of the header
     pattern: str = ""  # a regular expression: its first group is the label in what target names
     labels: str = ""  # a file of the targets by id, beside FASTA or point clouds
+    missing: tuple[str, ...] = MISSING  # targets that count as missing, as an empty cell does
     format: Literal[Lined, "images", "points"] = "auto"
     encoding: str = "utf-8"
     split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it
@@ -304,7 +307,7 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         if key not in names:
             raise UsageError(f"unknown key '{section}.{key}'; {did_you_mean(key, names)}")
     values = {
-        k: [v] if k in ("train", "valid", "test") and isinstance(v, str) else v
+        k: [v] if k in ("train", "valid", "test", "missing") and isinstance(v, str) else v
         for k, v in values.items()
     }
     try:

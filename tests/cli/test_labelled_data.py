@@ -49,7 +49,9 @@ def test_values_show_their_range_and_gaps(cli, table):
     labels = found.document["labels"]
     assert labels["values"]["y"]["min"] == 0.5
     assert labels["values"]["y"]["max"] == 12
-    assert found.document["skipped"] == 1  # no target at all
+    assert found.document["skipped"] == 0  # one without a value is not damaged
+    left = f"1 row has no 'y' value and was skipped; first: {table}:26"
+    assert found.document["remarks"] == [left]
     assert found.document["suggestion"]["task"] == "value"
     assert "y from 0.5 to 12" in " ".join(
         cli("data", table, "--input", "seq", "--target", "y", "--task", "value").out.split()
@@ -85,7 +87,7 @@ def test_a_file_for_every_class_is_asked_for_with_the_task(cli, tmp_path):
         (["--target", "kind", "--task", "lable"], 2, "did you mean 'label'"),
         (["--target", "kind", "--set", "train.lr=1"], 2, "regard data has data.KEY alone"),
         (["--target", "kind", "--set", "data.splt=x"], 2, "did you mean 'split'"),
-        (["--target", "kind", "--task", "value"], 1, "is no number"),
+        (["--target", "kind", "--task", "value"], 1, "text instead of a number in column 'kind'"),
         (["--target", "kind", "--strict", "--task", "position-label"], 1, "t.csv:2: 1 labels for"),
         (["--set", "data.encoding=latin"], 0, ""),
         (["--set", "data.encoding=klingon"], 2, "unknown data.encoding 'klingon'"),
@@ -111,3 +113,18 @@ def test_fasta_trains_scores_and_evaluates_like_lines(cli, tmp_path):
         found = cli("evaluate", out, name, "--json")
         runs[name] = json.loads(found.out)["metrics"]["bits_per_symbol"]["value"]
     assert runs["proteins.fasta"] == pytest.approx(runs["lines.txt"], abs=1e-9)
+
+
+@pytest.mark.parametrize("verb", ["data", "train", "compare"])
+def test_every_verb_warns_of_the_same(cli, tmp_path, verb):
+    rng = random.Random(5)
+    labels = ["toxic", "Toxic", "safe", "NA"]
+    rows = ["".join(rng.choices("ACGT", k=12)) + f",{labels[i % 4]}" for i in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["seq,y", *rows]) + "\n")
+    own = {"data": [], "train": ["--model", "naive-bayes", "--json"]}
+    own["compare"] = ["--models", "majority", "--json"]
+    found = cli(verb, "t.csv", "--input", "seq", "--target", "y", *own[verb])
+    assert found.code == 0
+    page = " ".join((found.out + found.err).split())
+    assert "30 rows have no 'y' value and were skipped; first: " in page
+    assert "2 classes of 'y' differ only by case or space: 'Toxic' (" in page

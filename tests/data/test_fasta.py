@@ -75,12 +75,12 @@ def test_what_is_wrong_is_named_by_file_and_line_and_counted(write):
     expected = [
         f"{path}:1: a sequence before the first header",
         f"{path}:3: the header 'a' has no sequence",
-        f"{path}:8: the id 'b' was on line 4 already",
         f"{path}:11: invalid UTF-8, byte 0xff",
     ]
     assert len(source.problems) == len(expected)
     for problem, start in zip(source.problems, expected, strict=True):
         assert problem.startswith(start)
+    assert source.remarks == ["id 'b' occurs 2 times; all records kept"]
     for raw, message in (
         (b"MK\n>a\nA\n", "before the first header"),
         (b">a\n>b\nA\n", "'a' has no sequence"),

@@ -89,7 +89,8 @@ def test_a_header_of_fasta_gives_keys_ids_or_what_a_pattern_finds(write):
     path = write("s.fa", ">p1|AMP class=yes n=3\nMKV\n>p2|non class=no\nLL\n>p3|AMP n=1\nGG\n")
     source = opened(path, targets=("class",))
     assert read(source) == [("MKV", ("yes",)), ("LL", ("no",))]
-    assert source.problems == [f"{path}:5: no target: 'class' is empty"]
+    assert source.problems == []
+    assert source.remarks == [f"1 row has no 'class' value and was skipped; first: {path}:5"]
     bars = opened(path, targets=("id",), pattern=r"\|(\w+)")
     assert [t for _, t in read(bars)] == [("AMP",), ("non",), ("AMP",)]
     whole = opened(path, targets=("header",), pattern="yes|no$")
@@ -206,12 +207,63 @@ def test_damaged_rows_are_left_out_counted_and_named(write):
     assert sorted(p.removeprefix(f"{path}:") for p in source.problems) == [
         "3: 1 fields, expected 2",
         "4: the text is empty",
-        "5: no target: 'y' is empty",
         "7: 3 fields, expected 2",
     ]
     assert source.blank == 1
     with pytest.raises(UserError, match=r"t\.csv:3: 1 fields"):
         read(opened(path, targets=("y",), strict=True))
+
+
+@pytest.mark.parametrize("cell", ["NA", "nan", "NaN", "N/A", "n/a", "?", "-", ""])
+def test_a_cell_that_says_so_is_a_missing_target_and_no_damage(write, cell):
+    path = write("t.csv", f"text,y\na,yes\nb,{cell}\nc,no\n")
+    source = opened(path, targets=("y",))
+    assert read(source) == [("a", ("yes",)), ("c", ("no",))]
+    why = f" has '{cell}', which data.missing lists" if cell else ""
+    assert source.remarks == [f"1 row has no 'y' value and was skipped; first: {path}:3{why}"]
+    assert source.skipped == 0
+    assert len(read(opened(path, targets=("y",), strict=True))) == 2
+    kept = opened(path, targets=("y",), missing=())
+    assert len(read(kept)) == (3 if cell else 2)
+    gaps = opened(write("g.csv", f"text,a,b\nx,1,{cell}\n"), targets=("a", "b"))
+    assert read(gaps) == [("x", ("1", ""))]
+
+
+def test_minus_is_a_class_where_plus_is_one(write):
+    rows = "".join(f"t{i},{'-' if i < 5 else '+'}\n" for i in range(9))
+    source = opened(write("t.csv", "text,y\n" + rows), targets=("y",))
+    assert Counter(t for _, (t,) in read(source)) == {"-": 5, "+": 4}
+    assert source.remarks == []
+    files = [write("NA.txt", "a\n"), write("-.txt", "b\n")]  # names of files are no cells
+    assert read(opened(*files)) == [("a", ("NA",)), ("b", ("-",))]
+
+
+def test_the_numbers_of_a_column_are_read_in_its_own_notation(write):
+    path = str(write("t.csv", "text;y\na;1,5\nb;-0,25\nc;<3,54\nd;1.234,5\ne;2.000\nf;n.d.\n"))
+    other = str(write("v.csv", "text;y\ng;3.000\n"))  # as training writes it
+    recipe = DataRecipe(train=(path,), valid=(other,), target="y", test_fraction=0)
+    assert guessed(Sources(recipe, "labelled").train)[0] == "value"
+    sources = Sources(recipe, "value")
+    found = [
+        (text, t) for p in sources.pieces() for text, t in zip(p.texts, p.targets, strict=True)
+    ]
+    assert [float(t) for _, (t,) in found] == [1.5, -0.25, 1234.5, 2000, 3000]
+    assert sources.train.remarks == [
+        "1 row has a censored 'y' value (a bound, not a number) and was skipped; first: "
+        f"{path}:4 has '<3,54'",
+        f"1 row has text instead of a number in column 'y' and was skipped; first: {path}:7 has "
+        "'n.d.'",
+        "column 'y' is written with decimal commas and points between thousands: '1,5' "
+        f"({path}:2) was read as 1.5",
+    ]
+    everything = str(write("u.csv", "text,y\na,NA\nb,?\n"))
+    with pytest.raises(UserError, match=r"no record can be used: 2 rows have no 'y' value"):
+        read(Sources(DataRecipe(train=(everything,), target="y"), "value").train)
+
+
+def test_classes_that_are_numbers_but_for_a_few_are_still_classes(write):
+    rows = "".join(f"t{i},{'?x' if i == 7 else i % 2}\n" for i in range(60))
+    assert guessed(opened(write("t.csv", "text,y\n" + rows), targets=("y",)))[0] == "label"
 
 
 # What the targets mean
@@ -258,14 +310,18 @@ def test_several_targets_are_labels_values_or_refused(write):
 
 
 def test_a_task_checks_its_targets_and_names_the_line(write):
-    path = str(write("t.csv", "text,y\nab,1\ncd,nan\nef,x\ngh,-2e3\n"))
+    path = str(write("t.csv", "text,y\nab,1\ncd,inf\nef,x\ngh,-2e3\n"))
     value = Sources(DataRecipe(train=(path,), target="y"), "value").train
     assert [t for _, t in read(value)] == [("1",), ("-2e3",)]
-    assert f"{path}:3: 'nan' under 'y' is no number; a missing one is left empty" in value.problems
+    text = "2 rows have text instead of a number in column 'y' and were skipped"
+    assert value.remarks == [f"{text}; first: {path}:3 has 'inf'"]
+    strict = Sources(DataRecipe(train=(path,), target="y", strict=True), "value").train
+    with pytest.raises(UserError, match=r"t\.csv:3: 'inf' in column 'y' is not a number; leave"):
+        read(strict)
     positions = Sources(DataRecipe(train=(path,), target="y"), "position-label").train
     with pytest.raises(UserError, match=r"all 4 .*t\.csv:2: 1 labels for 2 symbols"):
         read(positions)
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         numbers("", ("", "1", "inf"), ("a", "b", "c"))
     with pytest.raises(ValueError, match="2 labels for 1 symbols"):
         as_long("x", ("HH",), ("y",))

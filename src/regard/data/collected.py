@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from regard.data.formats import Tally
 from regard.data.labelled import LABEL, Asked, Examples, Labelled
+from regard.data.numbers import Notation
 from regard.data.picture_files import suffix
 from regard.data.readers import TABLES
 from regard.data.targets import unchecked
@@ -62,6 +63,8 @@ class Collected(Labelled):
         self.format, self.encoding, self.check = self.what, "utf-8", unchecked
         self.names, self.classes = (LABEL,), ()
         self._tally, self._layout = Tally(strict), None
+        self.written_as, self._notations, self._signs = self, None, None
+        self.by_name = False
         self._passed: tuple[Any, Tally, list[Shown]] | None = None  # under which check, and what
         for path in self.paths:
             if not path.exists():
@@ -121,6 +124,7 @@ class Collected(Labelled):
 
     def by_folder(self) -> str:
         """Why folders are classes, in words."""
+        self.by_name = True
         classes = sorted({file.parent.name for file in self.files})
         return f"a folder for every class: {', '.join(classes[:5])}"
 
@@ -165,6 +169,7 @@ class Collected(Labelled):
                 yield from self.one(base / name, cells, place, tally, asides[i])
         tally.skipped += self._paths.skipped
         tally.problems += self._paths.problems
+        tally.left |= self._paths._tally.left
 
     def one(
         self,
@@ -181,14 +186,26 @@ class Collected(Labelled):
             tally.damaged(f"{place}: {'' if str(file) == place else f'{file} '}{error}")
             return []
 
+    def _written(self) -> Iterator[tuple[str, ...]]:
+        """See Labelled: of a table alone; what is no text comes with numbers, as a rule."""
+        return self._paths._written() if self._paths is not None else iter(())
+
+    @property
+    def notations(self) -> list[Notation]:
+        """See Labelled: names of targets may be known late."""
+        if self._paths is not None:
+            return self._paths.notations
+        return [Notation() for _ in self.names]
+
     def _shown(self, rows: Sequence[Row], tally: Tally) -> Shown:
         """Rows as records, those with wrong targets left out."""
         kept: list[Row] = []
         for row in rows:
             try:
-                cells = tuple(self._label(cell.strip()) for cell in row.cells)
-                if not any(cells):
-                    raise ValueError("no target")
+                written = tuple(cell.strip() for cell in row.cells)
+                cells = self.targets_of(written, row.place, tally)
+                if cells is None:
+                    continue
                 self.check(row.thing, cells, self.names)
             except ValueError as error:
                 tally.damaged(f"{row.place}: {error}")

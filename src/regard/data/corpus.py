@@ -62,6 +62,27 @@ class Corpus:
         found: Shard | None = getattr(self, name)
         return found
 
+    @property
+    def warnings(self) -> list[str]:
+        """What one who trains on this should know, a line each: what was left out, what looks wrong
+        with the targets, what leaks, what is unknown.
+        """
+        told, found = self.facts, list[str]()
+        if told["skipped"]:
+            first = told["problems"][0]
+            found.append(f"damaged records left out: {told['skipped']:,}; first: {first}")
+        found += [*told.get("remarks", ()), *told.get("warnings", ())]
+        for side, leak in told["leaks"].items():
+            if leak["records"]:
+                example = leak["examples"][0]
+                found.append(
+                    f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}"
+                )
+        for side, held in told["sides"].items():
+            if unknown := held["unknown"] + held.get("source_unknown", 0):
+                found.append(f"{unknown:,} symbols of {side} are unknown: they count as <unk>")
+        return found
+
 
 def prepare(
     data: DataRecipe,
@@ -147,7 +168,7 @@ def _build(
         with replacing(run / (name if one.file == TOKENIZER else one.file)) as temporary:
             one.save(temporary)
     read = [files for files in (sources.train, *sources.given) if files is not None]
-    asked = {} if targets is None else _asked(sources, targets, say)
+    asked = {} if targets is None else _asked(sources, targets)
     return {
         "paired": sources.two_sided,
         "format": sources.train.format,
@@ -156,6 +177,7 @@ def _build(
         "skipped": sum(files.skipped for files in read),
         "problems": [problem for files in read for problem in files.problems],
         "blank": sum(files.blank for files in read),
+        "remarks": sources.remarks,
         "leaks": sources.leaks(),
         "sides": counts,
         **(_lengths(folder, sources.numbered) if sources.paired else {}),
@@ -198,12 +220,14 @@ def _targets(sources: Sources) -> Targets | None:
     return targets
 
 
-def _asked(sources: Sources, targets: Targets, say: Say) -> dict[str, Any]:
-    """What the manifest says of labelled records; what a user must know is said."""
+def _asked(sources: Sources, targets: Targets) -> dict[str, Any]:
+    """What the manifest says of labelled records, and what a user must know of them."""
     found = examine(sources)
-    for name, line in found.warnings():
-        say(f"{name}: {line}")
-    return {"targets": dataclasses.asdict(targets), "labels": found.to_json()}
+    return {
+        "targets": dataclasses.asdict(targets),
+        "labels": found.to_json(),
+        "warnings": [f"{name}: {line}" for name, line in found.warnings()],
+    }
 
 
 def _lengths(folder: Path, pictures: bool) -> dict[str, float]:

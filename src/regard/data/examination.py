@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from regard.data.concerns import limits, of_classes, of_values, tallied
 from regard.data.labelled import Labelled
 from regard.data.near import BUDGET, Near, near
 from regard.data.sides import SIDES, Piece, Sources
@@ -50,6 +54,7 @@ class Examination:
     leaks: dict[str, Leak]
     near: dict[str, Near]
     notes: tuple[str, ...]  # on how the sides were decided
+    concerns: tuple[tuple[str, str], ...] = ()  # what looks wrong with the targets: see concerns
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists, every number finite; long texts are cut."""
@@ -99,11 +104,11 @@ class Examination:
             rows.append(
                 ("conflicts", f"{self.conflicts:,} inputs come with different targets: {said}")
             )
-        return rows
+        return rows + list(self.concerns)
 
 
 def _listed(found: dict[str, dict[str, int]]) -> str:
-    counts = Counter({label: sum(sides.values()) for label, sides in found.items()})
+    counts = tallied(found)
     shown = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(SHOWN))
     return shown + (", …" if len(counts) > SHOWN else "")
 
@@ -135,6 +140,7 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
     for piece in sources.pieces():
         if piece.side < len(SIDES):
             tally.add(piece)
+    concerns = tuple(_concerns(sources, tally))
     return Examination(
         task=sources.task,
         why=why,
@@ -151,7 +157,32 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
         leaks=sources.overlaps(),
         near=_near(sources),
         notes=sources.plan.notes if sources.plan else (),
+        concerns=concerns,
     )
+
+
+def _concerns(sources: Sources, tally: _Tally) -> Iterator[tuple[str, str]]:
+    """What looks wrong with the targets of all sides."""
+    assert isinstance(sources.train, Labelled)
+    if tally.targets.task in ("label", "labels"):
+        for name, found in tally.by_class().items():
+            spaced = sources.train.spaced
+            yield from of_classes(name, tallied(found), tally.first, spaced)
+    for i, (name, values) in enumerate(zip(tally.targets.names, tally.values, strict=True)):
+        if values and (line := of_values(name, np.array(values))):
+            bounds = limits(np.array(values))
+            assert bounds is not None
+            yield "outliers", f"{line} ({_first_beyond(sources, i, bounds)})"
+
+
+def _first_beyond(sources: Sources, i: int, bounds: tuple[float, float]) -> str:
+    """Where the first value of target i stands that is not within some bounds."""
+    for piece in sources.pieces():
+        for row, cells in enumerate(piece.targets if piece.side < len(SIDES) else ()):
+            value = number(cells[i])
+            if value is not None and not bounds[0] <= value <= bounds[1]:
+                return piece.place(row) if piece.place else ""
+    return ""
 
 
 class _Tally:
@@ -162,7 +193,7 @@ class _Tally:
         self.records: Counter[str] = Counter()
         self.classes: list[Counter[tuple[str, str]]] = [Counter() for _ in targets.names]
         self.gaps = [0 for _ in targets.names]
-        self.sums = [[math.inf, 0.0, -math.inf, 0.0] for _ in targets.names]  # least, sum, most, n
+        self.values = [array("d") for _ in targets.names]
         self.first: dict[str, str] = {}  # where each class first stands
         self.met: dict[int, tuple[str, ...]] = {}
         self.conflicts: dict[int, str] = {}
@@ -189,8 +220,7 @@ class _Tally:
         elif self.targets.task == "value":
             value = number(cell)
             assert value is not None  # the reader has checked it
-            low, total, high, n = self.sums[i]
-            self.sums[i] = [min(low, value), total + value, max(high, value), n + 1]
+            self.values[i].append(value)
         elif self.targets.task == "position-label":
             for label, n in Counter(cell).items():
                 self.classes[i][label, side] += n
@@ -205,8 +235,12 @@ class _Tally:
         return found
 
     def ranges(self) -> dict[str, Values]:
-        rows = zip(self.targets.names, self.sums, strict=True)
-        return {name: Values(low, total / n, high) for name, (low, total, high, n) in rows if n}
+        rows = zip(self.targets.names, self.values, strict=True)
+        return {
+            name: Values(min(found), sum(found) / len(found), max(found))
+            for name, found in rows
+            if found
+        }
 
     def single(self) -> tuple[str, ...]:
         """Classes of one record: nothing can be both learned and measured of them."""

@@ -99,6 +99,7 @@ def entries(
     again are noted.
     """
     met: dict[str, int] = {}  # id to its line
+    doubled: set[str] = set()  # ids of more than one
     for header, line, parts, problem in _stretches(path, encoding, longest or formats.LINE_LIMIT):
         text = "".join(parts)
         entry = Entry(header or "", text, line)
@@ -112,7 +113,9 @@ def entries(
         else:
             first = met.setdefault(entry.id, line) if entry.id else line
             if first != line:
-                tally.odd(f"{path}:{line}: the id {entry.id!r} was on line {first:,} already")
+                problem = f"{path}:{line}: the id {entry.id[:40]!r} was on line {first:,} already"
+                tally.again(entry.id, problem, times=1 if entry.id in doubled else 2)
+                doubled.add(entry.id)
             yield entry
 
 

@@ -13,6 +13,7 @@ import re
 import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ BLOCK = 4 << 20  # bytes read at a time
 OPENING = 1 << 16  # bytes looked at to tell text from other files
 LINE_LIMIT = 64 << 20  # bytes of the longest line, or table row, that is still a record
 HEAD = 1 << 20  # characters looked at to tell records from running text
+SPACED = 1000  # different targets with blanks around them that are counted
 PROBLEMS = 5  # damaged records named; all of them are counted
 EXTENSIONS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 EXTENSIONS |= dict.fromkeys((".fa", ".fasta", ".faa", ".fna"), "fasta") | {".smi": "smi"}
@@ -40,31 +42,66 @@ PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 @dataclass
 class Tally:
-    """What one pass left out: empty records, and damaged ones, which `strict` refuses instead."""
+    """What one pass left out: empty records, those that lack what is asked of them, and damaged
+    ones, which `strict` refuses instead. Ids that come again are counted, and their records kept.
+    """
 
     strict: bool = False
     blank: int = 0
     skipped: int = 0
-    noted: int = 0
     problems: list[str] = field(default_factory=list)
+    left: dict[str, tuple[int, str]] = field(default_factory=dict)  # by what rows have
+    repeated: Counter[str] = field(
+        default_factory=Counter
+    )  # ids that come again: how often each is there
+    spaced: dict[str, tuple[int, str]] = field(default_factory=dict)  # targets with blanks around
+    notes: dict[str, str] = field(default_factory=dict)  # what else to say, by what it is about
 
     def damaged(self, problem: str) -> None:
         """Count one damaged record; `problem` names its file and line."""
         if self.strict:
             raise UserError(problem)
         self.skipped += 1
-        self._name(problem)
-
-    def odd(self, problem: str) -> None:
-        """Count a record that is kept, but that something is wrong with; `strict` refuses it."""
-        if self.strict:
-            raise UserError(problem)
-        self.noted += 1
-        self._name(problem)
-
-    def _name(self, problem: str) -> None:
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
+
+    def leave(self, what: str, example: str) -> None:
+        """Count one record that is left out though it is whole, for what it has: "no 'y' value"."""
+        count, first = self.left.get(what, (0, example))
+        self.left[what] = count + 1, first
+
+    def trimmed(self, target: str, example: str) -> None:
+        """Count one target that had blanks around it."""
+        if target in self.spaced or len(self.spaced) < SPACED:
+            count, first = self.spaced.get(target, (0, example))
+            self.spaced[target] = count + 1, first
+
+    def again(self, id: str, problem: str, times: int = 1) -> None:
+        """Count records that are kept although one of this id came before; `strict` refuses it."""
+        if self.strict:
+            raise UserError(problem)
+        self.repeated[id] += times
+
+    def left_out(self) -> list[str]:
+        """What a user should know of the records left out that are not damaged, a line each."""
+        found = []
+        for what, (count, first) in self.left.items():
+            have, were = ("row has", "was") if count == 1 else ("rows have", "were")
+            found.append(f"{count:,} {have} {what} and {were} skipped; first: {first}")
+        return found
+
+    def lines(self) -> list[str]:
+        """The same, and what there is to say of ids and of how targets are written."""
+        found = [*self.left_out(), *self.notes.values()]
+        if self.repeated:
+            id, times = self.repeated.most_common(1)[0]
+            more = (
+                f" and {len(self.repeated) - 1:,} other ids repeat"
+                if len(self.repeated) > 1
+                else ""
+            )
+            found.append(f"id {id[:40]!r} occurs {times:,} times{more}; all records kept")
+        return found
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:

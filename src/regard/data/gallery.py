@@ -27,6 +27,7 @@ class Shelf:
     records: int
     skipped: int
     problems: list[str]
+    remarks: list[str]
     copies: int
     leaks: dict[str, Leak]
     labels: Examination | None = None
@@ -49,6 +50,7 @@ class Shelf:
             rows.append(("copies", f"{self.copies:,} in training"))
         if self.skipped:
             rows.append(("damaged", f"{self.skipped:,}; first: {self.problems[0]}"))
+        rows += [("note", line) for line in self.remarks]
         for side, leak in self.leaks.items():
             if leak.records:
                 rows.append((f"leaks in {side}", f"{leak.records:,} are in training too"))
@@ -201,6 +203,7 @@ def shelf(sources: Sources, why: str) -> dict[str, Any]:
         "records": records,
         "skipped": sum(files.skipped for files in read),
         "problems": [problem for files in read for problem in files.problems],
+        "remarks": sources.remarks,
         "copies": copies,
         "leaks": sources.overlaps() if labels is None else labels.leaks,
         "labels": labels,

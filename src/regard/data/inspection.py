@@ -70,6 +70,7 @@ class Inspection:
     blank: int
     skipped: int
     problems: tuple[str, ...]
+    remarks: tuple[str, ...]  # what else to know of the records, those left out among it
     symbols: int
     alphabet_size: int  # distinct characters; the end marker is not one
     entropy_bits: float  # per symbol, of symbols drawn without context
@@ -97,7 +98,7 @@ class Inspection:
         document["leaked"] = {
             side: [_short(text) for text in leak.examples] for side, leak in self.leaks.items()
         }
-        document["problems"] = list(self.problems)
+        document["problems"], document["remarks"] = list(self.problems), list(self.remarks)
         document["labels"] = self.labels.to_json() if self.labels else None
         return document
 
@@ -155,7 +156,7 @@ def inspect(
             survey.source_lengths.update(map(len, chunk.sources))
             survey.copies.add(chunk.keys)
     blank, skipped = source.blank, source.skipped
-    problems = tuple(source.problems)  # read now: the next pass counts afresh
+    problems, remarks = tuple(source.problems), tuple(source.remarks)  # the next pass starts anew
     common = survey.common()
     records, characters = survey.lengths.total(), sum(n for _, n in common)
     pairs = survey.source_lengths.total()
@@ -170,6 +171,7 @@ def inspect(
         blank=blank,
         skipped=skipped,
         problems=problems,
+        remarks=remarks,
         symbols=symbols,
         alphabet_size=len(common),
         entropy_bits=survey.entropy(ends),
@@ -358,6 +360,7 @@ def render(inspection: Inspection, console: Console) -> None:
         *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
         *((f"leaks to {side}", _leak_words(leak)) for side, leak in x.leaks.items()),
         *((name, _visible(value)) for name, value in (x.labels.rows() if x.labels else ())),
+        *(("note", _visible(line)) for line in x.remarks),
         *(("damaged", _visible(problem)) for problem in x.problems),
         ("suggestion", f"{task}--tokens {x.suggestion.tokens}{model}"),
         ("", x.suggestion.why),

@@ -2,8 +2,9 @@
 
 A target is a cell of a table, a key of a FASTA header, the first word of a line, an entry of a file
 of labels beside FASTA, or the name of the file where there is a file for every class. Several
-columns are several targets, and an empty cell among them is a gap. Blanks around cells are dropped.
-What the targets mean is for `targets` to say; here they stay texts.
+columns are several targets, and an empty cell among them is a gap, as is one that says so (`NA`).
+Blanks around cells are dropped. What the targets mean is for `targets` to say; here they stay
+texts, but that numbers are spelled as Python does.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from regard.data.fasta import Fasta, entries, fasta
 from regard.data.formats import EXTENSIONS, PLAIN, UTF8, Tally, detect, expand, extension
 from regard.data.halves import Halves
+from regard.data.numbers import Notation, censored, notation_of, number
 from regard.data.objects import objects
 from regard.data.readers import TABLES, Chunk, Files, lines_of
-from regard.data.tables import Batch, table
-from regard.data.targets import Check, unchecked
+from regard.data.tables import Batch, Table, table
+from regard.data.targets import Cells, Check, numbers, unchecked
 from regard.errors import UsageError, UserError
+from regard.recipe import MISSING
 
 LABEL = "label"  # the name of a target that no column names
+SAMPLE = 100_000  # rows looked at to tell how numbers are written
+PLUS, MINUS = "+", "-"  # where a column has the one, the other is no missing value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Asked:
     pattern: str = ""  # its first group is the label in what the target's column holds
     labels: Path | None = None  # a file of targets by id
     classes: tuple[str, ...] = ()  # of the files, where each holds a class; () = their names
+    missing: tuple[str, ...] = MISSING  # cells that say that there is no target
 
     def __post_init__(self) -> None:
         if len(self.inputs) > 2:
@@ -100,6 +107,10 @@ class Labelled(Files):
         self.names = asked.targets or (LABEL,)
         self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
         self.classes: tuple[str, ...] = ()  # of the files, where each holds one
+        self.by_name = False  # are targets the names of files or folders?
+        self.written_as: Labelled = self  # whose targets are written as these are
+        self._notations: list[Notation] | None = None  # of the numbers of each target
+        self._signs: set[int] | None = None  # targets that are plus or minus
         self._settle()
 
     @property
@@ -179,6 +190,7 @@ class Labelled(Files):
                 "give a file for every class, or data.labels, or data.format=labelled"
             )
         self.classes = self.asked.classes or tuple(map(class_of, self.files))
+        self.by_name = True
         if self.format in TABLES:
             columns = [*self.asked.inputs, *self.asked.asides]
             flags = ["--input", "--input"][: len(self.asked.inputs)]
@@ -250,8 +262,8 @@ class Labelled(Files):
         """The same, as what they are."""
         tally = self._tally = Tally(self.strict)
         empty = True
-        for number, path in enumerate(self.files):
-            for columns, lines in self._batches(number, path, tally):
+        for i, path in enumerate(self.files):
+            for columns, lines in self._batches(i, path, tally):
                 chunk = self._chunk(path, columns, lines, tally)
                 if chunk.texts:
                     empty = False
@@ -259,7 +271,7 @@ class Labelled(Files):
         if empty:
             raise self._nothing(tally)
 
-    def _batches(self, number: int, path: Path, tally: Tally) -> Iterator[Batch]:
+    def _batches(self, file: int, path: Path, tally: Tally) -> Iterator[Batch]:
         """Columns of texts, then targets, then asides."""
         texts = len(self.asked.inputs)
         stream: Iterator[Any] = (
@@ -269,7 +281,7 @@ class Labelled(Files):
         )
         for columns, lines in stream:
             if self.classes:
-                target = [self.classes[number]] * len(lines)
+                target = [self.classes[file]] * len(lines)
                 yield [*columns[:texts], target, *columns[texts:]], lines
             elif self.asked.labels is not None:
                 yield self._looked_up(path, columns, lines, tally)
@@ -297,20 +309,22 @@ class Labelled(Files):
         kept: list[tuple[tuple[str, ...], int]] = []
         for row, line in zip(zip(*columns, strict=True), lines, strict=True):
             cells = tuple(cell.strip() for cell in row)
-            texts, targets = cells[:inputs], cells[inputs:last]
-            if not any((*texts, *targets)) or (self.classes and not any(texts)):
+            texts, written = cells[:inputs], cells[inputs:last]
+            if not any((*texts, *written)) or (self.classes and not any(texts)):
                 tally.blank += 1
                 continue
             try:
                 if not all(texts):
                     raise ValueError(f"{self._input(texts.index(''))} is empty")
-                if not any(targets):
-                    raise ValueError(f"no target: {', '.join(map(repr, self.names))} is empty")
-                targets = tuple(map(self._label, targets))
+                targets = self.targets_of(written, f"{path}:{line}", tally)
+                if targets is None:
+                    continue
                 self.check(texts[0], targets, self.names)
             except ValueError as error:
                 tally.damaged(f"{path}:{line}: {error}")
                 continue
+            if written != row[inputs:last]:
+                tally.trimmed(written[0], f"{row[inputs][:40]!r} at {path}:{line}")
             kept.append(((*texts, *targets, *cells[last:]), line))
         rows = [row for row, _ in kept]
         return Examples(
@@ -324,6 +338,82 @@ class Labelled(Files):
 
     def _input(self, place: int) -> str:
         return repr(self.asked.inputs[place]) if self.asked.inputs[place] else "the text"
+
+    def targets_of(self, cells: Cells, place: str, tally: Tally) -> Cells | None:
+        """The targets of a row from its cells; None where it can give none, which `tally` counts.
+
+        ValueError where a cell does not have what data.pattern looks for.
+        """
+        found = tuple(
+            self._known(i, self._label(self._known(i, cell))) for i, cell in enumerate(cells)
+        )
+        if not any(found):
+            names = " or ".join(map(repr, self.names[:3])) + " …" * (len(self.names) > 3)
+            said = next((cell for cell in cells if cell), "")
+            why = f" has {said[:40]!r}, which data.missing lists" if said else ""
+            tally.leave(f"no {names} value", place + why)
+            return None
+        return self._spelled(found, place, tally) if self.check is numbers else found
+
+    def _known(self, i: int, cell: str) -> str:
+        """A cell, or "" where it says that target i is missing."""
+        if cell not in self.asked.missing or self.by_name:
+            return cell
+        return cell if cell == MINUS and i in self.written_as.signs else ""
+
+    def _spelled(self, cells: Cells, place: str, tally: Tally) -> Cells | None:
+        """Numbers as Python spells them; None where one is a text, or a bound."""
+        found = []
+        for name, cell, notation in zip(self.names, cells, self.written_as.notations, strict=True):
+            spelled = notation.spell(cell) if cell else ""
+            if spelled is None:
+                if tally.strict:
+                    numbers("", (cell,), (name,))
+                bound = f"a censored {name!r} value (a bound, not a number)"
+                text = f"text instead of a number in column {name!r}"
+                example = f"{place} has {cell[:40]!r}"
+                tally.leave(bound if censored(cell) else text, example)
+                return None
+            if spelled != cell and name not in tally.notes:
+                tally.notes[name] = (
+                    f"column {name!r} is written with {notation.words}: {cell[:40]!r} "
+                    f"({place}) was read as {number(spelled):.10g}"
+                )
+            found.append(spelled)
+        return tuple(found)
+
+    @property
+    def spaced(self) -> dict[str, tuple[int, str]]:
+        """Targets that had blanks around them in the latest pass: how many, and the first."""
+        return self._tally.spaced
+
+    def _written(self) -> Iterator[Cells]:
+        """The targets of every row as they are written."""
+        inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
+        for i, path in enumerate(self.files):
+            for columns, _ in self._batches(i, path, Tally()):
+                for row in zip(*columns[inputs:last], strict=True):
+                    yield tuple(cell.strip() for cell in row)
+
+    @property
+    def signs(self) -> set[int]:
+        """Which targets are signs: plus in some rows, so that minus is one too."""
+        if self._signs is None:
+            rows = self._written()
+            self._signs, width = set(), len(self.names)
+            while len(self._signs) < width and (row := next(rows, None)) is not None:
+                self._signs.update(i for i, cell in enumerate(row) if cell == PLUS)
+        return self._signs
+
+    @property
+    def notations(self) -> list[Notation]:
+        """How the numbers of each target are written, as many rows say."""
+        if self._notations is None:
+            rows = list(islice(self._written(), SAMPLE))
+            commas = isinstance(self._layout, Table) and self._layout.delimiter == ";"
+            columns = zip(*rows, strict=True) if rows else [[] for _ in self.names]
+            self._notations = [notation_of(column, commas=commas) for column in columns]
+        return self._notations
 
     def _label(self, cell: str) -> str:
         """The part of a target's cell that is the label."""

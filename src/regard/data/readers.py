@@ -192,6 +192,13 @@ class Files(ABC):
         """What is wrong with the first few damaged records, each with its file and line."""
         return list(self._tally.problems)
 
+    @property
+    def remarks(self) -> list[str]:
+        """What else a user should know of the latest pass, a line each: records left out that are
+        not damaged, ids that repeat, how numbers are written.
+        """
+        return self._tally.lines()
+
     @abstractmethod
     def records(self) -> Iterator[Chunk]:
         """Every record in order, a few megabytes at a time; an error if there is none."""
@@ -243,6 +250,10 @@ class Files(ABC):
 
     def _nothing(self, tally: Tally) -> UserError:
         where = f"{self.files[0]}" + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
+        if tally.left:
+            damaged = f"; {tally.skipped:,} more are damaged" if tally.skipped else ""
+            left = "; ".join(tally.left_out())
+            return UserError(f"{where}: no record can be used: {left}{damaged}")
         if tally.skipped:
             return UserError(
                 f"{where}: all {tally.skipped:,} records are damaged; first: {tally.problems[0]}"

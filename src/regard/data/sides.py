@@ -89,8 +89,9 @@ class Sources:
         planned = self.labelled or self.numbered
         self.plan = Plan(self.recipe, self.fractions, any(self.given)) if planned else None
         for files in (self.train, *self.given):
-            if isinstance(files, Labelled):
+            if isinstance(files, Labelled) and isinstance(self.train, Labelled):
                 files.check = CHECKS.get(task, unchecked)
+                files.written_as = self.train
 
     def _open(self, paths: Sequence[str], format: str, train: Files | None = None) -> Files:
         """Files of one side; those that are held out are read as the training files are."""
@@ -115,6 +116,7 @@ class Sources:
             pattern=recipe.pattern,
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
+            missing=recipe.missing,
         )
         if form in NUMBERED:
             return self._collect(form, files, asked)
@@ -134,6 +136,12 @@ class Sources:
         if self.paired:
             raise UsageError(f"{files[0]}: point clouds have labels or values, not captions")
         return Clouds(files, asked, strict=recipe.strict, surface=recipe.surface)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else a user should know of the latest pass over all files: see Files."""
+        read = [files for files in (self.train, *self.given) if files is not None]
+        return [line for files in read for line in files.remarks]
 
     @property
     def two_sided(self) -> bool:

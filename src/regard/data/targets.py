@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.numbers import number as number
+from regard.data.numbers import numeric
 from regard.errors import UsageError, did_you_mean
 
 GAP = "?"  # a position of which nothing is asked
@@ -38,7 +40,8 @@ def numbers(text: str, targets: Cells, names: Sequence[str]) -> None:
     for name, cell in zip(names, targets, strict=True):
         if cell and number(cell) is None:
             raise ValueError(
-                f"{cell[:40]!r} under {name!r} is no number; a missing one is left empty"
+                f"{cell[:40]!r} in column {name!r} is not a number; leave the cell empty if the "
+                "value is missing"
             )
 
 
@@ -53,21 +56,12 @@ def as_long(text: str, targets: Cells, names: Sequence[str]) -> None:
 CHECKS: dict[str, Check] = {"value": numbers, "position-label": as_long}
 
 
-def number(cell: str) -> float | None:
-    """The finite number that a cell spells, if it does."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and "_" not in cell else None
-
-
 @dataclass
 class Column:
     """What a pass over one column of targets counted."""
 
     filled: int = 0
-    numeric: int = 0
+    numeric: int = 0  # in any notation, bounds such as <3.5 among them
     whole: int = 0
     as_long: int = 0  # as the text beside it
     length: int = 0
@@ -80,7 +74,7 @@ class Column:
             return
         value = number(cell)
         self.filled += 1
-        self.numeric += value is not None
+        self.numeric += value is not None or numeric(cell)
         self.whole += value is not None and value == int(value)
         self.as_long += len(cell) == len(text)
         self.length += len(cell)
@@ -114,8 +108,11 @@ def guess(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
     ):
         return "position-label", f"targets {each} are as long as their texts, of few letters"
     if found.numeric > 0.9 * found.filled:
-        if found.whole == found.filled and kinds <= FEW and 2 * kinds <= found.filled:
-            return "label", f"{kinds} different whole numbers {each}"
+        # A few texts among classes that are numbers do not make these values.
+        if found.whole == found.numeric and kinds <= FEW and 2 * kinds <= found.filled:
+            texts = found.filled - found.numeric
+            what = f"targets, whole numbers but for {texts:,}," if texts else "whole numbers"
+            return "label", f"{kinds} different {what} {each}"
         return "value", f"{found.numeric:,} of {found.filled:,} targets {each} are numbers"
     if 2 * kinds <= found.filled or (kinds <= 2 < found.filled):
         return "label", f"{kinds:,} different targets {each}"

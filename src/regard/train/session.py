@@ -198,17 +198,8 @@ class Session:
             task=recipe.task,
             start=tokens_of(recipe.train.start),
         )
-        told, warn = corpus.facts, self.reporter.warn
-        if told["skipped"]:
-            warn(f"damaged records left out: {told['skipped']:,}; first: {told['problems'][0]}")
-        for side, leak in told["leaks"].items():
-            if leak["records"]:
-                example = leak["examples"][0]
-                warn(f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}")
-        for side, held in told["sides"].items():
-            unknown = held["unknown"] + held.get("source_unknown", 0)
-            if unknown:
-                warn(f"{unknown:,} symbols of {side} are unknown: they count as <unk>")
+        for line in corpus.warnings:
+            self.reporter.warn(line)
         return corpus
 
     def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> Forbidden | None:
