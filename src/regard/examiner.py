@@ -205,4 +205,4 @@ class Examiner:
         with evaluating(self.model):
             if isinstance(self.model, MaskedModel):
                 return filled(self.model, shard, self.tokenizer)
-            return answered(self.model, shard, self.tokenizer)
+            return answered(self.model, shard, self.tokenizer, self.targets)

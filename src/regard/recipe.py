@@ -14,9 +14,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from regard.documents import WHOLE, Malformed, adapter, described, dotted, examine, read_source
 from regard.errors import UsageError, UserError, did_you_mean, quoted
@@ -41,6 +41,14 @@ MISSING = ("NA", "N/A", "n/a", "nan", "NaN", "?", "-")
 NUMBERED = {"images": "patches", "points": "points"}
 
 
+def _word(value: Any) -> Any:
+    """A number or truth value as it is written: the name of a class may look like one."""
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
+
+
+Word = Annotated[str, BeforeValidator(_word)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataRecipe:
     """Where the records come from and how they are split."""
@@ -53,6 +61,7 @@ class DataRecipe:
     pattern: str = ""  # a regular expression: its first group is the label in what target names
     labels: str = ""  # a file of the targets by id, beside FASTA or point clouds
     missing: tuple[str, ...] = MISSING  # targets that count as missing, as an empty cell does
+    positive: Word = ""  # the class that F1, precision and recall are of; of two, the rarer one
     format: Literal[Lined, "images", "points"] = "auto"
     encoding: str = "utf-8"
     split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it

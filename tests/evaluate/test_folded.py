@@ -159,7 +159,7 @@ def test_rows_that_nothing_ranks_are_not_ranked():
     rows = ranked([Row(name, 1, 1.0, 0.0, 1, None, (math.nan,), (Path(name),), **rest)
                    for name in ("cnn", "svm")])  # fmt: skip
     words = verdict(rows)
-    assert words == "The models cannot be ranked: AUROC undefined (no column has both classes)."
+    assert words == "The models cannot be ranked: AUROC undefined (all truths are of one class)."
     table = Comparison("test", 60, 6, rows, words, task="labels")
     assert json.loads(json.dumps(table.to_json(), allow_nan=False))["ranked_by"] == "auroc"
     assert "6 test records" in table.to_markdown()

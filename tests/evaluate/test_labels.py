@@ -87,9 +87,10 @@ def test_every_figure_is_its_definition(classes, coarse):
     assert close(found["log_loss"], -np.log(probabilities[range(230), truths]).mean())
     assert close(found["ece"], calibration(probabilities, truths))
     f1 = [f1_of(predicted, truths, c) for c in range(classes)]
-    assert close(found["macro_f1"], np.mean(f1))
+    assert close(found["f1_macro"], np.mean(f1))
     which = [1] if classes == 2 else range(classes)
-    for name, oracle in (("auroc", pairs_won), ("average_precision", precision_summed)):
+    precision = "average_precision" if classes == 2 else "average_precision_macro"
+    for name, oracle in (("auroc", pairs_won), (precision, precision_summed)):
         each = [oracle(probabilities[:, c], truths == c) for c in which]
         assert close(found[name], np.mean(each))
 
@@ -101,15 +102,70 @@ def test_scikit_learn_agrees(classes):
     found = values(label(probabilities, truths, given="probabilities").estimates)
     predicted = probabilities.argmax(1)
     which = [1] if classes == 2 else range(classes)
-    ranked = {"auroc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}
+    precision = "average_precision" if classes == 2 else "average_precision_macro"
+    ranked = {"auroc": metrics.roc_auc_score, precision: metrics.average_precision_score}
     for name, theirs in ranked.items():
         assert close(
             found[name], np.mean([theirs(truths == c, probabilities[:, c]) for c in which])
         )
     assert close(found["accuracy"], metrics.accuracy_score(truths, predicted))
     assert close(found["mcc"], metrics.matthews_corrcoef(truths, predicted))
-    assert close(found["macro_f1"], metrics.f1_score(truths, predicted, average="macro"))
+    assert close(found["f1_macro"], metrics.f1_score(truths, predicted, average="macro"))
     assert close(found["log_loss"], metrics.log_loss(truths, probabilities))
+
+
+@pytest.mark.parametrize(("classes", "positive"), [(2, 0), (2, 1), (4, 2)])
+def test_figures_of_the_positive_class_are_those_of_scikit_learn_and_name_it(classes, positive):
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    probabilities, truths = problem(300, classes, 6, coarse=True)
+    names = ["quiet", "loud", "middle", "none"][:classes]
+    found = label(
+        probabilities, truths, given="probabilities", positive=positive, names=names
+    ).figures()
+    predicted = probabilities.argmax(1)
+    here, said = truths == positive, predicted == positive
+    for name, theirs in (
+        ("f1", metrics.f1_score(here, said)),
+        ("precision", metrics.precision_score(here, said)),
+        ("recall", metrics.recall_score(here, said)),
+        ("average_precision", metrics.average_precision_score(here, probabilities[:, positive])),
+    ):
+        assert close(found[name].value, theirs)
+        assert found[name].to_json()["class"] == names[positive]
+    for name in ("f1", "precision", "recall"):
+        theirs = getattr(metrics, f"{name}_score")(truths, predicted, average="macro")
+        assert close(found[f"{name}_macro"].value, theirs)
+        assert "class" not in found[f"{name}_macro"].to_json()
+    plain = label(probabilities, truths, given="probabilities").figures()
+    assert close(found["auroc"].value, plain["auroc"].value)  # of two, that of both
+
+
+def test_of_a_class_that_is_never_predicted_precision_is_zero():
+    found = label([[2.0, 0.0]] * 4, [0, 0, 0, 1])
+    assert found.estimates["precision"].value == found.estimates["f1"].value == 0.0
+    assert close(found.estimates["precision_macro"].value, 3 / 8)  # 3/4 and 0
+    with pytest.raises(ValueError, match="positive must be from 0 to 1, got 2"):
+        label([[2.0, 0.0]], [0], positive=2)
+
+
+def test_several_labels_have_figures_each_and_means_called_so():
+    random = np.random.default_rng(3)
+    truths = random.integers(0, 2, (60, 2))
+    logits = random.normal(size=(60, 2)) + truths
+    found = labels(
+        logits, truths, positive=[1, 0], classes=[("0", "1"), ("no", "yes")], names=["a", "b"]
+    )
+    figures = found.figures()
+    for column, (name, sign, of) in enumerate((("a", 1, "1"), ("b", -1, "no"))):
+        here = truths[:, column] == (sign > 0)
+        expected = precision_summed(sign * logits[:, column], here)
+        figure = figures[f"average_precision ({name})"]
+        assert close(figure.value, expected)
+        assert (figure.target, figure.of) == (name, of)
+        assert close(figures[f"auroc ({name})"].value, pairs_won(sign * logits[:, column], here))
+    means = np.mean([figures[f"auroc ({name})"].value for name in "ab"])
+    assert close(figures["auroc_mean"].value, means) and "auroc" not in figures
+    assert figures["f1_mean"].of == ""  # of different classes
 
 
 def test_for_two_classes_the_correlation_is_pearsons():
@@ -202,7 +258,8 @@ def test_one_class_only_is_undefined_with_a_reason():
     found = label([[0.2, 0.1], [0.3, 0.9], [0.0, 1.0]], [1, 1, 1]).figures()
     for name in ("auroc", "average_precision", "mcc"):
         assert isinstance(found[name], Undefined)
-        assert found[name].to_json() == {"value": None, "undefined": "all truths are of one class"}
+        told = {"value": None, "undefined": "all truths are of one class"}
+        assert found[name].to_json() == told | ({"class": "1"} if "precision" in name else {})
     assert str(found["auroc"]) == "undefined (all truths are of one class)"
     assert found["accuracy"].value == 2 / 3
 
@@ -219,7 +276,7 @@ def test_a_class_that_never_occurs_is_left_out_of_the_means():
     found = label(probabilities, [0, 1, 1, 0], given="probabilities")
     assert isinstance(found.classes[2]["f1"].figure(), Undefined)
     assert isinstance(found.classes[2]["recall"].figure(), Undefined)
-    assert found.estimates["macro_f1"].value == 0.5
+    assert found.estimates["f1_macro"].value == 0.5
     assert close(
         found.estimates["auroc"].value,
         pairs_won(probabilities[:, 0], np.array([1, 0, 0, 1]) > 0) / 2
@@ -269,7 +326,7 @@ def test_the_logit_of_a_column_is_of_one_against_zero():
 
 def test_without_any_column_of_both_classes_the_means_are_undefined():
     found = labels([[0.1, 2.0], [0.3, 1.0]], [[1, -1], [1, -1]])
-    assert str(found.figures()["auroc"]) == "undefined (no column has both classes)"
+    assert str(found.figures()["auroc_mean"]) == "undefined (no column has both classes)"
     assert str(found.columns[1].estimates["accuracy"].figure()) == "undefined (no truth is known)"
     assert found.columns[0].estimates["accuracy"].value == 1.0
 
@@ -292,8 +349,8 @@ def test_positions_are_judged_together_and_resampled_by_sequence():
     drawn = np.random.default_rng(0).integers(0, 40, 40)
     starts = np.cumsum(lengths) - lengths
     chosen = np.concatenate([np.arange(starts[i], starts[i] + lengths[i]) for i in drawn])
-    same = positions(logits[chosen], truths[chosen], lengths[drawn]).estimates["macro_f1"]
-    assert close(found.estimates["macro_f1"].samples[0], same.value)
+    same = positions(logits[chosen], truths[chosen], lengths[drawn]).estimates["f1_macro"]
+    assert close(found.estimates["f1_macro"].samples[0], same.value)
 
 
 def test_positions_that_go_together_widen_the_interval():

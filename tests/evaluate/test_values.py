@@ -80,10 +80,43 @@ def test_gaps_are_left_out_and_columns_averaged():
         alone = value(predicted[there, c], truths[there, c])
         for name, one in alone.items():
             assert close(found.columns[c][name].value, one.value)
-    for name, one in found.mean.items():
-        assert close(one.value, np.mean([column[name].value for column in found.columns]))
-        assert np.allclose(one.samples, np.mean([c[name].samples for c in found.columns], axis=0))
-    assert found.figures()["r2"].low < found.figures()["r2"].high
+    assert set(found.mean) == {"r2_mean", "pearson_mean", "spearman_mean"}  # what has no unit
+    for mean, one in found.mean.items():
+        columns = [column[mean.removesuffix("_mean")] for column in found.columns]
+        assert close(one.value, np.mean([column.value for column in columns]))
+        assert np.allclose(one.samples, np.mean([c.samples for c in columns], axis=0))
+    assert found.figures()["r2_mean"].low < found.figures()["r2_mean"].high
+
+
+def test_errors_of_different_units_are_averaged_only_after_division_by_the_deviation():
+    """A mean of errors in g/mol and in log units was called RMSE."""
+    predicted, truths = (
+        np.stack(x, axis=1) for x in zip(numbers(90, 4), numbers(90, 5), strict=True)
+    )
+    predicted, truths = predicted * [1, 200], truths * [1, 200]
+    scale = truths.std(0).tolist()
+    found = values(predicted, truths, scale=scale, names=["logS", "weight"]).figures()
+    errors = np.sqrt(((predicted - truths) ** 2).mean(0))
+    for name, error in zip(("logS", "weight"), errors, strict=True):
+        assert close(found[f"rmse ({name})"].value, error)
+        assert found[f"rmse ({name})"].target == name
+    assert close(found["rmse_standardized_mean"].value, np.mean(errors / scale))
+    assert "rmse" not in found
+    in_grams = values(
+        predicted * [1, 0.001], truths * [1, 0.001], scale=[scale[0], scale[1] / 1000]
+    ).figures()
+    same = found["rmse_standardized_mean"]
+    assert close(in_grams["rmse_standardized_mean"].value, same.value)  # whatever the unit
+    assert close(in_grams["rmse_standardized_mean"].low, same.low)
+    alike = values(predicted, truths, scale=[0.0, scale[1]]).figures()
+    assert close(alike["rmse_standardized_mean"].value, errors[1] / scale[1])
+
+
+def test_a_single_column_keeps_its_plain_names():
+    predicted, truths = numbers(30, 4)
+    found = values(predicted[:, None], truths[:, None], scale=[2.0]).figures()
+    assert close(found["rmse"].value, value(predicted, truths)["rmse"].value)
+    assert set(found) == {"rmse", "mae", "r2", "pearson", "spearman"}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +141,9 @@ def test_predicting_the_mean_explains_nothing_and_worse_is_negative():
 
 
 def test_no_column_with_a_figure_leaves_the_mean_undefined():
-    found = values(np.zeros((3, 2)), np.ones((3, 2)) * [1, 2]).figures()
-    assert str(found["r2"]) == "undefined (no column defines it)"
-    assert found["mae"].value == 1.5
+    found = values(np.zeros((3, 2)), np.ones((3, 2)) * [1, 2], scale=[1, 1]).figures()
+    assert str(found["r2_mean"]) == "undefined (no column defines it)"
+    assert found["mae_standardized_mean"].value == 1.5
 
 
 def test_large_numbers_lose_nothing():

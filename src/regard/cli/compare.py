@@ -80,6 +80,10 @@ def command(
         return
     columns, rows = found.comparison.cells()
     print_table(columns, rows, title=title(found))
+    columns, rows = found.comparison.target_cells()
+    if columns:
+        print()
+        print_table(columns, rows)
     print(f"\n{found.comparison.verdict}")
     if found.strip is not None:
         print("\nbits of each symbol of a held-out text (0 to 9, + is more):")

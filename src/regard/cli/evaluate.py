@@ -224,6 +224,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     """How good answers are."""
     from regard.api import load_examiner
     from regard.errors import UserError
+    from regard.evaluate.report import title, to_document
 
     side, shard = material.read(ours)
     result = ours.measure(shard)
@@ -233,7 +234,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
         "side": side,
         "task": result.task,
         "records": len(result.lengths),
-        "metrics": {name: figure.to_json() for name, figure in found.items()},
+        "metrics": to_document(found),
     }
     line = f"{len(result.lengths):,} records"
     if against is not None:
@@ -244,9 +245,8 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
         gaps = {name: one.minus(others[name]) for name, one in estimates.items() if name in others}
         first = next(iter(gaps))
         words = estimates[first].verdict(others[first])
-        document["against"] = {name: gap.to_json() for name, gap in gaps.items()}
-        document["against"] |= {"run": str(against), "verdict": words}
-        line += f"\nagainst {against}: {gaps[first]} {first.replace('_', ' ')}: {words}"
+        document["against"] = to_document(gaps) | {"run": str(against), "verdict": words}
+        line += f"\nagainst {against}: {gaps[first]} {title(first, found[first])}: {words}"
     return document, {side: found}, line
 
 

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.errors import printable
-from regard.evaluate.report import Figure
+from regard.evaluate.report import Figure, by_target, title
 
 TRANSLATION = ("bleu", "chrf", "exact")
+OF_TARGETS = ("auroc", "average_precision", "f1", "mcc", "rmse", "mae", "r2", "spearman")
 SHOWN = (*TRANSLATION, "nats_per_symbol", "bits_per_symbol", "perplexity", "bits_per_byte")
 
 
@@ -41,15 +42,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
-    """The main figures, a column for each side."""
-    found = [name for figures in sides.values() for name in figures]
-    shown = [name for name in SHOWN if name in found] or list(dict.fromkeys(found))
+    """The main figures, a column for each side; of several targets, a table of each side's."""
+    parted = {side: by_target(figures) for side, figures in sides.items()}
+    known = {name: one for shared, _ in parted.values() for name, one in shared.items()}
+    shown = [name for name in SHOWN if name in known] or list(known)
     rows = [
-        [name.replace("_", " "), *(str(f[name]) if name in f else "" for f in sides.values())]
+        [title(name, known[name]), *(str(f[name]) if name in f else "" for f in sides.values())]
         for name in shown
     ]
     if rows:
         print_table(["", *sides], rows)
+    for side, (_, each) in parted.items():
+        if each:
+            print_targets(side, each)
     for side, figures in sides.items():
         figure = figures.get("nats_per_symbol")
         if figure is not None and math.isinf(figure.value):
@@ -57,6 +62,22 @@ def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
                 f"{side}: the model holds {figure.impossible:,} of the symbols there impossible, "
                 "which costs it infinitely much"
             )
+
+
+def print_targets(side: str, each: Mapping[str, Mapping[str, Figure]]) -> None:
+    """The main figures of each of several targets, a row for each."""
+    first = next(iter(each.values()))
+    names = [name for name in OF_TARGETS if name in first]
+    rows = []
+    for target, found in each.items():
+        own = [(name, found[name]) for name in names]
+        of = next((one.of for _, one in own if one.of), "")
+        rows.append([plain(target), plain(of), *(str(one) for _, one in own)])
+    classes = any(row[1] for row in rows)
+    columns = [f"{side}, by target", "class", *(name.replace("_", " ") for name in names)]
+    chosen = [i for i in range(len(columns)) if i != 1 or classes]
+    print()
+    print_table([columns[i] for i in chosen], [[row[i] for i in chosen] for row in rows])
 
 
 def print_strip(tokens: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> None:

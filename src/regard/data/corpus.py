@@ -210,7 +210,7 @@ def _targets(sources: Sources) -> Targets | None:
     names = sources.train.names
     training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
     columns = survey(training, len(names))
-    targets = Targets.learn(sources.task, names, columns)
+    targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
     if targets.task == "label" and len(targets.classes[0]) == 1:
         raise UserError(
             f"all {columns[0].filled:,} training records are {targets.classes[0][0]!r} under "

@@ -135,7 +135,7 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
     assert isinstance(sources.train, Labelled) and sources.task in LABELLED
     names = sources.train.names
     columns = survey((p for p in sources.pieces() if p.side == 0), len(names))
-    targets = Targets.learn(sources.task, names, columns)
+    targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
     tally = _Tally(targets)
     for piece in sources.pieces():
         if piece.side < len(SIDES):

@@ -40,7 +40,7 @@ def columns_read(recipe: DataRecipe) -> tuple[str, ...]:
 
 def refuse_plan(recipe: DataRecipe) -> None:
     """Plans are for labelled records: other data has no columns beside, and goes by hash."""
-    keys = ["group", "folds", "labels", "pattern"]
+    keys = ["group", "folds", "labels", "pattern", "positive"]
     if recipe.augment != "strands":  # the other strand of running text is one more text
         keys.append("augment")
     for key in keys:

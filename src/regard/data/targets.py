@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,10 @@ class Column:
     whole: int = 0
     as_long: int = 0  # as the text beside it
     length: int = 0
-    letters: set[str] = field(default_factory=set)
+    numbers: int = 0  # cells that are read as one
+    mean: float = 0.0  # of those, and ...
+    squares: float = 0.0  # ... the sum of their squared distances from it (Welford 1962)
+    letters: Counter[str] = field(default_factory=Counter)
     different: Counter[str] = field(default_factory=Counter)
 
     def add(self, text: str, cell: str) -> None:
@@ -75,6 +78,11 @@ class Column:
         value = number(cell)
         self.filled += 1
         self.numeric += value is not None or numeric(cell)
+        if value is not None:
+            self.numbers += 1
+            gap = value - self.mean
+            self.mean += gap / self.numbers
+            self.squares += gap * (value - self.mean)
         self.whole += value is not None and value == int(value)
         self.as_long += len(cell) == len(text)
         self.length += len(cell)
@@ -82,6 +90,11 @@ class Column:
             self.letters.update(cell)
         if len(self.different) <= MANY or cell in self.different:
             self.different[cell] += 1
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the numbers."""
+        return math.sqrt(self.squares / self.numbers) if self.numbers else 0.0
 
 
 def survey(chunks: Iterable[Any], width: int) -> list[Column]:
@@ -141,18 +154,32 @@ class Targets:
     task: str
     names: tuple[str, ...]
     classes: tuple[tuple[str, ...], ...] = ()
+    # What metrics need of the training part: the class of each column that precision, recall and
+    # their like are of ("" = none), and the standard deviations of values.
+    positive: tuple[str, ...] = field(default=(), compare=False)
+    deviations: tuple[float, ...] = field(default=(), compare=False)
 
     @classmethod
-    def learn(cls, task: str, names: Sequence[str], columns: Sequence[Column]) -> Targets:
-        """The classes that training records have; targets not of the task are an error."""
+    def learn(
+        cls, task: str, names: Sequence[str], columns: Sequence[Column], positive: str = ""
+    ) -> Targets:
+        """The classes that training records have; targets not of the task are an error.
+
+        `positive` is a class, data.positive; without it, it is the rarer one where there are two.
+        """
         if task not in LABELLED:
             raise UsageError(f"unknown task {task!r}; {did_you_mean(task, list(LABELLED))}")
         if len(names) > 1 and task in ("label", "position-label"):
             raise UsageError(f"--task {task} has one target, got --target {','.join(names)}")
         if task == "value":
-            return cls(task, tuple(names))
+            if positive:
+                raise UsageError(f"data.positive = {positive!r} names a class; values have none")
+            deviations = tuple(column.deviation for column in columns)
+            return cls(task, tuple(names), deviations=deviations)
         if task == "position-label":
-            return cls(task, tuple(names), (tuple(sorted(columns[0].letters - {GAP})),))
+            letters = columns[0].letters
+            found = tuple(sorted(set(letters) - {GAP}))
+            return cls(task, tuple(names), (found,), _positive([found], [letters], positive))
         classes = tuple(_ordered(column.different) for column in columns)
         for name, found in zip(names, classes, strict=True):
             if len(found) > MANY:
@@ -162,12 +189,24 @@ class Targets:
                     f"--task labels: each column has two values, {name!r} has {len(found):,}: "
                     f"{', '.join(found[:5])}"
                 )
-        return cls(task, tuple(names), classes)
+        counts = [column.different for column in columns]
+        return cls(task, tuple(names), classes, _positive(classes, counts, positive))
 
     @classmethod
     def stored(cls, told: Any) -> Targets:
         """What a file of a run says is asked; KeyError or TypeError where it does not."""
-        return cls(str(told["task"]), tuple(told["names"]), tuple(map(tuple, told["classes"])))
+        return cls(
+            str(told["task"]),
+            tuple(told["names"]),
+            tuple(map(tuple, told["classes"])),
+            tuple(told.get("positive", ())),
+            tuple(told.get("deviations", ())),
+        )
+
+    def place_of_positive(self, column: int = 0) -> int | None:
+        """The number of the class that precision, recall and their like are of; None = of none."""
+        name = self.positive[column] if self.positive else ""
+        return self.classes[column].index(name) if name in self.classes[column] else None
 
     def encode(self, cells: Sequence[Cells]) -> NDArray[Any]:
         """Written targets as numbers.
@@ -186,6 +225,21 @@ class Targets:
             found = [[t.get(c, -1) for t, c in zip(tables, row, strict=True)] for row in cells]
             return np.array(found, np.int8).reshape(len(cells), len(self.names))
         return np.array([tables[0].get(c, -1) for row in cells for c in row[0]], np.int16)
+
+
+def _positive(
+    classes: Sequence[Sequence[str]], counts: Sequence[Mapping[str, int]], wanted: str
+) -> tuple[str, ...]:
+    """Of each column the class that is `wanted` or, of two, the rarer one (of equals, the last)."""
+    if wanted and not any(wanted in found for found in classes):
+        known = list(dict.fromkeys(name for found in classes for name in found))
+        shown = ", ".join(known[:FEW]) + (", …" if len(known) > FEW else "")
+        raise UsageError(f"data.positive = {wanted[:80]!r} is no class; the classes are {shown}")
+    found = []
+    for names, count in zip(classes, counts, strict=True):
+        rarer = min(reversed(names), key=lambda name: count[name]) if len(names) == 2 else ""
+        found.append(wanted if wanted in names else rarer)
+    return tuple(found)
 
 
 def _ordered(found: Iterable[str]) -> tuple[str, ...]:

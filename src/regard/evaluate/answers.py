@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from regard.data.batching import Batch
 from regard.data.columns import Array
 from regard.data.questions import Asked, known
 from regard.data.shards import Shard
+from regard.data.targets import Targets
 from regard.decode.workspace import device_of
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.labels import Classified, Tagged, label, labels, positions
 from regard.evaluate.report import Figure
-from regard.evaluate.values import Valued, value, values
+from regard.evaluate.values import Valued, values
 from regard.layers.source import Source
 from regard.models.assessor import Assessor
 from regard.tokens import Tokenizer
@@ -40,6 +42,7 @@ class Answered:
     scores: NDArray[np.float64]
     truths: Array
     lengths: NDArray[np.int64]
+    targets: Targets | None = None  # what was asked: names, classes, what metrics are of
 
     @property
     def positional(self) -> bool:
@@ -49,32 +52,47 @@ class Answered:
     @cached_property
     def judged(self) -> Classified | Tagged | Valued:
         """How good they are; records whose class training does not have are left out."""
+        asked = self.targets
         if self.task == "value":
-            if self.truths.shape[1] > 1:
-                return values(self.scores, self.truths)
-            one = value(self.scores[:, 0], self.truths[:, 0])
-            return Valued(one, (one,))
+            scale, names = (asked.deviations, asked.names) if asked else ((), ())
+            return values(self.scores, self.truths, scale=scale, names=names)
         if self.task == "labels":
-            return labels(self.scores, self.truths)
+            return labels(self.scores, self.truths, **self._columns())
+        of: dict[str, Any] = {}
+        if asked is not None:
+            of = {"positive": asked.place_of_positive(), "names": asked.classes[0]}
         if self.task == "label":
             there = known(self.truths)
             if there.any():
-                return label(self.scores[there], self.truths[there])
-        return positions(self.scores, self.truths, self.lengths)
+                return label(self.scores[there], self.truths[there], **of)
+        return positions(self.scores, self.truths, self.lengths, **of)
+
+    def _columns(self) -> dict[str, Any]:
+        """What `labels` needs of each column."""
+        asked = self.targets
+        if asked is None:
+            return {}
+        places = [asked.place_of_positive(i) for i in range(len(asked.names))]
+        return {
+            "positive": [1 if place is None else place for place in places],
+            "classes": [pair if len(pair) == 2 else () for pair in asked.classes],
+            "names": asked.names,
+        }
 
     @property
     def estimates(self) -> dict[str, Estimate]:
         """The metrics by name."""
-        found = self.judged
-        return found.estimates if isinstance(found, Classified) else found.mean
+        return self.judged.estimates
 
     def figures(self) -> dict[str, Figure]:
         """The metrics with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
 
-def answered(model: Assessor, shard: Shard, tokenizer: Tokenizer) -> Answered:
-    """Ask a model about every record of a labelled shard."""
+def answered(
+    model: Assessor, shard: Shard, tokenizer: Tokenizer, targets: Targets | None = None
+) -> Answered:
+    """Ask a model about every record of a labelled shard; `targets` are what its metrics are of."""
     asked = Asked(shard, tokenizer, int(model.config.max_len))
     outputs, each = int(model.config.n_outputs), asked.positional
     lengths = asked.lengths if each else np.ones(shard.records, np.int64)
@@ -91,7 +109,7 @@ def answered(model: Assessor, shard: Shard, tokenizer: Tokenizer) -> Answered:
     if shard.views > 1:
         scores = averaged(model.task, scores, shard.views)
         truths, lengths = truths[:: shard.views], lengths[:: shard.views]
-    return Answered(model.task, scores, truths, lengths)
+    return Answered(model.task, scores, truths, lengths, targets)
 
 
 def averaged(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:

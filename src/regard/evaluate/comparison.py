@@ -21,29 +21,47 @@ import numpy as np
 
 from regard.evaluate.estimates import Estimate, Folds, symbol_cost
 from regard.evaluate.kept_answers import Kept
-from regard.evaluate.report import Figure, Measured, figures
+from regard.evaluate.report import Figure, Measured, by_target, figures, to_document
 
 JUDGED = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact %"}  # columns of translations
 ANSWERED = {  # columns of answers, where a task has them; what leads comes first
     "accuracy": "accuracy",
-    "macro_f1": "macro F1",
+    "accuracy_mean": "mean accuracy",
+    "f1": "F1",
+    "f1_mean": "mean F1",
+    "f1_macro": "macro F1",
     "mcc": "MCC",
+    "mcc_mean": "mean MCC",
     "auroc": "AUROC",
+    "auroc_mean": "mean AUROC",
     "average_precision": "avg. precision",
+    "average_precision_mean": "mean avg. precision",
+    "average_precision_macro": "macro avg. precision",
     "ece": "ECE",
+    "ece_mean": "mean ECE",
     "rmse": "RMSE",
+    "rmse_standardized_mean": "mean standardized RMSE",
     "mae": "MAE",
+    "mae_standardized_mean": "mean standardized MAE",
     "r2": "R²",
+    "r2_mean": "mean R²",
     "spearman": "Spearman",
+    "spearman_mean": "mean Spearman",
 }
-LEADING = {  # what rows are ranked by, where it is known
-    "target": "bleu",
-    "label": "accuracy",
-    "labels": "auroc",
-    "value": "rmse",
-    "position-label": "accuracy",
+LEADING = {  # what rows are ranked by: the first that is known
+    "target": ("bleu",),
+    "label": ("accuracy",),
+    "labels": ("auroc_mean", "auroc"),
+    "value": ("rmse_standardized_mean", "rmse", "r2_mean"),
+    "position-label": ("accuracy",),
 }
+OF_TARGET = ("auroc", "rmse")  # what is shown of each of several targets
 COST = "nats_per_symbol"  # what they are ranked by otherwise
+
+
+def leading(task: str, known: Mapping[str, object]) -> str:
+    """What rows of a task are ranked by, of what is known of them."""
+    return next((name for name in LEADING.get(task, ()) if name in known), COST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +135,7 @@ class Row:
         """A row of `regard compare --json`."""
         return {
             "model": self.model,
-            "metrics": {name: figure.to_json() for name, figure in self.figures.items()},
+            "metrics": to_document(self.figures),
             "rank": self.rank,
             "parameters": self.parameters,
             "train_seconds": round(self.train_seconds, 3),
@@ -217,14 +235,30 @@ class Comparison:
         ]
         return list(lines[0]), [list(line.values()) for line in lines]
 
+    def target_cells(self) -> tuple[list[str], list[list[str]]]:
+        """Where there are several targets, what leads of each, as text: columns and rows."""
+        first = by_target(self.rows[0].figures)[1]
+        name = next((one for one in OF_TARGET if any(one in found for found in first.values())), "")
+        if not name:
+            return [], []
+        lines = []
+        for row in self.rows:
+            each = by_target(row.figures)[1]
+            lines.append([row.model, *(str(each[target][name]) for target in first)])
+        return ["model", *(f"{ANSWERED[name]} ({target})" for target in first)], lines
+
     def to_markdown(self) -> str:
         """The table and the verdict as Markdown."""
-        columns, lines = self.cells()
-        head = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-        body = ["| " + " | ".join(line) + " |" for line in lines]
+        body: list[str] = []
+        for columns, lines in (self.cells(), self.target_cells()):
+            if columns:
+                between = [""] if body else []
+                named = [column.replace("|", "\\|") for column in columns]
+                head = [*between, "| " + " | ".join(named) + " |", "|" + "---|" * len(columns)]
+                body += [*head, *("| " + " | ".join(line) + " |" for line in lines)]
         signed = [f"- {name}: `{one}`" for name, one in self.signatures.items()]
         signed = [*signed, ""] if signed else []
-        told = ["# Comparison", "", self.material, "", *head, *body, "", self.verdict, "", *signed]
+        told = ["# Comparison", "", self.material, "", *body, "", self.verdict, "", *signed]
         return "\n".join(told)
 
 
@@ -244,8 +278,9 @@ def answered(row: Row) -> dict[str, str]:
         found["over folds"] = f"± {sd:.{digits}f}" if math.isfinite(sd) else "–"
     for name, column in ANSWERED.items():
         if name in row.judged and name != first:
-            value = row.figures[name].value
-            found[column] = f"{value:.3f}" if math.isfinite(value) else "–"
+            figure = row.figures[name]
+            value, of = figure.value, f" ({figure.of})" if figure.of else ""
+            found[column + of] = f"{value:.3f}" if math.isfinite(value) else "–"
     return found
 
 

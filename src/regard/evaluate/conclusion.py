@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from regard.evaluate.agreement import agreement
 from regard.evaluate.answers import answered
 from regard.evaluate.kept_answers import keep
 from regard.evaluate.masked import filled
-from regard.evaluate.report import Figure, figures, measure
+from regard.evaluate.report import Figure, figures, measure, title, to_document
 from regard.evaluate.translation import measure_translation
 from regard.evaluate.vectors import guessed
 from regard.interpreter import Interpreter
@@ -60,10 +61,7 @@ class Trained:
             "steps": self.steps,
             "train_seconds": round(self.seconds, 3),
             "parameters": self.parameters,
-            "metrics": {
-                side: {name: figure.to_json() for name, figure in found.items()}
-                for side, found in self.figures.items()
-            },
+            "metrics": {side: to_document(found) for side, found in self.figures.items()},
             "measured": self.measured,
             "forecast": self.forecast,
         }
@@ -128,7 +126,7 @@ def figures_of(
         return filled(model, shard, corpus.tokenizer).figures()
     if isinstance(model, Assessor):
         began = time.monotonic()
-        told = answered(model, shard, corpus.tokenizer)
+        told = answered(model, shard, corpus.tokenizer, corpus.targets)
         if reported(side, corpus):
             keep(run, told, time.monotonic() - began)
         return told.figures()
@@ -183,19 +181,14 @@ def model_card(recipe: Recipe, result: Trained) -> str:
         shown = [name for name in ("bleu", "chrf", "exact") if any_has(result, name)] + shown
         uses = "`regard translate .`, `regard evaluate .`\nand `regard look . TEXT`"
     if recipe.task in (*LABELLED, "masked"):
-        shown = sorted({name for found in result.figures.values() for name in found})
+        shown = list(dict.fromkeys(name for found in result.figures.values() for name in found))
         uses = "`regard classify . FILE`, `regard embed . FILE` and `regard evaluate .`"
     if recipe.task == "masked":
         uses = "`regard train FILE --pretrain .`, `regard embed . FILE` and `regard evaluate .`"
     if recipe.task == "vectors":
         shown = ["loss"]
         uses = "`regard look .`, `regard embed . FILE` and `regard export . OUT --to vec`"
-    rows = [
-        f"| {side} | {' | '.join(str(f.get(n, '–')) for n in shown)} |"
-        for side, f in result.figures.items()
-    ]
-    head = f"| side | {' | '.join(name.replace('_', ' ') for name in shown)} |"
-    table = [head, "|---" * (len(shown) + 1) + "|", *rows] if rows else []
+    table = metric_table(result.figures, shown)
     return "\n".join(
         [
             f"# {recipe.model.name}, trained with regard",
@@ -211,6 +204,22 @@ def model_card(recipe: Recipe, result: Trained) -> str:
             "",
         ]
     )
+
+
+def metric_table(figures: Mapping[str, Mapping[str, Figure]], shown: Sequence[str]) -> list[str]:
+    """Lines of Markdown: a row for each metric, a column for each split; of classes and targets
+    that metrics are of, the names.
+    """
+    if not figures:
+        return []
+    rows = []
+    for name in shown:
+        found = [side.get(name) for side in figures.values()]
+        words = next((title(name, one) for one in found if one is not None), name)
+        cells = [words.replace("|", "\\|"), *("–" if one is None else str(one) for one in found)]
+        rows.append(f"| {' | '.join(cells)} |")
+    head = f"| metric | {' | '.join(figures)} |"
+    return [head, "|---" * (len(figures) + 1) + "|", *rows]
 
 
 def any_has(result: Trained, name: str) -> bool:

@@ -29,7 +29,7 @@ from regard.evaluate.intervals import (
     resampled_sums,
     resamples,
 )
-from regard.evaluate.report import Figure, Measured, verdict
+from regard.evaluate.report import Figure, Measured, target_name, verdict
 
 CELLS = 1 << 17  # resamples times records that are held at once: a megabyte, which caches hold
 
@@ -45,7 +45,8 @@ class Undefined(Figure):
 
     def to_json(self) -> dict[str, Any]:
         """Never NaN: no value, and the reason."""
-        return {"value": None, "undefined": self.why}
+        named = {"class": self.of} if self.of else {}
+        return {"value": None, "undefined": self.why, **named}
 
     def scaled(self, factor: float) -> Figure:
         """Still undefined."""
@@ -78,6 +79,8 @@ class Estimate:
     impossible: int = 0  # records that make it infinite
     digits: int = 4  # shown after the point
     signature: str = ""  # how it was computed, where that may differ
+    of: str = ""  # the class it is of, where it is of one class
+    target: str = ""  # the target it is of, where there are several
 
     def figure(self) -> Figure:
         """The value with its interval."""
@@ -102,12 +105,13 @@ class Estimate:
         return verdict(gap if self.cost else gap.negative())
 
     def _figure(self, value: float, samples: Floats, why: str, impossible: int) -> Figure:
+        named: dict[str, Any] = {"of": self.of, "target": self.target}
         if why:
-            return Undefined(math.nan, math.nan, math.nan, why=why)
+            return Undefined(math.nan, math.nan, math.nan, why=why, **named)
         if not math.isfinite(value):
-            return Figure(value, value, value, impossible)
+            return Figure(value, value, value, impossible, **named)
         low, high = np.quantile(samples[~np.isnan(samples)], [0.025, 0.975]).tolist()
-        return Figure(value, low, high, digits=self.digits)
+        return Figure(value, low, high, digits=self.digits, **named)
 
 
 def symbol_cost(measured: Measured) -> Estimate:
@@ -191,7 +195,19 @@ def macro(columns: Sequence[Mapping[str, Estimate]], data: str, why: str) -> dic
         value = sum(one.value for one in defined) / len(defined)
         samples = mean_of_defined(np.stack([one.samples for one in defined], axis=1))
         impossible = sum(one.impossible for one in defined)
-        found[name] = Estimate(value, samples, data, ones[0].cost, impossible=impossible)
+        of = ones[0].of if all(one.of == ones[0].of for one in ones) else ""
+        found[name] = Estimate(value, samples, data, ones[0].cost, impossible=impossible, of=of)
+    return found
+
+
+def with_columns(
+    means: Mapping[str, Estimate], columns: Sequence[Mapping[str, Estimate]], names: Sequence[str]
+) -> dict[str, Estimate]:
+    """The means over several targets, then the figures of each, under names that say which."""
+    found = dict(means)
+    for target, column in zip(names, columns, strict=True):
+        for name, one in column.items():
+            found[target_name(name, target)] = replace(one, target=target)
     return found
 
 

@@ -57,7 +57,7 @@ def kept(run: Path) -> Kept:
     found, targets = read_tensors(run / ANSWERS), targets_of(run)
     try:
         scores, truths, lengths = (found[name].numpy() for name in ("scores", "truths", "lengths"))
-        told = Answered(targets.task, scores, truths, lengths)
+        told = Answered(targets.task, scores, truths, lengths, targets)
         return Kept(told, targets, float(found["seconds"]))
     except (KeyError, ValueError) as error:
         raise UserError(f"{run / ANSWERS} is damaged: {error}") from None
@@ -85,8 +85,11 @@ def together(folds: Sequence[Kept]) -> Kept:
     parts = [_fitted(one, classes) for one in folds]
     scores, truths = (np.concatenate(several) for several in zip(*parts, strict=True))
     lengths = np.concatenate([one.answered.lengths for one in folds])
-    whole = Answered(task, scores, truths, lengths)
-    return Kept(whole, Targets(task, names, classes), sum(one.seconds for one in folds))
+    first = folds[0].targets
+    deviations = np.mean([one.targets.deviations for one in folds], axis=0).tolist()
+    targets = Targets(task, names, classes, first.positive, tuple(deviations))
+    whole = Answered(task, scores, truths, lengths, targets)
+    return Kept(whole, targets, sum(one.seconds for one in folds))
 
 
 def _all_classes(several: Sequence[Targets]) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from regard.evaluate.estimates import (
     digest,
     macro,
     mean_of_defined,
+    with_columns,
 )
 from regard.evaluate.intervals import Floats
 from regard.evaluate.ranking import Ranking
@@ -30,8 +31,10 @@ from regard.evaluate.report import Figure
 
 BINS = 15  # of equal width, as in Guo et al. 2017
 EDGES = np.arange(BINS + 1) / BINS
-NAMES = ("accuracy", "error", "macro_f1", "mcc", "log_loss", "ece")
-RANKED = ("auroc", "average_precision")
+MACRO = ("f1_macro", "precision_macro", "recall_macro")  # means over the classes
+NAMES = ("accuracy", "error", *MACRO, "mcc", "log_loss", "ece")
+OF_CLASS = ("precision", "recall", "f1")  # figures of each class
+OF_POSITIVE = ("f1", "precision", "recall", "average_precision")  # of the class that is looked for
 COSTS = ("error", "log_loss", "ece")
 GIVEN = ("logits", "probabilities")
 SLACK = 1e-4  # how far the probabilities of a record may be from a sum of one
@@ -54,7 +57,7 @@ class Classified:
     """How good some predicted labels are."""
 
     estimates: dict[str, Estimate]
-    classes: tuple[dict[str, Estimate], ...]  # `recall` and `f1` of each class
+    classes: tuple[dict[str, Estimate], ...]  # OF_CLASS of each class
     confusion: Integers  # (C, C), truths down, predictions across
     reliability: Reliability
 
@@ -69,10 +72,19 @@ class Tagged:
 
     mean: dict[str, Estimate]  # over the columns whose truths have both classes
     columns: tuple[Classified, ...]
+    targets: tuple[str, ...]  # the names of the columns
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The means, called so, and the metrics of each column; of a single column, its own."""
+        if len(self.columns) == 1:
+            return self.columns[0].estimates
+        means = {f"{name}_mean": one for name, one in self.mean.items()}
+        return with_columns(means, [one.estimates for one in self.columns], self.targets)
 
     def figures(self) -> dict[str, Figure]:
-        """The means by name."""
-        return {name: one.figure() for name, one in self.mean.items()}
+        """The same with their intervals."""
+        return {name: one.figure() for name, one in self.estimates.items()}
 
 
 def label(
@@ -82,19 +94,22 @@ def label(
     given: str = "logits",
     threshold: float | None = None,
     ranked: bool = True,
+    positive: int | None = None,
+    names: Sequence[str] = (),
 ) -> Classified:
     """Judge scores (N, C), logits or probabilities, of which class each of N records has (N,).
 
     The likeliest class is predicted; with two, class 1 where its probability reaches `threshold`
     (see `best_threshold`). Without `ranked` AUROC and average precision, which cost most where
-    there are many classes, are left out.
+    there are many classes, are left out. `f1`, `precision`, `recall` and `average_precision` are
+    of the class `positive`, of two by default the second; `names` are those of the classes.
     """
     table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths)
     _check(table, right, given)
     known = _whole(right, table.shape[1])
     if not len(known):
         raise ValueError("there are no records")
-    problem = _Problem(table, known, given, threshold, ranked)
+    problem = _Problem(table, known, given, threshold, ranked, positive, names)
     return problem.judged(*by_weights(problem, len(known)), digest(known))
 
 
@@ -104,11 +119,16 @@ def labels(
     *,
     given: str = "logits",
     thresholds: Sequence[float] | None = None,
+    positive: Sequence[int] = (),
+    classes: Sequence[Sequence[str]] = (),
+    names: Sequence[str] = (),
 ) -> Tagged:
     """Judge scores (N, C) of C independent labels beside truths (N, C): 0, 1, or missing.
 
     Missing is negative or NaN. A logit is of label 1 against 0. Each column is judged like `label`
-    on the records that have it; resamples are of records, the same for all columns.
+    on the records that have it; resamples are of records, the same for all columns. `positive` is
+    the class that `f1` and its like are of, 1 by default, `classes` are the names of both, and
+    `names` those of the columns.
     """
     table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths, dtype=np.float64)
     if table.ndim != 2 or table.shape != right.shape or not table.size:
@@ -125,7 +145,10 @@ def labels(
         pair = np.stack([1 - ones if given == "probabilities" else zeros, ones], axis=1)  # (N, 2)
         _check(pair, right[there, column], given)
         threshold = None if thresholds is None else thresholds[column]
-        problems.append(_Problem(pair, _whole(right[there, column], 2), given, threshold))
+        own = positive[column] if positive else 1
+        both = classes[column] if classes else ()
+        whole = _whole(right[there, column], 2)
+        problems.append(_Problem(pair, whole, given, threshold, positive=own, names=both))
 
     def measure(weights: Floats) -> Floats:
         pairs = zip(problems, known.T, strict=True)
@@ -146,20 +169,28 @@ def labels(
         for one, problem in zip(columns, problems, strict=True)
         if len(np.unique(problem.truths)) == 2
     ]
+    targets = tuple(names) or tuple(map(str, range(table.shape[1])))
     if full:
-        return Tagged(macro(full, data, ""), columns)
+        return Tagged(macro(full, data, ""), columns, targets)
     why = "no column has both classes"
     nothing = {name: _undefined(one, data, why) for name, one in columns[0].estimates.items()}
-    return Tagged(nothing, columns)
+    return Tagged(nothing, columns, targets)
 
 
 def positions(
-    scores: ArrayLike, truths: ArrayLike, lengths: ArrayLike, *, given: str = "logits"
+    scores: ArrayLike,
+    truths: ArrayLike,
+    lengths: ArrayLike,
+    *,
+    given: str = "logits",
+    positive: int | None = None,
+    names: Sequence[str] = (),
 ) -> Classified:
     """Judge scores (P, C) of the class of each of P positions (P,), in sequences of `lengths` (S,).
 
     A negative truth is missing. Accuracy is per position: Q3 for three classes of secondary
-    structure. Neighbours depend on one another, so that resamples are of sequences.
+    structure. Neighbours depend on one another, so that resamples are of sequences. `positive` and
+    `names` are as for `label`.
     """
     table, right = np.asarray(scores, dtype=np.float64), np.asarray(truths)
     sizes = np.asarray(lengths, dtype=np.int64)
@@ -170,7 +201,8 @@ def positions(
             f"got {len(sizes)} with the sum {sizes.sum()}"
         )
     known = right >= 0
-    problem = _Problem(table[known], _whole(right[known], table.shape[1]), given, ranked=False)
+    whole = _whole(right[known], table.shape[1])
+    problem = _Problem(table[known], whole, given, ranked=False, positive=positive, names=names)
     sequences = np.repeat(np.arange(len(sizes)), sizes)[known]
     truths_of_all = np.where(known, right, -1).astype(np.int64)
     estimated = by_sums(problem.figures, problem.sums_of(sequences, len(sizes)))
@@ -187,8 +219,14 @@ class _Problem:
         given: str,
         threshold: float | None = None,
         ranked: bool = True,
+        positive: int | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self.classes = scores.shape[1]
+        self.positive = 1 if positive is None and self.classes == 2 else positive
+        if self.positive is not None and not 0 <= self.positive < self.classes:
+            raise ValueError(f"positive must be from 0 to {self.classes - 1}, got {positive}")
+        self.class_names = tuple(names) or tuple(map(str, range(self.classes)))
         self.truths = truths
         likeliest = scores.argmax(1)
         logs, probabilities = _normalised(scores, given)
@@ -208,11 +246,13 @@ class _Problem:
         nats = -np.take_along_axis(logs, truths[:, None], axis=1)[:, 0]
         self.impossible = int(np.isinf(nats).sum())
         self.nats = np.where(np.isinf(nats), 0.0, nats)
-        self.rankings = _rankings(scores, logs, truths, given) if ranked else []
-        self.names = (*NAMES, *(RANKED if ranked else ()))
+        self.rankings = self._rankings(scores, logs, given) if ranked else []
+        several = [] if self.classes == 2 else ["average_precision_macro"]
+        several += [] if self.positive is None else ["average_precision"]
+        self.names = (*NAMES, *(("auroc", *several) if ranked else ()))
 
     def __call__(self, weights: Floats) -> Floats:
-        """(R, names and two for each class) under weights (R, N)."""
+        """(R, names and OF_CLASS for each class) under weights (R, N)."""
         cells = _counts(self.cell, weights, len(self.cells))  # fewer than the records
         said, there = self.cells % self.classes, self.cells // self.classes
         parts = [
@@ -226,8 +266,24 @@ class _Problem:
         if not self.rankings:
             return found
         each = np.stack([one(weights) for one in self.rankings])  # (classes, R, 2)
-        means = np.stack([mean_of_defined(each[:, :, i].T) for i in range(2)], axis=1)  # (R, 2)
-        return np.concatenate([found[:, : len(NAMES)], means, found[:, len(NAMES) :]], axis=1)
+        means = [mean_of_defined(each[:, :, i].T) for i in range(2)]  # (R,) each
+        if self.classes > 2 and self.positive is not None:
+            means.append(each[self.positive, :, 1])
+        ranked = np.stack(means, axis=1)
+        return np.concatenate([found[:, : len(NAMES)], ranked, found[:, len(NAMES) :]], axis=1)
+
+    def _rankings(self, scores: Floats, logs: Floats, given: str) -> list[Ranking]:
+        """Of the positive class for two classes, else of each class against the rest.
+
+        Two logits are ranked by their difference: probabilities near 1 would run together.
+        """
+        if self.classes == 2:
+            this = self.positive or 0
+            own = scores[:, this]
+            ones = own - scores[:, 1 - this] if given == "logits" else own
+            return [Ranking(ones, self.truths == this)]
+        table = logs if given == "logits" else scores
+        return [Ranking(table[:, c], self.truths == c) for c in range(self.classes)]
 
     def sums_of(self, units: Integers, count: int) -> Floats:
         """(count, K) what `figures` takes, of each unit: units (N,) says whose a record is."""
@@ -246,7 +302,7 @@ class _Problem:
         return np.concatenate(parts, axis=1)
 
     def figures(self, sums: Floats) -> Floats:
-        """(R, NAMES and recall and F1 of each class) from sums (R, 3 C + 1 + BINS).
+        """(R, NAMES and OF_CLASS of each class) from sums (R, 3 C + 1 + BINS).
 
         The sums are hits, truths and predictions of each class, nats, and excess confidence by bin.
         A bin keeps its sign in a resample: noise around zero, folded up, would lift every sample.
@@ -258,15 +314,18 @@ class _Problem:
             accuracy = hits.sum(1) / records
             f1 = 2 * hits / (there + said)
             recall = hits / there
+            # of a class that occurs and is never predicted it is 0, as F1 is
+            precision = np.where((said == 0) & (there > 0), 0.0, hits / said)
             log_loss = nats / records
             ece = np.maximum(np.einsum("rb,b->r", sure, self.signs), 0.0) / records
         mcc = _correlation(hits.sum(1), there, said, records)
-        main = [accuracy, 1 - accuracy, mean_of_defined(f1), mcc, log_loss, ece]
-        return np.concatenate([np.stack(main, axis=1), recall, f1], axis=1)
+        means = [mean_of_defined(each) for each in (f1, precision, recall)]
+        main = [accuracy, 1 - accuracy, *means, mcc, log_loss, ece]
+        return np.concatenate([np.stack(main, axis=1), precision, recall, f1], axis=1)
 
     def judged(self, values: Floats, samples: Floats, data: str) -> Classified:
         """The figures under their names."""
-        names = (*self.names, *("recall",) * self.classes, *("f1",) * self.classes)
+        names = (*self.names, *(name for name in OF_CLASS for _ in range(self.classes)))
         found = []
         for place, name in enumerate(names):
             value, impossible = float(values[place]), 0
@@ -276,11 +335,33 @@ class _Problem:
             cost = name in COSTS
             found.append(Estimate(value, samples[:, place], data, cost, why, impossible))
         main = dict(zip(self.names, found, strict=False))
-        recall, f1 = np.array(found[len(main) :], dtype=object).reshape(2, self.classes)
-        classes = tuple({"recall": a, "f1": b} for a, b in zip(recall, f1, strict=True))
-        if self.classes == 2:
-            main["f1"] = classes[1]["f1"]
-        return Classified(main, classes, self._confusion(), self._reliability())
+        rest = found[len(main) :]
+        classes = tuple(
+            {
+                name: replace(rest[row * self.classes + c], of=self.class_names[c])
+                for row, name in enumerate(OF_CLASS)
+            }
+            for c in range(self.classes)
+        )
+        return Classified(
+            self._ordered(main, classes), classes, self._confusion(), self._reliability()
+        )
+
+    def _ordered(
+        self, main: dict[str, Estimate], classes: Sequence[dict[str, Estimate]]
+    ) -> dict[str, Estimate]:
+        """The figures in the order they are shown in: those of the positive class after the share
+        that is right.
+        """
+        own: dict[str, Estimate] = {}
+        if self.positive is not None:
+            own = {name: classes[self.positive][name] for name in OF_POSITIVE if name in OF_CLASS}
+            if "average_precision" in main:
+                own["average_precision"] = replace(
+                    main["average_precision"], of=self.class_names[self.positive]
+                )
+        first = {name: main[name] for name in ("accuracy", "error")}
+        return first | own | {name: one for name, one in main.items() if name not in own}
 
     def _why(self, name: str) -> str:
         """A figure is undefined."""
@@ -288,7 +369,7 @@ class _Problem:
             return "no truth is known"
         if name == "recall":
             return "the class does not occur"
-        if name == "f1":
+        if name in ("f1", "precision"):
             return "the class neither occurs nor is predicted"
         return "all truths are of one class"
 
@@ -317,18 +398,6 @@ def _correlation(hits: Floats, there: Floats, said: Floats, records: Floats) -> 
 def _counts(codes: Integers, weights: Floats, groups: int) -> Floats:
     """(R, groups) the weights (R, N) of the records of each group, N codes."""
     return np.stack([np.bincount(codes, row, groups) for row in weights])
-
-
-def _rankings(scores: Floats, logs: Floats, truths: Integers, given: str) -> list[Ranking]:
-    """Of class 1 for two classes, else of each class against the rest, where both occur.
-
-    Two logits are ranked by their difference: probabilities near 1 would run together.
-    """
-    if scores.shape[1] == 2:
-        ones = scores[:, 1] - scores[:, 0] if given == "logits" else scores[:, 1]
-        return [Ranking(ones, truths == 1)]
-    table = logs if given == "logits" else scores
-    return [Ranking(table[:, c], truths == c) for c in range(scores.shape[1])]
 
 
 def _normalised(scores: Floats, given: str) -> tuple[Floats, Floats]:

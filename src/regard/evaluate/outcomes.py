@@ -12,7 +12,7 @@ from typing import Any
 from regard.data.targets import LABELLED
 from regard.documents import read_json
 from regard.evaluate import kept_answers, translation
-from regard.evaluate.comparison import COST, LEADING, Comparison, Row, mean, ranked
+from regard.evaluate.comparison import Comparison, Row, leading, mean, ranked
 from regard.evaluate.estimates import Estimate, Folds, mean_over_seeds, symbol_cost
 from regard.evaluate.kept_answers import Kept, together
 from regard.evaluate.material import held_out
@@ -153,7 +153,7 @@ def material(one: Rung, first: Outcome, row: Row) -> dict[str, Any]:
 
 def point(seed: Seed) -> tuple[int, float]:
     """Symbols trained on, and nats per symbol or what leads the task."""
-    leads = LEADING.get(seed.rungs[0].recipe.task, COST)
+    leads = leading(seed.rungs[0].recipe.task, seed.judged)
     return int(seed.found[0].trained_on["symbols"]), seed.value(leads)
 
 
@@ -162,8 +162,7 @@ def row(seeds: Sequence[Seed]) -> Row:
     rungs = [one for seed in seeds for one in seed.rungs]
     found = [one for seed in seeds for one in seed.found]
     first, answers = found[0], seeds[0].answers
-    leading = LEADING.get(rungs[0].recipe.task, COST)
-    leading = leading if leading in seeds[0].judged else COST
+    leads = leading(rungs[0].recipe.task, seeds[0].judged)
     costs = [each.measured for each in found if each.measured is not None]
     made, seconds = (len(first.made) if seeds[0].sentences else 0), first.seconds
     if answers is not None:
@@ -175,14 +174,14 @@ def row(seeds: Sequence[Seed]) -> Row:
         symbols_per_second=first.facts.get("symbols_per_second") or 0.0,
         peak_memory_bytes=max(memory_of(one.run) for one in rungs),
         measured=mean(costs) if costs else None,
-        values=tuple(seed.value(leading) for seed in seeds),
+        values=tuple(seed.value(leads) for seed in seeds),
         runs=tuple(one.run for one in rungs),
         judged=mean_over_seeds([seed.judged for seed in seeds]),
         tokens_per_second=first.tokens_per_second,
         answers_per_second=made / max(seconds, 1e-3),
         epochs=fmean(each.facts.get("epochs") or 1.0 for each in found),
-        ranked_by=leading,
-        folds=over_folds(seeds, leading),
+        ranked_by=leads,
+        folds=over_folds(seeds, leads),
         answers=answers,
     )
 
@@ -192,7 +191,7 @@ def memory_of(run: Path) -> int:
     return int(read_json(run / MEMORY, Memory)["peak_memory_bytes"])
 
 
-def over_folds(seeds: Sequence[Seed], leading: str) -> Folds | None:
+def over_folds(seeds: Sequence[Seed], leads: str) -> Folds | None:
     """What leads, of each fold, the mean over seeds; nothing where a fold is a single record."""
     folds = len(seeds[0].found)
     if folds == 1 or all(one.answers and one.answers.records == 1 for one in seeds[0].found):
@@ -200,5 +199,5 @@ def over_folds(seeds: Sequence[Seed], leading: str) -> Folds | None:
     figures = []
     for fold in range(folds):
         alone = [Seed([seed.rungs[fold]], [seed.found[fold]], 0).judged for seed in seeds]
-        figures.append(mean_over_seeds(alone)[leading].figure())
+        figures.append(mean_over_seeds(alone)[leads].figure())
     return Folds(tuple(figures))

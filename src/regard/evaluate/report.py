@@ -8,6 +8,7 @@ infinite, and is counted.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,15 @@ class Figure:
     high: float
     impossible: int = 0
     digits: int = 4  # shown after the point
+    of: str = ""  # the class it is of, where it is of one class
+    target: str = ""  # the target it is of, where there are several
 
     def to_json(self) -> dict[str, Any]:
         """As DESIGN's documents have it: never NaN or Infinity."""
+        named = {"class": self.of} if self.of else {}
         if not math.isfinite(self.value):
-            return {"value": None, "infinite": True, "impossible": self.impossible}
-        return {"value": self.value, "low": self.low, "high": self.high}
+            return {"value": None, "infinite": True, "impossible": self.impossible, **named}
+        return {"value": self.value, "low": self.low, "high": self.high, **named}
 
     def scaled(self, factor: float) -> Figure:
         """The same figure in another unit."""
@@ -61,6 +65,46 @@ class Figure:
             return f"infinite ({self.impossible:,} impossible)"
         value, low, high = (f"{x:.{self.digits}f}" for x in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
+
+
+def by_target(
+    found: Mapping[str, Figure],
+) -> tuple[dict[str, Figure], dict[str, dict[str, Figure]]]:
+    """The figures of all targets together by name, and those of each target by target and name."""
+    shared = {name: figure for name, figure in found.items() if not figure.target}
+    each: dict[str, dict[str, Figure]] = {}
+    for name, figure in found.items():
+        if figure.target:
+            each.setdefault(figure.target, {})[plain_name(name, figure.target)] = figure
+    return shared, each
+
+
+def target_name(name: str, target: str) -> str:
+    """What the figure of one target is called among those of several."""
+    return f"{name} ({target})"
+
+
+def plain_name(name: str, target: str) -> str:
+    """The name without the target: `target_name` undone."""
+    return name.removesuffix(f" ({target})")
+
+
+def title(name: str, figure: Figure) -> str:
+    """A figure's name to read, with the class that it is of."""
+    words = name.replace("_", " ") if not figure.target else name
+    return f"{words} ({figure.of})" if figure.of else words
+
+
+def to_document(found: Mapping[str, Figure]) -> dict[str, Any]:
+    """Figures for JSON, by name; those of one of several targets under `targets`, by target."""
+    shared, each = by_target(found)
+    document: dict[str, Any] = {name: figure.to_json() for name, figure in shared.items()}
+    if each:
+        document["targets"] = {
+            target: {name: figure.to_json() for name, figure in figures.items()}
+            for target, figures in each.items()
+        }
+    return document
 
 
 @dataclass(frozen=True, eq=False)

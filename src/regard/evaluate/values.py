@@ -6,31 +6,47 @@ ties by their mean rank, which depend on who else was drawn. Truths may have gap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.evaluate.estimates import Estimate, by_sums, by_weights, digest, macro
+from regard.evaluate.estimates import Estimate, by_sums, by_weights, digest, macro, with_columns
 from regard.evaluate.intervals import Floats
 from regard.evaluate.ranking import Ranks
 from regard.evaluate.report import Figure
 
 NAMES = ("rmse", "mae", "r2", "pearson", "spearman")
 COSTS = ("rmse", "mae")
+WHY = "no column defines it"
 ALIKE = 1e-12  # a sum of squares this small beside the squares it is the difference of is zero
 
 
 @dataclass(frozen=True, eq=False)
 class Valued:
-    """How good several predicted numbers at once are: the mean over columns, and each column."""
+    """How good several predicted numbers at once are: each column, and means over columns.
 
-    mean: dict[str, Estimate]  # of each figure, over the columns that define it
+    A mean has no unit: errors are divided by the column's `scale` before they are averaged, and
+    without scales there is no mean of them.
+    """
+
+    mean: dict[str, Estimate]  # of each figure that has no unit, over the columns that define it
     columns: tuple[dict[str, Estimate], ...]
+    targets: tuple[str, ...]  # the names of the columns
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The means, called so, and the metrics of each column; of a single column, its own."""
+        if len(self.columns) == 1:
+            return self.columns[0]
+        return with_columns(self.mean, self.columns, self.targets)
 
     def figures(self) -> dict[str, Figure]:
-        """The means by name."""
-        return {name: one.figure() for name, one in self.mean.items()}
+        """The same with their intervals."""
+        return {name: one.figure() for name, one in self.estimates.items()}
 
 
 def value(predicted: ArrayLike, truths: ArrayLike) -> dict[str, Estimate]:
@@ -42,18 +58,42 @@ def value(predicted: ArrayLike, truths: ArrayLike) -> dict[str, Estimate]:
     return _column(said, right)
 
 
-def values(predicted: ArrayLike, truths: ArrayLike) -> Valued:
+def values(
+    predicted: ArrayLike,
+    truths: ArrayLike,
+    *,
+    scale: Sequence[float] = (),
+    names: Sequence[str] = (),
+) -> Valued:
     """Judge predictions (N, C) of C numbers beside truths (N, C), NaN where missing.
 
-    Where the columns' units differ a mean RMSE means little. Resamples are of records, the same
-    for all columns.
+    Columns may have different units, so that their errors are averaged after division by `scale`,
+    the standard deviations of the training data; without it they are not averaged. Resamples are of
+    records, the same for all columns. `names` are those of the columns.
     """
     said, right = np.asarray(predicted, dtype=np.float64), np.asarray(truths, dtype=np.float64)
     if right.ndim != 2:
         raise ValueError(f"truths must be (N, C), got {right.shape}; `value` takes (N,)")
     _check(said, right)
     columns = tuple(_column(a, b) for a, b in zip(said.T, right.T, strict=True))
-    return Valued(macro(columns, digest(right), "no column defines it"), columns)
+    whole = macro([_without_unit(*one) for one in zip_longest(columns, scale)], digest(right), WHY)
+    means = {f"{name}_mean": one for name, one in whole.items()}
+    return Valued(means, columns, tuple(names) or tuple(map(str, range(right.shape[1]))))
+
+
+def _without_unit(column: dict[str, Estimate], scale: float | None) -> dict[str, Estimate]:
+    """What of a column can be averaged with others: errors as shares of `scale`, correlations."""
+    found = {}
+    for name, one in column.items():
+        if name not in COSTS:
+            found[name] = one
+        elif scale is not None:
+            share = 1 / scale if scale > 0 else math.nan
+            why = one.why or ("" if scale > 0 else "all training values are alike")
+            found[f"{name}_standardized"] = replace(
+                one, value=one.value * share, samples=one.samples * share, why=why
+            )
+    return found
 
 
 def _check(said: Floats, right: Floats) -> None:

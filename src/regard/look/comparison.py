@@ -30,9 +30,12 @@ BARS = {  # figures drawn where rows have them
     "bits_per_symbol": "Bits per symbol: less is better",
     "accuracy": "Accuracy: more is better",
     "auroc": "AUROC: more is better",
+    "auroc_mean": "Mean AUROC of the labels: more is better",
     "mcc": "MCC, the correlation of prediction and truth: more is better",
     "rmse": "RMSE: less is better",
+    "rmse_standardized_mean": "Mean standardized RMSE of the targets: less is better",
     "spearman": "Spearman's correlation: more is better",
+    "spearman_mean": "Mean of Spearman's correlations of the targets: more is better",
 }
 
 Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
@@ -81,6 +84,10 @@ def add_table(page: Page, comparison: Comparison) -> None:
             sides = ["right", "left", *["right"] * len(part)]
             named = [columns[i] for i in some]
             page.add(Table(named, cells, align=sides, highlight=won, title=title))
+    columns, lines = comparison.target_cells()
+    if columns:
+        sides = ["left", *["right"] * (len(columns) - 1)]
+        page.add(Table(columns, lines, align=sides, highlight=won, title="Each target"))
     if comparison.signatures:
         signed = "; ".join(f"{name} {one}" for name, one in comparison.signatures.items())
         page.add(Text(f"How translations were judged (sacrebleu): {signed}."))

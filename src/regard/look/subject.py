@@ -15,6 +15,7 @@ from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.agreement import Agreement, agreement
+from regard.evaluate.comparison import OF_TARGET
 from regard.models.assessor import Assessor, FittedAssessor
 from regard.models.counts import Counting
 from regard.models.language_model import LanguageModel
@@ -41,9 +42,15 @@ FIGURES = (  # and the digits they are told with
     ("bits_per_symbol", "bits per symbol", 3),
     ("loss", "loss", 3),
     ("accuracy", "accuracy", 3),
-    ("macro_f1", "macro F1", 3),
+    ("f1", "F1", 3),
+    ("precision", "precision", 3),
+    ("recall", "recall", 3),
+    ("average_precision", "average precision", 3),
+    ("f1_macro", "macro F1", 3),
     ("auroc", "AUROC", 3),
+    ("auroc_mean", "mean AUROC of the labels", 3),
     ("rmse", "RMSE", 3),
+    ("rmse_standardized_mean", "mean standardized RMSE of the targets", 3),
     ("r2", "R²", 3),
 )
 
@@ -104,10 +111,22 @@ def run_facts(
         if key in stored:
             facts.append((label, stored[key]))
     for side, words in (("valid", "validation"), ("test", "test")):
-        for key, label, digits in FIGURES:
-            figure = stored.get("metrics", {}).get(side, {}).get(key)
-            if figure:
-                facts.append((f"{label}, {words}", figure_words(figure, digits)))
+        measured = stored.get("metrics", {}).get(side, {})
+        facts += measured_facts(measured, words)
+        for target, found in measured.get("targets", {}).items():
+            led = {key: figure for key, figure in found.items() if key in OF_TARGET}
+            facts += measured_facts(led, f"{words}, {target}")
+    return facts
+
+
+def measured_facts(measured: dict[str, Any], words: str) -> list[tuple[str, object]]:
+    """Stored figures and what they are of: the split or target in `words`, and the class."""
+    facts: list[tuple[str, object]] = []
+    for key, label, digits in FIGURES:
+        figure = measured.get(key)
+        if figure:
+            of = f" of {figure['class']}" if figure.get("class") else ""
+            facts.append((f"{label}{of}, {words}", figure_words(figure, digits)))
     return facts
 
 
@@ -148,6 +167,8 @@ def agreement_of(run: Path, model: Translator, say: Callable[[str], object]) -> 
 
 def figure_words(figure: dict[str, Any], digits: int = 3) -> str:
     """A stored figure with its 95% interval."""
+    if figure.get("undefined"):
+        return f"undefined ({figure['undefined']})"
     if figure.get("value") is None:
         return f"infinite ({figure.get('impossible', 0):,} impossible)"
     value, low, high = (figure.get(key, figure["value"]) for key in ("value", "low", "high"))
