@@ -38,10 +38,10 @@ def said(capsys, *words):
 def trained(capsys, files, name, target, steps=60, *more):
     folder, path = files
     out = folder / name
+    neural = (*SMALL, "--set", f"train.steps={steps}", "--set", "train.batch_tokens=1024")
     code, printed, errors = said(
-        capsys, "train", path, "--input", "text", "--target", target, "--out", out, *SMALL,
-        "--set", f"train.steps={steps}", "--set", "train.batch_tokens=1024", "--json", "--quiet",
-        *more,
+        capsys, "train", path, "--input", "text", "--target", target, "--out", out,
+        "--json", "--quiet", *(neural if steps else ()), *more,
     )  # fmt: skip
     assert code == 0, errors
     return out, json.loads(printed)
@@ -94,6 +94,53 @@ def test_labels_values_and_positions(capsys, files):
     assert all(0.5 < score <= 1 for score in record["positions"])
     mean = sum(record["positions"]) / 5
     assert record["scores"]["mean"] == pytest.approx(mean) and "words" not in record
+
+
+def test_figures_of_a_class_name_it_and_data_positive_chooses_it(capsys, files):
+    out, document = trained(capsys, files, "named", "more", 0, "--model", "naive-bayes")
+    rows = [line.split("\t")[1] for line in files[1].read_text().splitlines()[1:]]
+    rarer = min("ab", key=rows.count)
+    figures = document["metrics"]["test"]
+    for name in ("f1", "precision", "recall", "average_precision"):
+        assert figures[name]["class"] == rarer
+    assert not any("class" in figures[name] for name in ("f1_macro", "accuracy", "auroc"))
+    assert f"| f1 ({rarer}) |" in (out / "README.md").read_text()
+    code, printed, _ = said(capsys, "evaluate", out)
+    assert code == 0 and f"average precision ({rarer})" in printed
+    other = "ab".replace(rarer, "")
+    told = ("--model", "naive-bayes", "--set", f"data.positive={other}")
+    figures = trained(capsys, files, "other", "more", 0, *told)[1]["metrics"]["test"]
+    assert figures["f1"]["class"] == other
+    code, _, errors = said(
+        capsys, "train", files[1], "--input", "text", "--target", "has_c", "--out", files[0] / "n",
+        "--model", "naive-bayes", "--set", "data.positive=7",
+    )  # fmt: skip
+    assert code == 2 and "data.positive = '7' is no class; the classes are 0, 1" in errors
+
+
+def test_several_targets_have_a_figure_each(capsys, files, tmp_path):
+    lines = [line.split("\t") for line in files[1].read_text().splitlines()]
+    path = tmp_path / "two.tsv"
+    rows = [(text, share, str(1000 * len(text))) for text, *_, share, _ in lines[1:]]
+    path.write_text("\n".join(map("\t".join, [("text", "share", "mass"), *rows])) + "\n")
+    out, document = trained(capsys, (tmp_path, path), "two", "share,mass", 0, "--model", "logistic")
+    figures = document["metrics"]["test"]
+    assert "rmse" not in figures
+    targets = json.loads((out / "regard.json").read_text())["data"]["targets"]
+    each = [figures["targets"][name]["rmse"]["value"] for name in ("share", "mass")]
+    shares = [error / scale for error, scale in zip(each, targets["deviations"], strict=True)]
+    assert figures["rmse_standardized_mean"]["value"] == pytest.approx(sum(shares) / 2)
+    code, printed, _ = said(capsys, "evaluate", out, "--json")
+    assert json.loads(printed)["metrics"]["targets"] == figures["targets"]
+    code, printed, _ = said(capsys, "evaluate", out)
+    assert "rmse standardized mean" in printed and "test, by target" in printed
+    out, document = trained(capsys, files, "both", "has_c,has_d", 0, "--model", "logistic")
+    figures = document["metrics"]["test"]
+    aurocs = [figures["targets"][name]["auroc"]["value"] for name in ("has_c", "has_d")]
+    assert figures["auroc_mean"]["value"] == pytest.approx(sum(aurocs) / 2)
+    code, printed, _ = said(capsys, "look", out, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert code == 0 and "AUROC, test, has_c" in page
 
 
 def test_vectors_of_texts_and_of_their_tokens(capsys, files, tmp_path):

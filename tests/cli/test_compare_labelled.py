@@ -194,7 +194,7 @@ def test_one_left_out_at_a_time(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("target", "leading", "drawn"),
-    [("share", "rmse", "share, predicted"), ("has_c,has_d", "auroc", "AUROC of each label"),
+    [("share", "rmse", "share, predicted"), ("has_c,has_d", "auroc_mean", "AUROC of each label"),
      ("vowels", "accuracy", "predicted ones across")],
 )  # fmt: skip
 def test_every_task_is_ranked_by_what_leads_it(tmp_path, capsys, target, leading, drawn):

@@ -335,8 +335,38 @@ class Chunk:
         self.targets, self.texts = targets, ["" for _ in targets]
 
 
-def learned(task, names, *rows):
-    return Targets.learn(task, names, survey([Chunk(*rows)], len(names)))
+def learned(task, names, *rows, positive=""):
+    return Targets.learn(task, names, survey([Chunk(*rows)], len(names)), positive)
+
+
+def test_the_positive_class_is_the_rarer_of_two_or_the_one_named():
+    """It was the last by the alphabet: `free` where 1 of 100 records is `bound`."""
+    rows = [("free",)] * 9 + [("bound",)]
+    found = learned("label", ["y"], *rows)
+    assert found.positive == ("bound",) and found.place_of_positive() == 0
+    assert learned("label", ["y"], *rows, positive="free").place_of_positive() == 1
+    assert learned("label", ["y"], ("a",), ("b",)).positive == ("b",)  # as many of both
+    three = [("a",), ("b",), ("c",)]
+    assert learned("label", ["y"], *three).place_of_positive() is None
+    assert learned("label", ["y"], *three, positive="b").place_of_positive() == 1
+    with pytest.raises(UsageError, match=r"data.positive = 'x' is no class; .* are bound, free"):
+        learned("label", ["y"], *rows, positive="x")
+    several = learned("labels", ["p", "q"], ("0", "no"), ("1", "yes"), ("1", "yes"), positive="1")
+    assert several.positive == ("1", "no")  # named, and the rarer
+    places = learned("position-label", ["y"], ("HHHC",), ("HC?",))
+    assert places.positive == ("C",)
+    with pytest.raises(UsageError, match="names a class; values have none"):
+        learned("value", ["y"], ("0.5",), positive="1")
+    assert Targets.stored({"task": "label", "names": ["y"], "classes": [["a", "b"]]}) == (
+        learned("label", ["y"], ("a",), ("b",))
+    )  # of runs made before
+
+
+def test_deviations_of_values_are_those_of_the_numbers_there_are():
+    numbers_of = np.random.default_rng(0).normal(1e6, 2.0, 50)
+    rows = [(repr(float(x)), "") for x in numbers_of] + [("", "3")]
+    found = learned("value", ["a", "b"], *rows)
+    assert found.deviations == pytest.approx((numbers_of.std(), 0.0))
 
 
 def test_classes_are_ordered_and_encoded(write):

@@ -21,8 +21,9 @@ from regard.data.questions import Asked
 from regard.data.targets import LABELLED
 from regard.errors import UserError
 from regard.evaluate.answers import answered, probabilities
-from regard.evaluate.kept_answers import ANSWERS, kept
+from regard.evaluate.kept_answers import ANSWERS, kept, targets_of
 from regard.evaluate.material import held_out
+from regard.evaluate.report import target_name
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import Assessor, NeuralAssessor
@@ -353,7 +354,7 @@ def figures_are_on_record(subject: Answering) -> Finding | None:
     told = (facts.get("metrics") or {}).get(side)
     if not told or (facts.get("measured") or {}).get(side) != 1:
         return None
-    again = answered(subject.whole, shard, subject.tokenizer)
+    again = answered(subject.whole, shard, subject.tokenizer, targets_of(run))
     detail = ""
     if (run / ANSWERS).exists():
         before = kept(run).answered
@@ -363,10 +364,14 @@ def figures_are_on_record(subject: Answering) -> Finding | None:
         held, detail = gap.finding(AGAIN * max(1.0, float(scores[1].abs().max())), " kept")
         if not held:
             return False, detail
-    for name, figure in again.figures().items():
-        value, now = told.get(name, {}).get("value"), figure.to_json()["value"]
+    on_record = dict(told)
+    for target, found in told.get("targets", {}).items():
+        on_record |= {target_name(name, target): figure for name, figure in found.items()}
+    compared = {name: one for name, one in again.figures().items() if name in on_record}
+    for name, figure in compared.items():
+        value, now = on_record[name].get("value"), figure.to_json()["value"]
         if (value is None) != (now is None):
             return False, f"{name} on {side} is {now}, on record is {value}"
         if value is not None and abs(value - now) > AGAIN * max(1.0, abs(value)):
             return False, f"{name} on {side} is {now:.6f}, on record is {value:.6f}"
-    return True, f"{len(told)} figures of the {side} part come out again; {detail}".rstrip("; ")
+    return True, f"{len(compared)} figures of the {side} part come out again; {detail}".rstrip("; ")
