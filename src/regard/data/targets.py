@@ -93,8 +93,10 @@ class Column:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the numbers."""
-        return math.sqrt(self.squares / self.numbers) if self.numbers else 0.0
+        """The standard deviation of the numbers; 0 where it is too large to be one."""
+        return (
+            math.sqrt(self.squares / max(1, self.numbers)) if math.isfinite(self.squares) else 0.0
+        )
 
 
 def survey(chunks: Iterable[Any], width: int) -> list[Column]:
