@@ -5,6 +5,7 @@ labels at positions, the coefficients around them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -118,9 +119,14 @@ def add_matrices(
                     unit="nats",
                 )
             )
-    for k, name in list(enumerate(names))[:MOST_CLASSES]:
-        for one in logos(np.exp(logs[:, ids, k]), ids, tokenizer, name):
-            page.add(one)
+    found = [
+        (name, motif)
+        for k, name in list(enumerate(names))[:MOST_CLASSES]
+        if (motif := motif_of(np.exp(logs[:, ids, k]), ids, tokenizer)) is not None
+    ]
+    tallest = max((float(motif.information().max()) for _, motif in found), default=0.0)
+    for name, motif in found:
+        page.add(*logos(motif, f"Sequence logo of {name}", tallest))
     tell_rest(page, names)
 
 
@@ -168,27 +174,38 @@ def frequent(likeliest: NDArray[np.float64], tokenizer: Tokenizer) -> list[int]:
     return sorted(int(i) for i in best if likeliest[i] >= LEAST and i != tokenizer.start)
 
 
-def logos(
-    probabilities: NDArray[np.float64], ids: Sequence[int], tokenizer: Tokenizer, name: str
-) -> Iterator[Logo]:
-    """The sequence logo of probabilities (W, A) of letters; none of words."""
+def motif_of(
+    probabilities: NDArray[np.float64], ids: Sequence[int], tokenizer: Tokenizer
+) -> PositionWeightMatrix | None:
+    """Probabilities (W, A) of letters as a motif; None of words. Unknown letters, such as N, are
+    left out.
+    """
     texts = [tokenizer.text(i) for i in ids]
     alphabet = alphabet_of(set(texts))
     if alphabet is None:
-        return
+        return None
     found = np.zeros((len(probabilities), alphabet.size))
     for i, text in enumerate(texts):
         digit = int(alphabet.encode(text)[0])
-        if digit < alphabet.size:  # no unknown letter, such as N
+        if digit < alphabet.size:
             found[:, digit] += probabilities[:, i]
     found /= np.maximum(found.sum(1, keepdims=True), 1e-300)
-    for first in range(0, len(found), STRETCH):
-        motif = PositionWeightMatrix.of_counts(
-            found[first : first + STRETCH], alphabet, pseudocount=0
+    return PositionWeightMatrix.of_counts(found, alphabet, pseudocount=0)
+
+
+def logos(motif: PositionWeightMatrix, title: str, tallest: float) -> Iterator[Logo]:
+    """A sequence logo in pieces that can be read, on an axis that fits the `tallest` stack."""
+    possible = math.log2(motif.alphabet.size)
+    most = min(possible, max(0.02, 1.1 * tallest))
+    for first in range(0, motif.width, STRETCH):
+        part = motif.probabilities[first : first + STRETCH]
+        piece = PositionWeightMatrix.of_counts(part, motif.alphabet, pseudocount=0)
+        bits = float(piece.information().sum())
+        note = (
+            f"positions {first + 1} to {first + len(part)}, {bits:.2g} bits in all; a position can "
+            f"have {possible:.3g}"
         )
-        bits = float(motif.information().sum())
-        note = f"positions {first + 1} to {first + motif.width}, {bits:.1f} bits"
-        yield panel(motif, f"Sequence logo of {name}", first=first + 1, note=note)
+        yield panel(piece, title, first=first + 1, note=note, most=most)
 
 
 def add_followed(

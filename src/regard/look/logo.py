@@ -103,14 +103,18 @@ def colour(alphabet: Alphabet, i: int) -> str:
     return colours("series")[shade(alphabet, i)]
 
 
-def panel(motif: Motif, title: str = "", *, first: int = 1, note: str = "") -> Logo:
-    """The motif as a component of a page; its positions are counted from `first`."""
+def panel(
+    motif: Motif, title: str = "", *, first: int = 1, note: str = "", most: float | None = None
+) -> Logo:
+    """The motif as a component of a page; its positions are counted from `first`. The axis ends at
+    `most` bits, by default those that a position can have.
+    """
     letters = motif.alphabet.letters
     return Logo(
         letters,
         heights(motif),
         [shade(motif.alphabet, i) for i in range(len(letters))],
-        most=math.log2(len(letters)),
+        most=math.log2(len(letters)) if most is None else most,
         first=first,
         title=title or f"motif {motif.consensus}",
         note=note,

@@ -10,8 +10,9 @@ renderers.logo = (data) => {
     const every = column > 18 ? 1 : [2, 5, 10, 20, 50, 100].find((n) => n * column > 18) ?? 200; // so that numbers do not touch
     const [tall, base] = [110, LOGO_ROOM.top + 110];
     const parts = [];
-    for (let tick = 0; tick <= data.most; tick += data.most > 3 ? 2 : 1)
-      parts.push(svg("text", { x: LOGO_ROOM.left - 6, y: base - (tick * tall) / data.most + 4, "text-anchor": "end" }, String(tick)));
+    const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1].find((size) => 4 * size > data.most) ?? 2;
+    for (let tick = 0; tick * step <= data.most + 1e-9; tick += 1)
+      parts.push(svg("text", { x: LOGO_ROOM.left - 6, y: base - (tick * step * tall) / data.most + 4, "text-anchor": "end" }, format(tick * step, 2)));
     const right = LOGO_ROOM.left + column * data.stacks.length;
     parts.push(svg("path", { class: "axis", fill: "none", d: `M${LOGO_ROOM.left} ${LOGO_ROOM.top}V${base}H${right}` }));
     data.stacks.forEach((stack, j) => {
