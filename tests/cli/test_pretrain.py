@@ -55,6 +55,10 @@ def test_a_masked_run_trains_measures_embeds_and_resumes(cli, tmp_path, text):
     assert result.code == 1 and "--pretrain RUN" in result.err
     result = cli("generate", "whole")
     assert result.code == 1 and "task masked" in result.err
+    result = cli("look", "whole", "--out", "look.html")
+    assert result.code == 0 and "Surprise when masked" in (tmp_path / "look.html").read_text()
+    result = cli("look", "whole", "the <mask> sat", "--out", "look.html")
+    assert result.code == 0 and "Filled in" in (tmp_path / "look.html").read_text()
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     forget(tmp_path / "parts", 8)
     result = cli("train", text, "--out", "parts", "--resume", "--quiet")

@@ -45,7 +45,8 @@ def command(
     Attention, surprise, choices and beams of the model reading TEXT; of a translator also which
     word comes from which. Of labels and values: the answer and what in TEXT it rests on, what each
     head looks for, held-out records in the plane, right and wrong. Of word vectors: the words in
-    the plane and their neighbours, and those of TEXT's words. The page needs no network.
+    the plane and their neighbours, and those of TEXT's words. Of masked pre-training: what is put
+    at every position of TEXT, and at each <mask> in it. The page needs no network.
 
     Example: regard look runs/names-transformer isabella --out look.html
 
@@ -56,6 +57,8 @@ def command(
     Of pictures, or of point clouds: regard look runs/digits-transformer digits.npz[12]
 
     Of words: regard look runs/text-skipgram "king river"
+
+    Of masks: regard look runs/filled "the <mask> of the king"
     """
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
@@ -187,13 +190,14 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     from regard.errors import UsageError, UserError
     from regard.look.answers import answer_page
     from regard.look.subject import enough, run_facts
+    from regard.models.masked import MaskedModel
     from regard.tokens import Patches, Points
 
     if isinstance(examiner.tokenizer, Patches | Points):
         return about_numbers(examiner, run, text, other)
+    if isinstance(examiner.model, MaskedModel):
+        return about_masked(examiner, run, text, other)
     text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
-    if examiner.targets.task == "masked":
-        raise UserError(f"{run} fills in masked tokens (task masked): it has no answers to look at")
     if other and not text:
         raise UsageError("--target needs a text whose answer is explained: regard look RUN TEXT")
     held = None
@@ -214,6 +218,42 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
         some=enough(run, held) if held else None,
         other=other,
     )
+
+
+def about_masked(examiner: Examiner, run: Path, text: str, other: str) -> Page:
+    """The page about a model that fills in masked tokens: of a text, or of a held-out record."""
+    from regard.api import held_out
+    from regard.errors import UsageError, UserError
+    from regard.look.masked import ids_of, masked_page
+    from regard.look.subject import fitted, run_facts
+    from regard.models.masked import MaskedModel
+
+    model, tokenizer = examiner.model, examiner.tokenizer
+    assert isinstance(model, MaskedModel)
+    if other:
+        raise UsageError(f"--target is for translators and labels, and {run} fills in masks")
+    most = int(model.config.max_len)
+    text = text_given(text, running=False, most=most).strip()
+    if text:
+        whole = ids_of(text, tokenizer)
+    else:
+        try:
+            side, shard = held_out(run, examiner)
+        except UserError as error:
+            raise UserError(f"no text given, and {error}") from None
+        whole = [int(i) for i in shard.record(0)]
+        say(f"no text given: reading the first record of the run's {side} data")
+    ids, cut = fitted(whole, most)
+    if all(i in tokenizer.names and i != tokenizer.mask for i in ids):
+        raise UserError("the text has no token of the model's vocabulary to fill in")
+    tell_unknown(ids, tokenizer)
+    facts = run_facts(run, model, tokenizer)
+    if cut:
+        say(cut)
+        facts.append(("text", cut))
+    read = text or tokenizer.decode([i for i in ids if i not in tokenizer.names])
+    title = f"{run.resolve().name} fills in {short(read)}"
+    return masked_page(model, tokenizer, ids, title=title, facts=facts)
 
 
 def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:

@@ -40,6 +40,7 @@ FIGURES = (  # and the digits they are told with
     ("chrf", "chrF", 1),
     ("exact", "exact, %", 1),
     ("bits_per_symbol", "bits per symbol", 3),
+    ("nats_per_token", "nats per masked token", 3),
     ("loss", "loss", 3),
     ("accuracy", "accuracy", 3),
     ("f1", "F1", 3),
