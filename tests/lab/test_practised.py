@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
 from regard.lab.agreement import ID, NGRAM, RUNGS, VERB_IDS, agrees, shard_of, unseen
 from regard.lab.head_subjects import Plan as HeadPlan
-from regard.lab.head_subjects import learned
+from regard.lab.head_subjects import Subject, learned, of_run
 from regard.lab.result import Options, Share
 from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder
@@ -320,3 +320,29 @@ def test_the_heads_of_a_run_are_described_on_its_held_out_part(tmp_path):
     train(build(asked | {"model": {"name": "bigram"}}), tmp_path / "counts")
     with pytest.raises(UserError, match="holds a Bigram: this takes a decoder-only Transformer"):
         heads.heads(Options(file=tmp_path / "counts"))
+
+
+def test_layers_without_heads_are_left_out_and_a_run_without_any_is_refused(tmp_path):
+    """The run of a Hyena model ended in a traceback: its rows cannot be packed."""
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(NAMES.read_text().split()[::100]) + "\n")
+    asked = {"data": {"train": [str(names)]}, "train": {"steps": 2, "batch_tokens": 256}}
+    asked["tokens"] = {"kind": "characters"}
+    train(build(asked | {"model": {"name": "hyena", "n_layers": 1}}), tmp_path / "hyena")
+    with pytest.raises(UserError, match=r"its layers are hyena, which have no attention heads"):
+        heads.heads(Options(file=tmp_path / "hyena"))
+    shape = {"n_layers": 3, "d_model": 32, "n_heads": 2, "n_kv_heads": 2, "d_head": 16}
+    shape["mixers"] = ["hyena", "attention", "linear"]
+    train(build(asked | {"model": shape}), tmp_path / "both")
+    subject = of_run(tmp_path / "both")
+    assert {head.name for head in heads.describe(subject)} == {
+        f"layer {layer}, head {head}" for layer in (2, 3) for head in (1, 2)
+    }
+    assert heads.maps(subject).layers == ["layer 2", "layer 3"]
+    # padding beside shorter records changes nothing
+    ids, targets, _ = subject.batches[0]
+    one = Subject(subject.model, [(ids[:1], targets[:1], None)], "")
+    real = int((targets[0] != IGNORE).sum())
+    alone = Subject(subject.model, [(ids[:1, :real], targets[:1, :real], None)], "")
+    for padded, plain in zip(heads.describe(one), heads.describe(alone), strict=True):
+        assert dataclasses.astuple(padded) == pytest.approx(dataclasses.astuple(plain), abs=1e-5)

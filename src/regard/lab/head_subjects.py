@@ -116,7 +116,13 @@ def of_run(path: Path) -> Subject:
         raise UserError(
             f"{folder} holds a {type(model).__name__}: this takes a decoder-only Transformer"
         )
-    heads = model.config.n_layers * model.config.n_heads
+    layers = [i for i, block in enumerate(model.blocks) if has_heads(block)]
+    if not layers:
+        raise UserError(
+            f"{folder}: its layers are {', '.join(sorted(set(model.config.kinds)))}, which have no "
+            "attention heads to take away; give the run of a model with attention"
+        )
+    heads = len(layers) * model.config.n_heads
     if heads > MOST_HEADS:
         raise UserError(f"{folder}: {heads:,} heads; at most {MOST_HEADS} are tried one by one")
     if model.config.projections != "learned":
@@ -126,7 +132,7 @@ def of_run(path: Path) -> Subject:
     size = model.config.max_len
     batches, seen = [], 0
     for batch in laid_out(
-        shard, tokenizer, max_len=size, stride=size, batch_tokens=max(4096, size), packs=True
+        shard, tokenizer, max_len=size, stride=size, batch_tokens=max(4096, size), packs=model.packs
     ):
         batches.append((batch.ids, batch.targets, batch.segments))
         seen += batch.ids.numel()
@@ -137,10 +143,12 @@ def of_run(path: Path) -> Subject:
 
 @contextmanager
 def without(model: Decoder, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """The model while these heads write nothing to the residual stream."""
+    """The model while these heads write nothing to the residual stream; a head is a layer and a
+    number in it.
+    """
     width = model.config.d_head
-    outs = [linear.weight for linear in map(_output, model.blocks)]
-    kept = [weight.detach().clone() for weight in outs]
+    outs = {layer: _output(model.blocks[layer]).weight for layer, _ in heads}
+    kept = {layer: weight.detach().clone() for layer, weight in outs.items()}
     try:
         with torch.no_grad():
             for layer, head in heads:
@@ -148,8 +156,13 @@ def without(model: Decoder, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for weight, before in zip(outs, kept, strict=True):
-                weight.copy_(before)
+            for layer, weight in outs.items():
+                weight.copy_(kept[layer])
+
+
+def has_heads(block: nn.Module) -> bool:
+    """Does a layer attend, with heads that can be taken away?"""
+    return isinstance(block, Block) and isinstance(block.mixer, SelfAttention)
 
 
 def _output(block: nn.Module) -> nn.Linear:

@@ -10,6 +10,7 @@ sequences that repeat themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from regard.lab.invariants import entropy_of
 from regard.lab.result import Claim, Options, Result
 from regard.layers.tap import Tap
 from regard.look.page import Attention, Lines, Scatter, Table, Text
+from regard.models.language_model import IGNORE
 
 LOOKED = 8  # rows whose attention weights are looked at
 INDUCTION, SPARED, WITHIN = 0.5, 0.2, 0.02  # tolerances of the claims
@@ -59,34 +61,45 @@ class Head:
 
 def describe(subject: Subject) -> list[Head]:
     """Every head, by its weights on some rows and by the loss without it."""
-    model, (ids, _, segments) = subject.model, subject.batches[0]
+    model, (ids, targets, segments) = subject.model, subject.batches[0]
     ids, segments = ids[:LOOKED], None if segments is None else segments[:LOOKED]
+    asked = targets[:LOOKED] != IGNORE  # the rest is padding
     tap, whole, made = Tap(["*.weights"]), subject.loss(), []
     with torch.no_grad():
         model.hidden(ids, segments, tap=tap)
-    looks = [w for name, w in tap.found.items() if name.endswith("attention.weights")]
-    for layer, weights in enumerate(looks):  # (B, H, T, S)
+    for layer, weights in looks(tap).items():  # (B, H, T, S)
         for head in range(weights.size(1)):
             with without(model, [(layer, head)]):
                 lost = subject.loss() - whole
-            bits, offset, previous, same, after = where(weights[:, head], ids, segments)
+            bits, offset, previous, same, after = where(weights[:, head], ids, segments, asked)
             made.append(Head(layer, head, bits, offset, previous, same, after, lost))
     return made
 
 
+def looks(tap: Tap) -> dict[int, Tensor]:
+    """The attention weights found, by the number of their layer; not all layers attend."""
+    found = {}
+    for name, weights in tap.found.items():
+        if match := re.fullmatch(r"block[.](\d+)[.]attention[.]weights", name):
+            found[int(match[1])] = weights
+    return found
+
+
 def where(
-    weights: Tensor, ids: Tensor, segments: Tensor | None
+    weights: Tensor, ids: Tensor, segments: Tensor | None, asked: Tensor | None = None
 ) -> tuple[float, float, float, float, float]:
-    """Of one head's (B, T, S): entropy, offset, and weight on previous, same and induction."""
+    """Of one head's (B, T, S): entropy, offset, and weight on previous, same and induction; over
+    the positions that are `asked` (B, T), by default all.
+    """
     size = ids.size(1)
     back = torch.arange(size)[:, None] - torch.arange(size)  # (T, S)
     same = (ids[:, :, None] == ids[:, None, :]) & (back > 0)
     after = torch.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]  # what followed the same token
     after &= back >= 0
-    real = torch.ones_like(ids, dtype=torch.bool)
+    real = torch.ones_like(ids, dtype=torch.bool) if asked is None else asked
     if segments is not None:
-        real = segments > 0
+        real = real & (segments > 0)
         alike = segments[:, :, None] == segments[:, None, :]
         same, after = same & alike, after & alike
     rows = weights[real]  # (N, S)
@@ -214,15 +227,16 @@ def table(found: Sequence[Head]) -> Table:
 
 def maps(subject: Subject) -> Attention:
     """Every head on one row."""
-    ids, _, segments = subject.batches[0]
-    length = min(32, ids.size(1))
+    ids, targets, segments = subject.batches[0]
+    length = min(32, int((targets[0] != IGNORE).sum()))
     row, tap = ids[:1, :length], Tap(["*.weights"])
     with torch.no_grad():
         subject.model.hidden(row, None if segments is None else segments[:1, :length], tap=tap)
-    weights = torch.stack([w[0] for n, w in tap.found.items() if n.endswith("attention.weights")])
+    found = looks(tap)
     return Attention(
-        weights.numpy(),
+        torch.stack([weights[0] for weights in found.values()]).numpy(),
         [subject.spell(i) for i in row[0].tolist()],
+        layers=[f"layer {layer + 1}" for layer in found],
         title="Attention of every head on one row",
     )
 
