@@ -194,6 +194,13 @@ def test_intervals_are_quantiles_of_the_posterior(prior):
     for tail, got in zip((0.025, 0.975), lower.interval([3], 4), strict=True):
         assert float(mpmath.betainc(a, b, 0, got, regularized=True)) == pytest.approx(tail)
     assert model.interval([3], START) == (0.0, 0.0)
+    for kind in (np.uint8, np.uint16, np.int64):  # as tokenizers and shards give them
+        ids = np.array([4, 3, 4], kind)
+        assert model.interval(ids[:2], ids[2]) == model.interval([4, 3], 4)
+        asked = torch.from_numpy(ids)
+        assert model.interval(asked[:2], asked[2]) == model.interval([4, 3], 4)
+    with pytest.raises(ValueError, match=r"symbol must be from 0 to \d+, got -1"):
+        model.interval([4, 3], -1)
     assert model.interval([], 4) == pytest.approx(lower.interval([], 4))
     low, high = model.interval([5], 5)  # never seen: wide
     assert 0 < low < 0.02 and high > 0.4

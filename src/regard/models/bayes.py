@@ -190,8 +190,11 @@ class MapModel(TableModel):
         of a Dirichlet distribution are Beta distributions. a = 0 for what can never follow.
         """
         table, device = self.table, self.alphas.device
+        symbol = int(symbol)  # ids of a shard are small unsigned integers, which index as masks
+        if not 0 <= symbol < self.vocab_size:
+            raise ValueError(f"symbol must be from 0 to {self.vocab_size - 1}, got {symbol}")
         x = torch.tensor([symbol], device=device)
-        last = list(context)[max(0, len(context) - self.order + 1) :]
+        last = [int(i) for i in context[max(0, len(context) - self.order + 1) :]]
         ids = torch.tensor([last], dtype=torch.int64, device=device)
         nodes = [node[:, -1] for node in table.contexts(ids)[: len(last)]]
         first = base(table)
