@@ -14,6 +14,7 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = [
     "Compared",
+    "Examiner",
     "Glossary",
     "Interpreter",
     "Predictor",

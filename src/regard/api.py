@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.arguments import is_path, one_or_many
 from regard.data.clouds import form_of
 from regard.data.corpus import prepare
 from regard.data.examination import task_of as guessed
@@ -80,9 +81,9 @@ __all__ = [
 
 
 def plan(
-    source: Sequence[str | Path],
+    source: str | Path | Sequence[str | Path],
     *,
-    assignments: Sequence[str] = (),
+    assignments: str | Sequence[str] = (),
     **tables: Mapping[str, Any],
 ) -> tuple[Recipe, list[str]]:
     """A complete recipe from a TOML file, data files, or both, and two lines that say what and why.
@@ -90,8 +91,10 @@ def plan(
     Data files stand in for all that the TOML file names, those held out too. `tables` (data=,
     tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
     """
-    recipes = [Path(path) for path in source if Path(path).suffix == ".toml"]
-    files = [str(Path(path).resolve()) for path in source if Path(path) not in recipes]
+    paths = one_or_many("source", source, is_path, "a str or Path")[0]
+    assignments = one_or_many("assignments", assignments)[0]
+    recipes = [Path(path) for path in paths if Path(path).suffix == ".toml"]
+    files = [str(Path(path).resolve()) for path in paths if Path(path) not in recipes]
     if len(recipes) > 1:
         raise UsageError(f"give one recipe.toml, got {' and '.join(map(str, recipes))}")
     try:
@@ -208,15 +211,15 @@ class Compared:
 
 
 def compare(
-    source: Sequence[str | Path],
+    source: str | Path | Sequence[str | Path],
     *,
-    models: Sequence[str] = (),
+    models: str | Sequence[str] = (),
     minutes: float = 10.0,
     seeds: int = 1,
     folds: int = 0,
     scaling: bool = False,
     out: str | Path | None = None,
-    assignments: Sequence[str] = (),
+    assignments: str | Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
     transformer: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
@@ -229,6 +232,8 @@ def compare(
     a time. A folder that holds a part of it already is completed.
     """
     reporter = reporter or Reporter(quiet=True)
+    source = one_or_many("source", source, is_path, "a str or Path")[0]
+    models = one_or_many("models", models)[0]
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
     table = {"name": "transformer", **(transformer or {})}
     asked = {**(data or {}), **({"folds": folds} if folds else {})}

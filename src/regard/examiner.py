@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.arguments import one_or_many
 from regard.data.filling import Ints
+from regard.data.named import opened
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
@@ -85,9 +87,7 @@ class Examiner:
 
     def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
-        wrong = [text for text in texts if isinstance(text, str)]
-        if wrong and isinstance(self.tokenizer, Patches | Points):
-            raise UserError(f"{wrong[0]!r} is a text, and no picture or point cloud")
+        texts = opened(texts, self.tokenizer, self.told)
         found = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
         if self.views:
             found = replace(found, views=self.views.count)
@@ -100,8 +100,32 @@ class Examiner:
             return replace(found, targets=np.full(found.records, -1, np.int32))
         return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
 
-    def classify(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> list[Answer]:
-        """What the model says of each text, picture or pair; of an empty text, nothing."""
+    @overload
+    def classify(self, texts: str | Path, seconds: str | None = ...) -> Answer: ...
+
+    @overload
+    def classify(
+        self, texts: Sequence[Any], seconds: Sequence[str] | None = ...
+    ) -> list[Answer]: ...
+
+    def classify(
+        self, texts: str | Path | Sequence[Any], seconds: str | Sequence[str] | None = None
+    ) -> Answer | list[Answer]:
+        """What the model says of a text, or of each of several; of an empty text, nothing. Of
+        pairs, `seconds` are the second texts; pictures and point clouds are named by their paths,
+        or given.
+        """
+        tokenizer = self.tokenizer
+        several, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
+        more = None if seconds is None else one_or_many("seconds", seconds)[0]
+        if more is not None and len(more) != len(several):
+            raise ValueError(
+                f"seconds must be as many as texts, got {len(more)} and {len(several)}"
+            )
+        found = self._classify(several, more)
+        return found[0] if one else found
+
+    def _classify(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Answer]:
         if isinstance(self.model, MaskedModel):
             raise UserError(
                 "a run of task masked fills in tokens and answers nothing else; learn labels from "
@@ -172,11 +196,24 @@ class Examiner:
             raise UsageError(f"name a file or a folder of {what}; they are not read from a pipe")
         return records_of(path, self.tokenizer, self.told)
 
-    def embed(self, texts: Sequence[Any], *, positions: bool = False) -> list[NDArray[np.float32]]:
-        """A vector (D,) of each text or, with `positions`, one of each of its tokens (T, D); of
-        several views, those of the text itself.
+    @overload
+    def embed(self, texts: str | Path, *, positions: bool = ...) -> NDArray[np.float32]: ...
+
+    @overload
+    def embed(
+        self, texts: Sequence[Any], *, positions: bool = ...
+    ) -> list[NDArray[np.float32]]: ...
+
+    def embed(
+        self, texts: str | Path | Sequence[Any], *, positions: bool = False
+    ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+        """A vector (D,) of a text, or of each of several, or with `positions` one of each of its
+        tokens (T, D); of several views, those of the text itself.
         """
-        return self.vectors(self.shard(texts), positions=positions)
+        tokenizer = self.tokenizer
+        several, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
+        found = self.vectors(self.shard(several), positions=positions) if several else []
+        return found[0] if one else found
 
     @torch.inference_mode()
     def vectors(

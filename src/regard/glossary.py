@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.arguments import one_or_many
 from regard.data.shards import Shard
 from regard.errors import UserError, did_you_mean
 from regard.evaluate.vectors import Guessed, guessed
@@ -136,16 +137,27 @@ class Glossary:
         stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
         yield from ((lines, lines) for lines in stream)
 
-    def embed(self, texts: Iterable[str], *, positions: bool = False) -> list[Vectors]:
-        """The mean vector (D,) of the words of each text or, with `positions`, one of each of its
-        tokens (T, D); zeros where there is none.
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self, texts: str, *, positions: bool = ...
+    ) -> Vectors: ...
+
+    @overload
+    def embed(self, texts: Iterable[str], *, positions: bool = ...) -> list[Vectors]: ...
+
+    def embed(
+        self, texts: str | Iterable[str], *, positions: bool = False
+    ) -> Vectors | list[Vectors]:
+        """The mean vector (D,) of the words of a text, or of each of several, or with `positions`
+        one of each of its tokens (T, D); zeros where there is none.
         """
+        several, one = one_or_many("texts", texts)
         rows, found = self.model.rows.numpy(), []
-        for text in texts:
+        for text in several:
             own = rows[self.tokenizer.encode(text).astype(np.int64)]
             vectors = np.where((own >= 0)[:, None], self.inputs[np.maximum(own, 0)], np.float32(0))
             found.append(vectors if positions else vectors.sum(0) / max(1, int((own >= 0).sum())))
-        return found
+        return found[0] if one else found
 
     def measure(self, shard: Shard) -> Guessed:
         """What guessing the words of a shard costs."""

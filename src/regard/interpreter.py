@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 
+from regard.arguments import one_or_many
 from regard.data.clouds import form_of
 from regard.data.collected import TOGETHER
 from regard.data.formats import decoded_lines
-from regard.data.named import thing_named, things_in
+from regard.data.named import opened, thing_named, things_in
 from regard.data.shards import Shard
 from regard.decode import Beam, Forbidden, Generated, Strategy
 from regard.decode.translation import USUAL, Interpreting, translate
@@ -83,38 +84,59 @@ class Interpreter:
         """What texts are read as: themselves or, of one that sees, the pictures at these paths;
         what is a picture already stays one.
         """
-        if not isinstance(self.source_tokenizer, Patches):
-            return list(texts)
-        own, told = self.source_tokenizer, self.told
-        return [
-            thing_named(one.strip(), own, told)[1] if isinstance(one, str) else one for one in texts
-        ]
+        return opened(texts, self.source_tokenizer, self.told)
 
     def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
         """The sources in a file, or in standard input, some at a time, and what each is called."""
         return records_of(path, self.source_tokenizer, self.told)
 
+    @overload
+    def translate(
+        self,
+        texts: str | Path,
+        strategy: Strategy | None = ...,
+        *,
+        max_new: int = ...,
+        batch_size: int = ...,
+        first: int = ...,
+        names: Sequence[str] | None = ...,
+    ) -> list[Translation]: ...
+
+    @overload
     def translate(
         self,
         texts: Sequence[Any],
+        strategy: Strategy | None = ...,
+        *,
+        max_new: int = ...,
+        batch_size: int = ...,
+        first: int = ...,
+        names: Sequence[str] | None = ...,
+    ) -> list[list[Translation]]: ...
+
+    def translate(
+        self,
+        texts: str | Path | Sequence[Any],
         strategy: Strategy | None = None,
         *,
         max_new: int = 0,
         batch_size: int = 64,
         first: int = 0,
         names: Sequence[str] | None = None,
-    ) -> list[list[Translation]]:
-        """The translations of each text, best first: one, or the n best of a `Beam`. Where sources
-        are pictures, a text is the path of one, or the picture itself; `names` are what they are
-        called, if not as they are spelt.
+    ) -> list[Translation] | list[list[Translation]]:
+        """The translations of a text, or a list for each of several, best first: one, or the n best
+        of a `Beam`. Where sources are pictures, a text is the path of one, or the picture itself;
+        `names` are what they are called, if not as they are spelt.
 
         By default a beam of 5, ranked by log-probability per token. `max_new` limits the tokens of
         a translation (0: in proportion to the text). `batch_size` is how many rows are decoded
         together, beams counted. Samples of text i are drawn with the key (seed, first + i).
         """
-        named = names or [text if isinstance(text, str) else "a picture" for text in texts]
+        own = self.source_tokenizer
+        several, one = one_or_many("texts", texts, own.reads, own.item)
+        named = names or [str(x) if isinstance(x, str | Path) else "a picture" for x in several]
         asked = [i for i, name in enumerate(named) if name.strip()]
-        read = self.sources([texts[i] for i in asked])
+        read = self.sources([several[i] for i in asked])
         ids, lengths = self.source_tokenizer.encode_batch(read)
         sources = np.split(ids, np.cumsum(lengths)[:-1]) if asked else []
         found = self.answers(
@@ -127,10 +149,10 @@ class Interpreter:
         results = [
             [Translation(name, "", [], score=0.0, finished=True, dead_end=False)] for name in named
         ]
-        for i, source, several in zip(asked, sources, found, strict=True):
+        for i, source, made in zip(asked, sources, found, strict=True):
             cut = max(0, len(source) - self.room)
-            results[i] = [self._translation(named[i], one, cut) for one in several]
-        return results
+            results[i] = [self._translation(named[i], each, cut) for each in made]
+        return results[0] if one else results
 
     @property
     def room(self) -> int:
@@ -204,15 +226,29 @@ class Interpreter:
         read = shard_of(self.sources(sources), self.source_tokenizer)
         return shard_of(targets, self.tokenizer).paired(read)
 
-    def score(self, pairs: Sequence[tuple[Any, str]]) -> list[ScoredRecord]:
-        """What each symbol of the target costs, for (source, target)."""
-        if not pairs:
+    @overload
+    def score(self, pairs: tuple[Any, str]) -> ScoredRecord: ...
+
+    @overload
+    def score(self, pairs: Sequence[tuple[Any, str]]) -> list[ScoredRecord]: ...
+
+    def score(
+        self, pairs: tuple[Any, str] | Sequence[tuple[Any, str]]
+    ) -> ScoredRecord | list[ScoredRecord]:
+        """What each symbol of the target costs, for a (source, target), or for each of several."""
+        several, one = one_or_many("pairs", pairs, self._is_pair, "a tuple (source, target)")
+        if not several:
             return []
-        sources, targets = map(list, zip(*pairs, strict=True))
+        sources, targets = map(list, zip(*several, strict=True))
         answered = shard_of(self.sources(sources), self.source_tokenizer)
-        return score(
+        found = score(
             self.model, self.tokenizer, targets, constrain=self.forbidden, sources=answered
         )
+        return found[0] if one else found
+
+    def _is_pair(self, value: object) -> bool:
+        pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
+        return pair and self.source_tokenizer.reads(value[0])  # type: ignore[index]
 
     def measure(self, shard: Shard) -> Measured:
         """What the targets of a shard of pairs cost, by pair."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
+from regard.arguments import one_or_many
 from regard.data.shards import Shard
 from regard.decode import Forbidden, Generated, Sample, Strategy, Workspace, generate
 from regard.evaluate.report import Measured, measure
@@ -39,24 +40,52 @@ class Predictor:
         ids = [int(i) for i in self.tokenizer.encode(prompt)]
         return ids if self.text and ids else [self.tokenizer.start, *ids]
 
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompts: str,
+        strategy: Strategy | None = ...,
+        *,
+        max_new: int = ...,
+        forbidden: Forbidden | None = ...,
+        on_token: Callable[[int, int], None] | None = ...,
+        batch_size: int = ...,
+    ) -> list[Generated]: ...
+
+    @overload
     def generate(
         self,
-        prompts: Sequence[str] = ("",),
+        prompts: Sequence[str] = ...,
+        strategy: Strategy | None = ...,
+        *,
+        max_new: int = ...,
+        forbidden: Forbidden | None = ...,
+        on_token: Callable[[int, int], None] | None = ...,
+        batch_size: int = ...,
+    ) -> list[list[Generated]]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] = ("",),
         strategy: Strategy | None = None,
         *,
         max_new: int = 200,
         forbidden: Forbidden | None = None,
         on_token: Callable[[int, int], None] | None = None,
         batch_size: int = 64,
-    ) -> list[list[Generated]]:
-        """Continue each prompt; samples by default. Never makes `<pad>`, `<S>` or `<unk>`."""
+    ) -> list[Generated] | list[list[Generated]]:
+        """Continue one prompt, or each of several: a list of sequences, or one for each prompt.
+
+        Samples by default. Never makes `<pad>`, `<S>` or `<unk>`.
+        """
+        several, one = one_or_many("prompts", prompts)
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
         limited = getattr(self.model.config, "limited", False)
-        return generate(
+        found = generate(
             self.model,
-            [self.prompt_ids(p) for p in prompts],
+            [self.prompt_ids(p) for p in several],
             strategy or Sample(),
             max_new=max_new,
             end=tokenizer.end,
@@ -68,11 +97,26 @@ class Predictor:
             batch_size=batch_size,
             workspace=self.workspace,
         )
+        return found[0] if one else found
 
-    def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
-        """Each text's tokens (without `<S>`, with `<E>`) and their natural log-probabilities."""
-        found = score(self.model, self.tokenizer, texts, constrain=self.forbidden)
-        return [(record.tokens, record.log_probs) for record in found]
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, texts: str
+    ) -> tuple[list[str], list[float]]: ...
+
+    @overload
+    def score(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]: ...
+
+    def score(
+        self, texts: str | Sequence[str]
+    ) -> tuple[list[str], list[float]] | list[tuple[list[str], list[float]]]:
+        """The tokens of a text, or of each of several (without `<S>`, with `<E>`), and their
+        natural log-probabilities.
+        """
+        several, one = one_or_many("texts", texts)
+        scored = score(self.model, self.tokenizer, several, constrain=self.forbidden)
+        found = [(record.tokens, record.log_probs) for record in scored]
+        return found[0] if one else found
 
     def measure(self, shard: Shard, stride: int = 0) -> Measured:
         """What this model costs on a shard, by unit."""
@@ -114,7 +158,7 @@ class Continuation(Spoken):
 
 def continuations(
     predictor: Predictor,
-    prompts: Sequence[str],
+    prompts: str | Sequence[str],
     strategy: Strategy,
     *,
     copies: int = 1,
@@ -122,8 +166,8 @@ def continuations(
     forbidden: Forbidden | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
-    """Each prompt `copies` times, continued, as text."""
-    repeated = [p for p in prompts for _ in range(copies)]
+    """A prompt, or each of several, `copies` times, continued, as text."""
+    repeated = [p for p in one_or_many("prompts", prompts)[0] for _ in range(copies)]
     found = predictor.generate(
         repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
     )

@@ -5,7 +5,7 @@ What a thing is read as, the tokenizer of a run says, and `told`, what the run k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from regard.data.pictures import unlabelled
 from regard.errors import UserError
 from regard.tokens.patches import Patches
 from regard.tokens.points import Points
+from regard.tokens.tokenizer import Tokenizer
 
 SURFACE = 1024  # points of a mesh, where a run does not say
 
@@ -31,12 +32,30 @@ def things_in(
         yield from unlabelled_clouds([path], int(told.get("surface", SURFACE)))
 
 
+def opened(
+    items: Iterable[Any], tokenizer: Tokenizer, told: Mapping[str, Any], base: Path = Path()
+) -> list[Any]:
+    """What a model reads: texts as they are or, for a tokenizer of images or point clouds, those
+    that paths name; see `thing_named`.
+    """
+    if not isinstance(tokenizer, Patches | Points):
+        return list(items)
+    return [
+        thing_named(str(one).strip(), tokenizer, told, base)[1]
+        if isinstance(one, str | Path)
+        else one
+        for one in items
+    ]
+
+
 def thing_named(
     name: str, tokenizer: Patches | Points, told: Mapping[str, Any], base: Path = Path()
 ) -> tuple[str, Any]:
     """A picture or a cloud, after its place, by the path of its file from the folder `base`, or by
     its number in a file of many: digits.npz[12]. UserError where there is none.
     """
+    if not name:
+        raise UserError("an empty path names no file")
     file, bracket, number = name.rstrip("]").rpartition("[")
     several = bool(bracket) and number.isdigit() and not (base / name).exists()
     path, wanted = (base / file, int(number)) if several else (base / name, 0)

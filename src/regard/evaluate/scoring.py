@@ -52,6 +52,8 @@ def score(
     sources: Shard | None = None,
 ) -> list[ScoredRecord]:
     """Score texts as records; those of a translator answer `sources`."""
+    if not texts:
+        return []
     shard = shard_of(texts, tokenizer)
     shard = shard if sources is None else shard.paired(sources)
     values, _ = log_probs(model, shard, tokenizer, constrain=constrain)

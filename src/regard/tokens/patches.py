@@ -40,6 +40,7 @@ class Patches(Tokenizer):
 
     kind: ClassVar[str] = "patches"
     file: ClassVar[str] = "preprocessor_config.json"
+    item: ClassVar[str] = "an image of shape (height, width, channels), or the path of one"
 
     def __init__(
         self,
@@ -57,6 +58,10 @@ class Patches(Tokenizer):
         self.raw = [json.dumps(self.document(), sort_keys=True).encode()]  # told apart by this
         self.vocab_size = PLACE + patch * patch * self.channels
         self.dtype = np.dtype(np.uint8)
+
+    def reads(self, value: object) -> bool:
+        """See Tokenizer."""
+        return isinstance(value, str | Path) or (isinstance(value, np.ndarray) and value.ndim == 3)
 
     @property
     def channels(self) -> int:

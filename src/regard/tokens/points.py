@@ -52,6 +52,7 @@ class Points(Tokenizer):
 
     kind: ClassVar[str] = "points"
     file: ClassVar[str] = "preprocessor_config.json"
+    item: ClassVar[str] = "a Cloud, or the path of one"
 
     def __init__(
         self,
@@ -74,6 +75,11 @@ class Points(Tokenizer):
         self.raw = [json.dumps(self.document(), sort_keys=True).encode()]  # told apart by this
         self.vocab_size = dimensions + neighbours * (1 + dimensions + self.n_features)
         self.dtype = np.dtype(np.float32)
+
+    def reads(self, value: object) -> bool:
+        """See Tokenizer; a record of a shard (1 + N, V) is read as well."""
+        tokens = isinstance(value, np.ndarray) and value.ndim == 2
+        return tokens or isinstance(value, Cloud | str | Path)
 
     @property
     def n_features(self) -> int:

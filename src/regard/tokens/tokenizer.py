@@ -40,6 +40,7 @@ class Tokenizer(ABC):
     learns_from: ClassVar[float] = math.inf  # characters that are enough to train on
     prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding takes away
     file: ClassVar[str] = "tokenizer.json"  # what it is saved as
+    item: ClassVar[str] = "a str"  # what it reads, in words
 
     def __init__(
         self,
@@ -67,6 +68,10 @@ class Tokenizer(ABC):
     def decides(self) -> dict[str, Any]:
         """What a model's configuration has from here, beside the vocabulary: nothing."""
         return {}
+
+    def reads(self, value: object) -> bool:
+        """Is this one thing that it reads: a text, and of images or point clouds also a path?"""
+        return isinstance(value, str)
 
     def content(self, record: Ids) -> Ids:
         """A record of a shard without its markers: what encoding gave."""

@@ -1,0 +1,42 @@
+"""Arguments that may be one thing or a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+from regard.errors import quoted
+
+
+def is_text(value: object) -> bool:
+    """Is this a str?"""
+    return isinstance(value, str)
+
+
+def is_path(value: object) -> bool:
+    """Is this a str or a Path?"""
+    return isinstance(value, str | Path)
+
+
+def one_or_many(
+    name: str, value: Any, single: Callable[[object], bool] = is_text, what: str = "a str"
+) -> tuple[list[Any], bool]:
+    """The items of the argument `name`, and whether it was one item instead of a list of them.
+
+    `single` says what an item is, and `what` names that in the TypeError that anything else gives.
+    """
+    if single(value):
+        return [value], True
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | AbstractSet):
+        raise TypeError(
+            f"{name} must be {what} or a list of them, got {type(value).__name__} {quoted(value)}"
+        )
+    items = list(value)
+    for number, item in enumerate(items):
+        if not single(item):
+            raise TypeError(
+                f"{name}[{number}] must be {what}, got {type(item).__name__} {quoted(item)}"
+            )
+    return items, False
