@@ -35,10 +35,20 @@ class Predictor:
         """Was it trained on running text rather than on records?"""
         return bool(read_facts(self.run).get("data", {}).get("format") == "text")
 
+    @cached_property
+    def beginning(self) -> list[int]:
+        """What stands before a prompt: `<S>`, as in training, or where the model was imported what
+        its own tokenizer puts there, which may be nothing.
+        """
+        own = self.tokenizer
+        return own.beginning if "imported_from" in read_facts(self.run) else [own.start]
+
     def prompt_ids(self, prompt: str) -> list[int]:
-        """`<S>` and the ids of a prompt; running text is entered in its middle: no `<S>`."""
+        """The beginning and the ids of a prompt; running text is entered in its middle, without a
+        beginning. A prompt without any ids is `<S>`.
+        """
         ids = [int(i) for i in self.tokenizer.encode(prompt)]
-        return ids if self.text and ids else [self.tokenizer.start, *ids]
+        return (ids if self.text and ids else [*self.beginning, *ids]) or [self.tokenizer.start]
 
     @overload
     def generate(  # type: ignore[overload-overlap]

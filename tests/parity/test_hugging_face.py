@@ -4,11 +4,23 @@ import json
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from regard.api import load
+from regard.decode import Greedy
 from regard.interop import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.run import load_model, read_config, read_tensors, weights, write_config, write_tensors
+from regard.run import (
+    load_model,
+    read_config,
+    read_tensors,
+    weights,
+    write_config,
+    write_json,
+    write_tensors,
+)
 from regard.tokens import BPE, Bytes, Characters, Words
+from regard.tokens.byte_alphabet import ALPHABET
 
 TEXTS = ["a cab", "bad dad", "ecb  <S> <E>x", "über 😀\n\tab", "", "<pad><unk> a"]
 GPT2 = {
@@ -195,6 +207,69 @@ def test_imported_models_give_their_logits(name, shard, transformers, tmp_path):
     ids = torch.randint(23, (2, 19), generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
         torch.testing.assert_close(ours.logits(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+MARKERS = {
+    "qwen3": {"bos_token": None, "eos_token": "<|im_end|>"},
+    "gpt2": {"bos_token": "<|end|>", "eos_token": "<|end|>"},
+    "llama": {"bos_token": "<s>", "eos_token": "</s>"},
+}
+
+
+def byte_level(name):
+    """A byte-level vocabulary that puts before a text what that of Qwen, GPT-2 or Llama 3 does."""
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.post_processor = processors.ByteLevel(trim_offsets=False)
+    alphabet = {"show_progress": False, "initial_alphabet": list(ALPHABET)}
+    text = ["the cat sat on the mat, and the dog sat on the cat"] * 4
+    library.train_from_iterator(text, trainers.BpeTrainer(vocab_size=280, **alphabet))
+    library.add_special_tokens(sorted({token for token in MARKERS[name].values() if token}))
+    if name == "llama":
+        library.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", library.token_to_id("<s>"))]
+        )
+    return library
+
+
+@pytest.mark.parametrize("name", MARKERS)
+def test_an_imported_model_continues_a_prompt_as_they_do(name, transformers, tmp_path):
+    library = byte_level(name)
+    config = {**MARKERS[name], "tokenizer_class": "PreTrainedTokenizerFast"}
+    family, options = FOREIGN[name]
+    torch.manual_seed(3)
+    end = library.token_to_id(config["eos_token"])
+    made = getattr(transformers, f"{family}Config")(
+        **options, vocab_size=library.get_vocab_size(), bos_token_id=None, eos_token_id=end
+    )
+    head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
+    theirs = getattr(transformers, family + head)(made).eval()
+    with torch.no_grad():
+        for tensor in theirs.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.3)
+    theirs.save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / "tokenizer.json").write_text(library.to_str(), encoding="utf-8")
+    write_json(tmp_path / "hf" / "tokenizer_config.json", config)
+    import_hf(tmp_path / "hf", tmp_path / "run")
+    ours = load(tmp_path / "run")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    for prompt in ("the cat", "a", "dog and mat sat"):
+        given = tokenizer(prompt, return_tensors="pt")
+        ids = given["input_ids"]
+        assert ours.prompt_ids(prompt) == ids[0].tolist()
+        (found,) = ours.generate(prompt, Greedy(), max_new=15)
+        expected = theirs.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=15, do_sample=False,
+            pad_token_id=end,
+        )  # fmt: skip
+        assert found.ids == expected[0, ids.size(1) :].tolist()
+    assert ours.prompt_ids("") == (ours.tokenizer.beginning or [ours.tokenizer.start])
+    begun = ours.prompt_ids("a")
+    assert len(begun) == (2 if name == "llama" else 1)
+    write_json(tmp_path / "run" / "regard.json", {"data": {}})  # as after training on records
+    trained = load(tmp_path / "run")
+    assert trained.prompt_ids("a") == [trained.tokenizer.start, begun[-1]]
 
 
 def test_half_precision_weights_are_read_exactly(transformers, tmp_path):

@@ -86,6 +86,14 @@ class Pretrained(Tokenizer):
         found = None if own is None else self._model.token_to_id(own)
         return self.pad if found is None else found
 
+    @property
+    def beginning(self) -> list[int]:
+        """What its own post-processor puts before a text: `<s>` in Llama's, nothing in Qwen's."""
+        encoding = self._model.encode("a")
+        inside = encoding.special_tokens_mask.index(0) if 0 in encoding.special_tokens_mask else 0
+        found: list[int] = encoding.ids[:inside]
+        return found
+
     @classmethod
     def from_folder(cls, folder: str | Path) -> Self:
         """The tokenizer of a Hugging Face folder: see from_file."""

@@ -129,6 +129,11 @@ class Tokenizer(ABC):
         """How often each symbol of the text occurs that becomes `<unk>`, where this can be told."""
         return Counter()
 
+    @property
+    def beginning(self) -> list[int]:
+        """What stands before a text that a model continues: `<S>`."""
+        return [self.start]
+
     def word_spans(self, text: str) -> list[tuple[int, int, int]] | None:
         """The words of a text, in order, as (start, end, number of its first token), the first two
         counting characters; None where tokens are symbols rather than parts of words.
