@@ -161,6 +161,13 @@ def test_a_plan_takes_one_path_or_several(tmp_path, monkeypatch):
             call(3)
 
 
+def test_a_pretrained_tokenizer_needs_the_run_it_is_of(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("anna\notto\n" * 20)
+    with pytest.raises(UserError, match=r"tokens.kind = 'pretrained'.*train.start=RUN"):
+        plan(path, assignments="tokens.kind=pretrained")
+
+
 def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch):
     (tmp_path / "names.txt").write_text("".join(f"{a}{b}na\n" for a in "abcdef" for b in "aeiou"))
     monkeypatch.chdir(tmp_path)

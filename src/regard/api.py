@@ -115,7 +115,13 @@ def plan(
     values = inherit(seen(values))
     build(values)
     chosen, lines = choose(values)
-    return build(chosen), lines
+    recipe = build(chosen)
+    if recipe.tokens.kind == "pretrained" and not recipe.train.start:
+        raise UsageError(
+            "tokens.kind = 'pretrained' is the tokenizer of another run: name the run with "
+            "train.start=RUN, or choose another kind"
+        )
+    return recipe, lines
 
 
 def seen(values: dict[str, Any]) -> dict[str, Any]:
