@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.lab.invariants import distance_to_hull, entropy, invariants
+from regard.lab.invariants import distance_to_hull, entropies, invariants
 from regard.lab.result import Options
 
 pytest.importorskip("scipy")
@@ -21,8 +21,8 @@ def test_the_program_tells_a_square_from_what_is_outside():
 
 
 def test_entropy_of_equal_and_of_certain_weights():
-    assert entropy(torch.zeros(3, 16)) == pytest.approx(4.0)
-    assert entropy(torch.tensor([[0.0, 500.0, 0.0]])) == pytest.approx(0.0)
+    assert entropies(torch.zeros(3, 16)).value == pytest.approx(4.0)
+    assert entropies(torch.tensor([[0.0, 500.0, 0.0]] * 2)).value == pytest.approx(0.0)
 
 
 def test_every_claim_of_the_quick_form_holds():

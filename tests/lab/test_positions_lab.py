@@ -67,12 +67,15 @@ def test_schemes_get_one_budget_and_losses_by_place():
 
 
 def test_a_scheme_that_rises_breaks_and_one_that_does_not_holds():
-    flat, steep = [[2.0, 2.0, 2.02], [2.0, 2.0, 1.99]], [[2.0, 2.5, 3.0], [2.0, 2.0, 2.4]]
+    flat, steep = [[2.0, 2.0, 2.01], [2.0, 2.0, 2.009]], [[2.0, 2.5, 3.0], [2.0, 2.0, 2.98]]
     found = {name: steep for name in POSITIONS} | {"t5": flat, "alibi": flat}
     assert all(claim.holds for claim in claims(found))
-    assert not any(
-        c.holds for c in claims({n: flat if v is steep else steep for n, v in found.items()})
-    )
+    swapped = {n: flat if v is steep else steep for n, v in found.items()}
+    assert all(claim.holds is False for claim in claims(swapped))
+    # seeds that disagree, or one alone, do not tell
+    apart = {name: [[2.0, 2.0, 2.02], [2.0, 2.0, 2.4]] for name in POSITIONS}
+    for few in (apart, {name: rows[:1] for name, rows in found.items()}):
+        assert all(claim.holds is None for claim in claims(few))
 
 
 def test_claims_about_codes_hold():

@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
 from regard.lab.agreement import ID, NGRAM, RUNGS, VERB_IDS, agrees, shard_of, unseen
 from regard.lab.head_subjects import Plan as HeadPlan
-from regard.lab.head_subjects import Subject, learned, of_run
+from regard.lab.head_subjects import Losses, Subject, learned, of_run
 from regard.lab.result import Options, Share
 from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder
@@ -85,7 +85,9 @@ def trials(loss, first=(1.0, 1.0)):
 
 def test_tricks_hold_where_figures_say_so_and_fail_where_not():
     found = {name: trials(2.0) for name in tricks.VARIANTS}
-    assert not any(claim.holds for claim in tricks.claims(found))
+    assert all(claim.holds is False for claim in tricks.claims(found))
+    one = {name: rows[:1] for name, rows in found.items()}
+    assert all(claim.holds is None for claim in tricks.claims(one))  # of one seed nothing is known
     found |= {
         n: trials(2.2) for n in (tricks.BARE, tricks.UNSCALED, tricks.POST_COLD, tricks.SMOOTH)
     }
@@ -346,3 +348,26 @@ def test_layers_without_heads_are_left_out_and_a_run_without_any_is_refused(tmp_
     alone = Subject(subject.model, [(ids[:1, :real], targets[:1, :real], None)], "")
     for padded, plain in zip(heads.describe(one), heads.describe(alone), strict=True):
         assert dataclasses.astuple(padded) == pytest.approx(dataclasses.astuple(plain), abs=1e-5)
+
+
+def test_the_rows_decide_whether_heads_are_missed():
+    random = np.random.default_rng(0)
+    tokens = np.full(40, 10)
+    whole = 20 + random.normal(0, 0.1, 40)
+    found = [None] * 4  # of which only the number is asked
+
+    def curves(least, most, apart=0.0):
+        made = {}
+        for name, rises in (("least missed first", least), ("most missed first", most)):
+            noise = apart * random.normal(0, 10, 40)
+            made[name] = [Losses(whole + rise * 10 + noise * (rise > 0), tokens) for rise in rises]
+        return made
+
+    few, many = (0, 0.01, 0.02, 1, 2), (0, 1, 1.5, 2, 2)
+    assert [c.holds for c in heads.pruned(found, curves(few, many))] == [True, True]
+    assert [c.holds for c in heads.pruned(found, curves(many, many))] == [False, False]
+    unsure = heads.pruned(found, curves(few, (0, 0.02, 0.05, 1, 2), apart=0.3))
+    assert [c.holds for c in unsure] == [None, None]
+    losses = Losses(np.array([4.0, 2.0]), np.array([2, 2]))
+    assert losses.mean == 1.5
+    assert losses.resampled(np.array([[0, 0], [1, 1]])).tolist() == [2.0, 1.0]

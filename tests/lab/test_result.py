@@ -10,7 +10,7 @@ import pytest
 from regard.errors import UsageError, UserError
 from regard.lab import result as module
 from regard.lab.experiments import EXPERIMENTS, perform
-from regard.lab.result import Claim, Options, Result, Share, Work
+from regard.lab.result import Claim, Mean, Options, Result, Share, Work, less, summary
 from regard.look.page import Lines, Table
 from regard.train.progress import Reporter
 
@@ -79,8 +79,14 @@ def test_a_document_has_claims_figures_and_tables():
     document = made().to_json([])
     assert json.loads(json.dumps(document, allow_nan=False)) == {
         "claims": [
-            {"name": "one", "stated": "at most 1", "measured": "0.5", "holds": True},
-            {"name": "two", "stated": "<b>", "measured": "2", "holds": False},
+            {
+                "name": "one",
+                "stated": "at most 1",
+                "measured": "0.5",
+                "holds": True,
+                "interval": None,
+            },
+            {"name": "two", "stated": "<b>", "measured": "2", "holds": False, "interval": None},
         ],
         "figures": [],
         "tables": [{"title": "numbers", "columns": ["a", "b"], "rows": [["x", "1.5"], ["y", "–"]]}],
@@ -115,3 +121,64 @@ def test_every_figure_may_have_its_reading_and_none_is_left_over():
     assert page.count("The other one.") == 2  # once for readers, once for the script
     with pytest.raises(ValueError, match="readings must have one entry per figure but one"):
         made(readings=["too many"])
+
+
+@pytest.mark.parametrize(
+    ("interval", "holds"),
+    [
+        ((0.3, 0.4), True),
+        ((0.2, 0.5), True),  # the ends belong to it
+        ((0.0, 0.1), False),
+        ((0.6, 0.9), False),
+        ((0.1, 0.3), None),  # some of it
+        ((0.1, 0.9), None),
+        ((-math.inf, math.inf), None),
+        ((math.nan, math.nan), None),
+    ],
+)
+def test_the_interval_decides(interval, holds):
+    """A figure from a small experiment was taken at its word, and the claim failed."""
+    claim = Claim.within("name", "stated", "figure", interval, least=0.2, most=0.5)
+    assert claim.holds is holds
+    words = {True: "holds", False: "fails", None: "too small to tell"}
+    assert claim.verdict == words[holds]
+
+
+def test_a_brief_training_refutes_nothing_that_a_longer_one_may_reach():
+    low = {"interval": (0.4, 0.5), "least": 0.95}
+    assert Claim.within("n", "s", "0.45", **low).holds is False
+    brief = Claim.within("n", "s", "0.45", **low, may_rise=True)
+    assert brief.holds is None and brief.interval == (0.4, math.inf)
+    assert brief.measured == "0.45; the quick form is too brief to refute it"
+    reached = Claim.within("n", "s", "0.97", (0.96, 0.98), least=0.95, may_rise=True)
+    assert reached.holds is True and reached.measured == "0.97"
+    assert Claim.within("n", "s", "3", (2, 4), most=1, may_rise=True).holds is False
+    assert Claim.within("n", "s", "3", (2, 4), most=1, may_fall=True).holds is None
+    one = Claim.within("n", "s", "3", Mean.of([3.0]).interval, most=1)
+    assert one.holds is None and one.measured == "3; a single measurement has no interval"
+
+
+def test_claims_that_cannot_be_told_are_neither_held_nor_failed(tmp_path):
+    open_ = Claim.within("three", "s", "3", (2, 4), most=3)
+    result = made(claims=[*made().claims, open_])
+    assert summary(result.claims) == "1 of 3 claims hold, 1 fails, 1 too small to tell"
+    table = result.claims_table()
+    assert [row[0] for row in table.rows] == ["holds", "fails", "too small to tell"]
+    assert sorted(table.highlight) == [1]
+    claims = result.to_json([])["claims"]
+    assert [claim["holds"] for claim in claims] == [True, False, None]
+    assert claims[2]["interval"] == [2, 4]
+    assert json.dumps(made(claims=[Claim("a", "s", "m", None, (0.5, math.inf))]).to_json([]))
+    assert "1 of 3 claims hold, 1 fails, 1 too small to tell" in result.page().render()
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.5, 0.5), (0.9, 0.6), (0.9, 0.85)])
+def test_the_interval_of_a_difference_holds_it_about_as_often_as_it_says(p, q):
+    n = 40
+    mass = [[math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(n + 1)] for x in (p, q)]
+    inside = 0.0
+    for i in range(n + 1):
+        for j in range(n + 1):
+            low, high = less(Share(i, n), Share(j, n))
+            inside += mass[0][i] * mass[1][j] * (low <= p - q <= high)
+    assert 0.92 < inside < 0.99

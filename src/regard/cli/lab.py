@@ -23,8 +23,9 @@ def command(
 ) -> None:
     """The lectures' claims as experiments.
 
-    Each has a figure, a table and claims with their tolerances; one that fails is reported.
-    `all` runs every one of them and writes index.html with all claims.
+    Each has a figure, a table and claims with their tolerances. A claim holds, fails, or the
+    experiment is too small to tell, as --quick often is. `all` runs every one of them and writes
+    index.html with all claims.
 
     Example: regard lab distance --quick
 
@@ -32,7 +33,7 @@ def command(
     """
     from regard.cli.output import print_json
     from regard.lab.experiments import perform
-    from regard.lab.result import Options
+    from regard.lab.result import Options, summary
     from regard.train.progress import Reporter
 
     if not name:
@@ -47,14 +48,15 @@ def command(
         if json:
             print_json(gallery.to_json())
         else:
-            _print([gallery.claims_table(), gallery.table()], gallery.written)
+            tables = [gallery.claims_table(), gallery.table()]
+            _print(tables, summary(gallery.claims), gallery.written)
         return
     result = perform(name, options)
     written = result.write(out, name, reporter)
     if json:
         print_json(result.to_json(written))
     else:
-        _print([*result.tables, result.claims_table()], written)
+        _print([*result.tables, result.claims_table()], summary(result.claims), written)
 
 
 def _list(json: bool) -> None:
@@ -68,11 +70,12 @@ def _list(json: bool) -> None:
     print_table(["experiment", "asks", "FILE, if you have one"], rows)
 
 
-def _print(tables: Sequence[Table], written: Sequence[Path]) -> None:
+def _print(tables: Sequence[Table], counted: str, written: Sequence[Path]) -> None:
     from regard.cli.output import print_table
 
     for table in tables:
         shown = table.data()
         print_table(shown["columns"], shown["rows"], title=shown["title"])
         print()
+    print(counted)
     print(", ".join(str(path) for path in written))

@@ -36,7 +36,7 @@ class Plan:
     dots: int = 800
 
 
-LARGE, SMALL = Plan(coins=2000, tables=300), Plan(coins=300, tables=20, dots=200)
+LARGE, SMALL = Plan(coins=2000, tables=300), Plan(coins=2000, tables=20, dots=200)
 
 
 def beta_density(x: Vector, a: float, b: float) -> Vector:
@@ -303,9 +303,11 @@ def covers(plan: Plan, random: np.random.Generator) -> Claim:
     held = sum(ends[h][0] <= coin <= ends[h][1] for h, coin in zip(hits, coins, strict=True))
     share = Share(int(held), plan.coins)
     stated = f"after {many} draws, within {COVER:g} of 0.95 of coins from the prior"
-    return Claim(
+    return Claim.within(
         "95% intervals hold the truth 95% of the time",
         stated,
-        str(share),
-        abs(share.value - 0.95) <= COVER,
+        share,
+        share.interval,
+        least=0.95 - COVER,
+        most=0.95 + COVER,
     )

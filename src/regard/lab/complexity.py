@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regard.lab.growth import Box, Exponent, crossing, exponent, once, timed
+from regard.lab.growth import Box, Exponent, crossing, exponent, once, quotient, timed
 from regard.lab.operators import (
     HEAD,
     KINDS,
@@ -31,7 +31,7 @@ from regard.lab.operators import (
     random,
     whole,
 )
-from regard.lab.result import Claim, Options, Result
+from regard.lab.result import ABOVE, Claim, Options, Result
 from regard.layers.attention import attend
 from regard.layers.masks import Causal
 from regard.layers.tap import Tap
@@ -107,7 +107,7 @@ def complexity(options: Options) -> Result:
     """The experiment, on a GPU where there is one."""
     device = choose_device("auto")
     plan = SMALL if options.quick else CUDA if device.type == "cuda" else LARGE
-    return report(measure(plan, device, options), plan, options.seed)
+    return report(measure(plan, device, options), plan, options.seed, short=options.quick)
 
 
 def measure(plan: Plan, device: torch.device, options: Options) -> Found:
@@ -184,7 +184,7 @@ MADE = (
 )
 
 
-def report(found: Found, plan: Plan, seed: int) -> Result:
+def report(found: Found, plan: Plan, seed: int, *, short: bool = False) -> Result:
     """Tables, figures and claims."""
     in_n = fits(found.by_length, plan.lengths, seed)
     in_d = fits(found.by_width, plan.widths, seed)
@@ -205,7 +205,7 @@ def report(found: Found, plan: Plan, seed: int) -> Result:
             "What mixes positions, alone.",
             "Memory of the same: fused attention keeps no weights, and is no steeper than others.",
         ],
-        claims=claims(found, plan, in_n, in_d, held),
+        claims=claims(found, plan, in_n, in_d, held, short=short),
         tables=tables(found, plan, in_n, in_d, held),
         figures=[
             times(found, plan, "whole", "with projections"),
@@ -325,46 +325,67 @@ def claims(
     in_n: Mapping[tuple[str, str], Exponent],
     in_d: Mapping[tuple[str, str], Exponent],
     held: Mapping[str, Exponent],
+    *,
+    short: bool = False,
 ) -> list[Claim]:
-    """What the table says, each with its tolerance."""
+    """What the table says, each with its tolerance; `short`: of small sizes."""
     made = []
     for kind, said in KINDS.items():
         bounds = SQUARE if said.n == 2 else NEARLY if kind == "hyena" else LINEAR
-        made.append(power(f"time of {kind}, in n", in_n[kind, "alone"], bounds))
+        made.append(power(f"time of {kind}, in n", in_n[kind, "alone"], bounds, short=short))
     for kind, said in KINDS.items():
-        made.append(power(f"time of {kind}, in d", in_d[kind, "alone"], WIDTH[int(said.d)]))
+        bounds = WIDTH[int(said.d)]
+        made.append(power(f"time of {kind}, in d", in_d[kind, "alone"], bounds, short=short))
     made.append(power("memory of fused attention, in n", held["attention"], LINEAR))
     made.append(power("memory of weights that are kept, in n", held[EXPLICIT], SQUARE))
     made.append(steps_claim(found, plan))
     made += [path_claim(found, plan, kind) for kind in KINDS]
-    n, d = plan.short
-    pair = {kind: statistics.median(row) for kind, row in found.short.items()}
-    made.append(
-        Claim(
-            "attention is cheaper than recurrence where n is far below d",
-            f"less time at n = {n}, d = {d}",
-            f"{1e3 * pair['attention']:.2f} against {1e3 * pair['recurrent']:.2f} ms",
-            pair["attention"] < pair["recurrent"],
-        )
-    )
+    made.append(cheaper(found, plan))
     for kind in ("window", "linear", "hyena"):
-        at = crossed(found, plan, kind, "whole")
+        ours, theirs = (found.by_length[one, "whole"][-1] for one in (kind, "attention"))
         made.append(
-            Claim(
+            Claim.within(
                 f"{kind} overtakes attention",
                 f"with projections, at some n up to {plan.lengths[-1]:,}",
-                at,
-                not at.startswith("not"),
+                crossed(found, plan, kind, "whole"),
+                quotient(ours, theirs),
+                most=-ABOVE,
+                may_fall=short,
             )
         )
     return made
 
 
-def power(name: str, measured: Exponent, bounds: tuple[float, float]) -> Claim:
-    """An exponent within bounds."""
+def cheaper(found: Found, plan: Plan) -> Claim:
+    """Attention against recurrence where there are few positions of a great width."""
+    n, d = plan.short
+    pair = {kind: statistics.median(row) for kind, row in found.short.items()}
+    return Claim.within(
+        "attention is cheaper than recurrence where n is far below d",
+        f"less time at n = {n}, d = {d}",
+        f"{1e3 * pair['attention']:.2f} against {1e3 * pair['recurrent']:.2f} ms",
+        quotient(found.short["attention"], found.short["recurrent"]),
+        most=-ABOVE,
+    )
+
+
+def power(
+    name: str, measured: Exponent, bounds: tuple[float, float], *, short: bool = False
+) -> Claim:
+    """An exponent within bounds; `short` sizes, in which what a call costs at least counts most,
+    bound it from below.
+    """
     low, high = bounds
     stated = f"a power from {low:g} to {high:g}"
-    return Claim(name, stated, str(measured), low <= measured.value <= high)
+    return Claim.within(
+        name,
+        stated,
+        measured,
+        (measured.low, measured.high),
+        least=low,
+        most=high,
+        may_rise=short,
+    )
 
 
 def steps_claim(found: Found, plan: Plan) -> Claim:

@@ -18,7 +18,7 @@ from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluate.material import shard_of
-from regard.lab.result import Claim, Options, Result, Z
+from regard.lab.result import Claim, Mean, Options, Result, Z
 from regard.look.page import Lines, Table, Text
 from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary, survey
 from regard.tokens import KINDS, Tokenizer
@@ -48,7 +48,7 @@ class Plan:
 
 
 LARGE = Plan(widths=(1, 2, 3, 6, 12, 30, 60, 100, 200, 300), sentences=20_000, epochs=12, seeds=3)
-SMALL = Plan(widths=(1, 3, 12, 30), sentences=4_000, epochs=6)
+SMALL = Plan(widths=(1, 3, 12, 30), sentences=4_000, epochs=6, seeds=3)
 
 Found = Mapping[int, Sequence[float]]  # by width, the loss for each seed
 
@@ -182,7 +182,7 @@ def report(found: Found, options: Options, words: int, tokens: int) -> Result:
             "width of the vectors on a logarithmic scale: where it stops falling, more numbers buy "
             f"nothing. It bends at {bend}."
         ),
-        claims=claims(means, bend, made=options.file is None),
+        claims=claims(found, made=options.file is None),
         tables=[
             Table(
                 ["width", "loss", "± 95%", "of the gain", ""],
@@ -209,36 +209,40 @@ MADE = (
 )
 
 
-def claims(means: Mapping[int, float], bend: int, *, made: bool) -> list[Claim]:
-    """What is said beforehand, and what was found."""
-    found = [
-        Claim(
-            f"{LECTURED} numbers suffice",
-            f"at least {NEAR:.0%} of the gain at {LECTURED}",
-            f"{gained(means, LECTURED):.1%}",
-            gained(means, LECTURED) >= NEAR,
-        )
-    ]
+def claims(found: Found, *, made: bool) -> list[Claim]:
+    """What is said beforehand, and what was found, with intervals over the seeds."""
+    count = len(next(iter(found.values())))
+    seeds = [{width: losses[i] for width, losses in found.items()} for i in range(count)]
+
+    def gain(width: int) -> Mean:
+        return Mean.of([gained(losses, width) for losses in seeds])
+
+    told = [suffices(f"{LECTURED} numbers suffice", LECTURED, gain(LECTURED))]
     if made:
-        few = HIDDEN // 4
-        found += [
-            Claim(
-                "as many numbers as the text has directions suffice",
-                f"at least {NEAR:.0%} of the gain at {HIDDEN}",
-                f"{gained(means, HIDDEN):.1%}",
-                gained(means, HIDDEN) >= NEAR,
-            ),
-            Claim(
+        few, what = HIDDEN // 4, "as many numbers as the text has directions suffice"
+        bends = [elbow({width: [loss] for width, loss in one.items()}) for one in seeds]
+        told += [
+            suffices(what, HIDDEN, gain(HIDDEN)),
+            Claim.within(
                 "a quarter of them does not",
                 f"at most {FAR:.0%} of the gain at {few}",
-                f"{gained(means, few):.1%}",
-                gained(means, few) <= FAR,
+                f"{gain(few).value:.1%}",
+                gain(few).interval,
+                most=FAR,
             ),
-            Claim(
+            Claim.within(
                 "the curve bends where the directions end",
                 f"the elbow within a factor of 2.5 of {HIDDEN}",
-                f"at {bend}",
-                HIDDEN / 2.5 <= bend <= HIDDEN * 2.5,
+                f"at {', '.join(map(str, bends))}",
+                Mean.of([math.log(bend / HIDDEN) for bend in bends]).interval,
+                least=-math.log(2.5),
+                most=math.log(2.5),
             ),
         ]
-    return found
+    return told
+
+
+def suffices(name: str, width: int, gain: Mean) -> Claim:
+    """That so many numbers have nearly all of the gain."""
+    stated = f"at least {NEAR:.0%} of the gain at {width}"
+    return Claim.within(name, stated, f"{gain.value:.1%}", gain.interval, least=NEAR)

@@ -131,21 +131,23 @@ def claims(found: Losses) -> list[Claim]:
     for name in RELATIVE:
         stated = f"loss in the farthest stretch higher than in the first by at most {HOLDS} nats"
         made.append(
-            Claim(
+            Claim.within(
                 f"{name} holds beyond the length trained on",
                 stated,
-                str(rises[name]),
-                rises[name].value <= HOLDS,
+                rises[name],
+                rises[name].interval,
+                most=HOLDS,
             )
         )
     for name in (*ABSOLUTE, "rotary"):
         stated = f"loss in the farthest stretch higher than in the first by at least {BREAKS} nats"
         made.append(
-            Claim(
+            Claim.within(
                 f"{name} breaks beyond the length trained on",
                 stated,
-                str(rises[name]),
-                rises[name].value >= BREAKS,
+                rises[name],
+                rises[name].interval,
+                least=BREAKS,
             )
         )
     return made

@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.errors import UsageError, UserError
 from regard.lab.experiments import EXPERIMENTS, perform
-from regard.lab.result import Options, Result
+from regard.lab.result import VERDICTS, Claim, Options, Result, summary
 from regard.look.page import Links, Page, Table, Text
 
 
@@ -39,6 +39,11 @@ class Gallery:
         """Every file, the index first."""
         return [self.index, *(path for piece in self.pieces for path in piece.written)]
 
+    @property
+    def claims(self) -> list[Claim]:
+        """Those of all experiments."""
+        return [c for piece in self.pieces if piece.result for c in piece.result.claims]
+
     def claims_table(self) -> Table:
         """The claims of all, those that fail and those that could not be tried set apart."""
         rows: list[list[object]] = []
@@ -49,7 +54,7 @@ class Gallery:
                 rows.append(["not tried", piece.name, "", piece.trouble])
                 continue
             for claim in piece.result.claims:
-                if not claim.holds:
+                if claim.holds is False:
                     failed.append(len(rows))
                 said = f"{piece.name}: {claim.name}"
                 rows.append([claim.verdict, said, claim.stated, claim.measured])
@@ -57,20 +62,18 @@ class Gallery:
         return Table(columns, rows, highlight=failed, title="All claims")
 
     def table(self) -> Table:
-        """How many claims of each hold, and how long it took."""
+        """How many claims of each hold, fail and cannot be told, and how long it took."""
         rows: list[list[object]] = []
         for piece in self.pieces:
             claims = [] if piece.result is None else piece.result.claims
-            held = sum(claim.holds for claim in claims)
-            rows.append([piece.name, held, len(claims) - held, round(piece.seconds, 1)])
-        return Table(["experiment", "hold", "fail", "seconds"], rows, title="Experiments")
+            counts = [sum(claim.holds is verdict for claim in claims) for verdict in VERDICTS]
+            rows.append([piece.name, *counts, round(piece.seconds, 1)])
+        columns = ["experiment", "hold", "fail", "too small to tell", "seconds"]
+        return Table(columns, rows, title="Experiments")
 
     def page(self) -> Page:
         """The index."""
-        claims = [c for piece in self.pieces if piece.result for c in piece.result.claims]
-        held = sum(claim.holds for claim in claims)
-        subtitle = f"{len(self.pieces)} experiments, {held} of {len(claims)} claims hold"
-        page = Page("The lab", subtitle)
+        page = Page("The lab", f"{len(self.pieces)} experiments, {summary(self.claims)}")
         for piece in self.pieces:
             if piece.result is None:
                 page.section(piece.name)

@@ -10,6 +10,7 @@ they have learned to recall a letter from far back.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from regard.data.batching import IGNORE, Batch
 from regard.lab.practice import practise
-from regard.lab.result import Claim, Options, Result, Share
+from regard.lab.result import ABOVE, Claim, Mean, Options, Result, Share
 from regard.look.page import Heatmap, Lines, Table, Text
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.sizing import sized
@@ -36,6 +37,7 @@ SEES = 32  # positions of the convolution
 LAYERS, NEAR = 2, 12  # of the window: two layers reach 22 back
 SURE = 0.95
 SMALLEST = 1e-12  # share of a gradient that is drawn
+NEW = 5  # models that are looked at before they learn
 VANISHED, REACHED = 1e-3, 1e-2  # of the gradient at k = 1
 
 Curve = Sequence[float]  # by k = 0, 1, …
@@ -142,6 +144,7 @@ class Found:
     """What was measured of one mixer."""
 
     before: Curve
+    shares: Sequence[float]  # gradient at the far end over that at 1, of several new models
     after: Curve
     right: Share
     layers: int
@@ -152,9 +155,7 @@ def measure(name: str, plan: Plan, seed: int, told: Callable[[], None]) -> Found
     mixer = MIXERS[name]
     config = config_of(mixer, plan)
     test = draw(plan.length, plan.tested, np.random.default_rng(seed_of(seed, -1)))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(seed))
-        new: NeuralLanguageModel = family(mixer.family)(VOCABULARY, config).eval()
+    new = [reach(untrained(mixer, config, seed + i), test) for i in range(NEW)]
 
     def batch_of(step: int) -> Batch:
         return draw(plan.letters_at(step), plan.batch, np.random.default_rng(seed_of(seed, step)))
@@ -164,7 +165,16 @@ def measure(name: str, plan: Plan, seed: int, told: Callable[[], None]) -> Found
     with torch.no_grad():
         answers = model.head(model(test.ids)[:, -1]).argmax(-1)
     right = Share(int((answers == test.targets[:, -1]).sum()), plan.tested)
-    return Found(reach(new, test), reach(model, test), right, config.n_layers)
+    shares = [curve[plan.length] / curve[1] for curve in new]
+    return Found(new[0], shares, reach(model, test), right, config.n_layers)
+
+
+def untrained(mixer: Mixer, config: Any, seed: int) -> NeuralLanguageModel:
+    """A model as training begins with it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed))
+        made: NeuralLanguageModel = family(mixer.family)(VOCABULARY, config).eval()
+    return made
 
 
 def gradients(options: Options) -> Result:
@@ -175,7 +185,7 @@ def gradients(options: Options) -> Result:
         name: measure(name, plan, options.seed, partial(work.add, f"gradients: {name}", 1.0))
         for name in MIXERS
     }
-    return report(found, plan)
+    return report(found, plan, short=options.quick)
 
 
 QUESTION = (
@@ -193,7 +203,7 @@ MADE = (
 )
 
 
-def report(found: Mapping[str, Found], plan: Plan) -> Result:
+def report(found: Mapping[str, Found], plan: Plan, *, short: bool = False) -> Result:
     """Tables, figures and claims."""
     return Result(
         title="How far back the gradient reaches",
@@ -204,7 +214,7 @@ def report(found: Mapping[str, Found], plan: Plan) -> Result:
             f"the far right, {plan.length} back."
         ),
         readings=["The same once they have learned: what can look there does."],
-        claims=claims(found, plan),
+        claims=claims(found, plan, short=short),
         tables=[table(found, plan)],
         figures=[
             curves({name: one.before for name, one in found.items()}, "before learning"),
@@ -275,27 +285,31 @@ def steps_maps() -> list[Heatmap]:
     return made
 
 
-def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
-    """What is said of each."""
+def claims(found: Mapping[str, Found], plan: Plan, *, short: bool = False) -> list[Claim]:
+    """What is said of each, after training or after a `short` one."""
+    both = zip(found[LSTM].shares, found[RNN].shares, strict=True)
+    slower = Mean.of([math.log10(max(a, 1e-300) / max(b, 1e-300)) for a, b in both])
     n = plan.length
-    ratio = {name: one.before[n] / one.before[1] for name, one in found.items()}
+    ratio = {name: logs(one.shares) for name, one in found.items()}
     near = LAYERS * (NEAR - 1) + 1
     past = max(found[WINDOW].before[near:])
     beyond = max(found[CNN].before[SEES:])
     within = min(found[CNN].before[1:SEES])
     peak = int(np.argmax(found[ATTENTION].after[1:])) + 1
     made = [
-        Claim(
+        Claim.within(
             "gradients of a recurrence vanish",
             f"new RNN: at {n} back at most {VANISHED:g} of that at 1",
-            f"{ratio[RNN]:.1e}",
-            ratio[RNN] <= VANISHED,
+            power(ratio[RNN]),
+            ratio[RNN].interval,
+            most=math.log10(VANISHED),
         ),
-        Claim(
+        Claim.within(
             "an LSTM's vanish more slowly",
             "a higher share than the RNN's",
-            f"{ratio[LSTM]:.1e} against {ratio[RNN]:.1e}",
-            ratio[LSTM] > ratio[RNN],
+            f"{power(ratio[LSTM])} against {power(ratio[RNN])}",
+            slower.interval,
+            least=ABOVE,
         ),
         Claim(
             "a convolution is blind beyond its field",
@@ -310,11 +324,12 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
             past == 0 and min(found[WINDOW].before[1:near]) > 0,
         ),
         *(
-            Claim(
+            Claim.within(
                 f"{name} reaches any distance",
                 f"new: at {n} back at least {REACHED:g} of that at 1",
-                f"{ratio[name]:.2g}",
-                ratio[name] >= REACHED,
+                power(ratio[name]),
+                ratio[name].interval,
+                least=math.log10(REACHED),
             )
             for name in (ATTENTION, LINEAR, HYENA)
         ),
@@ -322,13 +337,24 @@ def claims(found: Mapping[str, Found], plan: Plan) -> list[Claim]:
             "trained attention looks where the answer stands",
             f"the greatest gradient is {n} back",
             f"{peak} back",
-            peak == n,
+            peak == n or (None if short else False),
         ),
     ]
-    return [*made, *recalled(found, n)]
+    return [*made, *recalled(found, n, short=short)]
 
 
-def recalled(found: Mapping[str, Found], n: int) -> list[Claim]:
+def logs(shares: Sequence[float]) -> Mean:
+    """The mean of their logarithms to base 10: shares differ by factors."""
+    return Mean.of([math.log10(max(share, 1e-300)) for share in shares])
+
+
+def power(mean: Mean) -> str:
+    """A mean of logarithms as the share it is of, with its interval."""
+    low, high = (10.0**end for end in mean.interval)
+    return f"{10.0**mean.value:.2g} [{low:.2g}, {high:.2g}]"
+
+
+def recalled(found: Mapping[str, Found], n: int, *, short: bool) -> list[Claim]:
     """What is said of the letter `n` back, once they have learned."""
     made = []
     for name, sees in ((ATTENTION, True), (HYENA, True), (CNN, n < SEES)):
@@ -338,13 +364,15 @@ def recalled(found: Mapping[str, Found], n: int) -> list[Claim]:
             if sees
             else f"names the letter in at most {2 / LETTERS:.0%}"
         )
-        holds = share.value >= SURE if sees else share.value <= 2 / LETTERS
         made.append(
-            Claim(
+            Claim.within(
                 f"{name} {'recalls' if sees else 'cannot recall'} the letter",
                 stated,
-                str(share),
-                holds,
+                share,
+                share.interval,
+                least=SURE if sees else 0.0,
+                most=1.0 if sees else 2 / LETTERS,
+                may_rise=sees and short,
             )
         )
     return made

@@ -96,6 +96,18 @@ def exponent(sizes: Sequence[float], costs: Sequence[Sequence[float]], seed: int
     return Exponent(float(np.median(middle)), float(min(low, inner[0])), float(max(high, inner[1])))
 
 
+def quotient(one: Sequence[float], other: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """The 95% interval of the logarithm of the median of one over that of the other, repeats
+    resampled.
+    """
+    random = np.random.default_rng(seed_of(seed))
+    first, second = (
+        np.median(random.choice(np.asarray(row), (DRAWS, len(row))), axis=1) for row in (one, other)
+    )
+    low, high = np.quantile(np.log(first / second), (0.025, 0.975))
+    return float(low), float(high)
+
+
 def slopes(x: Floats, y: Floats) -> Floats:
     """Of the lines through all pairs of points: x (S,), y (..., S)."""
     a, b = np.triu_indices(len(x), 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batching import Batch
@@ -59,6 +60,23 @@ LARGE, SMALL = Plan(steps=1500), Plan(steps=250, batch=16)
 
 
 @dataclass(frozen=True, eq=False)
+class Losses:
+    """The nats of every row (R,), and the tokens (R,) that they are of."""
+
+    nats: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+    @property
+    def mean(self) -> float:
+        """Nats per token."""
+        return float(self.nats.sum() / self.tokens.sum())
+
+    def resampled(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(N,) nats per token of rows (N, R) drawn with replacement."""
+        return np.asarray(self.nats[rows].sum(1) / np.maximum(1, self.tokens[rows].sum(1)))
+
+
+@dataclass(frozen=True, eq=False)
 class Subject:
     """A decoder and (B, T) ids with their targets; `segments` where records share rows."""
 
@@ -69,12 +87,16 @@ class Subject:
 
     def loss(self) -> float:
         """Nats per token on all batches."""
-        total, many = 0.0, 0
+        return self.losses().mean
+
+    def losses(self) -> Losses:
+        """The same, row by row."""
+        nats, many = [], []
         with torch.no_grad():
             for ids, targets, segments in self.batches:
-                total -= float(self.model.score(ids, targets, segments).double().sum())
-                many += int((targets != IGNORE).sum())
-        return total / many
+                nats.append(-self.model.score(ids, targets, segments).double().sum(1))
+                many.append((targets != IGNORE).sum(1))
+        return Losses(torch.cat(nats).numpy(), torch.cat(many).numpy())
 
 
 def repeats(half: int, many: int, random: np.random.Generator) -> Tensor:

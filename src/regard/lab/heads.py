@@ -16,15 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.lab.head_subjects import LARGE, SMALL, Subject, learned, of_run, without
+from regard.lab.head_subjects import LARGE, SMALL, Losses, Subject, learned, of_run, without
 from regard.lab.invariants import entropy_of
-from regard.lab.result import Claim, Options, Result
+from regard.lab.result import Claim, Mean, Options, Result
 from regard.layers.tap import Tap
 from regard.look.page import Attention, Lines, Scatter, Table, Text
 from regard.models.language_model import IGNORE
 
+DRAWS = 1000  # of rows, for intervals
 LOOKED = 8  # rows whose attention weights are looked at
 INDUCTION, SPARED, WITHIN = 0.5, 0.2, 0.02  # tolerances of the claims
 
@@ -120,13 +122,13 @@ def _on(weights: Tensor, which: Tensor) -> float:
     return float((weights * which).sum(-1)[having].mean()) if bool(having.any()) else 0.0
 
 
-def prune(subject: Subject, order: Sequence[tuple[int, int]]) -> list[float]:
-    """The loss with 0, 1, 2, … of these heads taken away."""
-    losses = []
+def prune(subject: Subject, order: Sequence[tuple[int, int]]) -> list[Losses]:
+    """The losses with 0, 1, 2, … of these heads taken away."""
+    found = []
     for many in range(len(order) + 1):
         with without(subject.model, order[:many]):
-            losses.append(subject.loss())
-    return losses
+            found.append(subject.losses())
+    return found
 
 
 def heads(options: Options) -> Result:
@@ -141,7 +143,8 @@ def heads(options: Options) -> Result:
         "most missed first": prune(subject, places),
         "in random order": prune(subject, [places[i] for i in random]),
     }
-    return report(subject, found, curves, own=options.file is None)
+    own = options.file is None
+    return report(subject, found, curves, own=own, short=own and options.quick)
 
 
 QUESTION = (
@@ -160,9 +163,17 @@ MADE = (
 
 
 def report(
-    subject: Subject, found: Sequence[Head], curves: dict[str, list[float]], *, own: bool
+    subject: Subject,
+    found: Sequence[Head],
+    curves: dict[str, list[Losses]],
+    *,
+    own: bool,
+    short: bool = False,
 ) -> Result:
-    """Tables, figures and claims."""
+    """Tables, figures and claims; `own`: of the small decoder, which had a `short` training."""
+    made = pruned(found, curves)
+    if own:
+        made += learned_claims(subject, found, short=short)
     return Result(
         title=f"What heads do: {subject.what}",
         question=QUESTION,
@@ -174,22 +185,25 @@ def report(
             "A point is a head: to the right it looks far back, at the top it looks widely; its "
             "colour says what it does most.",
         ],
-        claims=claims(found, curves, own=own),
+        claims=made,
         tables=[table(found)],
         figures=[pruning(curves), points(found)],
         panels=[maps(subject), Text(MADE)],
     )
 
 
-def pruning(curves: dict[str, list[float]]) -> Lines:
+def pruning(curves: dict[str, list[Losses]]) -> Lines:
     """Loss against heads taken away."""
-    series = [(name, [float(i) for i in range(len(row))], row) for name, row in curves.items()]
+    series = [
+        (name, [float(i) for i in range(len(row))], [losses.mean for losses in row])
+        for name, row in curves.items()
+    ]
     return Lines(
         series,
         x_label="heads taken away",
         y_label="nats per token",
         title="Pruning heads",
-        levels={"with all": curves["least missed first"][0]},
+        levels={"with all": curves["least missed first"][0].mean},
     )
 
 
@@ -241,45 +255,86 @@ def maps(subject: Subject) -> Attention:
     )
 
 
-def claims(found: Sequence[Head], curves: dict[str, list[float]], *, own: bool) -> list[Claim]:
-    """Heads differ, few are needed; and the small decoder has learned induction."""
+def pruned(found: Sequence[Head], curves: dict[str, list[Losses]]) -> list[Claim]:
+    """Heads differ, and few are needed; intervals are over rows, drawn again."""
     least, most = curves["least missed first"], curves["most missed first"]
     half, fifth = len(found) // 2, max(1, int(SPARED * len(found)))
-    rise, fall = least[half] - least[0], most[half] - most[0]
-    made = [
-        Claim(
+    many = len(least[0].nats)
+    rows = np.random.default_rng(0).integers(0, many, (DRAWS, many))
+
+    def drawn(losses: Losses) -> NDArray[np.float64]:
+        return losses.resampled(rows)
+
+    whole = drawn(least[0])
+    rise, fall = least[half].mean - least[0].mean, most[half].mean - most[0].mean
+    more = (drawn(least[half]) - whole) - (drawn(most[half]) - whole) / 2
+    cost = drawn(least[fifth]) / whole - 1
+    return [
+        Claim.within(
             "some heads are missed more than others",
             "half of the heads, the least missed, cost at most half of what the other half costs",
             f"{rise:.4f} against {fall:.4f} nats",
-            rise <= fall / 2,
+            ends(more),
+            most=0.0,
         ),
-        Claim(
+        Claim.within(
             "some heads can go",
             f"{fifth} of {len(found)} cost at most {WITHIN:.0%} of the loss",
-            f"{(least[fifth] / least[0] - 1):+.2%}",
-            least[fifth] <= (1 + WITHIN) * least[0],
+            f"{(least[fifth].mean / least[0].mean - 1):+.2%}",
+            ends(cost),
+            most=WITHIN,
         ),
     ]
-    if own:
-        best = max(found, key=lambda head: head.induction)
-        made.append(
-            Claim(
-                "a head learns induction",
-                f"at least {INDUCTION} of its weight on what followed the same token",
-                f"{best.induction:.3f} in {best.name}",
-                best.induction >= INDUCTION,
-            )
+
+
+def ends(drawn: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95% interval of what was drawn again."""
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def learned_claims(subject: Subject, found: Sequence[Head], *, short: bool) -> list[Claim]:
+    """The small decoder has learned induction, with a head before it that looks one back."""
+    best = max(found, key=lambda head: head.induction)
+    made = [
+        Claim.within(
+            "a head learns induction",
+            f"at least {INDUCTION} of its weight on what followed the same token",
+            f"{best.induction:.3f} in {best.name}",
+            by_row(subject, best)[1].interval,
+            least=INDUCTION,
+            may_rise=short,
         )
-        before = max(
-            (h for h in found if h.layer < best.layer), key=lambda h: h.previous, default=None
+    ]
+    before = max((h for h in found if h.layer < best.layer), key=lambda h: h.previous, default=None)
+    name = "with a head before it that looks one token back"
+    stated = f"at least {INDUCTION} of its weight there"
+    if before is None:
+        holds = None if short else False
+        return [*made, Claim(name, stated, f"{best.name} has no layer before it", holds)]
+    measured, looks_back = f"{before.previous:.3f} in {before.name}", by_row(subject, before)[0]
+    interval = looks_back.interval
+    claim = Claim.within(name, stated, measured, interval, least=INDUCTION, may_rise=short)
+    return [*made, claim]
+
+
+def by_row(subject: Subject, head: Head) -> tuple[Mean, Mean]:
+    """A head's weight on the token before and on what followed the same token, on average over the
+    rows that are looked at.
+    """
+    ids, targets, segments = subject.batches[0]
+    tap = Tap([f"block.{head.layer}.attention.weights"])
+    ids, segments = ids[:LOOKED], None if segments is None else segments[:LOOKED]
+    with torch.no_grad():
+        subject.model.hidden(ids, segments, tap=tap)
+    weights = looks(tap)[head.layer][:, head.head]  # (B, T, S)
+    rows = [
+        where(
+            weights[i : i + 1],
+            ids[i : i + 1],
+            None if segments is None else segments[i : i + 1],
+            targets[i : i + 1] != IGNORE,
         )
-        seen = 0.0 if before is None else before.previous
-        made.append(
-            Claim(
-                "with a head before it that looks one token back",
-                f"at least {INDUCTION} of its weight there",
-                f"{seen:.3f}" + (f" in {before.name}" if before else ""),
-                seen >= INDUCTION,
-            )
-        )
-    return made
+        for i in range(len(ids))
+    ]
+    return Mean.of([row[2] for row in rows]), Mean.of([row[4] for row in rows])

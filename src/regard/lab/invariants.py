@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import missing_extra
-from regard.lab.result import Claim, Options, Result
+from regard.lab.result import Claim, Mean, Options, Result, Z
 from regard.layers.attention import Place, SelfAttention, attend, softmax
 from regard.layers.norms import make_norm
 from regard.layers.positions import POSITIONS, Positions, make_positions
@@ -28,6 +28,7 @@ from regard.train.loop import seed_of
 
 D_MODEL, N_HEADS, LENGTH = 32, 4, 12
 WIDTHS = (1, 4, 16, 64, 256, 1024)  # of keys
+PAIRED, MOST_PAIRS = 1 << 22, 1 << 16  # numbers drawn for a width, and pairs at most
 KEYS = 64  # that a query of the last experiment looks at
 EXACT, INSIDE, SEEN, NEAR = 1e-5, 1e-6, 0.05, 0.1  # tolerances
 
@@ -206,7 +207,7 @@ def linearity() -> list[Claim]:
     ]
 
 
-Values = dict[int, float]
+Values = dict[int, Mean]
 
 
 def products(samples: int) -> tuple[Values, Values, Values, Values]:
@@ -214,58 +215,74 @@ def products(samples: int) -> tuple[Values, Values, Values, Values]:
     plain, scaled, spread, flat = {}, {}, {}, {}
     for width in WIDTHS:
         q, k = torch.randn(1, 1, samples, width), torch.randn(1, 1, KEYS, width)
-        pairs = torch.randn(4 * samples, width), torch.randn(4 * samples, width)
-        single = (pairs[0] * pairs[1]).sum(-1)
-        plain[width] = float(single.var())
-        scaled[width] = float((single * width**-0.5).var())
-        spread[width] = entropy(make_score("dot", 1, width)(q, k))
-        flat[width] = entropy(make_score("scaled_dot", 1, width)(q, k))
+        many = min(MOST_PAIRS, max(4 * samples, PAIRED // width))
+        single = (torch.randn(many, width) * torch.randn(many, width)).sum(-1)
+        plain[width] = variance(single)
+        scaled[width] = variance(single * width**-0.5)
+        spread[width] = entropies(make_score("dot", 1, width)(q, k))
+        flat[width] = entropies(make_score("scaled_dot", 1, width)(q, k))
     return plain, scaled, spread, flat
 
 
-def entropy(scores: Tensor) -> float:
+def variance(values: Tensor) -> Mean:
+    """Of values whose mean is known to be 0."""
+    return mean_of(values.double().square())
+
+
+def mean_of(values: Tensor) -> Mean:
+    """With the 95% interval of many values."""
+    return Mean(float(values.mean()), Z * float(values.std()) / math.sqrt(len(values)))
+
+
+def entropies(scores: Tensor) -> Mean:
     """Of the softmax of scores (..., S), in bits, on average."""
-    return entropy_of(softmax(scores))
+    return mean_of(entropy_each(softmax(scores)).flatten().double())
 
 
 def entropy_of(weights: Tensor) -> float:
     """Of attention weights (..., S), in bits, on average."""
+    return float(entropy_each(weights).mean())
+
+
+def entropy_each(weights: Tensor) -> Tensor:
+    """(...) bits of attention weights (..., S)."""
     logs = torch.where(weights > 0, weights, 1.0).log2()
-    return float(-(weights * logs).sum(-1).mean())
+    return -(weights * logs).sum(-1)
 
 
 def variances(plain: Values, scaled: Values, spread: Values, flat: Values) -> list[Claim]:
     """What the factor is for."""
-    off = max(abs(value / width - 1) for width, value in plain.items())
-    still = max(abs(value - 1) for value in scaled.values())
+    off = [Mean(one.value / width - 1, one.half / width) for width, one in plain.items()]
+    still = [Mean(one.value - 1, one.half) for one in scaled.values()]
     first, last = WIDTHS[1], WIDTHS[-1]  # products of single numbers have longer tails
-    drift = abs(flat[last] - flat[first])
+    halves = math.hypot(flat[last].half, flat[first].half)
+    drift = Mean(flat[last].value - flat[first].value, halves)
     return [
-        Claim(
-            "q·k has the variance d_k",
-            f"to {NEAR:.0%} at every width",
-            f"{off:.1%}, the farthest",
-            off <= NEAR,
-        ),
-        Claim(
-            "divided by sqrt(d_k) it has variance one",
-            f"to {NEAR:.0%} at every width",
-            f"{still:.1%}, the farthest",
-            still <= NEAR,
-        ),
-        Claim(
+        near_zero("q·k has the variance d_k", off),
+        near_zero("divided by sqrt(d_k) it has variance one", still),
+        Claim.within(
             "without the factor the softmax hardens",
             f"of {KEYS} keys, below 1 bit at width {last}",
-            f"{spread[last]:.3f} bits, from {spread[first]:.3f} at width {first}",
-            spread[last] < 1,
+            f"{spread[last].value:.3f} bits, from {spread[first].value:.3f} at width {first}",
+            spread[last].interval,
+            most=1.0,
         ),
-        Claim(
+        Claim.within(
             "with it the entropy stays",
             f"changes by at most 0.3 bits from width {first} to {last}",
-            f"{drift:.3f} bits",
-            drift <= 0.3,
+            f"{abs(drift.value):.3f} bits",
+            drift.interval,
+            least=-0.3,
+            most=0.3,
         ),
     ]
+
+
+def near_zero(name: str, found: Sequence[Mean]) -> Claim:
+    """That all of these shares, the one that is farthest with its interval too, are about 0."""
+    farthest = max(found, key=lambda one: abs(one.value) + one.half)
+    measured, stated = f"{abs(farthest.value):.1%}, the farthest", f"to {NEAR:.0%} at every width"
+    return Claim.within(name, stated, measured, farthest.interval, least=-NEAR, most=NEAR)
 
 
 def normalised(samples: int) -> tuple[Claim, list[Histogram]]:
@@ -342,10 +359,15 @@ def order_bars(moved: dict[str, float]) -> Bars:
     )
 
 
+def heights(found: Values) -> list[float]:
+    """The values without their intervals."""
+    return [one.value for one in found.values()]
+
+
 def variance_table(plain: Values, scaled: Values, spread: Values, flat: Values) -> Table:
     """By width."""
     rows: Sequence[Sequence[object]] = [
-        [w, plain[w], scaled[w], spread[w], flat[w]] for w in WIDTHS
+        [w, *(row[w].value for row in (plain, scaled, spread, flat))] for w in WIDTHS
     ]
     columns = ["d_k", "variance of q·k", "divided by sqrt(d_k)", "entropy, bits", "entropy with it"]
     return Table(columns, rows, title=f"Products of normal vectors, softmax over {KEYS} keys")
@@ -357,7 +379,7 @@ def variance_figures(
     """Against the width."""
     xs = [float(w) for w in WIDTHS]
     first = Lines(
-        [("q·k", xs, list(plain.values())), ("q·k / sqrt(d_k)", xs, list(scaled.values()))],
+        [("q·k", xs, heights(plain)), ("q·k / sqrt(d_k)", xs, heights(scaled))],
         x_label="width of a key, d_k",
         y_label="variance",
         title="Variance of a score",
@@ -367,8 +389,8 @@ def variance_figures(
     )
     second = Lines(
         [
-            ("softmax(q·k)", xs, list(spread.values())),
-            ("softmax(q·k / sqrt(d_k))", xs, list(flat.values())),
+            ("softmax(q·k)", xs, heights(spread)),
+            ("softmax(q·k / sqrt(d_k))", xs, heights(flat)),
         ],
         x_label="width of a key, d_k",
         y_label="entropy of the weights, bits",

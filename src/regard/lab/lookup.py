@@ -25,6 +25,7 @@ from regard.layers.scores import Cosine
 from regard.look.page import Distribution, Heatmap, Lines, Table, Text
 
 COLD, HOT, STEPS = 1e-3, 1e3, 37  # temperatures
+MOST_CUT = 4000  # misspelt keys that are tried: every letter of every key, if that is no more
 MOST = 2000  # keys: the weights of all of them on all of them are formed
 SHOWN = 24  # of them on a map
 SURE, EVEN, FOUND = 0.99, 0.01, 0.9  # tolerances of the claims
@@ -228,10 +229,14 @@ def claims(
     off = float(np.abs(exact[-1] * many - 1).max())
     entropies = np.array([entropy(w) for w in exact])
     drop = max(0.0, float(-np.diff(entropies).min()))
-    found = archive.look_up(wrong, COLD).argmax(1) == np.arange(many)
-    plain = set(archive.keys)
-    share = Share(int(found.sum()), many)
-    known = sum(query in plain for query in wrong)
+    cut = [
+        (k, key[:i] + key[i + 1 :]) for k, key in enumerate(archive.keys) for i in range(len(key))
+    ]
+    if len(cut) > MOST_CUT:
+        cut = list(enumerate(wrong))
+    found = archive.look_up([query for _, query in cut], COLD).argmax(1)
+    share = Share(int((found == np.array([k for k, _ in cut])).sum()), len(cut))
+    known = sum(query in set(archive.keys) for _, query in cut)
     return [
         Claim(
             "cold attention is a dictionary",
@@ -251,10 +256,11 @@ def claims(
             f"{drop:.1e}, the largest fall",
             drop <= 1e-6,
         ),
-        Claim(
+        Claim.within(
             "attention finds what a dictionary misses",
-            f"the right value for at least {FOUND:.0%} of misspelt queries",
-            f"{share}; a dict finds {known} of {many}",
-            share.value >= FOUND,
+            f"the right value for at least {FOUND:.0%} of keys with a letter missing",
+            f"{share}; a dict finds {known} of {len(cut)}",
+            share.interval,
+            least=FOUND,
         ),
     ]

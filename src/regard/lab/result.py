@@ -58,19 +58,62 @@ class Options:
         return Work(self.reporter, total)
 
 
+ABOVE = math.nextafter(0.0, 1.0)  # the least number above 0, where a claim excludes 0 itself
+VERDICTS = {True: "holds", False: "fails", None: "too small to tell"}
+
+
 @dataclass(frozen=True)
 class Claim:
-    """What is said, with its tolerance, what was found, and whether that agrees."""
+    """What is stated, with its tolerance, what was measured, and whether the two agree.
+
+    `holds` is None where the experiment is too small to tell. `interval` is the 95% interval that
+    decided; what is counted or computed exactly has none.
+    """
 
     name: str
     stated: str
     measured: str
-    holds: bool
+    holds: bool | None
+    interval: tuple[float, float] | None = None
 
     @property
     def verdict(self) -> str:
-        """In a word."""
-        return "holds" if self.holds else "fails"
+        """In words."""
+        return VERDICTS[self.holds]
+
+    @classmethod
+    def within(
+        cls,
+        name: str,
+        stated: str,
+        measured: object,
+        interval: tuple[float, float],
+        *,
+        least: float = -math.inf,
+        most: float = math.inf,
+        may_rise: bool = False,
+        may_fall: bool = False,
+    ) -> Claim:
+        """The claim that a figure with this 95% interval is from `least` to `most`: it holds where
+        the whole interval is, fails where none of it is, and else the data are too few to tell.
+
+        A quick form trains briefly, on little. Where a figure would only rise with more of that
+        (`may_rise`), what was measured bounds it from below and the upper end is open: the claim
+        that it is high cannot fail. `may_fall` is the same downwards.
+        """
+        low, high = interval
+        said = str(measured)
+        if low == -math.inf and high == math.inf:
+            said += "; a single measurement has no interval"
+        elif (may_rise and low < least) or (may_fall and high > most):
+            said += "; the quick form is too brief to refute it"
+        low, high = -math.inf if may_fall else low, math.inf if may_rise else high
+        holds = None
+        if least <= interval[0] and interval[1] <= most:
+            holds = True
+        elif high < least or low > most:
+            holds = False
+        return cls(name, stated, said, holds, (low, high) if holds is None else interval)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,13 +140,12 @@ class Result:
     def claims_table(self) -> Table:
         """The claims, those that fail set apart."""
         rows = [[c.verdict, c.name, c.stated, c.measured] for c in self.claims]
-        failed = [i for i, claim in enumerate(self.claims) if not claim.holds]
+        failed = [i for i, claim in enumerate(self.claims) if claim.holds is False]
         return Table(["", "claim", "stated", "measured"], rows, highlight=failed)
 
     def page(self) -> Page:
         """All of it as one HTML page."""
-        held = sum(claim.holds for claim in self.claims)
-        page = Page(self.title, f"{held} of {len(self.claims)} claims hold")
+        page = Page(self.title, summary(self.claims))
         page.section("Question")
         page.add(Text(self.question))
         page.section("Figure", self.reading)
@@ -136,7 +178,9 @@ class Result:
         said = ("name", "stated", "measured")
         return {
             "claims": [
-                {key: getattr(claim, key) for key in said} | {"holds": bool(claim.holds)}
+                {key: getattr(claim, key) for key in said}
+                | {"holds": None if claim.holds is None else bool(claim.holds)}
+                | {"interval": finite(claim.interval)}
                 for claim in self.claims
             ],
             "figures": [str(path) for path in figures],
@@ -149,6 +193,22 @@ class Result:
                 for table in self.tables
             ],
         }
+
+
+def summary(claims: Sequence[Claim]) -> str:
+    """How many claims hold, fail, and cannot be told, in words."""
+    verdicts = [claim.verdict for claim in claims]
+    held, failed, open_ = (verdicts.count(word) for word in VERDICTS.values())
+    rest = f", {open_} too small to tell" if open_ else ""
+    fail = "fails" if failed == 1 else "fail"
+    return f"{held} of {len(claims)} claims hold, {failed} {fail}{rest}"
+
+
+def finite(interval: tuple[float, float] | None) -> list[float | None] | None:
+    """An interval for JSON: open ends are None."""
+    if interval is None:
+        return None
+    return [end if math.isfinite(end) else None for end in interval]
 
 
 @dataclass(frozen=True)
@@ -185,6 +245,17 @@ class Share:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def less(one: Share, other: Share) -> tuple[float, float]:
+    """The 95% interval of the share of one less that of the other, counted apart: Newcombe 1998
+    (Statistics in Medicine 17:873), method 10, from the intervals of both.
+    """
+    (low, high), (least, most) = one.interval, other.interval
+    gap = one.value - other.value
+    down = math.hypot(one.value - low, most - other.value)
+    up = math.hypot(high - one.value, other.value - least)
+    return gap - down, gap + up
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from regard.data.batching import Batch
 from regard.lab.practice import teach
-from regard.lab.result import Claim, Mean, Options, Result
+from regard.lab.result import ABOVE, Claim, Mean, Options, Result
 from regard.lab.texts import Stream, drawn, stream_of, windows
 from regard.look.page import Lines, Table, Text
 from regard.models.decoder import modern
@@ -307,12 +307,14 @@ def claims(found: Mapping[str, Losses], laws: Forecasts) -> list[Claim]:
         rows = found[name]
         sizes = sorted(rows)
         means = [Mean.of(rows[n]).value for n in sizes]
+        ends = zip(rows[sizes[-1]], rows[sizes[0]], strict=True)
         made.append(
-            Claim(
+            Claim.within(
                 f"more {name} help" if name != "data" else "more data helps",
                 "the largest has a lower loss than the smallest",
                 f"{means[0]:.3f} to {means[-1]:.3f}",
-                means[-1] < means[0],
+                Mean.of([last - first for last, first in ends]).interval,
+                most=-ABOVE,
             )
         )
         miss = abs(said.value / means[-1] - 1)
@@ -320,11 +322,13 @@ def claims(found: Mapping[str, Losses], laws: Forecasts) -> list[Claim]:
         side = "inside" if low <= means[-1] <= high else "outside"
         stated = f"the law of the others is within {NEAR:.0%} of the largest's loss"
         made.append(
-            Claim(
+            Claim.within(
                 f"{name}: the largest is forecast by the smaller",
                 stated,
                 f"{said} said, {means[-1]:.4g} found, {miss:.1%} off, {side} the interval",
-                miss <= NEAR,
+                (low / means[-1] - 1, high / means[-1] - 1),
+                least=-NEAR,
+                most=NEAR,
             )
         )
     return made

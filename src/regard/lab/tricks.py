@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard.errors import UserError
 from regard.lab.invariants import entropy_of
 from regard.lab.practice import teach
-from regard.lab.result import Claim, Mean, Options, Result
+from regard.lab.result import ABOVE, Claim, Mean, Options, Result
 from regard.lab.texts import Stream, drawn, stream_of, windows
 from regard.layers.block import Block
 from regard.layers.tap import Tap
@@ -292,12 +292,21 @@ def table(found: Trials) -> Table:
 
 
 def change(found: Trials, name: str, base: str = ALL) -> Mean:
+    """How much higher the loss is, on average over the seeds."""
+    return mean_of(gaps(found, name, base))
+
+
+def gaps(found: Trials, name: str, base: str = ALL) -> list[float]:
     """How much higher the loss is, seed by seed."""
     pairs = zip(losses(found, name), losses(found, base), strict=True)
-    gaps = [a - b for a, b in pairs]
-    if not all(map(math.isfinite, gaps)):
-        return Mean(math.inf, 0.0)
-    return Mean.of(gaps)
+    return [a - b for a, b in pairs]
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """The mean; infinite, or none, where a training broke down."""
+    if not all(map(math.isfinite, values)):
+        return Mean(sum(values), 0.0)
+    return Mean.of(values)
 
 
 def bars(found: Trials) -> Bars:
@@ -314,38 +323,31 @@ def claims(found: Trials) -> list[Claim]:
     for name, what in reasons.items():
         gap = change(found, name)
         stated = f"without: at least {WORSE} nats more on new text"
-        made.append(Claim(f"{what} pay", stated, str(gap), gap.value >= WORSE))
-    pre, post = change(found, COLD), change(found, POST_COLD, POST)
+        made.append(Claim.within(f"{what} pay", stated, gap, gap.interval, least=WORSE))
+    pre, post = gaps(found, COLD), gaps(found, POST_COLD, POST)
+    more = mean_of([b - a for a, b in zip(pre, post, strict=True)])
     stated = f"taking warm-up away costs post-norm at least {WORSE} nats more than pre-norm"
     made.append(
-        Claim(
+        Claim.within(
             "post-norm needs warm-up, pre-norm does not",
             stated,
-            f"{post} against {pre}",
-            post.value - pre.value >= WORSE,
+            f"{mean_of(post)} against {mean_of(pre)}",
+            more.interval,
+            least=WORSE,
         )
     )
     gap = change(found, SMOOTH)
+    name, stated = "label smoothing hurts the perplexity", "more nats on new text: above 0"
+    made.append(Claim.within(name, stated, gap, gap.interval, least=ABOVE))
+    ratios = {name: [t.first[0] / t.first[-1] for t in found[name]] for name in (ALL, STRAIGHT)}
+    share = Mean.of([b / a for a, b in zip(ratios[ALL], ratios[STRAIGHT], strict=True)])
     made.append(
-        Claim(
-            "label smoothing hurts the perplexity",
-            "more nats on new text: above 0",
-            str(gap),
-            gap.value > 0,
-        )
-    )
-    ratio = {
-        name: float(np.mean([t.first[0] / t.first[-1] for t in found[name]]))
-        for name in (ALL, STRAIGHT)
-    }
-    stated = f"gradient of the first layer over the last: at most {RATIO} of that with residuals"
-    measured = f"{ratio[STRAIGHT]:.3g} against {ratio[ALL]:.3g}"
-    made.append(
-        Claim(
+        Claim.within(
             "without residuals gradients vanish",
-            stated,
-            measured,
-            ratio[STRAIGHT] <= RATIO * ratio[ALL],
+            f"gradient of the first layer over the last: at most {RATIO} of that with residuals",
+            f"{np.mean(ratios[STRAIGHT]):.3g} against {np.mean(ratios[ALL]):.3g}",
+            share.interval,
+            most=RATIO,
         )
     )
     return made
