@@ -70,7 +70,7 @@ def test_vectors_leave_as_text_come_back_and_are_looked_at(cli, place, tmp_path)
         (["classify", "cbow", "text.txt"], "task vectors"),
         (["evaluate", "cbow", "pairs.tsv", "--against", "text.txt"], "text.txt is a file"),
         (["look", "cbow", "zebra"], "no vector for 'zebra'"),
-        (["export", "cbow", "out", "--to", "hf"], "error"),
+        (["export", "cbow", "out"], "write its word vectors with --to vec"),
         (["export", "cbow", "out", "--to", "docx"], "choose one of hf, vec"),
         (["train", "text.txt", "--model", "cbow", "--set=model.windows=3"], "'window'"),
         (

@@ -15,8 +15,8 @@ from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
 from regard.lab.agreement import ID, NGRAM, RUNGS, VERB_IDS, agrees, shard_of, unseen
-from regard.lab.head_subjects import Plan as HeadPlan
 from regard.lab.head_subjects import Losses, Subject, learned, of_run
+from regard.lab.head_subjects import Plan as HeadPlan
 from regard.lab.result import Options, Share
 from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder

@@ -67,8 +67,10 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
     run = open_run(run)
     task, name, vocab_size, config = described(run)
     if name != "transformer":
+        other = "write its word vectors with --to vec" if task == "vectors" else ""
         raise UserError(
-            f"{run}: model {name!r} has no Hugging Face class; only 'transformer' can be exported"
+            f"{run}: model {name!r} has no Hugging Face class; "
+            + (other or "only 'transformer' can be exported")
         )
     tokenizer = tokens.load(run / TOKENIZER)
     if isinstance(tokenizer, Points):
