@@ -78,6 +78,7 @@ def command(
     sources, why = opened(recipe, files, task)
     if sources.numbered:
         return show_numbered(sources, why, json)
+    tokens, reason = chosen_tokens(sources) if sources.labelled else ("", "")
     found = inspect(
         sources.train,
         valid=sources.given[0],
@@ -88,7 +89,7 @@ def command(
     if sources.task == "target":
         found = suggested(found, recipe)
     if sources.labelled:
-        found = labelled(found, examine(sources, why))
+        found = labelled(found, examine(sources, why), tokens, reason)
     if json:
         print_json(found.to_json())
     else:
@@ -150,12 +151,26 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
     return Sources(recipe, "target" if paired else "next"), ""
 
 
-def labelled(found: Inspection, labels: Examination) -> Inspection:
+def chosen_tokens(sources: Sources) -> tuple[str, str]:
+    """The tokens that `regard train` chooses for labelled records, by which they are compared, and
+    why.
+    """
+    from dataclasses import asdict
+
+    from regard.recipe import TokensRecipe
+    from regard.train.choose import choose
+
+    chosen, lines = choose({"task": sources.task, "data": asdict(sources.recipe)})
+    kind = chosen["tokens"]["kind"]
+    sources.tokenize_as(TokensRecipe(kind=kind))
+    return kind, lines[0].partition("→ ")[2]
+
+
+def labelled(found: Inspection, labels: Examination, tokens: str, why: str) -> Inspection:
     """What was found in labelled records, with what is asked of them; no model is suggested."""
     from dataclasses import replace
 
-    why = found.suggestion.why.partition(";")[0]  # of the tokens
-    suggestion = replace(found.suggestion, task=labels.task, model="", why=why)
+    suggestion = replace(found.suggestion, task=labels.task, tokens=tokens, model="", why=why)
     return replace(found, labels=labels, leaks=labels.leaks, suggestion=suggestion)
 
 

@@ -21,6 +21,8 @@ from regard.data.picture_files import suffix
 from regard.data.readers import TABLES
 from regard.data.targets import unchecked
 from regard.errors import UserError
+from regard.tokens.canonical import PLAIN as AS_WRITTEN
+from regard.tokens.canonical import Canonical
 
 TOGETHER = 1024  # things of a chunk
 KEPT = 1 << 29  # bytes of things that are kept in memory between passes
@@ -33,8 +35,7 @@ class Shown(Examples):
     names: Sequence[str] = ()  # where each stands
     digests: Sequence[str] = ()
 
-    @property
-    def keys(self) -> Sequence[str]:
+    def keys(self, form: Canonical = AS_WRITTEN) -> Sequence[str]:
         """See Examples: what the bytes are."""
         return self.digests
 

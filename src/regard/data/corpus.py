@@ -100,7 +100,7 @@ def prepare(
     task `target` reads pairs, those of `targets.LABELLED` labelled records. The tokenizer is that
     of the run `start`, where one is named.
     """
-    sources = Sources(data, task)
+    sources = Sources(data, task, tokens, start)
     key = {
         "task": task,
         "data": _plain(dataclasses.asdict(data)),

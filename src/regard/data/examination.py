@@ -16,8 +16,12 @@ from regard.data.near import BUDGET, Near, near
 from regard.data.sides import SIDES, Piece, Sources
 from regard.data.splits import Leak, hashes
 from regard.data.targets import LABELLED, Targets, guess, number, survey, unchecked
+from regard.tokens.canonical import without_regard
 
 SHOWN = 12  # classes listed
+FEW = 5  # records of a class in a split below which its metrics say little
+SMALL = 20  # records of a test split below which all metrics do
+FOLDS = "`regard compare` with --folds 5 tests every record once"
 EXAMPLES = 3
 LONG = 200  # characters of an example
 
@@ -55,6 +59,10 @@ class Examination:
     near: dict[str, Near]
     notes: tuple[str, ...]  # on how the sides were decided
     concerns: tuple[tuple[str, str], ...] = ()  # what looks wrong with the targets: see concerns
+    copies: int = 0  # records that repeat another one, in any split
+    ignored: tuple[str, ...] = ()  # without regard to what they are compared
+    folds: bool = False  # is every record tested, one fold after the other?
+    chosen: bool = True  # were the splits chosen here, and not given by the user?
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists, every number finite; long texts are cut."""
@@ -72,25 +80,71 @@ class Examination:
         by_side = ", ".join(f"{n:,} {side}" for side, n in self.records.items())
         rows = [("task", f"{self.task} ({self.why})"), ("sides", by_side)]
         for name, found in self.classes.items():
-            rows.append((f"{name}", f"{len(found):,} classes: {_listed(found)}"))
+            rows.append((f"{name}", f"{len(found):,} classes, {self._listed(found)}"))
         for name, value in self.values.items():
             said = f"from {value.min:g} to {value.max:g}, mean {value.mean:g}"
             rows.append((f"{name}", said))
         if any(self.gaps.values()):
             said = ", ".join(f"{n:,} of {name}" for name, n in self.gaps.items() if n)
             rows.append(("gaps", said))
-        rows += self.warnings()
+        rows += self._troubles()
         for side, leak in self.near.items():
             rows.append((f"near in {side}", _near_words(leak)))
             rows += [("", f"{one[:30]} ~ {two[:30]}") for one, two in leak.examples[:1]]
         return rows
+
+    def _listed(self, found: dict[str, dict[str, int]]) -> str:
+        """The commonest classes with their counts in each split."""
+        shown = []
+        for label, _ in tallied(found).most_common(SHOWN):
+            each = (f"{found[label].get(side, 0):,}" for side in self.records)
+            shown.append(f"{label} {'/'.join(each)}")
+        return f"{'/'.join(self.records)}: {', '.join(shown)}" + ", …" * (len(found) > SHOWN)
 
     def _placed(self, label: str) -> str:
         return f"{label} ({self.places[label]})" if label in self.places else label
 
     def warnings(self) -> list[tuple[str, str]]:
         """What one who trains on this should know: names and values, a line each."""
-        rows = [("scaffolds", note) for note in self.notes]
+        if not self.copies:
+            return self._troubles()
+        total = sum(self.records.values())
+        line = f"{self.copies:,} of {total:,} records repeat another one"
+        line += without_regard(self.ignored)
+        line += "; copies are in one split" if self.chosen else ""
+        return [("copies", line), *self._troubles()]
+
+    def _few(self) -> list[str]:
+        """The classes of which a split has few records, the rarest first, with the counts of each
+        split; where every record is tested, those that are rare in all.
+        """
+        found = []
+        for name, classes in self.classes.items():
+            for label, counts in classes.items():
+                each = [counts.get(side, 0) for side in self.records]
+                total = sum(each)
+                if total > 1 and (total if self.folds else min(each)) < FEW:
+                    words = f"{label} of {name}" if len(self.classes) > 1 else label
+                    found.append((total, f"{words} {'/'.join(f'{n:,}' for n in each)}"))
+        return [words for _, words in sorted(found)]
+
+    def _too_few(self) -> list[tuple[str, str]]:
+        """Warn of splits with few records of a class, or few records at all."""
+        rows = []
+        few = self._few() if self.task in ("label", "labels") else []
+        if few:
+            more = f" and {len(few) - SHOWN:,} more" if len(few) > SHOWN else ""
+            where = "in all" if self.folds else "in a split"
+            line = f"fewer than {FEW} records {where} ({'/'.join(self.records)}): "
+            line += f"{', '.join(few[:SHOWN])}{more}; metrics of these classes are not reliable"
+            rows.append(("small classes", line))
+        tested = self.records.get(SIDES[2], self.records.get(SIDES[1], 0))
+        if self.chosen and not self.folds and (few or tested < SMALL):
+            rows.append(("test split", f"{tested:,} records are few to measure on; {FOLDS}"))
+        return rows
+
+    def _troubles(self) -> list[tuple[str, str]]:
+        rows = [("scaffolds", note) for note in self.notes] + self._too_few()
         if self.task == "label" and len(self.classes.get(self.names[0], {})) == 1:
             rows.append(("one class", f"all are {next(iter(self.classes[self.names[0]]))!r}"))
         if self.single:
@@ -105,12 +159,6 @@ class Examination:
                 ("conflicts", f"{self.conflicts:,} inputs come with different targets: {said}")
             )
         return rows + list(self.concerns)
-
-
-def _listed(found: dict[str, dict[str, int]]) -> str:
-    counts = tallied(found)
-    shown = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(SHOWN))
-    return shown + (", …" if len(counts) > SHOWN else "")
 
 
 def _near_words(leak: Near) -> str:
@@ -158,6 +206,10 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
         near=_near(sources),
         notes=sources.plan.notes if sources.plan else (),
         concerns=concerns,
+        copies=sum(tally.records.values()) - len(tally.met),
+        ignored=sources.form.ignores,
+        folds=bool(sources.recipe.folds),
+        chosen=all(sources.fractions) and not (sources.plan and sources.plan.columns),
     )
 
 

@@ -8,12 +8,14 @@ but the scaffold split, which breaks ties by it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.splits import Hashes
+from regard.data.targets import MANY
 from regard.errors import UserError
 from regard.tokens.chemistry import rdkit, silence
 
@@ -28,18 +30,24 @@ TRUE, FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 
 
 def deal(
-    keys: Hashes, shares: Sequence[float], *, labels: Numbers | None = None, seed: int = 0
+    keys: Hashes,
+    shares: Sequence[float],
+    *,
+    labels: Numbers | None = None,
+    seed: int = 0,
+    everywhere: float = math.inf,
 ) -> Numbers:
     """The fold of every record, where fold f is to get `shares[f]` of the whole, and of each label.
 
     Distinct keys are dealt, each with the label that most of its records have. Every fold then has
     its share of the keys of each label rounded up or down, never further off, and what rounding
-    takes from a fold at one label it gets back at the next (controlled rounding, Cox 1987).
+    takes from a fold at one label it gets back at the next (controlled rounding, Cox 1987). A label
+    of `everywhere` keys or more has one in each fold that has a share.
     """
     values, inverse = np.unique(keys, return_inverse=True)
     label = np.zeros(len(values), np.int64)
     if labels is not None:
-        label = _commonest(inverse, labels, len(values))
+        label = commonest(inverse, labels, len(values))
     order = np.lexsort((_mixed(values, seed), label))
     folds = np.empty(len(values), np.int64)
     wanted = np.asarray(shares, np.float64) / sum(shares)
@@ -54,6 +62,10 @@ def deal(
         more = np.argsort(np.where(rest, -owed, np.inf), kind="stable")[:left]
         sizes[more] += 1
         owed[more] -= 1
+        for fold in np.flatnonzero((sizes == 0) & (wanted > 0) & (count >= everywhere)).tolist():
+            most = int(sizes.argmax())
+            sizes[[fold, most]] += (1, -1)
+            owed[[fold, most]] += (-1, 1)
         folds[order[start : start + count]] = np.repeat(np.arange(len(wanted)), sizes)
         start += count
     return folds[inverse]
@@ -148,7 +160,53 @@ def side_of(word: str, marked: str = "") -> int | None:
     return 1 if mark in TRUE and side == 0 else side
 
 
-def _commonest(keys: Numbers, labels: Numbers, count: int) -> Numbers:
+class ClassCounter:
+    """Numbers for the classes of targets as they are written, one column of them or several."""
+
+    def __init__(self, columns: int) -> None:
+        self._numbers: list[dict[str, int]] = [{} for _ in range(columns)]  # by column: of a cell
+        self._codes: list[list[Numbers]] = [[] for _ in range(columns)]
+        self._records = 0
+
+    def add(self, targets: Sequence[tuple[str, ...]]) -> None:
+        """Count some records; an empty cell is of no class."""
+        self._records += len(targets)
+        for column, (known, codes) in enumerate(zip(self._numbers, self._codes, strict=True)):
+            if len(known) > MANY:  # no classes
+                continue
+            found = [
+                known.setdefault(cells[column], len(known)) if cells[column] else -1
+                for cells in targets
+            ]
+            codes.append(np.array(found, np.int64))
+
+    def rarest(self) -> Numbers:
+        """The number of the rarest class that each record has, -1 of a record without one.
+
+        A column most of whose cells are different has no classes. Numbers depend on the classes
+        and not on the order of the records.
+        """
+        first, label, fewest = 0, None, None
+        for known, codes in zip(self._numbers, self._codes, strict=True):
+            code = np.concatenate(codes)
+            if len(known) > MANY or 2 * len(known) > int((code >= 0).sum()):
+                code, known = np.full(self._records, -1, np.int64), {}
+            order = np.argsort(np.array([*known, ""], dtype=object)[:-1], kind="stable")
+            rank = np.empty(len(known) + 1, np.int64)
+            rank[order], rank[-1] = np.arange(len(known)), -1
+            code = rank[code]
+            sizes = np.append(np.bincount(code[code >= 0], minlength=len(known)), np.iinfo(int).max)
+            own, count = np.where(code >= 0, code + first, -1), sizes[code]
+            if label is None or fewest is None:
+                label, fewest = own, count
+            rarer = count < fewest
+            label, fewest = np.where(rarer, own, label), np.where(rarer, count, fewest)
+            first += len(known)
+        assert label is not None  # there is a target
+        return label
+
+
+def commonest(keys: Numbers, labels: Numbers, count: int) -> Numbers:
     """For each key number the label that most of its records have; of equals, the lowest."""
     pairs, times = np.unique(np.stack([keys, labels]), axis=1, return_counts=True)
     order = np.lexsort((-pairs[1], times, pairs[0]))  # the last of each key is the one

@@ -25,6 +25,7 @@ from rich.text import Text
 from regard.data.readers import Files
 from regard.data.splits import Counts, Leak, cut_points, distinct, find, overlap, sides_of
 from regard.errors import printable
+from regard.tokens.canonical import without_regard
 
 if TYPE_CHECKING:
     from regard.data.examination import Examination
@@ -79,6 +80,7 @@ class Inspection:
     source_lengths: Lengths | None  # where records are the targets of pairs
     near_empty: int
     duplicates: int  # copies beyond the first
+    ignored: tuple[str, ...]  # without regard to what they are compared
     repeated: tuple[tuple[str, int], ...]
     leaks: dict[str, Leak]
     suggestion: Suggestion
@@ -154,9 +156,10 @@ def inspect(
                 survey.symbols("".join(texts))
             survey.lengths.update(map(len, chunk.texts))
             survey.source_lengths.update(map(len, chunk.sources))
-            survey.copies.add(chunk.keys)
+            survey.copies.add(source.keys(chunk))
     blank, skipped = source.blank, source.skipped
     problems, remarks = tuple(source.problems), tuple(source.remarks)  # the next pass starts anew
+    remarks = (source.form.note, *remarks) if source.form.note else remarks
     common = survey.common()
     records, characters = survey.lengths.total(), sum(n for _, n in common)
     pairs = survey.source_lengths.total()
@@ -180,6 +183,7 @@ def inspect(
         source_lengths=_lengths(survey.source_lengths) if pairs else None,
         near_empty=sum(survey.lengths[n] for n in range(NEAR_EMPTY + 1)),
         duplicates=survey.copies.total - len(survey.copies.result()[0]),
+        ignored=source.form.ignores if source.format != "text" else (),
         repeated=_repeated(source, survey.copies),
         leaks=_leaks(source, survey, (valid, test), (valid_fraction, test_fraction)),
         suggestion=suggest(symbols, len(common), dict(common).get(" ", 0) / symbols),
@@ -204,7 +208,7 @@ def _units(source: Files) -> Iterator[Sequence[str]]:
     if source.format == "text":
         yield from (lines for _, lines in _long_lines(source))
     else:
-        yield from (chunk.keys for chunk in source.records())
+        yield from map(source.keys, source.records())
 
 
 def _long_lines(source: Files) -> Iterator[tuple[list[int], list[str]]]:
@@ -356,7 +360,7 @@ def render(inspection: Inspection, console: Console) -> None:
         ("symbols", f"{x.symbols:,}, {x.entropy_bits:.3f} bits each without context"),
         ("alphabet", f"{x.alphabet_size:,} characters: {symbols}"),
         *((name, _length_words(y)) for name, y in lengths if y is not None),
-        (copies, f"{x.duplicates:,}"),
+        (copies, f"{x.duplicates:,}" + without_regard(x.ignored)),
         *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
         *((f"leaks to {side}", _leak_words(leak)) for side, leak in x.leaks.items()),
         *((name, _visible(value)) for name, value in (x.labels.rows() if x.labels else ())),

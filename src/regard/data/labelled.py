@@ -26,6 +26,8 @@ from regard.data.tables import Batch, Table, table
 from regard.data.targets import Cells, Check, numbers, unchecked
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
+from regard.tokens.canonical import PLAIN as AS_WRITTEN
+from regard.tokens.canonical import Canonical
 
 LABEL = "label"  # the name of a target that no column names
 SAMPLE = 100_000  # rows looked at to tell how numbers are written
@@ -42,12 +44,12 @@ class Examples(Chunk):
     targets: Sequence[tuple[str, ...]] = ()
     asides: Sequence[tuple[str, ...]] = ()
 
-    @property
-    def keys(self) -> Sequence[str]:
-        """What copies, sides and leaks go by: the texts, both of them where there are two."""
+    def keys(self, form: Canonical = AS_WRITTEN) -> Sequence[str]:
+        """What copies, splits and leaks go by: the texts, both of them where there are two."""
         if not self.sources:
-            return self.texts
-        return [f"{one}\t{two}" for one, two in zip(self.texts, self.sources, strict=True)]
+            return form.all(self.texts)
+        both = zip(form.all(self.texts), form.all(self.sources), strict=True)
+        return [f"{one}\t{two}" for one, two in both]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.folds import by_scaffold, deal, k_folds, leave_one_out, murcko, side_of, together
+from regard.data.folds import (
+    ClassCounter,
+    by_scaffold,
+    commonest,
+    deal,
+    k_folds,
+    leave_one_out,
+    murcko,
+    side_of,
+    together,
+)
 from regard.data.readers import Chunk
-from regard.data.splits import hashes
+from regard.data.splits import hashes, sides_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 
@@ -19,6 +29,8 @@ if TYPE_CHECKING:
     from regard.data.labelled import Labelled
 
 RULES = ("random", "stratified", "scaffold")  # every other data.split names a column
+EVERYWHERE = 10  # records from which a class has one in each split
+ENOUGH = 20  # records of a class that a held-out split should get; with fewer, they are dealt
 
 Sides = NDArray[np.uint8]
 
@@ -53,11 +65,16 @@ def refuse_plan(recipe: DataRecipe) -> None:
 class Plan:
     """Which side each record of the training files is on; nothing is decided where a hash will do.
 
-    What needs to see all records reads them once, when it is first asked.
+    What needs to see all records reads them once, when it is first asked. By default the records of
+    small classes are dealt (`stratifies`), so that each split gets its share of them; those of
+    large ones, and values, go by their hash.
     """
 
-    def __init__(self, recipe: DataRecipe, fractions: list[float], given: bool) -> None:
+    def __init__(
+        self, recipe: DataRecipe, fractions: list[float], given: bool, stratifies: bool = False
+    ) -> None:
         self.recipe, self.fractions = recipe, fractions
+        self.stratifies = stratifies and not recipe.split and any(fractions)
         self.columns = split_columns(recipe)
         self.decided = bool(self.columns or recipe.group or recipe.folds) or (
             recipe.split in RULES[1:]
@@ -78,13 +95,13 @@ class Plan:
 
     def sides(self, source: Labelled, chunk: Chunk, start: int) -> Sides | None:
         """The sides of a chunk's records, the first of which is number `start`; None: by hash."""
-        if not self.decided:
+        if not self.decided and not self.stratifies:
             return None
         if self.columns:
             return self._said(chunk)
         if self._all is None:
-            self._all = self._decide(source)
-        return self._all[start : start + len(chunk)]
+            self._all = self._decide(source) if self.decided else self._dealt(source)
+        return self._all[start : start + len(chunk)].copy()
 
     def _said(self, chunk: Chunk) -> Sides:
         """What the split column says."""
@@ -106,7 +123,7 @@ class Plan:
         texts: list[str] = []  # of molecules alone
         keys, groups, labels = [], [], []
         for chunk in source.examples():
-            keys.append(hashes(chunk.keys))
+            keys.append(hashes(source.keys(chunk)))
             labels.append(hashes(["\0".join(cells) for cells in chunk.targets]))
             if recipe.group:
                 groups.append(hashes([cells[-1] for cells in chunk.asides]))
@@ -137,6 +154,31 @@ class Plan:
             return by_scaffold(scaffolds, shares).astype(np.uint8)
         seed = recipe.split_seed
         return deal(key, shares, labels=label, seed=seed).astype(np.uint8)
+
+    def _dealt(self, source: Labelled) -> Sides:
+        """The sides of all records by their hash but for those of small classes, of which every
+        split gets its share, and of a class of one record training.
+        """
+        counter, keys = ClassCounter(len(source.names)), []
+        for chunk in source.examples():
+            keys.append(hashes(source.keys(chunk), self.recipe.split_seed))
+            counter.add(chunk.targets)
+        distinct, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        sides = sides_of(distinct, *self.fractions)
+        label = commonest(inverse, counter.rarest(), len(distinct))
+        sizes = np.bincount(label + 1)[1:]  # of each class; -1 is of none
+        least = min(share for share in self.fractions if share)
+        small = (label >= 0) & (np.append(sizes, 0)[label] * least < ENOUGH)
+        if small.any():
+            valid, test = self.fractions
+            shares = (1 - valid - test, valid, test)
+            alone = small & (np.append(sizes, 0)[label] == 1)
+            several = small & ~alone
+            sides[alone] = 0
+            if several.any():
+                few, labels = distinct[several], label[several]
+                sides[several] = deal(few, shares, labels=labels, everywhere=EVERYWHERE)
+        return sides[inverse]
 
     def count_folds(self, source: Labelled) -> int:
         """How many folds there are: data.folds or, where one is left out, as many as records that

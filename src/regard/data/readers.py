@@ -34,6 +34,7 @@ from regard.data.halves import Halves
 from regard.data.objects import Objects, objects
 from regard.data.tables import Table, table
 from regard.errors import UsageError, UserError, did_you_mean
+from regard.tokens.canonical import PLAIN, Canonical
 
 FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled", "images")
 TABLES = ("csv", "tsv", "jsonl")
@@ -62,10 +63,11 @@ class Chunk(Sequence[Record]):
     def __getitem__(self, i: int) -> Record:  # type: ignore[override]  # no slices: slice `texts`
         return Record(self.texts[i], self.place(i))
 
-    @property
-    def keys(self) -> Sequence[str]:
-        """What copies, sides and leaks go by: the sources of pairs, or else the texts."""
-        return self.sources or self.texts
+    def keys(self, form: Canonical = PLAIN) -> Sequence[str]:
+        """What copies, splits and leaks go by: the sources of pairs, or else the texts, in the form
+        in which they are compared.
+        """
+        return form.all(self.sources or self.texts)
 
     def place(self, i: int) -> str:
         """Where text i stands."""
@@ -138,6 +140,7 @@ class Files(ABC):
 
     format: str
     why: str
+    form: Canonical = PLAIN  # in which records are compared
 
     def __init__(
         self, paths: Sequence[Path], format: str, strict: bool, encoding: str = UTF8
@@ -198,6 +201,10 @@ class Files(ABC):
         not damaged, ids that repeat, how numbers are written.
         """
         return self._tally.lines()
+
+    def keys(self, chunk: Chunk) -> Sequence[str]:
+        """What copies, splits and leaks of a chunk's records go by."""
+        return chunk.keys(self.form)
 
     @abstractmethod
     def records(self) -> Iterator[Chunk]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.canonical import canonical_form
 from regard.data.captions import Captions, paths_in_pairs
 from regard.data.clouds import ENDINGS, POINTS, Clouds, form_of
 from regard.data.collected import Collected, paths_in_table
@@ -23,7 +24,7 @@ from regard.data.readers import Chunk, Files, Source
 from regard.data.splits import Leak, assign, cut_points, distinct, leaks, overlap
 from regard.data.targets import CHECKS, LABELLED, unchecked
 from regard.errors import UsageError, UserError
-from regard.recipe import NUMBERED, DataRecipe
+from regard.recipe import NUMBERED, DataRecipe, TokensRecipe
 
 SIDES = ("train", "valid", "test")
 SPARED = 3  # the side of training data beyond data.train_fraction: it gives words, nothing else
@@ -60,7 +61,16 @@ class Sources:
     leaks whatever its target. Those of pictures and captions are split as labelled records are.
     """
 
-    def __init__(self, recipe: DataRecipe, task: str = "next") -> None:
+    def __init__(
+        self,
+        recipe: DataRecipe,
+        task: str = "next",
+        tokens: TokensRecipe | None = None,
+        start: str = "",
+    ) -> None:
+        """`tokens`, those of the run `start` where it names one, decide which texts are the same
+        record: see data.canonical.
+        """
         if not recipe.train:
             raise UserError("data.train names no file")
         self.recipe, self.paired = recipe, task == "target"
@@ -81,13 +91,23 @@ class Sources:
                 self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True
             )
         ]
+        self.tokenize_as(tokens, start)
         self.settle(task)
+
+    def tokenize_as(self, tokens: TokensRecipe | None, start: str = "") -> None:
+        """Compare records as these tokens read them: see data.canonical."""
+        read = [files for files in (self.train, *self.given) if files is not None]
+        size = sum(files.size for files in read)
+        self.form = canonical_form(self.recipe, tokens, self.train.format, size, start)
+        for files in read:
+            files.form = self.form
 
     def settle(self, task: str) -> None:
         """Hold labelled records to a task: what its targets cannot be is damage from now on."""
         self.task = task
         planned = self.labelled or self.numbered
-        self.plan = Plan(self.recipe, self.fractions, any(self.given)) if planned else None
+        given, labelled = any(self.given), self.labelled
+        self.plan = Plan(self.recipe, self.fractions, given, labelled) if planned else None
         for files in (self.train, *self.given):
             if isinstance(files, Labelled) and isinstance(self.train, Labelled):
                 files.check = CHECKS.get(task, unchecked)
@@ -141,7 +161,8 @@ class Sources:
     def remarks(self) -> list[str]:
         """What else a user should know of the latest pass over all files: see Files."""
         read = [files for files in (self.train, *self.given) if files is not None]
-        return [line for files in read for line in files.remarks]
+        notes = [self.form.note] if self.form.note else []
+        return notes + [line for files in read for line in files.remarks]
 
     @property
     def two_sided(self) -> bool:
@@ -170,25 +191,26 @@ class Sources:
             return
         start = 0
         for chunk in self.train.records():
-            sides = self._sides(chunk, start)
+            keys = self.train.keys(chunk)
+            sides = self._sides(chunk, keys, start)
             start += len(chunk)
             if self.recipe.train_fraction < 1:
                 share = 1 - self.recipe.train_fraction
-                sides[(sides == 0) & (assign(chunk.keys, 0.0, share, SPARING) > 0)] = SPARED
+                sides[(sides == 0) & (assign(keys, 0.0, share, SPARING) > 0)] = SPARED
             for side in np.unique(sides).tolist():
-                yield _piece(side, chunk, np.flatnonzero(sides == side).tolist())
+                yield _piece(side, chunk, keys, np.flatnonzero(sides == side).tolist())
         for side, source in enumerate(self.given, start=1):
             for chunk in source.records() if source else ():
-                yield _piece(side, chunk, range(len(chunk)))
+                yield _piece(side, chunk, source.keys(chunk) if source else (), range(len(chunk)))
 
-    def _sides(self, chunk: Chunk, start: int) -> NDArray[np.uint8]:
+    def _sides(self, chunk: Chunk, keys: Sequence[str], start: int) -> NDArray[np.uint8]:
         """The sides of the records of a chunk, of which the first is number `start`."""
         if self.plan is not None and isinstance(self.train, Labelled):
             found = self.plan.sides(self.train, chunk, start)
             if found is not None:
                 return found
         valid, test = self.fractions
-        return assign(chunk.keys, valid, test, self.recipe.split_seed)
+        return assign(keys, valid, test, self.recipe.split_seed)
 
     def _cut(self) -> Iterator[Piece]:
         """Running text, its end held out: a stretch of a document on one side is one there."""
@@ -222,8 +244,10 @@ class Sources:
             return
         if any(self.fractions) and not any(p.side == 0 and p.texts for p in self.pieces()):
             self.fractions = [0.0, 0.0]
+            self.settle(self.task)
             cut = "; --set data.format=text cuts sequences" if self.train.format == "fasta" else ""
-            say(f"too little data to hold any out: all of it trains, nothing measures{cut}")
+            folds = "; `regard compare` with --folds 5 tests every record" * self.labelled
+            say(f"too little data to hold any out: all of it trains, nothing measures{cut}{folds}")
 
     def fingerprints(self) -> dict[str, str]:
         """A hash of every side's files."""
@@ -242,8 +266,8 @@ class Sources:
             if known is not None:
                 leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))
             elif source is not None:
-                train = (chunk.keys for chunk in self.train.records())
-                leak = leaks(train, (chunk.keys for chunk in source.records()))
+                train = map(self.train.keys, self.train.records())
+                leak = leaks(train, map(source.keys, source.records()))
             if source is not None or (known is not None and leak.total):
                 found[name] = leak
         return found
@@ -256,20 +280,19 @@ class Sources:
         }
 
 
-def _piece(side: int, chunk: Chunk, chosen: Sequence[int]) -> Piece:
-    """Some records of a chunk."""
+def _piece(side: int, chunk: Chunk, keys: Sequence[str], chosen: Sequence[int]) -> Piece:
+    """Some records of a chunk; `keys` are of all of it."""
 
-    def of(column: str) -> Sequence[Any]:
-        values = getattr(chunk, column, ())
+    def of(values: Sequence[Any]) -> Sequence[Any]:
         return values if len(chosen) == len(values) else [values[i] for i in chosen if values]
 
     return Piece(
         side,
-        of("texts"),
-        sources=of("sources"),
+        of(chunk.texts),
+        sources=of(chunk.sources),
         place=partial(_place, chunk, chosen),
-        targets=of("targets"),
-        keys=of("keys"),
+        targets=of(getattr(chunk, "targets", ())),
+        keys=of(keys),
     )
 
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 
 from regard.data.sides import Piece
 from regard.tokens.chemistry import rdkit, silence
+from regard.tokens.nucleotides import other_strand
 
 PART = 1 << 20  # letters of a text that are written at once
 SPELLINGS = 8  # of a molecule, where their number is left open
-# IUPAC codes and what stands opposite to each; U is read as T
-OPPOSITE = str.maketrans("ACGTURYKMSWBDHVNacgturykmswbdhvn", "TGCAAYRMKSWVHDBNtgcaayrmkswvhdbn")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def views_of(augment: str, count: int = 0) -> Views | None:
 
 def strands(text: str, count: int = 2) -> list[str]:
     """A sequence and its reverse complement; what is no base stays as it is."""
-    return [text, text.translate(OPPOSITE)[::-1]]
+    return [text, other_strand(text)]
 
 
 def both_strands(pieces: Iterable[Piece]) -> Iterator[Piece]:

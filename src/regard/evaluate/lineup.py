@@ -70,7 +70,7 @@ def folds_of(recipe: Recipe) -> int:
     """Into how many parts the records are split that are tested one after the other; 1: no such."""
     if not recipe.data.folds:
         return 1
-    sources = Sources(recipe.data, recipe.task)
+    sources = Sources(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
     assert sources.plan is not None and isinstance(sources.train, Labelled)
     return sources.plan.count_folds(sources.train)
 

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from regard.tokens.bpe import Merges, learn
+from regard.tokens.canonical import Canonical, molecules
 from regard.tokens.motifs import PLAIN_MODEL, check_spelling
 from regard.tokens.smiles import PAIRS, SIGNS, atom_counts, find, longer_pieces, unknown_signs
 from regard.tokens.tokenizer import SPECIALS, Document, Ids, check_size, check_unicode, layout
@@ -61,6 +62,11 @@ class Groups(Merges):
     def unknown(self, text: str) -> Counter[str]:
         """See Tokenizer."""
         return unknown_signs(text)
+
+    @classmethod
+    def canonical(cls, **options: Any) -> Canonical:
+        """See Tokenizer: the molecule counts, not how it is written."""
+        return molecules()
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.errors import UsageError
 from regard.tokens.alphabet import Alphabet
+from regard.tokens.canonical import Canonical
 from regard.tokens.letters import fixed_size, same_tokens
 from regard.tokens.nucleotides import BASES, Nucleotides, unmarked
 from regard.tokens.tokenizer import (
@@ -73,6 +74,11 @@ class Kmers(OwnTokenizer):
         tokenizer = cls(Nucleotides.train(texts), k, overlap=stride == 1)
         fixed_size(cls.kind, size, tokenizer.vocab_size)
         return tokenizer
+
+    @classmethod
+    def canonical(cls, **options: Any) -> Canonical:
+        """See Tokenizer."""
+        return Nucleotides.canonical()
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
         """See Tokenizer."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from regard.errors import UsageError, UserError
 from regard.tokens.alphabet import Alphabet
+from regard.tokens.canonical import Canonical
 from regard.tokens.characters import Characters
 from regard.tokens.tokenizer import (
     Document,
@@ -44,6 +45,12 @@ class Letters(Characters):
         tokenizer = cls(cls.choose(texts, case))
         fixed_size(cls.kind, size, tokenizer.vocab_size)
         return tokenizer
+
+    @classmethod
+    def canonical(cls, *, case: Case = "fold", **options: Any) -> Canonical:
+        """See Tokenizer."""
+        alphabet = cls.alphabets[0 if case == "fold" else 1]
+        return Canonical(alphabet.normal, ("letter case",) if case == "fold" else ())
 
     def normal(self, text: str) -> str:
         """See Tokenizer."""

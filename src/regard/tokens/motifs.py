@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from regard.errors import UserError
 from regard.tokens.bpe import Merges, learn
 from regard.tokens.bytes_ import BYTE_LEVEL_MODEL
+from regard.tokens.canonical import Canonical
 from regard.tokens.residues import AMINO_ACIDS, Residues
 from regard.tokens.tokenizer import (
     SPECIALS,
@@ -54,6 +55,11 @@ class Motifs(Merges):
         """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer."""
         check_size(cls.kind, size, len(SPECIALS) + len(AMINO_ACIDS))
         return cls.of(*learn(_known(texts), cls.layout, size or DEFAULT_SIZE, AMINO_ACIDS))
+
+    @classmethod
+    def canonical(cls, **options: Any) -> Canonical:
+        """See Tokenizer."""
+        return Residues.canonical()
 
     def normal(self, text: str) -> str:
         """See Tokenizer."""

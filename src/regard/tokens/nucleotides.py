@@ -8,12 +8,14 @@ read as T.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from regard.errors import UserError
 from regard.tokens.alphabet import Alphabet, folded, kept
+from regard.tokens.canonical import Canonical
 from regard.tokens.letters import Case, Letters
 from regard.tokens.tokenizer import SPECIALS, Ids, Tokenizer
 
@@ -53,6 +55,12 @@ class Nucleotides(Letters):
             uracil = uracil or "U" in text or "u" in text
         return cls.alphabets[2 * uracil + (case == "keep")]
 
+    @classmethod
+    def canonical(cls, *, case: Case = "fold", **options: Any) -> Canonical:
+        """See Tokenizer; both of the alphabets read U and T as one letter."""
+        found = super().canonical(case=case)
+        return replace(found, ignores=(*found.ignores, "U or T"))
+
     def reverse_complement(self, ids: Sequence[int] | Ids) -> Ids:
         """(T,) ids of the other strand, read in its own direction; `<unk>` stays what it is.
 
@@ -60,6 +68,16 @@ class Nucleotides(Letters):
         """
         letters: Ids = self.complement[unmarked(self, ids)][::-1]
         return letters
+
+
+def other_strand(text: str) -> str:
+    """The reverse complement of a sequence; what is no base stays as it is."""
+    return text.translate(PAIRS)[::-1]
+
+
+def either_strand(text: str) -> str:
+    """The strand of a sequence and its reverse complement that comes first by the alphabet."""
+    return min(text, other_strand(text))
 
 
 def unmarked(tokenizer: Tokenizer, ids: Sequence[int] | Ids) -> list[int]:

@@ -130,6 +130,12 @@ class Pretrained(Tokenizer):
             "tokens.kind pretrained cannot be trained; choose another, such as characters or bpe"
         )
 
+    def normalized(self, text: str) -> str:
+        """A text as its normalizer leaves it, in lower case for example, before it is cut."""
+        with blaming(self.name):
+            normalizer = self._model.normalizer
+            return text if normalizer is None else str(normalizer.normalize_str(text))
+
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
         """See Tokenizer."""
         check_unicode(texts)

@@ -12,12 +12,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.errors import UserError
 from regard.tokens.bytes_ import BYTE_LEVEL_MODEL
+from regard.tokens.canonical import Canonical, molecules
 from regard.tokens.tokenizer import (
     SPECIALS,
     Document,
@@ -63,6 +64,11 @@ class Smiles(OwnTokenizer):
         super().__init__([b"", b"", b"", b"<unk>", *(piece.encode() for piece in self.pieces)])
         self._ids = {piece: id for id, piece in enumerate(self.pieces, start=len(SPECIALS))}
         self.atoms = atom_counts(self)
+
+    @classmethod
+    def canonical(cls, **options: Any) -> Canonical:
+        """See Tokenizer: the molecule counts, not how it is written."""
+        return molecules()
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:

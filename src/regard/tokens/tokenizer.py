@@ -20,6 +20,7 @@ import numpy as np
 
 from regard.documents import Malformed, parse, read_source
 from regard.errors import UsageError, UserError
+from regard.tokens.canonical import PLAIN, Canonical
 
 PAD, START, END, UNK = range(4)
 SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
@@ -120,6 +121,13 @@ class Tokenizer(ABC):
     def normal(self, text: str) -> str:
         """The text as it is read: what decoding gives back where nothing is unknown."""
         return text
+
+    @classmethod
+    def canonical(cls, **options: Any) -> Canonical:
+        """How texts are compared before anything is learned: those of one form are one record to
+        every tokenizer of this kind. `options` are those of `train`.
+        """
+        return PLAIN
 
     def changed(self, texts: Sequence[str]) -> Counter[str]:
         """How often each symbol occurs that is read as another, in words: "a as A"."""

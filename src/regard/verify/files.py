@@ -182,7 +182,7 @@ def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:
         corpus = reopen(run)
         if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST, Manifest)):
             recipe = build(read(run / RECIPE))
-            sources = Sources(recipe.data, recipe.task)
+            sources = Sources(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
             samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))
             if samples:
                 return samples, "of the run's own files"
