@@ -205,7 +205,8 @@ def test_bare_lines_tables_of_paths_and_copies_in_another_order(tmp_path):
     (chunk,) = source.examples()
     assert [cells[0] for cells in chunk.targets] == ["1", "2", "3"] and source.skipped == 1
     assert "table.csv:5" in source.problems[0] and "missing.xyz" in source.problems[0]
-    assert chunk.keys[0] == chunk.keys[1] != chunk.keys[2]
+    keys = chunk.keys()
+    assert keys[0] == keys[1] != keys[2]
     (tmp_path / "a.xyz").write_text("1 2 3\n4 5\n")
     with pytest.raises(UserError, match="line 2: must be 3 numbers"):
         list(unlabelled_clouds([tmp_path / "a.xyz"], 0))

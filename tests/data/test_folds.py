@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.folds import (
+    ClassCounter,
     by_scaffold,
     deal,
     k_folds,
@@ -50,6 +51,51 @@ def test_each_label_is_within_one_record_of_its_share(labels, shares, seed):
         for fold, share in enumerate(shares):
             got = int(((folds == fold) & (np.array(labels) == label)).sum())
             assert abs(got - count * share / total) < 1 + 1e-6
+
+
+def test_a_label_of_enough_keys_is_in_every_fold():
+    labels = np.repeat([0, 1, 2], [13, 9, 400])
+    keys = hashes([str(i) for i in range(len(labels))])
+    for seed in range(8):
+        sides = deal(keys, (0.9, 0.05, 0.05), labels=labels, seed=seed, everywhere=10)
+        assert np.bincount(sides[labels == 0]).tolist() == [11, 1, 1]
+        assert (sides[labels == 1] == 0).sum() >= 8
+        assert abs((sides > 0).sum() - 0.1 * len(labels)) <= 2
+    assert not deal(keys, (1.0, 0.0, 0.0), labels=labels, everywhere=10).any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["", "x", "y", "z"])),
+                min_size=8, max_size=40))  # fmt: skip
+def test_the_rarest_class_of_each_record_is_found(rows):
+    counter = ClassCounter(2)
+    counter.add(rows[:5])
+    counter.add(rows[5:])
+    found = counter.rarest().tolist()
+    counts = Counter((column, cell) for row in rows for column, cell in enumerate(row) if cell)
+    for column in range(2):  # where most are different there are no classes
+        own = [key for key in counts if key[0] == column]
+        if 2 * len(own) > sum(counts[key] for key in own):
+            for key in own:
+                del counts[key]
+    names = {}
+    for row, number in zip(rows, found, strict=True):
+        classes = [(i, cell) for i, cell in enumerate(row) if (i, cell) in counts]
+        assert (number == -1) == (not classes)
+        if classes:
+            rarest = min(classes, key=lambda key: counts[key])  # of equals, the first column
+            assert names.setdefault(number, rarest) == rarest
+    assert len(set(names.values())) == len(names)
+    turned = ClassCounter(2)
+    turned.add(rows[::-1])
+    assert turned.rarest().tolist() == found[::-1]  # numbers are not those of the order
+
+
+def test_a_column_of_many_different_cells_has_no_classes():
+    counter = ClassCounter(1)
+    for start in range(0, 30_000, 10_000):
+        counter.add([(str(i),) for i in range(start, start + 10_000)])
+    assert (counter.rarest() == -1).all() and len(counter.rarest()) == 30_000
 
 
 def test_rare_labels_do_not_all_land_in_training():

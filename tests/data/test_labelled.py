@@ -1,6 +1,7 @@
 """Labelled records: where texts and targets come from, what is guessed, which side each is on."""
 
 import json
+import random
 import sys
 from collections import Counter
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from regard.data.examination import examine
 from regard.data.labelled import Asked, Labelled, class_of, columns_of
 from regard.data.sides import Sources
+from regard.data.splits import assign
 from regard.data.targets import Targets, as_long, guess, number, numbers, survey
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, check
@@ -63,7 +65,7 @@ def test_two_texts_are_read_and_compared_as_one(write):
     path = write("t.tsv", "a\tb\tsame\nx y\tz\tyes\nx\ty z\tno\n")
     chunk = next(opened(path, inputs=("a", "b"), targets=("same",)).examples())
     assert (chunk.texts, chunk.sources) == (["x y", "x"], ["z", "y z"])
-    assert len(set(chunk.keys)) == 2
+    assert len(set(chunk.keys())) == 2
     with pytest.raises(UsageError, match=r"data\.input names one column or two, got 3"):
         Asked(inputs=("a", "b", "c"))
 
@@ -416,6 +418,45 @@ def test_a_split_column_decides(write):
         sides(write, table, target="y", split="sett")
     with pytest.raises(UsageError, match=r"data\.split says which records"):
         sides(write, table, target="y", split="set", test=[str(write("o.csv", table))])
+
+
+def test_small_classes_are_in_every_split_by_default(write):
+    """By hash alone, 1 of 13 records of a class was held out, or none."""
+    text = "text,y\n" + "".join(
+        f"t{i},{'rare' if i % 100 == 0 else 'common'}\n" for i in range(1300)
+    )
+    text += "".join(f"u{i},some\n" for i in range(60)) + "alone,one\n"
+    for seed in range(6):
+        found = sides(write, text, target="y", split_seed=seed)
+        rare = [found[f"t{i}"] for i in range(0, 1300, 100)]
+        assert np.bincount(rare).tolist() == [11, 1, 1]
+        assert np.bincount([found[f"u{i}"] for i in range(60)]).tolist() == [54, 3, 3]
+        assert found["alone"] == 0  # it could be measured of no model
+        large = [text for text in found if text[0] == "t" and int(text[1:]) % 100]
+        assert [found[text] for text in large] == assign(large, 0.05, 0.05, seed).tolist()
+    lines = text.splitlines()
+    turned = "\n".join([lines[0], *reversed(lines[1:])]) + "\n"
+    assert sides(write, turned, target="y", split_seed=5) == found  # not the order of rows
+    by_hash = sides(write, text, target="y", split="random")
+    assert list(by_hash.values()) == assign(list(by_hash), 0.05, 0.05).tolist()
+    values = "text,y\n" + "".join(f"t{i},{i}.5\n" for i in range(300))
+    numbers_of = sides(write, values, "value", target="y")
+    assert list(numbers_of.values()) == assign(list(numbers_of), 0.05, 0.05).tolist()
+
+
+def test_of_several_labels_the_rarest_is_in_every_split(write):
+    rng = random.Random(3)
+    text = "text,p,q\n" + "".join(
+        f"t{i},{int(rng.random() < 0.5)},{int(i % 40 == 0)}\n" for i in range(1200)
+    )
+    found = sides(write, text, "labels", target="p,q")
+    rare = [found[f"t{i}"] for i in range(0, 1200, 40)]
+    assert np.bincount(rare).tolist() in ([27, 1, 2], [27, 2, 1], [26, 2, 2])
+
+
+def test_what_pretraining_may_not_see_is_what_labels_hold_out(write):
+    text = "text,y\n" + "".join(f"t{i},{'ab'[i % 9 == 0]}\n" for i in range(200))
+    assert sides(write, text, "masked", target="y") == sides(write, text, "label", target="y")
 
 
 def test_a_stratified_split_keeps_the_shares(write):

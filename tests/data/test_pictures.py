@@ -133,7 +133,8 @@ def test_copies_are_known_by_their_pixels(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.concatenate([IMAGES, IMAGES[:1]]), y=[*LABELS, 2])
     source, _, _ = records([tmp_path / "d.npz"])
     (chunk,) = source.examples()
-    assert len(set(chunk.keys)) == 6 and chunk.keys[0] == chunk.keys[6]
+    keys = chunk.keys()
+    assert len(set(keys)) == 6 and keys[0] == keys[6]
     assert chunk.place(6) == f"{tmp_path / 'd.npz'}[6]"
 
 

@@ -15,7 +15,9 @@ from tokenizers import (
     trainers,
 )
 
+from regard.data.canonical import canonical_form
 from regard.errors import UsageError, UserError
+from regard.recipe import DataRecipe, TokensRecipe
 from regard.tokens import Pretrained, load
 from regard.tokens.byte_alphabet import ALPHABET
 
@@ -67,6 +69,17 @@ def folder(tmp_path, tokenizer, **config):
     (tmp_path / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return tmp_path
+
+
+def test_texts_are_compared_as_the_normalizer_leaves_them(tmp_path):
+    config = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    run = folder(tmp_path, word_piece(), **config, unk_token="[UNK]")
+    ours = Pretrained.from_folder(run)
+    assert ours.normalized("The CAT") == "the cat"
+    assert ours.encode("The CAT").tolist() == ours.encode("the cat").tolist()
+    kind = TokensRecipe(kind="pretrained")
+    form = canonical_form(DataRecipe(), kind, "lines", 10, str(run))
+    assert form.of("The CAT") == form.of("the cat") != form.of("the mat")
 
 
 def test_one_token_may_start_end_and_pad_and_ids_are_the_foreign_ones(tmp_path):

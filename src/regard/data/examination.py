@@ -140,7 +140,8 @@ class Examination:
             rows.append(("small classes", line))
         tested = self.records.get(SIDES[2], self.records.get(SIDES[1], 0))
         if self.chosen and not self.folds and (few or tested < SMALL):
-            rows.append(("test split", f"{tested:,} records are few to measure on; {FOLDS}"))
+            why = f"its {tested:,} records are few" if tested < SMALL else "some classes are rare"
+            rows.append(("test split", f"small, since {why}; {FOLDS}"))
         return rows
 
     def _troubles(self) -> list[tuple[str, str]]:

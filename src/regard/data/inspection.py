@@ -100,7 +100,8 @@ class Inspection:
         document["leaked"] = {
             side: [_short(text) for text in leak.examples] for side, leak in self.leaks.items()
         }
-        document["problems"], document["remarks"] = list(self.problems), list(self.remarks)
+        for name in ("problems", "remarks", "ignored"):
+            document[name] = list(document[name])
         document["labels"] = self.labels.to_json() if self.labels else None
         return document
 
