@@ -33,6 +33,7 @@ def run(bars, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "vit"
     steps = ["--set=train.steps=100", "--set=train.batch_tokens=160"]
     steps += ["--set=data.test_fraction=0.3", "--set=data.valid_fraction=0.15"]
+    steps += ["--set=data.split=random"]
     more = ["--set=train.checkpoint_every=80", "--set=model.preset=vit"]
     assert regard.cli.run(["train", str(bars), *SMALL, *steps, *more, "--out", str(out)]) in (
         0,
