@@ -24,7 +24,7 @@ def build(tmp_path):
         data = DataRecipe(train=(str(path),), **{"target": "y", **keys})
         said = []
         corpus = prepare(data, TokensRecipe(kind=kind), tmp_path / "run", said.append, task=task)
-        return corpus, said
+        return corpus, [*said, *corpus.warnings]
 
     return build
 
