@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.tokens import Groups, Smiles, load
 from regard.tokens.chemistry import fragments, functional_groups
+from regard.tokens.smiles import written_as_smiles
 
 MOLECULES = Path(__file__).parents[2].parent / "shared" / "data" / "moleculenet"
 needs_molecules = pytest.mark.skipif(
@@ -184,3 +185,18 @@ def test_without_rdkit_the_extra_is_named(monkeypatch):
     for asked in (lambda: functional_groups(GROUPS), lambda: fragments("CC")):
         with pytest.raises(UserError, match=r"pip install 'regard\[chem\]'"):
             asked()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CCO", "c1ccccc1O", "CN1CCC[C@H]1c1cccnc1", "[Na+].[Cl-]", "C/C=C\\C", "C%10CCCC%10", "BrCCl"],
+)
+def test_molecules_are_known_by_how_they_are_written(text):
+    assert written_as_smiles(text)
+    chem = pytest.importorskip("rdkit.Chem", reason="RDKit is not installed")
+    assert chem.MolFromSmiles(text) is not None
+
+
+@pytest.mark.parametrize("text", ["ACGT", "MKVLA", "a film", "C(C", "C)C(", "C1CC", "don't", "x=1"])
+def test_other_texts_are_not_taken_for_molecules(text):
+    assert not written_as_smiles(text)

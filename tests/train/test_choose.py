@@ -90,3 +90,18 @@ def test_a_plan_is_complete_and_two_lines_explain_it(tmp_path):
 def test_a_missing_file_is_a_users_mistake(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         plan([tmp_path / "none.txt"])
+
+
+def test_molecules_are_recognised_whatever_their_column_is_called(tmp_path):
+    """Only a column named smiles was; copies of a molecule in another were not found."""
+    chains = [f"{'C' * n}(=O){tail}" for n in range(1, 6) for tail in ("O", "N", "OC")]
+    path = tmp_path / "m.csv"
+    path.write_text("mol,y\n" + "".join(f"{text},{i % 2}\n" for i, text in enumerate(chains)))
+    data = {"train": [str(path)], "input": "mol", "target": "y"}
+    chosen, lines = choose({"task": "label", "data": data})
+    assert chosen["tokens"]["kind"] == "smiles"
+    assert "smiles (the texts are SMILES of molecules)" in lines[0]
+    asked = choose({"task": "label", "data": data, "tokens": {"kind": "characters"}})[0]
+    assert asked["tokens"]["kind"] == "characters"
+    path.write_text("mol,y\n" + "".join(f"{'CN' * n},{n % 2}\n" for n in range(1, 20)))
+    assert choose({"task": "label", "data": data})[0]["tokens"]["kind"] != "smiles"

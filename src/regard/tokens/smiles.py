@@ -36,6 +36,7 @@ PAIRS = ("Cl", "Br", "@@")  # written outside brackets too, or inside every chir
 SIGNS = string.ascii_letters + string.digits + "()[]-=#$:/\\~.>%@+*"  # > is for reactions
 BRACKET, RING = r"\[[^\[\]\s]+\]", r"%[0-9]{2}|%\([0-9]+\)"
 PIECE = rf"{BRACKET}|Cl|Br|@@|{RING}|[\s\S]"
+LINKS = frozenset("()-=#$:/\\~.")
 ORGANIC = frozenset(["Cl", "Br", *"BCNOPSFIbcnops*"])  # atoms that need no brackets
 # A piece that is in the vocabulary is one token, and any other is spelt, sign by sign.
 SPELLING_MODEL: Document = {**BYTE_LEVEL_MODEL, "unk_token": "<unk>", "ignore_merges": True}
@@ -124,6 +125,21 @@ class Smiles(OwnTokenizer):
 def find(text: str) -> list[str]:
     """The pieces of a text: atoms, ring closures and single signs, nothing left out."""
     return _find(text)
+
+
+def written_as_smiles(text: str) -> bool:
+    """Is a text nothing but atoms, bonds and rings, its branches closed and its rings in pairs?
+
+    Words, bases and residues have letters that are no atom outside brackets.
+    """
+    pieces, depth = find(text), 0
+    for piece in pieces:
+        depth += (piece == "(") - (piece == ")")
+        if depth < 0:
+            return False
+    rings = Counter(piece for piece in pieces if piece.isdigit() or piece[0] == "%")
+    known = all(is_atom(piece) or piece in rings or piece in LINKS for piece in pieces)
+    return known and not depth and all(times % 2 == 0 for times in rings.values())
 
 
 def unknown_signs(text: str) -> Counter[str]:

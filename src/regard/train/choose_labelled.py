@@ -19,12 +19,14 @@ from regard.data.sides import Sources
 from regard.recipe import DataRecipe, check
 from regard.registry import family
 from regard.tokens.nucleotides import AMBIGUOUS, GAP
+from regard.tokens.smiles import written_as_smiles
 from regard.train.choose_images import choose_images
 from regard.train.choose_points import choose_points
 
 SAMPLE = 2_000_000  # characters looked at
 WORDY = 0.08  # spaces per character from which a text has words
 BASES, RARE = "ACGTU", 0.05  # letters of DNA and RNA, and how much else may be among them
+FIRST, MOLECULES = 200, 10  # records tried as SMILES, and how many there must be
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 # Up to so many records: (layers, width, dropout), on a CPU and on a GPU.
 SIZES = (
@@ -44,11 +46,20 @@ class Looked:
     longest: int = 0
     words: int = 0  # of the longest
     whole: bool = True  # was that all?
+    first: list[str] = field(default_factory=list)  # a few of them
 
     @property
     def total(self) -> int:
         """Characters."""
         return sum(self.characters.values())
+
+    @property
+    def molecules(self) -> bool:
+        """Are the first records SMILES, and more than chains of a few letters?"""
+        if len(self.first) < MOLECULES or not any(set("=#()[") & set(text) for text in self.first):
+            return False
+        read = sum(map(written_as_smiles, self.first))
+        return read >= (1 - RARE) * len(self.first)
 
     def share(self, letters: str) -> float:
         """Of the characters, those that are among these letters or the same in lower case."""
@@ -98,6 +109,7 @@ def look(source: Files) -> Looked:
             seen.longest = max(seen.longest, len(both))
             seen.words = max(seen.words, both.count(" ") + 1)
         seen.records += len(chunk.texts)
+        seen.first += chunk.texts[: FIRST - len(seen.first)]
         if seen.total > SAMPLE:
             seen.whole = False
             break
@@ -112,6 +124,8 @@ def choose_tokens(tokens: dict[str, Any], seen: Looked, *, smiles: bool) -> str:
     kind, why = "characters", f"an alphabet of {len(seen.characters)} characters"
     if smiles:
         kind, why = "smiles", "the column says so"
+    elif seen.molecules:
+        kind, why = "smiles", "the texts are SMILES of molecules"
     elif spaces > WORDY:
         kind, why = "words", "text of words"
     elif seen.share(BASES) > 1 - RARE and seen.share(BASES + AMBIGUOUS + GAP) == 1:
