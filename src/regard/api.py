@@ -43,7 +43,17 @@ from regard.loading import (
 )
 from regard.look.comparison import Strip, comparison_page
 from regard.predictor import Continuation, Predictor, continuations
-from regard.recipe import NUMBERED, DataRecipe, Recipe, build, check, override, read
+from regard.recipe import (
+    NUMBERED,
+    DataRecipe,
+    Recipe,
+    TrainRecipe,
+    build,
+    check,
+    check_tables,
+    override,
+    read,
+)
 from regard.registry import NUMBERS, family, task_named
 from regard.run import (
     write_json,
@@ -108,7 +118,11 @@ def plan(
     for section, keys in tables.items():
         given = {k: v for k, v in keys.items() if v not in (None, (), [])}
         values[section] = {**values.get(section, {}), **given}
-    values = absolute(override(values, assignments))
+    values = override(values, assignments)
+    check_tables(values)
+    for section, cls in (("data", DataRecipe), ("train", TrainRecipe)):
+        check(section, cls, values.get(section, {}))
+    values = absolute(values)
     if "task" not in values:
         named = task_named(str(values.get("model", {}).get("name", "")))
         values["task"] = named or task_of(values.get("data", {}))

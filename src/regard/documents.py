@@ -135,9 +135,10 @@ def read_lines(path: Path, schema: Any = Any) -> Iterator[Any]:
             raise UserError(f"{path}:{number} is damaged: {error}") from None
 
 
-def examine(value: Any, *, leaves: bool = True, largest: int = 0) -> None:
+def examine(value: Any, *, leaves: bool = True, largest: int = 0, zeros: bool = True) -> None:
     """Refuse deep nesting and, among the leaves, halves of surrogate pairs and numbers that are not
-    finite, or whole and not below `largest`, where there is a limit.
+    finite, or whole and not below `largest`, where there is a limit; without `zeros`, texts with
+    the character that no path can have.
     """
     left: list[tuple[Key, Any]] = [((), value)]
     while left:
@@ -147,18 +148,20 @@ def examine(value: Any, *, leaves: bool = True, largest: int = 0) -> None:
                 raise Malformed(f"nested deeper than {DEEPEST} levels", key[:3])
             for name, each in one.items() if isinstance(one, dict) else enumerate(one):
                 if isinstance(name, str) and leaves:
-                    _check_text(name, key)
+                    _check_text(name, key, zeros)
                 if leaves or largest or isinstance(each, dict | list):
                     left.append(((*key, name), each))
         elif isinstance(one, str) and leaves:
-            _check_text(one, key)
+            _check_text(one, key, zeros)
         elif isinstance(one, float) and not math.isfinite(one):
             raise Malformed(f"must be a finite number of at most {DIGITS} digits", key)
         elif largest and isinstance(one, int) and abs(one) >= largest:
             raise Malformed(f"must be below 2^63, got {quoted(one)}", key)
 
 
-def _check_text(text: str, key: Key) -> None:
+def _check_text(text: str, key: Key, zeros: bool) -> None:
+    if not zeros and "\0" in text:
+        raise Malformed("holds a zero character", key)
     if found := re.search("[\ud800-\udfff]", text):
         half = f"\\u{ord(found[0]):04x}"
         raise Malformed(f"{half} is half of a pair, which is no character", key)

@@ -254,16 +254,7 @@ def build(values: Mapping[str, Any]) -> Recipe:
     """A validated recipe from nested tables as TOML gives them; UsageError names the key, the value
     and what is allowed.
     """
-    known = ["task", *SECTIONS, "model"]
-    try:
-        examine(values, largest=WHOLE)
-    except Malformed as error:
-        raise UsageError(str(error)) from None
-    for key, value in values.items():
-        if key not in known:
-            raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}")
-        if key != "task" and not isinstance(value, Mapping):
-            raise UsageError(f"{key} must be a table, got {quoted(value)}")
+    check_tables(values)
     sections = {name: check(name, cls, values.get(name, {})) for name, cls in SECTIONS.items()}
     named = values.get("model", {}).get("name", "")
     task = values.get("task", task_named(str(named)) or "next")
@@ -271,6 +262,20 @@ def build(values: Mapping[str, Any]) -> Recipe:
         raise UsageError(f"task: unknown task {task!r}; {did_you_mean(str(task), list(TASKS))}")
     kind = NUMBERED.get(sections["data"].format, sections["tokens"].reads)
     return Recipe(task=task, model=build_model(values.get("model", {}), task, kind), **sections)
+
+
+def check_tables(values: Mapping[str, Any]) -> None:
+    """Refuse unknown tables, what is no table, and values that no recipe can hold."""
+    known = ["task", *SECTIONS, "model"]
+    try:
+        examine(values, largest=WHOLE, zeros=False)
+    except Malformed as error:
+        raise UsageError(str(error)) from None
+    for key, value in values.items():
+        if key not in known:
+            raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}")
+        if key != "task" and not isinstance(value, Mapping):
+            raise UsageError(f"{key} must be a table, got {quoted(value)}")
 
 
 def build_model(values: Mapping[str, Any], task: str = "next", tokens: str = "") -> ModelRecipe:
@@ -309,7 +314,7 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
     """Validate one table against its dataclass."""
     names = [f.name for f in dataclasses.fields(cls)]
     try:
-        examine(values, largest=WHOLE)
+        examine(values, largest=WHOLE, zeros=False)
     except Malformed as error:
         raise UsageError(f"{section}.{error}") from None
     for key in values:
@@ -364,7 +369,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"no recipe at {path}")
     try:
         values = tomllib.loads(read_source(path, MOST).decode())
-        examine(values, largest=WHOLE)
+        examine(values, largest=WHOLE, zeros=False)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
         if isinstance(error, UserError):
             raise

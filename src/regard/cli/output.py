@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.errors import printable
+from regard.errors import ODD, printable
 from regard.evaluate.report import Figure, by_target, title
 
 TRANSLATION = ("bleu", "chrf", "exact")
@@ -22,8 +21,8 @@ SHOWN = (*TRANSLATION, "nats_per_symbol", "bits_per_symbol", "perplexity", "bits
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout, and nothing else there."""
-    json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False, indent=2)
-    print()
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
+    print(ODD.sub(lambda found: json.dumps(found[0])[1:-1], text))  # escapes, in strings alone
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:

@@ -1,17 +1,42 @@
-"""Files inside zip archives: `splits.zip:splits/train.csv` is a path like any other."""
+"""Files inside zip archives: `splits.zip:splits/train.csv` is a path like any other.
+
+What an archive says of itself is checked before anything is unpacked: how many members it has, and
+how much they unpack to for their packed size.
+"""
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from regard.data.packed import RATIO, limit
 from regard.errors import UserError
 
 LISTED = 8  # members named where none, or a wrong one, was asked for
-BROKEN = (zipfile.BadZipFile, RuntimeError, NotImplementedError)  # damaged, encrypted, unknown
+MEMBERS = 1_000_000  # members of an archive
+# What zipfile raises of data that is damaged, encrypted or packed in a way it does not know.
+BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    OSError,
+)
 
 
 def located(path: Path) -> tuple[Path, str]:
@@ -22,18 +47,78 @@ def located(path: Path) -> tuple[Path, str]:
     return Path(archive + ".zip"), member
 
 
+@contextmanager
+def archive_at(path: Path, *, most: int = 0) -> Iterator[zipfile.ZipFile]:
+    """An open archive; one that is damaged, or would unpack to more than it may, or than `most`
+    bytes, is a UserError.
+    """
+    try:
+        with zipfile.ZipFile(path) as packed:
+            infos = packed.infolist()
+            if len(infos) > MEMBERS:
+                raise UserError(f"{path}: has {len(infos):,} members; at most {MEMBERS:,} are read")
+            total, bound = sum(info.file_size for info in infos), limit(path.stat().st_size)
+            if total > bound:
+                raise UserError(
+                    f"{path}: would unpack to {total >> 20:,} MB, more than {bound >> 20:,} MB "
+                    f"and {RATIO} times its size; unpack it first"
+                )
+            if most and total > most:
+                raise UserError(f"{path}: would take {total >> 30} GB, more than {most >> 30} GB")
+            yield packed
+    except BROKEN as error:
+        raise _broken(path, error) from None
+
+
+class Member:
+    """A member of an archive that is being read."""
+
+    def __init__(self, archive: Path, stream: object) -> None:
+        self.archive, self.stream = archive, cast(BinaryIO, stream)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        try:
+            return self.stream.read(size)
+        except BROKEN as error:
+            raise _broken(self.archive, error) from None
+
+    def seek(self, place: int) -> int:
+        """Go to a place, counted from the beginning."""
+        try:
+            return self.stream.seek(place)
+        except BROKEN as error:
+            raise _broken(self.archive, error) from None
+
+    def close(self) -> None:
+        """Close the stream."""
+        self.stream.close()
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _broken(archive: Path, error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+        return UserError(f"{archive}: cannot be read: {(error.strerror or str(error)).lower()}")
+    reason = str(error).lower() or type(error).__name__
+    return UserError(f"{archive}: cannot be unpacked: {reason}")
+
+
 def opened(path: Path) -> BinaryIO:
     """The bytes of a file, or of a member of an archive, decompressed as they are read."""
     archive, member = located(path)
     if not member:
         return path.open("rb")
-    try:
-        with zipfile.ZipFile(archive) as packed:  # an open member outlives its archive's object
-            return cast(BinaryIO, packed.open(member))
-    except KeyError:
-        raise UserError(f"{archive}: holds no {member!r}; {_hint(archive, member)}") from None
-    except BROKEN as error:
-        raise UserError(f"{archive}: cannot be unpacked: {str(error).lower()}") from None
+    with archive_at(archive) as packed:  # an open member outlives its archive's object
+        if member in packed.NameToInfo:
+            return cast(BinaryIO, Member(archive, packed.open(member)))
+    raise UserError(f"{archive}: holds no {member!r}; {_hint(archive, member)}")
 
 
 def size(path: Path) -> int:
@@ -42,16 +127,16 @@ def size(path: Path) -> int:
     if not member:
         return path.stat().st_size
     opened(path).close()  # says what is wrong with it
-    with zipfile.ZipFile(archive) as packed:
+    with archive_at(archive) as packed:
         return packed.getinfo(member).file_size
 
 
 def members(archive: Path) -> list[str]:
     """The names of the files in an archive, without folders and hidden ones."""
     try:
-        with zipfile.ZipFile(archive) as packed:
+        with archive_at(archive) as packed:
             names = [info.filename for info in packed.infolist() if not info.is_dir()]
-    except (*BROKEN, OSError):
+    except UserError:
         return []
     return sorted(name for name in names if not name.rpartition("/")[2].startswith("."))
 

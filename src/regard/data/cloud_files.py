@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.picture_files import MOST, suffix, unpacked
+from regard.data.array_files import MOST
+from regard.data.packed import unpacked
+from regard.data.picture_files import suffix
 from regard.tokens.points import Cloud
 
 SYMBOLS = """

@@ -9,27 +9,23 @@ about a molecule, a whole number of every vertex, or a table by name, or in the 
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
+from regard.data.array_files import MOST, Array, headers, read_arrays
 from regard.data.cloud_files import LETTERS, Found, Frame, frames_of, letters, sound, text_of
 from regard.data.collected import Collected, Row, files_in, numbered
 from regard.data.formats import Tally
 from regard.data.labelled import LABEL, Asked
+from regard.data.packed import unpacked
 from regard.data.picture_files import (
     ARRAYS,
-    MOST,
     SUFFIXES,
-    Array,
     cells_of,
-    read_arrays,
     suffix,
-    unpacked,
 )
 from regard.data.pictures import IMAGES, holds_pictures
 from regard.errors import UsageError, UserError
@@ -59,38 +55,13 @@ def holds_clouds(paths: Sequence[Path]) -> bool:
         if suffix(path) in ENDINGS:
             return True
         if suffix(path) in ARRAYS and path.is_file():
-            return any(_like_points(*told) for told in headers(path))
+            return any(_like_points(name, h.shape, h.dtype) for name, h in headers(path))
     return False
 
 
 def _like_points(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     called = name in NAMED and len(shape) in (2, 3)
     return called or (dtype.kind == "f" and len(shape) in (2, 3) and shape[-1] in (2, 3))
-
-
-def headers(path: Path) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
-    """Name, shape and type of the arrays of a file, without reading them; nothing of a damaged
-    one, which is told when it is read.
-    """
-
-    def header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        version = npy.read_magic(file)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read(file)
-        return shape, dtype
-
-    try:
-        if suffix(path) == ".npy":
-            with open(path, "rb") as file:
-                return [("", *header(file))]
-        with zipfile.ZipFile(path) as archive:
-            found = []
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    found.append((name.removesuffix(".npy"), *header(member)))
-            return found
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return []
 
 
 class Clouds(Collected):

@@ -251,19 +251,22 @@ def _stored(manifest: Path) -> dict[str, Any] | None:
         return None
 
 
-def reopen(run: Path, *, verify: bool = False) -> Corpus:
-    """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it."""
+def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus:
+    """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it,
+    `held_out` what was held out.
+    """
+    verified = SIDES if verify else SIDES[1:] if held_out else ()
     folder = run / FOLDER
     facts = read_json(folder / MANIFEST, Manifest)["facts"]
     held = {name: facts["sides"][name]["records"] for name in SIDES}
     shards = {
-        name: Shard.open(folder / name, verify=verify) if records else None
+        name: Shard.open(folder / name, verify=name in verified) if records else None
         for name, records in held.items()
     }
     paired = facts.get("paired", False)
     for name, shard in shards.items():
         if paired and shard is not None:
-            source = Shard.open(folder / (name + SOURCE), verify=verify)
+            source = Shard.open(folder / (name + SOURCE), verify=name in verified)
             shards[name] = shard.paired(source)
     train = shards["train"]
     if train is None:
@@ -276,7 +279,7 @@ def reopen(run: Path, *, verify: bool = False) -> Corpus:
     for name, shard in shards.items():
         if asked is not None and shard is not None:
             stem = folder / name
-            answers = read_answers(stem, shard.records, shard.tokens, verify=verify)
+            answers = read_answers(stem, shard.records, shard.tokens, verify=name in verified)
             shards[name] = dataclasses.replace(shard, targets=answers, views=facts.get("views", 1))
     train = shards["train"] or train
     return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)

@@ -110,6 +110,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         raise UsageError("data: no file given; name at least one file or folder")
     files: list[Path] = []
     for path in paths:
+        check_name(path)
         place, member = located(path)
         try:
             status = place.stat()
@@ -126,6 +127,14 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         else:
             files.append(path)
     return files
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that is no text: a run could not write it down."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{path}: the name of the file is not UTF-8; rename the file") from None
 
 
 def _inside(folder: Path) -> list[Path]:

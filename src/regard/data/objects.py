@@ -95,6 +95,8 @@ def _parse(raw: str) -> object:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("not JSON that can be read: nested too deeply") from None
+    except ValueError:  # Python converts no whole number of more than 4,300 digits
+        raise ValueError("not JSON that can be read: a number has thousands of digits") from None
 
 
 def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> Objects:

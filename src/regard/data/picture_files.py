@@ -4,11 +4,12 @@ extra `vision`, reads. Each picture is (height, width, C) bytes.
 
 from __future__ import annotations
 
-import gzip
-import io
-import zipfile
+import math
+import struct
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,34 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from regard.data.array_files import MOST, Array
+from regard.data.packed import unpacked
 from regard.errors import UserError, missing_extra
 from regard.tokens.patches import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 ARRAYS = (".npy", ".npz")
-MOST = 8 << 30  # bytes that a file of arrays may unpack to
+PIXELS = 64 << 20  # of a picture that is decoded
+DEFLATED = 1100  # times its size that gzip data may unpack to, at most
 CHANNELS = (1, 3, 4)  # a side of so many is that of the channels
 KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # of IDX, by their number
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # those of SUFFIXES, and no others
+# What Pillow's decoders raise of damaged pictures.
+UNDECODABLE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RuntimeError,
+    AssertionError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
 GREY = ("1", "L", "LA", "I", "I;16", "F")  # Pillow's modes without colours
-
-Array = NDArray[Any]
 
 
 def suffix(path: Path) -> str:
@@ -45,26 +63,6 @@ def is_idx(path: Path) -> bool:
     return len(head) == 4 and head[:2] == b"\0\0" and head[2] in KINDS and 1 <= head[3] <= 4
 
 
-def unpacked(path: Path, most: int) -> bytes:
-    """The first bytes of a file, at most so many, unpacked where it is gzip."""
-    try:
-        with open(path, "rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if not zipped:
-                return raw.read(most)
-            with gzip.GzipFile(fileobj=raw) as stream:
-                return stream.read(most)
-    except EOFError:
-        raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: the packed data is corrupt: {str(error).lower()}") from None
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-
-
 def read_idx(path: Path) -> Array:
     """The array of an IDX file."""
     head = unpacked(path, 4)
@@ -75,10 +73,13 @@ def read_idx(path: Path) -> Array:
     sizes = unpacked(path, start)[4:]
     if len(sizes) < 4 * dims:
         raise UserError(f"{path}: ends within its header")
-    shape = np.frombuffer(sizes, ">u4").astype(np.int64)
-    wanted = int(np.prod(shape)) * dtype.itemsize
-    if wanted > MOST:
-        raise UserError(f"{path}: would take {wanted >> 30} GB; at most {MOST >> 30} are read")
+    shape = np.frombuffer(sizes, ">u4").tolist()
+    wanted = math.prod(shape) * dtype.itemsize
+    if wanted > min(MOST, DEFLATED * path.stat().st_size):  # more than any packing can hold
+        raise UserError(
+            f"{path}: its header says {wanted:,} bytes of data, more than the file can hold; "
+            "it is truncated or damaged"
+        )
     data = unpacked(path, start + wanted + 1)[start:]
     if len(data) != wanted:
         raise UserError(
@@ -86,19 +87,6 @@ def read_idx(path: Path) -> Array:
             "it is truncated or damaged"
         )
     return np.frombuffer(data, dtype).reshape(shape)
-
-
-def read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a .npz file by name, or that of a .npy file, which has none."""
-    try:
-        loaded = np.load(io.BytesIO(unpacked(path, MOST)), allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        if "pickle" in str(error).lower():
-            raise UserError(f"{path}: holds Python objects, which are not read") from None
-        raise UserError(f"{path}: is no NumPy file, or a damaged one: {error}") from None
 
 
 def as_images(array: Array, path: Path) -> Array:
@@ -161,31 +149,45 @@ def pillow() -> Any:
     return module
 
 
+@contextmanager
+def picture_at(path: Path) -> Iterator[Any]:
+    """A picture file, opened by Pillow and not yet decoded; ValueError says what is wrong with it.
+
+    How many pixels it says to have is checked before memory is taken for them.
+    """
+    module = pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters of a damaged file is raised
+            with module.open(path, formats=FORMATS) as image:
+                if math.prod(image.size) > PIXELS:
+                    wide, high = image.size
+                    raise ValueError(f"{wide:,} × {high:,} pixels; at most {PIXELS:,} are decoded")
+                yield image
+    except (*UNDECODABLE, module.DecompressionBombError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ValueError(
+            f"is no picture that can be read: {said or type(error).__name__}"
+        ) from None
+
+
 def coloured(paths: Sequence[Path]) -> bool:
     """Has any of these picture files colours? Damaged ones are told later."""
-    module = pillow()
     for path in paths:
         try:
-            with module.open(path) as image:
+            with picture_at(path) as image:
                 if image.mode not in GREY:
                     return True
-        except (OSError, ValueError, SyntaxError):
+        except ValueError:
             continue
     return False
 
 
 def read_picture(path: Path, *, colours: bool) -> Image:
     """A picture file as bytes, in colours or grey; ValueError says what is wrong with it."""
-    module = pillow()
-    try:
-        with module.open(path) as image:
-            image.load()
-            return np.atleast_3d(np.array(image.convert("RGB" if colours else "L"), np.uint8))
-    except (OSError, SyntaxError, ValueError, EOFError, module.DecompressionBombError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ValueError(
-            f"is no picture that can be read: {said or type(error).__name__}"
-        ) from None
+    with picture_at(path) as image:
+        image.load()
+        return np.atleast_3d(np.array(image.convert("RGB" if colours else "L"), np.uint8))
 
 
 def resized(image: Image, side: int) -> Image:

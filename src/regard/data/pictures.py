@@ -13,19 +13,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from regard.data.array_files import Array, read_arrays
 from regard.data.collected import TOGETHER, Collected, Row, files_in, numbered
 from regard.data.formats import Tally
 from regard.data.labelled import Asked
 from regard.data.picture_files import (
     ARRAYS,
     SUFFIXES,
-    Array,
     as_bytes,
     as_images,
     cells_of,
     coloured,
     is_idx,
-    read_arrays,
     read_idx,
     read_picture,
     resized,

@@ -154,7 +154,7 @@ def held_out(
         raise UserError(
             f"{run} holds no data (imported, or data/ deleted): name a file to measure on"
         )
-    corpus = reopen(run)
+    corpus = reopen(run, held_out=True)
     side = "test" if corpus.test is not None else "valid"
     shard = corpus.side(side)
     if shard is None:
