@@ -5,7 +5,7 @@ RARE := /tests?/|/testing/|/pip/|transformers/(models|quantizers|pipelines)/|/_i
 # Threads that wait must not spin: on two busy cores everything else would stand still.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test quick slow format clean
+.PHONY: setup demo test quick slow fuzz format clean
 
 setup: .venv/.ready
 
@@ -32,6 +32,9 @@ quick: setup
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/kill.py --kills 20
+
+fuzz: setup
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/long.py --cases 20000 --minutes 15
 
 format: setup
 	$(BIN)/ruff format .

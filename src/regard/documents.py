@@ -191,7 +191,7 @@ def described(error: ValidationError) -> tuple[str, Key]:
     if first["type"] == "missing":
         return "is missing", key
     message = first["msg"].removeprefix("Value error, ")
-    if not key:
+    if not key or first["type"] == "value_error":
         return message, key
     return f"{message[:1].lower()}{message[1:]}, got {quoted(first['input'])}", key
 

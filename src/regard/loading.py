@@ -22,6 +22,7 @@ from regard.models.word_vectors import WordVectors
 from regard.predictor import Predictor
 from regard.run import (
     CONFIG,
+    FACTS,
     FORBIDDEN,
     SOURCE_TOKENIZER,
     TOKENIZER,
@@ -59,6 +60,7 @@ def load(
         known = told(folder)
         views = views_of(known.get("augment", ""), known.get("views", 0))
         asked = Targets("masked", ()) if model.task == "masked" else targets_of(folder)
+        check_targets(folder, model, asked)
         return Examiner(model, tokenizer, asked, folder, views, known)
     if not isinstance(model, Translator):
         return Predictor(model, tokenizer, folder, forbidden)
@@ -66,6 +68,19 @@ def load(
     sources = tokenizer_of(folder, SOURCE_TOKENIZER, own) if own else tokenizer
     known = told(folder)
     return Interpreter(model, tokenizer, sources, run=folder, forbidden=forbidden, told=known)
+
+
+def check_targets(folder: Path, model: Assessor, asked: Targets) -> None:
+    """Refuse a run whose files do not agree on what it predicts."""
+    if model.task == "masked":
+        return
+    whole = asked.task in ("label", "position-label")
+    named = len(asked.classes[0]) if whole else len(asked.names)
+    if asked.task != model.task or named != model.config.n_outputs:
+        raise UserError(
+            f"{folder}: {FACTS} says {asked.task} with {named} outputs, {CONFIG} {model.task} with "
+            f"{model.config.n_outputs}"
+        )
 
 
 def told(folder: Path) -> dict[str, Any]:

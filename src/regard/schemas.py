@@ -5,10 +5,12 @@ Only the keys that are read somewhere are listed; a file may have more.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, Required
+from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from regard.documents import matching
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -46,8 +48,26 @@ class StoredTargets(TypedDict):
     """What is to be predicted: the task, the names of the targets and the classes of each."""
 
     task: Literal["label", "labels", "value", "position-label"]
-    names: list[str]
+    names: Annotated[list[str], Field(min_length=1)]
     classes: list[list[str]]
+    positive: NotRequired[list[str]]
+    deviations: NotRequired[list[float]]
+
+
+def fitting_targets(found: StoredTargets) -> StoredTargets:
+    """Targets whose names and classes fit their task; others are a ValueError."""
+    task, names, classes = found["task"], found["names"], found["classes"]
+    wanted = 0 if task == "value" else len(names)
+    if len(classes) != wanted or (task in ("label", "position-label") and len(names) != 1):
+        raise ValueError(f"{len(names)} names and classes of {len(classes)} do not fit task {task}")
+    if any(len(set(each)) < len(each) for each in classes):
+        raise ValueError("classes must differ")
+    if task in ("label", "position-label") and not classes[0]:
+        raise ValueError("there must be one class at least")
+    for key, many in (("positive", len(classes)), ("deviations", len(names))):
+        if len(cast(dict[str, list[Any]], found).get(key, [])) not in (0, many):
+            raise ValueError(f"{key} must be told of each of {many}")
+    return found
 
 
 class Data(TypedDict, total=False):
@@ -55,7 +75,7 @@ class Data(TypedDict, total=False):
 
     format: str
     paired: bool
-    targets: StoredTargets
+    targets: Annotated[StoredTargets, AfterValidator(fitting_targets)]
     augment: Literal["", "strands", "smiles"]
     views: Annotated[int, Field(ge=0, le=1000)]
     resize: Annotated[int, Field(ge=0, le=1 << 14)]
@@ -67,10 +87,17 @@ class Data(TypedDict, total=False):
 class Figure(TypedDict, total=False):
     """A metric with its interval; null where it is infinite."""
 
-    value: float | None
+    value: Required[float | None]
     low: float
     high: float
     impossible: Count
+
+
+def fitting_metrics(found: dict[str, Any]) -> dict[str, Any]:
+    """Metrics by name and, under `targets`, those of each of several targets; or a ValueError."""
+    matching({name: one for name, one in found.items() if name != "targets"}, dict[str, Figure])
+    matching(found.get("targets", {}), dict[str, dict[str, Figure]])
+    return found
 
 
 class Alignment(TypedDict):
@@ -92,7 +119,7 @@ class Facts(TypedDict, total=False):
     device: str
     imported_from: str
     data: Data
-    metrics: dict[str, dict[str, Figure]]
+    metrics: dict[str, Annotated[dict[str, Any], AfterValidator(fitting_metrics)]]
     measured: dict[str, Share]
     alignment: Alignment
 

@@ -2,13 +2,15 @@
 
 import gzip
 import struct
+import zlib
 
 import numpy as np
 import pytest
+from PIL import Image as PIL
 
 from regard.data.corpus import prepare
 from regard.data.labelled import Asked
-from regard.data.picture_files import read_idx, resized
+from regard.data.picture_files import read_idx, read_picture, resized
 from regard.data.pictures import Pictures, holds_pictures, unlabelled
 from regard.data.sides import Sources
 from regard.errors import UsageError, UserError
@@ -164,3 +166,29 @@ def test_resizing_leaves_the_mean_and_gives_the_size():
     made = resized(smooth, 6)
     assert made.shape == (6, 6, 1) and abs(float(made.mean()) - float(smooth.mean())) < 2
     assert resized(made, 6) is made
+
+
+def test_an_idx_header_is_checked_against_the_size_of_the_file(tmp_path):
+    path = tmp_path / "images"
+    for sides in ((2**32 - 1,) * 4, (2**16, 2**16, 2**16, 2**16), (60_000, 28, 28, 1)):
+        path.write_bytes(struct.pack(">BBBBIIII", 0, 0, 8, 4, *sides) + b"\0" * 99)
+        with pytest.raises(UserError, match=r"header says .* bytes of data, more than the file"):
+            read_idx(path)
+
+
+def test_pixels_are_counted_before_they_are_decoded(tmp_path):
+    image = PIL.new("L", (3, 3))
+    image.save(tmp_path / "x.png")
+    raw = bytearray((tmp_path / "x.png").read_bytes())
+    for sides in ((9000, 9000), (60_000, 60_000), (2**31 - 1, 2**31 - 1)):
+        raw[16:24] = struct.pack(">II", *sides)
+        raw[29:33] = struct.pack(">I", zlib.crc32(bytes(raw[12:29])))
+        (tmp_path / "x.png").write_bytes(raw)
+        with pytest.raises(ValueError, match="is no picture that can be read: "):
+            read_picture(tmp_path / "x.png", colours=False)
+
+
+def test_formats_that_run_other_programs_are_not_opened(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
+    with pytest.raises(ValueError, match="cannot identify image file"):
+        read_picture(tmp_path / "x.png", colours=False)

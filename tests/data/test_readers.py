@@ -309,6 +309,20 @@ def test_paths_that_lead_nowhere_are_explained(write, tmp_path, monkeypatch):
         texts(source)
 
 
+def test_json_that_python_cannot_convert_is_a_damaged_record(write):
+    lines = ['{"text": "ok"}', '{"text": ' + "9" * 10_000 + "}", "[" * 3000, '{"text": "\\ud800"}']
+    source = Source([write("a.jsonl", "\n".join(lines) + "\n")])
+    assert texts(source) == ["ok"] and source.skipped == 3
+    assert ":2: not JSON that can be read: a number has thousands of digits" in source.problems[0]
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / os.fsdecode(b"a\xff.txt")
+    path.write_text("ok\n")
+    with pytest.raises(UserError, match="the name of the file is not UTF-8; rename the file"):
+        Source([path])
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
 def test_an_endless_record_is_refused_before_it_fills_the_memory(write, monkeypatch, name):
     small_blocks(monkeypatch, 16, 100)

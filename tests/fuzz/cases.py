@@ -37,6 +37,8 @@ class Outcome:
     detail: str
     seconds: float
     grown: int  # bytes of memory at the peak, over what there was before
+    code: object = None
+    printed: str = ""
 
 
 def command(*arguments: object) -> Action:
@@ -52,6 +54,8 @@ def call(function: Callable[..., object], *arguments: object) -> Action:
             function(*arguments)
         except UserError as error:
             return regard.cli.fail(str(error), error.exit_code)
+        except OSError as error:  # as the command line has it: the file and the reason
+            return regard.cli.fail(f"{error.filename}: {error.strerror}", 1)
         return 0
 
     return action
@@ -63,26 +67,27 @@ def attempt(action: Action) -> Outcome:
     _reset_peak()
     before, began = _status("VmRSS"), time.monotonic()
     problem = detail = ""
+    code: object = None
     try:
         with limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             warnings.simplefilter("error")
             code = action()
-            if code not in (0, 1, 2):
-                problem = f"exit {code}"
     except SystemExit as stop:
-        problem = "" if stop.code in (0, 1, 2) else f"exit {stop.code}"
+        code = stop.code
     except Stuck:
         problem, detail = "slow", "".join(traceback.format_exc().splitlines(True)[-6:])
     except Exception as error:
         problem, detail = f"traceback: {type(error).__name__}", traceback.format_exc()
     seconds, grown = time.monotonic() - began, max(0, _status("VmHWM") - before)
+    if not problem and code not in (0, 1, 2):
+        problem = f"exit {code}"
     if not problem:
         problem, detail = wrong_with(out.getvalue(), err.getvalue())
     if not problem and seconds > SLOW:
         problem = "slow"
     if not problem and grown > MEMORY:
         problem = "memory"
-    return Outcome(problem, detail, seconds, grown)
+    return Outcome(problem, detail, seconds, grown, code, err.getvalue())
 
 
 def wrong_with(out: str, err: str) -> tuple[str, str]:

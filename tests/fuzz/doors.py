@@ -11,6 +11,7 @@ import random
 import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from PIL import Image
 import regard.cli
 from regard.api import plan
 from regard.interop.meme import read_meme
+from regard.look.comparison import learning
+from regard.train import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.steps=2"]
 QUICK = [*SMALL, "--set=train.batch_tokens=64"]
@@ -215,7 +218,7 @@ class Material:
     @property
     def label_run(self) -> Path:
         """A run of classes."""
-        return self.trained("labels", self.table, "--target", "kind", "--task", "label")
+        return self.trained("labels", self.table, "--target", "kind", "--set=model.preset=bert")
 
     @property
     def pair_run(self) -> Path:
@@ -231,21 +234,60 @@ class Material:
     @property
     def image_run(self) -> Path:
         """A run of images."""
-        return self.trained("images", self.arrays / "images.npz")
+        return self.trained("images", self.arrays / "images.npz", "--set=model.preset=vit")
 
     @property
     def cloud_run(self) -> Path:
         """A run of molecules."""
         return self.trained("cloud", self.clouds / "molecules.xyz", "--target", "y")
 
-    @property
-    def published(self) -> Path:
-        """A Hugging Face folder."""
+    def exported(self, name: str, run: Path) -> Path:
+        """A Hugging Face folder of a run."""
 
         def make(path: Path) -> None:
-            assert regard.cli.run(["export", str(self.language_run), str(path)]) == 0
+            assert regard.cli.run(["export", str(run), str(path)]) == 0
 
-        return self.made("published", make)
+        return self.made(name, make)
+
+    @property
+    def published(self) -> Path:
+        """A language model."""
+        return self.exported("published", self.language_run)
+
+    @property
+    def classifier(self) -> Path:
+        """A classifier."""
+        return self.exported("classifier", self.label_run)
+
+    @property
+    def vision(self) -> Path:
+        """A classifier of images."""
+        return self.exported("vision", self.image_run)
+
+    @property
+    def translator(self) -> Path:
+        """A translator."""
+        return self.exported("translator", self.pair_run)
+
+    @property
+    def vector_run(self) -> Path:
+        """A run of word vectors."""
+
+        def make(path: Path) -> None:
+            assert regard.cli.run(["import", str(self.vectors), "--out", str(path)]) == 0
+
+        return self.made("vector run", make)
+
+    @property
+    def rules(self) -> Path:
+        """Forbidden transitions."""
+        return self.made("rules.txt", lambda path: path.write_text("# none\na b\n<S>\tc\n* d\n"))
+
+    @property
+    def values(self) -> Path:
+        """Targets of molecules, beside them."""
+        text = "name y\n" + "".join(f"m{i} {i / 3:.3f}\n" for i in range(20))
+        return self.made("values.txt", lambda path: path.write_text(text))
 
     @property
     def comparison(self) -> Path:
@@ -268,20 +310,29 @@ class Door:
     damage: Damage
     actions: Callable[[Material, Path, Path], list[Action]]  # of the damaged copy, and where to
     share: int = 10  # of all cases
+    slow: bool = False  # left to `make fuzz`
 
     def case(self, material: Material, scratch: Path, rng: random.Random) -> Action:
         """Damage a copy in the scratch folder; what reads it."""
+        copy = self.copied(material, scratch)
+        names = [copy] if copy.is_file() else [p for p in copy.rglob(self.file) if p.is_file()]
+        target = rng.choice(sorted(names))
+        target.write_bytes(self.damage(rng, target.read_bytes()))
+        return rng.choice(self.actions(material, copy, scratch / "out"))
+
+    def copied(self, material: Material, scratch: Path) -> Path:
+        """A copy of the sound files."""
         home = self.home(material)
         copy = scratch / home.name
         if home.is_dir():
-            shutil.copytree(home, copy, dirs_exist_ok=True)
-            names = sorted(p for p in copy.rglob(self.file) if p.is_file())
-            target = rng.choice(names)
+            shutil.copytree(home, copy)
         else:
             shutil.copy(home, copy)
-            target = copy
-        target.write_bytes(self.damage(rng, target.read_bytes()))
-        return rng.choice(self.actions(material, copy, scratch / "out"))
+        return copy
+
+    def sound(self, material: Material, scratch: Path) -> list[Action]:
+        """What reads the files as they are."""
+        return self.actions(material, self.copied(material, scratch), scratch / "out")
 
 
 def planned(path: Path, *more: str) -> Action:
@@ -305,9 +356,9 @@ def read_labels(material: Material, path: Path, out: Path) -> list[Action]:
     columns = ["--input", "seq", "--target", "kind"]
     return [
         command("data", path, *columns),
-        command("data", path),
+        command("data", path, *columns, "--json"),
         command("data", path, "--target", "kind"),
-        command("evaluate", material.label_run, path),
+        command("evaluate", material.label_run, path, *columns),
         command("classify", material.label_run, path),
         planned(path, "data.target='kind'", "data.input='seq'"),
     ]
@@ -401,7 +452,7 @@ def read_label_run(material: Material, path: Path, out: Path) -> list[Action]:
 def read_pair_run(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that open a translator."""
     return [
-        command("translate", path, "--text", "abc"),
+        command("translate", path, material.words),
         command("score", path, material.folder / "pairs.tsv", "--input", "a", "--target", "b"),
     ]
 
@@ -416,6 +467,11 @@ def read_cloud_run(material: Material, path: Path, out: Path) -> list[Action]:
     return [command("classify", path, material.clouds / "molecules.xyz"), command("evaluate", path)]
 
 
+def read_vectors(material: Material, path: Path, out: Path) -> list[Action]:
+    """Commands that open word vectors."""
+    return [command("embed", path, material.words), command("export", path, out, "--to", "vec")]
+
+
 def compare_again(material: Material, path: Path, out: Path) -> list[Action]:
     """The same comparison once more: it reads what each run left."""
     names = ["--models", "unigram,bigram", "--quiet", "--out", path]
@@ -424,7 +480,7 @@ def compare_again(material: Material, path: Path, out: Path) -> list[Action]:
 
 def import_folder(material: Material, path: Path, out: Path) -> list[Action]:
     """Import what others have published."""
-    return [command("import", path, out)]
+    return [command("import", path, "--out", out)]
 
 
 def plan_recipe(material: Material, path: Path, out: Path) -> list[Action]:
@@ -442,6 +498,48 @@ def packed_bytes(rng: random.Random, data: bytes) -> bytes:
     if rng.random() < 0.5:
         return gzip.compress(mutations.damaged_bytes(rng, data))
     return mutations.damaged_bytes(rng, gzip.compress(data))
+
+
+def resealed(rng: random.Random, data: bytes) -> bytes:
+    """A checkpoint whose state is damaged, and whose checksum is right all the same."""
+    manifest = json.loads(data)
+    state = mutations.damaged_json(rng, json.dumps(manifest["state"]).encode())
+    try:
+        manifest["state"] = json.loads(state)
+        del manifest["seal"]
+        return json.dumps(manifest | {"seal": checkpoint.seal(manifest)}).encode()
+    except (ValueError, RecursionError):
+        return state
+
+
+def tensor_headers(rng: random.Random, data: bytes) -> bytes:
+    """Safetensors whose header says something else; its length is right."""
+    size = int.from_bytes(data[:8], "little")
+    header = mutations.damaged_json(rng, data[8 : 8 + size])
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
+
+
+def array_headers(rng: random.Random, data: bytes) -> bytes:
+    """NumPy files with damage inside; the archive around them is right."""
+    if not data.startswith(b"PK"):
+        return mutations.damaged_bytes(rng, data)
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        hurt = rng.choice(old.namelist())
+        for name in old.namelist():
+            inside = old.read(name)
+            new.writestr(name, mutations.damaged_bytes(rng, inside) if name == hurt else inside)
+    return made.getvalue()
+
+
+def picture_headers(rng: random.Random, data: bytes) -> bytes:
+    """A PNG file that says to have any number of pixels, with the right checksum."""
+    if not data.startswith(b"\x89PNG"):
+        return mutations.lie(rng, data)
+    sides = [rng.choice((0, 1, 9, 5000, 12_000, 30_000, 2**31 - 1)) for _ in range(2)]
+    head = struct.pack(">II", *sides) + bytes(rng.choice((data[24:29], rng.randbytes(5))))
+    chunk = b"IHDR" + head
+    return data[:12] + chunk + struct.pack(">I", zlib.crc32(chunk)) + data[33:]
 
 
 def bombs(rng: random.Random, data: bytes) -> bytes:
@@ -466,6 +564,7 @@ class Options:
 
     name: str
     share: int = 10
+    slow: bool = False
 
     def case(self, material: Material, scratch: Path, rng: random.Random) -> Action:
         """What reads a strange value or name."""
@@ -479,6 +578,7 @@ class Options:
                 "model.size",
             )
             keys += ("model.name", "model.preset", "task", "tokens.kind", "data.target", "a.b", "x")
+            keys += ("data.pattern", "data.labels", "data.valid", "train.forbid", "model.max_len")
             keys += ("model.d_model", "train.seed", "data.format", "data.encoding", "train.start")
             value = rng.choice((*mutations.TOML, "", "x = 1", "1\ny = 2", "\x1b[2J", "\ud800"))
             text = f"{rng.choice(keys)}={value}"
@@ -514,10 +614,13 @@ DOORS: list[Door | Options] = [
     Door("regard.json, labels", lambda m: m.label_run, "regard.json", JSON, read_label_run, 20),
     Door("regard.json, pairs", lambda m: m.pair_run, "regard.json", JSON, read_pair_run),
     Door("regard.json, look", lambda m: m.counting_run, "regard.json", JSON, look_at, 2),
-    Door("regard.json, compared", lambda m: m.comparison, "regard.json", JSON, compare_again, 2),
-    Door("metrics.jsonl", lambda m: m.comparison, "metrics.jsonl", mutations.damaged_lines,
-         compare_again, 2),
-    Door("memory.json", lambda m: m.comparison, "memory.json", JSON, compare_again, 1),
+    Door("regard.json, compared", lambda m: m.comparison, "regard.json", JSON, compare_again, 2,
+         True),
+    Door("metrics.jsonl", lambda m: m.language_run, "metrics.jsonl", mutations.damaged_lines,
+         lambda m, path, out: [call(learning, path)]),
+    Door("metrics, compared", lambda m: m.comparison, "metrics.jsonl", mutations.damaged_lines,
+         compare_again, 2, True),
+    Door("memory.json", lambda m: m.comparison, "memory.json", JSON, compare_again, 1, True),
     Door("recipe.toml", lambda m: m.label_run, "recipe.toml", TOML, plan_recipe, 20),
     Door("config.json", lambda m: m.language_run, "config.json", JSON, read_language_run),
     Door("config.json, labels", lambda m: m.label_run, "config.json", JSON, read_label_run),
@@ -553,6 +656,27 @@ DOORS: list[Door | Options] = [
     Door("fasta", lambda m: m.sequences, "", BYTES, read_fasta),
     Door("vec", lambda m: m.vectors, "", BYTES, import_folder, 15),
     Door("meme", lambda m: m.motifs, "", BYTES, read_motifs, 15),
+    Door("checkpoint state", lambda m: m.language_run, "checkpoint.json", resealed,
+         lambda m, path, out: [command("train", path, "--resume", "--quiet")], 3),
+    Door("look, labels", lambda m: m.label_run, "regard.json", JSON, look_at, 1, True),
+    Door("look, pairs", lambda m: m.pair_run, "regard.json", JSON, look_at, 1, True),
+    Door("look, config", lambda m: m.label_run, "config.json", JSON, look_at, 1, True),
+    Door("verify", lambda m: m.label_run, "*.json", JSON,
+         lambda m, path, out: [command("verify", path)], 1, True),
+    Door("tensor headers", lambda m: m.language_run, "model.safetensors", tensor_headers,
+         read_language_run),
+    Door("answer headers", lambda m: m.label_run, "answers.safetensors", tensor_headers,
+         lambda m, path, out: [call(kept_answers, path)], 5),
+    Door("array headers", lambda m: m.arrays, "*", array_headers, read_arrays, 15),
+    Door("picture headers", lambda m: m.pictures, "*.*", picture_headers, read_images, 5),
+    Door("classifier", lambda m: m.classifier, "*.json", JSON, import_folder, 5),
+    Door("vision", lambda m: m.vision, "*.json", JSON, import_folder, 5),
+    Door("translator", lambda m: m.translator, "*.json", JSON, import_folder, 5),
+    Door("vector run", lambda m: m.vector_run, "*.json", JSON, read_vectors, 5),
+    Door("rules", lambda m: m.rules, "", BYTES, lambda m, path, out: [
+         command("generate", m.language_run, "--max-new", 3, "--forbid", path)], 5),
+    Door("values", lambda m: m.values, "", BYTES, lambda m, path, out: [
+         command("data", m.clouds / "molecules.xyz", "--target", path)], 5),
     Options("--set", 20),
     Options("file names", 5),
 ]  # fmt: skip

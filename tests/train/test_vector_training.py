@@ -185,6 +185,9 @@ def test_vectors_go_out_as_text_and_come_back_bit_for_bit(run, tmp_path):
         ("2 2\na 1 2\nb 1 x\n", "line 3: expected a word and 2 numbers"),
         ("2 2\na 1 2\nb 1 inf\n", "line 3: expected a word and 2 numbers"),
         ("", "has 0 vectors"),
+        ("9" * 10_000 + " 2\na 1 2\nb 3 4\n", "line 2: 'a 1' is not one word"),
+        ("999999999 300\na 1 2\n", "promises 999,999,999 words of 300 numbers, more than"),
+        ("\n2 2\n\na 1 2\nb x 2\n", "line 5: expected"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_vectors_is_told_by_its_line(tmp_path, text, words):

@@ -53,28 +53,33 @@ def archive_at(path: Path, *, most: int = 0) -> Iterator[zipfile.ZipFile]:
     bytes, is a UserError.
     """
     try:
-        with zipfile.ZipFile(path) as packed:
-            infos = packed.infolist()
-            if len(infos) > MEMBERS:
-                raise UserError(f"{path}: has {len(infos):,} members; at most {MEMBERS:,} are read")
-            total, bound = sum(info.file_size for info in infos), limit(path.stat().st_size)
-            if total > bound:
-                raise UserError(
-                    f"{path}: would unpack to {total >> 20:,} MB, more than {bound >> 20:,} MB "
-                    f"and {RATIO} times its size; unpack it first"
-                )
-            if most and total > most:
-                raise UserError(f"{path}: would take {total >> 30} GB, more than {most >> 30} GB")
-            yield packed
+        packed, bound = zipfile.ZipFile(path), limit(path.stat().st_size)
     except BROKEN as error:
         raise _broken(path, error) from None
+    with packed:
+        infos = packed.infolist()
+        if len(infos) > MEMBERS:
+            raise UserError(f"{path}: has {len(infos):,} members; at most {MEMBERS:,} are read")
+        total = sum(info.file_size for info in infos)
+        if total > bound:
+            raise UserError(
+                f"{path}: would unpack to {total >> 20:,} MB, more than {bound >> 20:,} MB "
+                f"and {RATIO} times its size; unpack it first"
+            )
+        if most and total > most:
+            raise UserError(f"{path}: would take {total >> 30} GB, more than {most >> 30} GB")
+        yield packed
 
 
 class Member:
-    """A member of an archive that is being read."""
+    """A member of an archive that is being read; what is wrong with it is a UserError."""
 
-    def __init__(self, archive: Path, stream: object) -> None:
-        self.archive, self.stream = archive, cast(BinaryIO, stream)
+    def __init__(self, archive: Path, packed: zipfile.ZipFile, name: str) -> None:
+        self.archive = archive
+        try:
+            self.stream = cast(BinaryIO, packed.open(name))  # outlives `packed`
+        except BROKEN as error:
+            raise _broken(archive, error) from None
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
@@ -102,8 +107,6 @@ class Member:
 
 
 def _broken(archive: Path, error: Exception) -> UserError:
-    if isinstance(error, UserError):
-        return error
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return UserError(f"{archive}: cannot be read: {(error.strerror or str(error)).lower()}")
     reason = str(error).lower() or type(error).__name__
@@ -115,9 +118,9 @@ def opened(path: Path) -> BinaryIO:
     archive, member = located(path)
     if not member:
         return path.open("rb")
-    with archive_at(archive) as packed:  # an open member outlives its archive's object
+    with archive_at(archive) as packed:
         if member in packed.NameToInfo:
-            return cast(BinaryIO, Member(archive, packed.open(member)))
+            return cast(BinaryIO, Member(archive, packed, member))
     raise UserError(f"{archive}: holds no {member!r}; {_hint(archive, member)}")
 
 

@@ -10,6 +10,7 @@ import io
 import math
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -98,12 +99,7 @@ def headers(path: Path) -> list[tuple[str, Header]]:
     is read.
     """
     try:
-        if not is_archive(path):
-            return [("", read_header(io.BytesIO(unpacked(path, LONGEST + 16))))]
-        with archive_at(path) as packed:
-            infos = [info for info in packed.infolist() if not info.is_dir()]
-            members = [(info, Member(path, packed.open(info))) for info in infos]
-            return [(i.filename.removesuffix(".npy"), read_header(one)) for i, one in members]
+        return [(name, read_header(file)) for name, file, _ in arrays_in(path, LONGEST + 16)]
     except (UserError, ValueError):
         return []
 
@@ -111,22 +107,23 @@ def headers(path: Path) -> list[tuple[str, Header]]:
 def read_arrays(path: Path) -> dict[str, Array]:
     """The arrays of a .npz file by name, or that of a .npy file, which has none."""
     try:
-        if not is_archive(path):
-            data = unpacked(path, MOST)
-            return {"": read_array(io.BytesIO(data), len(data))}
-        with archive_at(path, most=MOST) as packed:
-            infos = [info for info in packed.infolist() if not info.is_dir()]
-            members = [(info, Member(path, packed.open(info))) for info in infos]
-            return {
-                info.filename.removesuffix(".npy"): read_array(one, info.file_size)
-                for info, one in members
-            }
+        return {name: read_array(file, size) for name, file, size in arrays_in(path, MOST)}
     except UserError:
         raise
     except ValueError as error:
         raise UserError(f"{path}: is no NumPy file, or a damaged one: {error}") from None
 
 
-def is_archive(path: Path) -> bool:
-    """Does a file begin as a zip archive does?"""
-    return unpacked(path, 4) == b"PK\x03\x04"
+def arrays_in(path: Path, most: int) -> Iterator[tuple[str, Readable, int]]:
+    """The .npy files in an archive, or the one that a file is: the name of each, its bytes, at most
+    so many where it is no archive, and how many there are.
+    """
+    if unpacked(path, 4) != b"PK\x03\x04":
+        data = unpacked(path, most)
+        yield "", io.BytesIO(data), len(data)
+        return
+    with archive_at(path, most=MOST) as packed:
+        for info in packed.infolist():
+            if not info.is_dir():
+                with Member(path, packed, info.filename) as file:
+                    yield info.filename.removesuffix(".npy"), file, info.file_size

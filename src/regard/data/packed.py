@@ -9,6 +9,7 @@ from pathlib import Path
 from regard.errors import UserError
 
 FREE = 1 << 30  # bytes that packed data may hold, whatever its own size
+DEFLATED = 1100  # times its size that gzip data can unpack to, at most
 RATIO = 200  # beyond that, so many times its own size: more than data has, far less than a bomb
 
 

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from regard.data.array_files import MOST, Array
-from regard.data.packed import unpacked
+from regard.data.packed import DEFLATED, unpacked
 from regard.errors import UserError, missing_extra
 from regard.tokens.patches import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 ARRAYS = (".npy", ".npz")
 PIXELS = 64 << 20  # of a picture that is decoded
-DEFLATED = 1100  # times its size that gzip data may unpack to, at most
 CHANNELS = (1, 3, 4)  # a side of so many is that of the channels
 KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # of IDX, by their number
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # those of SUFFIXES, and no others

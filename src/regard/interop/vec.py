@@ -7,16 +7,17 @@ comes back as it was.
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data.formats import decoded_lines
+from regard.data.packed import DEFLATED
 from regard.errors import UserError
 from regard.interop.hugging_face import new_folder
 from regard.models.word_vectors import ABSENT, SkipGram, VectorConfig, Vocabulary, words_of
@@ -100,10 +101,11 @@ def read_vec(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     found: list[NDArray[np.float32]] = []
     promised: tuple[int, int] | None = None
     width = 0
-    for number, line in enumerate(lines_of(path), 1):
-        if number == 1 and re.fullmatch(r"\d+ \d+ ?", line):
+    for place, (number, line) in enumerate(lines_of(path)):
+        if not place and re.fullmatch("[0-9]{1,12} [0-9]{1,12} ?", line):
             promised = int(line.split()[0]), int(line.split()[1])
             width = promised[1]
+            check_promise(path, *promised)
             continue
         width = width or len(line.split()) - 1
         if not 1 <= width <= WIDEST:
@@ -138,22 +140,25 @@ def one_of(path: Path, number: int, line: str, width: int) -> tuple[str, NDArray
     return parts[0], vector
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a file, packed or not, without their ends."""
-    try:
-        with _open(path) as file:
-            for line in file:
-                if text := line.rstrip("\r\n"):
-                    yield text
-    except (OSError, EOFError) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', '') or error}") from None
-    except UnicodeDecodeError:
+def check_promise(path: Path, words: int, width: int) -> None:
+    """Refuse a first line that says more than the file can hold: a number takes two bytes."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    if words * 2 * width > path.stat().st_size * (DEFLATED if packed else 1):
         raise UserError(
-            f"{path} is not UTF-8 text; files of the binary format are not read"
-        ) from None
+            f"{path} promises {words:,} words of {width:,} numbers, more than the file can hold"
+        )
 
 
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return open(path, encoding="utf-8", newline="\n")
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file that are not empty, packed or not, with their numbers."""
+    for block in decoded_lines(path):
+        for place, text in enumerate(block.texts):
+            number = block.first + place
+            if place in block.bad:
+                raise UserError(
+                    f"{path}, line {number} is not UTF-8 text; files of the binary format are not "
+                    "read"
+                )
+            if text:
+                yield number, text

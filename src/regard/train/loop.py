@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
+from regard.documents import adapter
 from regard.errors import UserError
 from regard.recipe import TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
@@ -65,6 +66,11 @@ class Progress:
     seconds: float = 0.0  # spent training, over all sessions
     seen: int = 0  # symbols trained on
     metrics: int = 0  # bytes of metrics.jsonl
+
+    def __post_init__(self) -> None:
+        counts = (self.step, self.best_step, self.stale, self.symbols, self.seen, self.metrics)
+        if min(*counts, self.seconds) < 0:
+            raise ValueError("what was counted must not be negative")
 
 
 class Memory(Protocol):
@@ -176,8 +182,8 @@ class Loop(ABC):
             self.optimizer.load(tensors["optimizer"])
             if "average" in tensors:
                 self.average.load(tensors["average"], next(self.model.parameters()).device)
-            self.progress = Progress(**state)
-        except (KeyError, TypeError, RuntimeError, UserError):
+            self.progress = adapter(Progress).validate_python(state)
+        except (KeyError, TypeError, RuntimeError, ValueError):
             raise UserError(
                 f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was it changed?"
             ) from None
