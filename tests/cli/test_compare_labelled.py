@@ -224,3 +224,28 @@ def test_what_cannot_be_asked_together_is_refused(tmp_path, capsys):
     words.write_text("abc\nbcd\n" * 20)
     assert run(["compare", str(words), "--folds", "3", "--out", str(tmp_path / "y")]) == 2
     assert "data.folds is for labelled records" in capsys.readouterr().err
+
+
+def test_columns_name_the_class_and_there_is_a_figure_of_each_target(tmp_path, capsys):
+    rng, rows = random.Random(8), []
+    for i in range(160):
+        text = "".join(rng.choices("abcd", k=8))
+        rows.append((text, "[b]rare" if i % 5 == 0 else "c|d", str(i / 100), str(1000 * i)))
+    (tmp_path / "t.tsv").write_text(
+        "\n".join(map("\t".join, [("text", "kind", "p", "q"), *rows])) + "\n"
+    )
+    asked = ["compare", str(tmp_path / "t.tsv"), "--input", "text", "--models", "majority"]
+    out = tmp_path / "classes"
+    assert run([*asked, "--target", "kind", "--out", str(out), "--quiet"]) == 0
+    assert "F1 ([b]rare)" in capsys.readouterr().out  # as it is written, and no markup
+    assert "| F1 ([b]rare) |" in (out / "compare.md").read_text()
+    document = json.loads((out / "compare.json").read_text())
+    assert document["rows"][0]["metrics"]["recall"]["class"] == "[b]rare"
+    out = tmp_path / "values"
+    assert run([*asked, "--target", "p,q", "--out", str(out), "--quiet"]) == 0
+    printed, page = capsys.readouterr().out, (out / "compare.html").read_text()
+    assert "mean standardized RMSE [95%]" in printed and "RMSE (p)" in printed
+    assert "RMSE (q)" in page and "| RMSE (q) |" in (out / "compare.md").read_text()
+    found = json.loads((out / "compare.json").read_text())["rows"][0]["metrics"]
+    assert found["targets"]["q"]["rmse"]["value"] > 100 * found["targets"]["p"]["rmse"]["value"]
+    assert 0.5 < found["rmse_standardized_mean"]["value"] < 2  # that of the mean is about one

@@ -29,7 +29,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     """A plain table on stdout; cells are text, never markup."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(printable(column)), overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(highlight=False)

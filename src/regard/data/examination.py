@@ -138,10 +138,11 @@ class Examination:
             line = f"fewer than {FEW} records {where} ({'/'.join(self.records)}): "
             line += f"{', '.join(few[:SHOWN])}{more}; metrics of these classes are not reliable"
             rows.append(("small classes", line))
-        tested = self.records.get(SIDES[2], self.records.get(SIDES[1], 0))
+        tested = self.records.get(SIDES[2], 0)
         if self.chosen and not self.folds and (few or tested < SMALL):
-            why = f"its {tested:,} records are few" if tested < SMALL else "some classes are rare"
-            rows.append(("test split", f"small, since {why}; {FOLDS}"))
+            counted = f"{tested:,} record{'s' * (tested != 1)}"
+            why = f"it has {counted}" if tested < SMALL else "it has few records of some classes"
+            rows.append(("test split", f"{why}; {FOLDS}"))
         return rows
 
     def _troubles(self) -> list[tuple[str, str]]:
