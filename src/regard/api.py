@@ -27,8 +27,9 @@ from regard.evaluate.comparison import Comparison
 from regard.evaluate.conclusion import Trained, conclude
 from regard.evaluate.lineup import as_large, default_rows, folds_of
 from regard.evaluate.material import shard_of
-from regard.evaluate.outcomes import compared
-from regard.evaluate.rungs import FRACTIONS, climb, rung
+from regard.evaluate.outcomes import Outcome, compared, outcome
+from regard.evaluate.rungs import FRACTIONS, Rung, climb, rung
+from regard.evaluate.schedule import CLOSING, PER_ROW
 from regard.examiner import Examiner
 from regard.glossary import Glossary
 from regard.interpreter import Interpreter, Translation
@@ -243,14 +244,17 @@ def compare(
     data: Mapping[str, Any] | None = None,
     transformer: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
+    began: float | None = None,
 ) -> Compared:
     """Train every model on the same split, each in its own process, and put them in one table.
 
     Neural rows have as many parameters as the Transformer that suits the data, or that is asked for
     (`transformer`: its n_layers, d_model, …), and share `minutes`. With `folds`, labelled records
     are cross-validated: each is tested once, by models that have not seen it; -1 leaves one out at
-    a time. A folder that holds a part of it already is completed.
+    a time. A folder that holds a part of it already is completed. `minutes` are for everything,
+    from `began` (time.monotonic; now, if not given); rows that they do not hold are left out.
     """
+    began = time.monotonic() if began is None else began
     reporter = reporter or Reporter(quiet=True)
     source = one_or_many("source", source, is_path, "a str or Path")[0]
     models = one_or_many("models", models)[0]
@@ -282,9 +286,16 @@ def compare(
     ]
     if scaling:
         rungs += [rung(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes]
+    found: dict[Path, Outcome] = {}
+    end = began + minutes * 60 - CLOSING - PER_ROW * len(recipes)
+
+    def judge(one: Rung) -> None:
+        found[one.run] = outcome(one, folder)
+
     with Board(reporter, rungs) as board:
-        climb(rungs, minutes, folder, board)
-    comparison = compared(rungs, folder)
+        made = climb(rungs, end, folder, board, judge=judge, warn=reporter.warn)
+    missing = dict.fromkeys(one.row.name for one in rungs if one not in made)
+    comparison = compared(made, folder, found, left_out=list(missing))
     strip = surprise(comparison)
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
     page.write(folder / "compare.html")

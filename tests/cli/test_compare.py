@@ -12,10 +12,11 @@ from regard import compare
 from regard.api import as_large, plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.evaluate import rungs
+from regard.evaluate import rungs, schedule
 from regard.models.sizing import parameters
-from regard.recipe import to_toml
-from regard.registry import TRANSLATORS
+from regard.recipe import build, read, to_toml
+from regard.registry import FAMILIES, TRANSLATORS
+from regard.run import RECIPE
 from regard.train.session import fitting
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
@@ -127,10 +128,57 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
 def test_every_patient_row_has_the_same_minutes_also_those_made_later(pairs, tmp_path):
     chosen, _ = plan([pairs / "some.en", pairs / "some.de"])
     made = [rungs.rung(chosen, tmp_path, seed) for seed in range(4)]
-    assert rungs.share_minutes(made, 8.0) == 2.0
-    assert rungs.share_minutes(made, 8.0, extra=0.5) == 1.5
-    assert rungs.share_minutes(made, 8.0, extra=5.0) == 1.0  # half at least
+    assert rungs.share_minutes(made, 2.0) == 2.0
     made[2].run.mkdir()
     recipe = made[2].recipe.replace(train={"minutes": 1.25})
     (made[2].run / "recipe.toml").write_text(to_toml(recipe))
-    assert rungs.share_minutes(made, 8.0) == 1.25
+    assert rungs.share_minutes(made, 2.0) == 1.25
+
+
+class Clock:
+    """Time that passes only when a row is trained; no row takes less than its start."""
+
+    now, start = 1000.0, 4.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.mark.parametrize("minutes", [0.3, 0.5, 1.0, 1.5, 3.0, 10.0])
+def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
+    words, tmp_path, monkeypatch, minutes
+):
+    """Rows that count took minutes each, whatever --minutes said, and neural ones had the rest."""
+    clock, given, warned = Clock(), {}, []
+    for module in (rungs, schedule):
+        monkeypatch.setattr(module, "time", clock)
+    chosen, _ = plan([words])
+    corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda line: None)
+    made = [rungs.rung(recipe, tmp_path) for recipe in as_large(chosen, list(FAMILIES), corpus)]
+
+    def train(one, told):
+        seconds = 60 * build(read(one.run / RECIPE)).train.minutes
+        given[one.model] = max(clock.start + 1, 0 if one.model == "bigram" else seconds)
+        clock.now += given[one.model]
+        facts = {"outcome": "done", "train_seconds": given[one.model] - clock.start}
+        (one.run / "regard.json").write_text(json.dumps(facts))
+
+    monkeypatch.setattr(rungs, "train", train)
+    began, judged = clock.now, []
+    end = began + 60 * minutes
+    found = rungs.climb(
+        made, end, tmp_path, lambda one, state: None, judge=judged.append, warn=warned.append
+    )
+    assert clock.now <= end + 1 and clock.now > end - 20
+    assert [one.model for one in found] == [one.model for one in made if one.model in given]
+    assert judged and {one.model for one in judged} == set(given)
+    lost = {one.model for one in made} - set(given)
+    assert lost == {name for line in warned for name in line[10:].split(".")[0].split(", ")} - {""}
+    assert bool(lost) == (minutes < 1.6) and "kneser-ney" in given
+    assert minutes < 0.5 or "transformer" in given
+    if lost:
+        last = max(schedule.KEPT.index(name) for name in given)
+        assert all(schedule.KEPT.index(name) > last for name in lost)
+    neural = [given[one.model] for one in found if not one.counts]
+    most, least = max(neural, default=0.0), min(neural, default=0.0)
+    assert most - least < 0.1 * most + 1  # equal shares

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,8 +53,10 @@ def command(
     Labels and values: regard compare questions.tsv --input question --target kind --folds 10
 
     The same split, the same symbols, each row in its own process; neural rows of equal size share
-    the time. The same command goes on where it was stopped.
+    the time. Rows that the minutes do not hold are left out, and named. The same command goes on
+    where it was stopped.
     """
+    began = time.monotonic()
     from regard.api import compare
     from regard.cli.output import print_json, print_strip, print_table
     from regard.train.progress import Reporter
@@ -71,6 +74,7 @@ def command(
             assignments=set_ or [],
             data=data,
             reporter=Reporter(quiet=quiet or json),
+            began=began,
         )
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
@@ -85,6 +89,8 @@ def command(
         print()
         print_table(columns, rows)
     print(f"\n{found.comparison.verdict}")
+    if found.comparison.left_out:
+        print(found.comparison.shortened)
     if found.strip is not None:
         print("\nbits of each symbol of a held-out text (0 to 9, + is more):")
         print_strip(*found.strip)

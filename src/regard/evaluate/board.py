@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rich.live import Live
 from rich.table import Table
 
-from regard.evaluate.rungs import Rung
-from regard.run import METRICS, validations
-from regard.train.progress import Reporter, clock
+from regard.evaluate.rungs import LOG, Rung
+from regard.run import METRICS, read_facts, validations
+from regard.train.progress import PLAIN_EVERY, Reporter, clock
+
+LOOKED = 4096  # bytes at the end of a log
 
 
 class Board:
@@ -20,6 +23,7 @@ class Board:
 
     def __init__(self, reporter: Reporter, rungs: Sequence[Rung]) -> None:
         self.reporter, self.began = reporter, time.monotonic()
+        self.spoke = self.began  # when the last line was said
         self.states = {one.row.name: "" for one in rungs}
         self.fold: dict[str, str] = {}  # which one is trained now
         self.figures: dict[str, str] = {}
@@ -55,8 +59,17 @@ class Board:
             self.live.update(self.table())
         elif changed:
             found = f", validation {self.figures[name]}" if name in self.figures else ""
-            passed = clock(time.monotonic() - self.began)
-            self.reporter.say(f"{passed} {name}: {state}{found}")
+            self.say(f"{name}: {state}{found}")
+        elif state != "done" and time.monotonic() - self.spoke >= PLAIN_EVERY:
+            self.say(f"{name}{self.fold.get(name, '')}: {last_line(one.row / LOG)}")
+        if state == "done":
+            for line in reductions(one):
+                self.say(f"{name}: {line}")
+
+    def say(self, text: str) -> None:
+        """One line, and when it was said."""
+        self.spoke = time.monotonic()
+        self.reporter.say(f"{clock(self.spoke - self.began)} {text}")
 
     def table(self) -> Table:
         """All runs as they stand."""
@@ -68,6 +81,22 @@ class Board:
             doing = state + self.fold.get(name, "")
             table.add_row(name, doing, self.figures.get(name, ""))
         return table
+
+
+def last_line(log: Path) -> str:
+    """The last line that the process of a row has printed."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - LOOKED))
+            lines = file.read().decode(errors="replace").split("\n")[:-1]
+    except OSError:
+        return "training"
+    return lines[-1] if lines else "training"
+
+
+def reductions(one: Rung) -> list[str]:
+    """What a run has left out because time was short."""
+    return [str(line) for line in read_facts(one.run).get("reductions") or ()]
 
 
 def latest(one: Rung) -> float | None:

@@ -169,6 +169,7 @@ class Comparison:
     sentences: int = 0  # that were translated: the first of the records
     task: str = "next"
     folds: int = 0  # of a cross-validation
+    left_out: tuple[str, ...] = ()  # rows that the time did not hold
     unknown: int = 0  # records of classes that training does not have: they are not judged
 
     @property
@@ -212,6 +213,7 @@ class Comparison:
             **({"folds": self.folds} if self.folds else {}),
             "ranked_by": self.rows[0].ranked_by,
             "rows": [row.to_json() for row in self.rows],
+            **({"left_out": list(self.left_out)} if self.left_out else {}),
             "verdict": self.verdict,
             "scaling": {
                 model: [{"symbols": n, self.curved_by: value} for n, value in curve]
@@ -247,6 +249,12 @@ class Comparison:
             lines.append([row.model, *(str(each[target][name]) for target in first)])
         return ["model", *(f"{ANSWERED[name]} ({target})" for target in first)], lines
 
+    @property
+    def shortened(self) -> str:
+        """Which rows are missing for want of time, in words; nothing where none is."""
+        names = ", ".join(self.left_out)
+        return f"Left out for lack of time: {names}." if names else ""
+
     def to_markdown(self) -> str:
         """The table and the verdict as Markdown."""
         body: list[str] = []
@@ -258,7 +266,9 @@ class Comparison:
                 body += [*head, *("| " + " | ".join(line) + " |" for line in lines)]
         signed = [f"- {name}: `{one}`" for name, one in self.signatures.items()]
         signed = [*signed, ""] if signed else []
-        told = ["# Comparison", "", self.material, "", *body, "", self.verdict, "", *signed]
+        short = [self.shortened, ""] if self.left_out else []
+        said = [self.verdict, "", *short, *signed]
+        told = ["# Comparison", "", self.material, "", *body, "", *said]
         return "\n".join(told)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,9 +100,15 @@ class Seed:
         return symbol_cost(measured).value
 
 
-def compared(rungs: Sequence[Rung], shared: Path) -> Comparison:
-    """The table of finished rungs."""
-    found = {one.run: outcome(one, shared) for one in rungs}
+def compared(
+    rungs: Sequence[Rung],
+    shared: Path,
+    found: Mapping[Path, Outcome] | None = None,
+    *,
+    left_out: Sequence[str] = (),
+) -> Comparison:
+    """The table of finished rungs; what came of them by run, where it is known already."""
+    found = {one.run: outcome(one, shared) for one in rungs} if found is None else found
     sentences = min(len(each.made) for each in found.values())  # each has the first of the same
     rows, curves = [], {}
     for model in dict.fromkeys(one.model for one in rungs):
@@ -123,11 +129,12 @@ def compared(rungs: Sequence[Rung], shared: Path) -> Comparison:
         verdict=verdict(table, curves),
         curves=curves,
         sentences=sentences,
+        left_out=tuple(left_out),
         **material(rungs[0], found[rungs[0].run], table[0]),
     )
 
 
-def of(rungs: Sequence[Rung], found: dict[Path, Outcome]) -> list[Outcome]:
+def of(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> list[Outcome]:
     """What came of some rungs."""
     return [found[one.run] for one in rungs]
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 
 from regard.data.corpus import FOLDER
 from regard.documents import read_json
 from regard.errors import UserError
+from regard.evaluate.schedule import Schedule, priority
 from regard.models.assessor import FittedAssessor
 from regard.models.counts import Counting
 from regard.recipe import Recipe, build, read, to_toml
@@ -93,48 +93,95 @@ def rung(recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0, fol
     return Rung(name, recipe, run, seed, fraction)
 
 
-def share_minutes(rungs: Sequence[Rung], left: float, extra: float = 0.0) -> float:
-    """Minutes for each of the rungs that take as long as they are given: an equal share of those
-    that are left, less what a row takes beside (`extra`), but no more than half for that.
+def share_minutes(rungs: Sequence[Rung], share: float) -> float:
+    """Minutes for each of the rungs that take as long as they are given: an equal share.
 
     Where one of them has begun, as many as it was given: a row that is made up later, or added, has
     no advantage.
     """
-    patient = [one for one in rungs if not one.counts]
-    begun = [one for one in patient if (one.run / RECIPE).exists()]
-    if begun:
-        return build(read(begun[0].run / RECIPE)).train.minutes
-    share = left / max(1, len(patient))
-    return max(0.05, share / 2, share - extra)
+    begun = [one for one in rungs if not one.counts and (one.run / RECIPE).exists()]
+    return build(read(begun[0].run / RECIPE)).train.minutes if begun else share
 
 
 def climb(
-    rungs: Sequence[Rung], minutes: float, shared: Path, told: Callable[[Rung, str], None]
-) -> None:
-    """Train all that is not done, in order; `told(rung, state)` hears of each what it does.
+    rungs: Sequence[Rung],
+    end: float,
+    shared: Path,
+    told: Callable[[Rung, str], None],
+    *,
+    judge: Callable[[Rung], object] = bool,
+    warn: Callable[[str], object] = bool,
+) -> list[Rung]:
+    """Train all that is not done until `end` (time.monotonic); those that were made, in order.
 
-    The `shared` folder holds the tokenised data, those of the first fold where there are several.
+    `told(rung, state)` hears of each what it does, `judge` takes each that is done, and `warn`
+    hears which rows are left out because the time does not hold them. The `shared` folder holds the
+    tokenised data, those of the first fold where there are several.
     """
-    began, data = time.monotonic(), {(1.0, 0): shared}
-    share: float | None = None
-    extra: list[float] = []  # minutes that rows which count took to start and to be measured
-    for _, group in groupby(rungs, key=lambda one: one.row):
-        several = list(group)
-        left = [one for one in several if not one.done]
-        if left:
-            now, counts = time.monotonic(), left[0].counts
-            if share is None and not counts:
-                rest = max(minutes / 2, minutes - (now - began) / 60)  # whoever counts for long
-                share = share_minutes(rungs, rest, fmean(extra or [0.0]))
-            for one in left:
-                prepare(one, share or minutes, data.get((one.fraction, one.fold)))
-            train(several[0], told) if len(several) == 1 else train_folds(several, told)
-            if counts:
-                fitting = sum(seconds_of(one.run) for one in left)
-                extra.append((time.monotonic() - now - fitting) / 60 / len(left))
-        for one in several:
+    data, share = {(1.0, 0): shared}, 0.0
+    rows = [list(group) for _, group in groupby(rungs, key=lambda one: one.row)]
+    timed = not rungs[0].recipe.train.steps
+    schedule = Schedule(end)
+    ahead = sorted(
+        (row for row in rows if not complete(row)),
+        key=lambda row: (not row[0].counts, priority(row[0])),
+    )
+    made, left_out = [row for row in rows if complete(row)], list[Rung]()
+    while made or ahead:
+        row = (made or ahead)[0]
+        if not made:
+            minutes = schedule.minutes(row, ahead)
+            if not row[0].counts:
+                share = share or share_minutes(rungs, minutes)
+                minutes = min(share, minutes)
+            for one in row:
+                if not one.done:
+                    prepare(one, minutes, data.get((one.fraction, one.fold)))
+            fit(row, told, schedule)
+        (made or ahead).remove(row)
+        for one in row:
             data.setdefault((one.fraction, one.fold), one.run)
-        told(several[-1], "done")
+            judge(one)
+        told(row[-1], "done")
+        if timed and schedule.starts:
+            held = schedule.holds(ahead)
+            left_out += without(ahead, held, schedule, warn)
+            ahead = held
+    return [one for one in rungs if one not in left_out]
+
+
+def complete(row: Sequence[Rung]) -> bool:
+    """Were all folds of a row finished before?"""
+    return all(one.done for one in row)
+
+
+def fit(row: Sequence[Rung], told: Callable[[Rung, str], None], schedule: Schedule) -> None:
+    """Train the folds of a row that are not done; the schedule learns what that took beside."""
+    left = [one for one in row if not one.done]
+    began = time.monotonic()
+    train(row[0], told) if len(row) == 1 else train_folds(row, told)
+    if row[0].counts:
+        fitting = sum(seconds_of(one.run) for one in left)
+        schedule.starts.append(max(0.0, time.monotonic() - began - fitting))
+
+
+def without(
+    rows: Sequence[list[Rung]],
+    held: Sequence[Sequence[Rung]],
+    schedule: Schedule,
+    warn: Callable[[str], object],
+) -> list[Rung]:
+    """The runs of rows that the time does not hold; `warn` hears which."""
+    lost = [row for row in rows if row not in held]
+    if lost:
+        needed = sum(schedule.need(row) for row in rows) - schedule.left
+        names = ", ".join(row[0].row.name for row in lost)
+        warn(
+            f"left out: {names}. The time left, {max(0.0, schedule.left):.0f} s, does not hold "
+            f"them: give about {needed / 60:.1f} more --minutes, or run the command again to add "
+            "them"
+        )
+    return [one for row in lost for one in row]
 
 
 def prepare(one: Rung, minutes: float, source: Path | None) -> None:
@@ -164,7 +211,7 @@ def link(source: Path, target: Path) -> None:
 def train(one: Rung, told: Callable[[Rung, str], None]) -> None:
     """`regard train` in a process of its own; what it took at its peak is noted."""
     words = ["regard", "train", str(one.run / RECIPE), "--out", str(one.run)]
-    words += ["--resume", "--json", "--quiet"]
+    words += ["--resume", "--json"]
     peak = watched(words, one, lambda: told(one, "training"))
     write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 

@@ -35,7 +35,7 @@ def main(runs: Sequence[str | Path]) -> int:
             if steps and not recipe.train.steps:
                 recipe = recipe.replace(train={"steps": steps})
                 write_text(run / RECIPE, to_toml(recipe))
-            fitted = Session(run, True, Reporter(quiet=True), time.monotonic()).fit(recipe)
+            fitted = Session(run, True, Reporter(), time.monotonic()).fit(recipe)
             if conclude(run, fitted).outcome == "interrupted":
                 return 128 + fitted.signal
             steps = fitted.recipe.train.steps

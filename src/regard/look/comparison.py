@@ -72,7 +72,7 @@ def add_table(page: Page, comparison: Comparison) -> None:
         "Intervals are 95%, by the bootstrap. A rank is one more than the number of models that "
         "are surely better, compared in pairs.",
     )
-    page.add(Text(comparison.verdict))
+    page.add(Text(f"{comparison.verdict} {comparison.shortened}".strip()))
     columns, lines = comparison.cells()
     won = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
     wide = comparison.sentences or comparison.rows[0].answers is not None

@@ -9,6 +9,7 @@ the highest there is. Markers are not words.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.shards import Shard
+from regard.models.budget import Budget
 from regard.models.tally import Ints, tally
 
 NULL = -1  # in place of a source position: from no word of the source
@@ -73,11 +75,13 @@ def estimate(
     *,
     longest: int = 1 << 12,
     told: Callable[[float], object] = bool,
+    budget: Budget | None = None,
 ) -> Lexicon:
     """The table after so many passes over pairs with at most `longest` words on a side.
 
     `told` hears the log-likelihood before each pass, in nats: the sum over all target words f of
-    log(Σ_j t(f | e_j) / (S + 1)).
+    log(Σ_j t(f | e_j) / (S + 1)). Passes that no longer fit into the budget are left out, but for
+    the first.
     """
     size, total = pairs.vocab_size, 0
     table = tally((source_vocab + 1) * size + 1)
@@ -92,7 +96,11 @@ def estimate(
             yield np.searchsorted(keys, found).astype(np.int32), sizes
 
     kept = list(places()) if total <= KEPT else None
-    for _ in range(iterations):
+    began = time.monotonic()
+    for done in range(iterations):
+        if budget is not None and done and budget.left < 1.5 * (time.monotonic() - began) / done:
+            budget.reduce(f"{done} of {iterations} passes are made")
+            break
         counts, nats = np.zeros(len(keys)), 0.0
         for at, sizes in places() if kept is None else kept:
             p = t[at]

@@ -21,6 +21,7 @@ from regard.layers.dropout import dropout
 from regard.layers.pooling import POOLINGS, Pooling
 from regard.layers.source import Source
 from regard.layers.tap import Tap
+from regard.models.budget import Budget
 
 ANSWERS = ("label", "labels", "value", "position-label", "masked")
 
@@ -77,9 +78,16 @@ class FittedAssessor(Assessor):
     """
 
     @abstractmethod
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """Learn from labelled records; what has to be chosen is chosen on `valid`, or on a part of
-        the records where there is none. `say` takes what a user should know.
+        the records where there is none. `say` takes what a user should know. What does not fit into
+        the budget is reduced, and without one nothing is.
         """
 
 

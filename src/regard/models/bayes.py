@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -31,9 +32,11 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.models.beta import quantile
+from regard.models.budget import Budget
 from regard.models.counts import CountConfig, Rule, Say, TableModel, base
 from regard.models.ngrams import CHUNK, NGrams, count, pieces
 
+DOUBLED = 3.0  # times as long takes counting n-grams of twice the length
 LONGEST = 16  # symbols of the n-grams tried when the order is open
 LOGS = (-8.0, 16.0)  # log α: from practically no prior to practically nothing else
 SMALL = 8  # counts up to which Γ is a product
@@ -83,18 +86,27 @@ class MapModel(TableModel):
         """What is added to every count beside the prior: the 1 of 1 + α p, in the mean alone."""
         return int(self.config.estimate == "mean")
 
-    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+    def fit(
+        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+    ) -> None:
         """See CountingModel. An open order becomes part of the configuration."""
         if self.config.order:
             self.estimate(count(train, self.order))
             return
-        longest, best = 2, 2
+        budget = budget or Budget(say)
+        longest, best, took = 2, 2, 0.0
         while best == longest < LONGEST:
+            if took and budget.left < DOUBLED * took:
+                budget.reduce(f"orders above {longest} are not tried")
+                break
+            began = time.monotonic()
             longest *= 2
+            budget.progress(f"orders up to {longest}")
             self.config = dataclasses.replace(self.config, order=longest)
             self.estimate(count(train, longest))
             figures = list(self.held_out(valid) if valid else self.left_out())
             best = 1 + int(np.argmax(np.array(figures) > max(figures) - NOTHING))
+            took = time.monotonic() - began
         table, alphas = self.table.cut(best), self.alphas[:best]
         self.config = dataclasses.replace(self.config, order=best)
         self.take(table)

@@ -23,7 +23,8 @@ from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
 from regard.models.bayes import MapConfig, MapModel
-from regard.models.fitted import batches, shares, trials, varied
+from regard.models.budget import Budget
+from regard.models.fitted import batches, few, shares, trials, varied
 from regard.models.grown import Grown
 from regard.models.language_model import IGNORE
 from regard.models.linear import FEW_TOKENS, LONGER, ORDERS, GramConfig
@@ -124,8 +125,15 @@ class Chains(Grown, FittedAssessor):
         good = self.bias.shape == (self.config.n_outputs,)
         return "" if good else "there must be as many biases as classes"
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. An open order becomes part of the configuration."""
+        budget = budget or Budget(say)
         own = Records.of(shard, self.config.max_len)
         every, others = own, None
         if valid is not None and valid.records:
@@ -143,8 +151,10 @@ class Chains(Grown, FittedAssessor):
             return torch.cat(found) + priors
 
         orders = LONGER if self.vocab_size <= FEW_TOKENS else ORDERS
-        self.config = judged.best(varied(self.config, order=orders), answer)
-        chains, self.bias = self.learned(own, self.config.order)
+        config = judged.best(varied(self.config, order=orders), answer, budget)
+        self.config = judged.affordable(config, budget)
+        learned = few(torch.arange(shard.records), self.config.records or shard.records)
+        chains, self.bias = self.learned(own.rows(learned), self.config.order)
         self.chains = nn.ModuleList(chains)
         say(f"order {self.config.order}, where open by {judged.how}")
 

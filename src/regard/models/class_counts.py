@@ -19,6 +19,7 @@ from regard.errors import UserError
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
+from regard.models.budget import Budget
 from regard.models.fitted import (
     FittedConfig,
     batches,
@@ -46,7 +47,13 @@ class Majority(FittedAssessor):
         self.vocab_size, self.config = vocab_size, config
         self.register_buffer("answer", torch.zeros(config.n_outputs, dtype=torch.float64))  # (O,)
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor."""
         targets = torch.from_numpy(np.array(shard.targets))
         if self.task == "value":
@@ -101,8 +108,15 @@ class WeightMatrices(Grown, FittedAssessor):
         good &= self.bias.shape == (self.config.n_outputs,)
         return "" if good else "logs must be (W, V, C) and biases as many as classes"
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. An open pseudocount becomes part of the configuration."""
+        budget = budget or Budget(say)
         digits, targets = self.aligned(shard)
         others = None
         if valid is not None and valid.records:
@@ -115,7 +129,7 @@ class WeightMatrices(Grown, FittedAssessor):
             priors = shares(judged.targets[learn], config.n_outputs).log()
             return looked_up(logs, torch.from_numpy(digits[check.numpy()])) + priors
 
-        self.config = judged.best(varied(self.config, pseudocount=PSEUDOCOUNTS), answer)
+        self.config = judged.best(varied(self.config, pseudocount=PSEUDOCOUNTS), answer, budget)
         self.logs = self.matrices(digits[: len(targets)], targets, self.config.pseudocount)
         self.bias = shares(targets, self.config.n_outputs).log()
         say(

@@ -18,21 +18,21 @@ from torch import Tensor
 from regard.layers.source import Source
 from regard.layers.space_positions import apart
 from regard.models.descent import Regression
-from regard.models.fitted import FittedConfig
+from regard.models.fitted import SampledConfig
 from regard.models.points import CloudConfig
 
 BINS = 12  # of a histogram
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsConfig(CloudConfig, FittedConfig):
+class StatisticsConfig(CloudConfig, SampledConfig):
     """How large coefficients may get."""
 
     strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
 
     def __post_init__(self) -> None:
         CloudConfig.__post_init__(self)
-        FittedConfig.__post_init__(self)
+        SampledConfig.__post_init__(self)
         self.positive("strength")
 
 

@@ -9,8 +9,9 @@ penalty are chosen on records that were not learned from.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +23,8 @@ from regard.layers.source import Source
 from regard.layers.space_positions import apart
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
-from regard.models.fitted import FittedConfig, batches, trials, varied
+from regard.models.budget import Budget
+from regard.models.fitted import SampledConfig, batches, few, trials, varied
 from regard.models.grown import Grown
 from regard.models.points import CloudConfig
 
@@ -30,11 +32,12 @@ WIDTHS = (4.0, 1.0, 16.0)  # tried, of the median distance of two molecules
 STRENGTHS = (1e-8, 1e-5, 1e-3)  # tried
 CHOOSING = 2000  # molecules that are learned from while something is chosen
 TOGETHER = 256  # molecules whose kernel is computed at once
+TIMED = 500  # molecules that the final fit is timed on
 MOST = 20_000  # that are learned from
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoulombConfig(CloudConfig, FittedConfig):
+class CoulombConfig(CloudConfig, SampledConfig):
     """The kernel: 0 leaves open."""
 
     width: float = 0.0  # of the kernel, in units of the median distance
@@ -42,7 +45,7 @@ class CoulombConfig(CloudConfig, FittedConfig):
 
     def __post_init__(self) -> None:
         CloudConfig.__post_init__(self)
-        FittedConfig.__post_init__(self)
+        SampledConfig.__post_init__(self)
         self.positive("width")
         self.positive("strength")
 
@@ -106,8 +109,15 @@ class Coulomb(Grown, FittedAssessor):
         order = torch.cat(items).argsort()
         return torch.cat(found)[order], torch.cat(targets)[order].double()
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. What was open becomes part of the configuration."""
+        budget = budget or Budget(say)
         size = int((shard.offsets[1:] - shard.offsets[:-1]).max()) - 1
         rows, targets = self.read(shard, size)
         if targets.isnan().any():
@@ -122,18 +132,23 @@ class Coulomb(Grown, FittedAssessor):
         some = rows[:: max(1, len(rows) // 300)]
         self.usual = torch.cdist(some, some, p=1.0).flatten().median()[None].clamp_min(1e-6)
         judged = trials(self.task, targets, others)
-        held: dict[int, tuple[Tensor, Tensor]] = {}  # distances, by the split that is tried
+        judged.splits = [(learn[:CHOOSING], check) for learn, check in judged.splits]
+        judged.rows = min(len(rows), CHOOSING)  # the final fit is timed by itself
+        held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # a split that is tried, and distances
 
         def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            some = learn[:CHOOSING]
             if id(learn) not in held:
-                held[id(learn)] = gaps(both[some], both[some]), gaps(both[check], both[some])
-            y, (own, other) = judged.targets[some], held[id(learn)]
+                own, other = (gaps(both[part], both[learn]) for part in (learn, check))
+                held[id(learn)] = learn, own, other
+            y, (_, own, other) = judged.targets[learn], held[id(learn)]
             found = solved(self.kernel(own, config.width), y - y.mean(0), config.strength)
             return self.kernel(other, config.width) @ found + y.mean(0)
 
-        self.config = judged.best(varied(self.config, width=WIDTHS, strength=STRENGTHS), answer)
+        tried = varied(self.config, width=WIDTHS, strength=STRENGTHS)
+        self.config = self.affordable(judged.best(tried, answer, budget), rows, targets, budget)
         width, strength = self.config.width, self.config.strength
+        learned = few(torch.arange(len(rows)), self.config.records or len(rows))
+        rows, targets = rows[learned], targets[learned]
         self.known, self.shift = rows, targets.mean(0)
         kernel = self.kernel(gaps(rows, rows), width)
         self.coefficients = solved(kernel, targets - self.shift, strength)
@@ -141,6 +156,25 @@ class Coulomb(Grown, FittedAssessor):
             f"{len(rows):,} molecules of at most {size} atoms; width {width:g}, strength "
             f"{strength:g}, where open by {judged.how}"
         )
+
+    def affordable(self, config: Any, rows: Tensor, targets: Tensor, budget: Budget) -> Any:
+        """The configuration, and where time is short from how many molecules it learns: distances
+        take the square of their number, solving the cube.
+        """
+        most = config.records or len(rows)
+        if not budget.limited or most <= TIMED:
+            return config
+        began, some = time.monotonic(), rows[:TIMED]
+        away = gaps(some, some)
+        square = time.monotonic() - began
+        solved(self.kernel(away, config.width), targets[:TIMED], config.strength)
+        cube, left = time.monotonic() - began - square, budget.left
+        fits = [n for n in range(TIMED, most + 1, TIMED) if cost(n / TIMED, square, cube) <= left]
+        if cost(most / TIMED, square, cube) <= left:
+            return config
+        most = max(fits, default=TIMED)
+        budget.reduce(f"the model learns from {most:,} of {len(rows):,} molecules")
+        return replace(config, records=most)
 
     def kernel(self, gaps: Tensor, width: float) -> Tensor:
         """(R, S) how like molecules are at such distances."""
@@ -152,6 +186,11 @@ class Coulomb(Grown, FittedAssessor):
         away = gaps(self.matrices(source, size), self.known)
         likeness = self.kernel(away, self.config.width)
         return likeness @ self.coefficients + self.shift
+
+
+def cost(times: float, square: float, cube: float) -> float:
+    """Seconds of so many times the molecules that took these."""
+    return square * times**2 + cube * times**3
 
 
 def gaps(x: Tensor, y: Tensor) -> Tensor:

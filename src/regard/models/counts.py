@@ -23,6 +23,7 @@ from torch import Tensor
 from regard.data.shards import Shard
 from regard.layers.state import ContextWindow, State
 from regard.layers.tap import Tap
+from regard.models.budget import Budget
 from regard.models.grown import Grown
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
 from regard.models.ngrams import ABSENT, NGrams, count, empty
@@ -61,11 +62,13 @@ class Counting(ABC):
     """What is fitted by counting instead of gradient steps."""
 
     @abstractmethod
-    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+    def fit(
+        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+    ) -> None:
         """Fit to the training data, read in a stream, replacing what was known before.
 
         `valid` may help to choose what is left open, which becomes part of `config`; `say` is told
-        what was chosen.
+        what was chosen. What does not fit into the budget is reduced, and without one nothing is.
         """
 
 
@@ -105,7 +108,9 @@ class TableModel(Grown, CountingModel):
     def rule(self, table: NGrams) -> Rule:
         """What the counts mean."""
 
-    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+    def fit(
+        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+    ) -> None:
         """See CountingModel."""
         self.take(count(train, self.order))
 

@@ -16,7 +16,8 @@ from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
-from regard.models.fitted import batches, trials, varied
+from regard.models.budget import Budget
+from regard.models.fitted import batches, few, trials, varied
 
 ROUNDS = 200  # of L-BFGS, at most
 
@@ -60,8 +61,15 @@ class Regression(FittedAssessor):
             targets.append(batch.targets)
         return rows, torch.cat(targets)[torch.cat(items).argsort()]
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. What was open becomes part of the configuration."""
+        budget = budget or Budget(say)
         rows, targets = self.read(shard)
         self.prepare(rows)
         rows = both = self.scaled(rows)
@@ -76,8 +84,14 @@ class Regression(FittedAssessor):
             weights, bias = solve(self.task, x, y, config.strength, self.rough, outputs)
             return both[check] @ weights + bias
 
-        self.config = judged.best(varied(self.config, strength=self.strengths), answer)
-        strength = self.config.strength
+        tried = varied(self.config, strength=self.strengths)
+        config = judged.best(tried, answer, budget, finish=ROUNDS / self.rough)
+        self.config = config = judged.affordable(config, budget)
+        learned, strength = (
+            few(torch.arange(len(rows)), config.records or len(rows)),
+            config.strength,
+        )
+        rows, targets = rows[learned], targets[learned]
         self.coefficients, self.bias = solve(self.task, rows, targets, strength, ROUNDS, outputs)
         say(f"{rows.size(1):,} {self.what}; strength {strength:g}, where open by {judged.how}")
 

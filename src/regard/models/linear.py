@@ -9,6 +9,8 @@ after every n-gram was weighed by what naive Bayes thinks of it, between the two
 
 from __future__ import annotations
 
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,10 +37,12 @@ from regard.models.bags import (
     of_unit_length,
     rarity,
 )
+from regard.models.budget import Budget
 from regard.models.fitted import (
-    FittedConfig,
+    SampledConfig,
     Trials,
     batches,
+    few,
     shares,
     trials,
     varied,
@@ -49,6 +53,8 @@ from regard.models.solvers import Solved, of_classes, of_labels, of_margins, of_
 FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
 ORDERS = (1, 2, 3)  # tried
 LONGER = (*ORDERS, 4, 5)
+FINISH = 2.5  # times as long takes a fit that is exact as one that is rough
+MANY_TOKENS = 100_000  # from which reading is timed on a part
 PLACES = ("auto", "any", "each")
 ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)  # tried
 STRENGTHS = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while the features are chosen
@@ -56,7 +62,7 @@ MARGINS = (1.0, 0.3, 3.0, 10.0, 100.0)  # the same of support vector machines
 
 
 @dataclass(frozen=True, kw_only=True)
-class GramConfig(FittedConfig):
+class GramConfig(SampledConfig):
     """n-grams of up to `order` tokens."""
 
     order: int = 0  # 0 = chosen by held-out records
@@ -145,6 +151,7 @@ class GramAssessor(Grown, FittedAssessor):
         self.register_buffer("rarity", torch.ones(0, dtype=torch.float64))  # (F,)
         self.register_buffer("coefficients", torch.zeros(0, outputs, dtype=torch.float64))  # (F, O)
         self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))  # (O,)
+        self.limit = max(LONGER)  # of the lengths tried
         self.register_buffer("markers", torch.tensor([-1, -1]))  # ids of `<S>` and `<E>`
 
     @abstractmethod
@@ -169,28 +176,62 @@ class GramAssessor(Grown, FittedAssessor):
         """Lengths of n-grams tried where it is open."""
         return LONGER if self.vocab_size <= FEW_TOKENS else ORDERS
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. What was open becomes part of the configuration."""
+        budget = budget or Budget(say)
         self.markers = torch.tensor([int(shard.ids[0]), int(shard.ids[-1])])
         uneven = shard.source is not None or len(set(np.diff(np.asarray(shard.offsets)))) > 1
         if uneven and self.config.places == "auto":
             self.config = replace(self.config, places="any")
+        self.shorten(shard, budget)
         read = {
             c.places: self.read(c, shard, valid) for c in varied(self.config, places=PLACES[1:])
         }
         targets, others = next(iter(read.values()))[2:]
         groups = torch.arange(shard.records) // shard.views
         judged = trials(self.task, targets, others, groups)
-        self.config = self.choose({places: each[:2] for places, each in read.items()}, judged)
+        each = {places: some[:2] for places, some in read.items()}
+        self.config = judged.affordable(self.choose(each, judged, budget), budget)
         bags, known = read[self.config.places][:2]
         width = self.width(known, self.config)
-        own = bags.rows(torch.arange(shard.records)).part(width)
+        learned = few(torch.arange(shard.records), self.config.records or shard.records)
+        own = bags.rows(learned).part(width)
         self.codes, self.rarity = known[:width].clone(), rarity(own)
         weighed = self.weighed(own, self.rarity, self.config)
-        self.coefficients, self.bias = self.solve(weighed, targets, self.config, False)
+        self.coefficients, self.bias = self.solve(weighed, targets[learned], self.config, False)
         names = {"places", *(key for stage in self.stages() for key in stage)}
         told = ", ".join(f"{name} {getattr(self.config, name)}" for name in sorted(names))
         say(f"{width:,} n-grams; {told}, where open by {judged.how}")
+
+    def shorten(self, shard: Shard, budget: Budget) -> None:
+        """Where reading all n-grams would take most of the time, leave out some that were to be
+        tried: those that differ by place first, then the longest.
+        """
+        if not budget.limited or shard.tokens < MANY_TOKENS:
+            return
+        found = varied(self.config, places=PLACES[1:])
+        began = time.monotonic()
+        for config in found:
+            longest, spread = self.longest(config), config.spread
+            rows, codes, _ = self.occurrences(shard, longest, spread, MANY_TOKENS)
+            known = torch.unique(codes)
+            bagged(rows, torch.searchsorted(known, codes), shard.records, len(known))
+        seconds = (time.monotonic() - began) * shard.tokens / MANY_TOKENS
+        if seconds > budget.left / 3 and len(found) > 1:
+            self.config = replace(self.config, places="any")
+            seconds /= len(found)
+            budget.reduce("n-grams are counted anywhere, not at each place")
+        longest = self.longest(self.config)
+        most = max(1, int(longest * budget.left / 3 / max(seconds, 1e-9)))
+        if not self.config.order and most < longest:
+            self.limit = most
+            budget.reduce(f"n-grams have at most {most} tokens instead of {longest}")
 
     def read(
         self, config: Any, shard: Shard, valid: Shard | None
@@ -210,9 +251,14 @@ class GramAssessor(Grown, FittedAssessor):
         more = bagged(rows[hit], at[hit], valid.records, len(known))
         return joined([bags, more]), known, targets, others
 
-    def occurrences(self, shard: Shard, order: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The records and codes of all n-grams of a shard, and what is asked of its records."""
+    def occurrences(
+        self, shard: Shard, order: int, places: int, most: float = math.inf
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The records and codes of all n-grams of a shard, or of about `most` of its tokens, and
+        what is asked of its records.
+        """
         rows, codes, items, targets = [], [], [], []
+        seen = 0
         start, end = self.markers.tolist()
         for batch, source in batches(shard, self.config.max_len):
             row, code = grams(source, order, self.vocab_size, start, end, places)
@@ -221,15 +267,26 @@ class GramAssessor(Grown, FittedAssessor):
             codes.append(code)
             items.append(own)
             targets.append(batch.targets)
+            seen += int((source.segments > 0).sum())
+            if seen >= most:
+                break
         return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
 
-    def choose(self, read: dict[str, tuple[Bags, Tensor]], judged: Trials) -> Any:
+    def choose(self, read: dict[str, tuple[Bags, Tensor]], judged: Trials, budget: Budget) -> Any:
         """The configuration with what was open, chosen."""
 
+        kept: dict[str, tuple[Tensor, Tensor, Bags, Bags]] = {}  # of the newest split, by places
+
+        def rows(places: str, learn: Tensor, check: Tensor) -> tuple[Bags, Bags]:
+            before = kept.get(places)
+            if before is None or before[0] is not learn or before[1] is not check:
+                bags = read[places][0]
+                kept[places] = learn, check, bags.rows(learn), bags.rows(check)
+            return kept[places][2:]
+
         def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            bags, known = read[config.places]
-            width = self.width(known, config)
-            learned, asked = (bags.rows(part).part(width) for part in (learn, check))
+            width = self.width(read[config.places][1], config)
+            learned, asked = (bags.part(width) for bags in rows(config.places, learn, check))
             rare = rarity(learned)
             coefficients, bias = self.solve(
                 self.weighed(learned, rare, config), judged.targets[learn], config, True
@@ -238,16 +295,18 @@ class GramAssessor(Grown, FittedAssessor):
 
         config = self.config
         features, *rest = self.stages()
-        for stage in ({"places": tuple(read), **features}, *rest):
+        for number, stage in enumerate(({"places": tuple(read), **features}, *rest)):
             tried = [c for c in varied(config, **stage) if c.order <= self.longest(c)]
-            config = judged.best(tried, answer)
+            later = sum(len(varied(config, **other)) for other in rest[number:])
+            share = len(tried) / (len(tried) + later)
+            config = judged.best(tried, answer, budget, share=share, finish=FINISH)
         return config
 
     def longest(self, config: Any) -> int:
         """Tokens of the longest n-grams to be looked at."""
         if self.config.order:
             return int(self.config.order)
-        return max(ORDERS if config.places == "each" else self.orders)
+        return min(self.limit, max(ORDERS if config.places == "each" else self.orders))
 
     def width(self, known: Tensor, config: Any) -> int:
         """How many of the known n-grams have at most `order` tokens."""

@@ -22,6 +22,7 @@ from regard.data.shards import Shard
 from regard.layers.pictures import extents, to_picture
 from regard.layers.source import Source
 from regard.layers.tap import Tap
+from regard.models.budget import Budget
 from regard.models.by_place import ByPlace, GivenByPlace, repeated
 from regard.models.counts import CountConfig, Say
 from regard.models.translator import Given
@@ -62,7 +63,9 @@ class Nearest(ByPlace):
         self.register_buffer("pictures", torch.zeros(0, pixels, dtype=torch.uint8))  # (N, F)
         self.register_buffer("captions", torch.zeros(0, 1, dtype=torch.int64))  # (N, T), `<E>` last
 
-    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+    def fit(
+        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+    ) -> None:
         """See Counting."""
         if train.source is None:
             raise ValueError("a captioner is fitted to pairs, but the shard has no source")

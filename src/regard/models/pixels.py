@@ -16,19 +16,19 @@ from torch import Tensor
 from regard.layers.pictures import to_picture
 from regard.layers.source import Source
 from regard.models.descent import Regression
-from regard.models.fitted import FittedConfig
+from regard.models.fitted import SampledConfig
 from regard.models.vision import PictureConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class PixelConfig(PictureConfig, FittedConfig):
+class PixelConfig(PictureConfig, SampledConfig):
     """How large coefficients may get."""
 
     strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
 
     def __post_init__(self) -> None:
         PictureConfig.__post_init__(self)
-        FittedConfig.__post_init__(self)
+        SampledConfig.__post_init__(self)
         self.positive("strength")
 
 

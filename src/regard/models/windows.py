@@ -21,15 +21,16 @@ from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.assessor import FittedAssessor
 from regard.models.bags import Bags, joined
-from regard.models.fitted import FittedConfig, batches, trials, varied
-from regard.models.linear import STRENGTHS
+from regard.models.budget import Budget
+from regard.models.fitted import SampledConfig, batches, few, trials, varied
+from regard.models.linear import FINISH, STRENGTHS
 from regard.models.solvers import Solved, of_classes
 
 WINDOWS = (13, 5, 9, 17, 21)  # tried
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowConfig(FittedConfig):
+class WindowConfig(SampledConfig):
     """How many tokens are seen, and how large coefficients may get."""
 
     window: int = 0  # the position itself in the middle; 0 = chosen by held-out records
@@ -61,8 +62,15 @@ class WindowLogistic(FittedAssessor):
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))  # (W V, O)
         self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (O,)
 
-    def fit(self, shard: Shard, valid: Shard | None, say: Callable[[str], None]) -> None:
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
         """See FittedAssessor. What was open becomes part of the configuration."""
+        budget = budget or Budget(say)
         config, widest = self.config, self.config.window or max(WINDOWS)
         every, targets, groups = self.read(shard, widest)
         train, others = len(targets), None
@@ -76,13 +84,18 @@ class WindowLogistic(FittedAssessor):
             weights, bias = self.solve(learned, judged.targets[learn], one, True)
             return self.nearer(every.rows(check), one.window).product(weights) + bias
 
-        config = judged.best(varied(config, window=WINDOWS), answer)
-        self.config = config = judged.best(varied(config, strength=STRENGTHS), answer)
-        own = self.nearer(every.rows(torch.arange(train)), config.window)
-        self.coefficients, self.bias = self.solve(own, targets, config, False)
+        tried = varied(config, window=WINDOWS)
+        share = len(tried) / (len(tried) + len(varied(config, strength=STRENGTHS)))
+        config = judged.best(tried, answer, budget, share=share, finish=FINISH)
+        tried = varied(config, strength=STRENGTHS)
+        config = judged.best(tried, answer, budget, finish=FINISH)
+        self.config = config = judged.affordable(config, budget)
+        learned = few(torch.arange(train), config.records or train)
+        own = self.nearer(every.rows(learned), config.window)
+        self.coefficients, self.bias = self.solve(own, targets[learned], config, False)
         say(
             f"window {config.window}, strength {config.strength:g}, where open by {judged.how}, "
-            f"from {train:,} positions"
+            f"from {len(learned):,} positions"
         )
 
     def nearer(self, bags: Bags, window: int) -> Bags:

@@ -16,6 +16,7 @@ targets of the training data did that came so far.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ from regard.data.shards import Shard
 from regard.layers.source import Source
 from regard.layers.tap import Tap
 from regard.models.alignment import Lexicon, estimate
+from regard.models.budget import Budget
 from regard.models.by_place import ByPlace, GivenByPlace, alone, repeated
 from regard.models.counts import CountConfig, Say
 from regard.models.language_model import CHUNK, IGNORE, Constrain
@@ -90,31 +92,46 @@ class WordForWord(ByPlace):
             self.vocab_size, self.config.source_vocab or self.vocab_size, self.keys, self.t
         )
 
-    def fit(self, train: Shard, valid: Shard | None, say: Say) -> None:
+    def fit(
+        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+    ) -> None:
         """See Counting. Decay and share, where open, become part of the configuration."""
         if train.source is None:
             raise ValueError("a translator is fitted to pairs, but the shard has no source")
         self.bigram.fit(train, valid, say)
         size, config = self.lexicon.source_vocab, self.config
-        found = estimate(train, size, config.iterations, longest=config.max_len)
+        passes: list[float] = []
+        budget = budget or Budget(say)
+        found = estimate(
+            train,
+            size,
+            config.iterations,
+            longest=config.max_len,
+            told=passes.append,
+            budget=budget,
+        )
         self.keys, self.t = found.keys, found.t
         self.ends, self.end_id = endings(train, config.max_len), torch.tensor([int(train.ids[-1])])
         decay, share = config.decay or USUAL[0], config.share or USUAL[1]
         if valid is not None and valid.records:
-            decay, share = self.choose(valid)
+            decay, share = self.choose(valid, budget)
             say(
                 f"{len(self.keys):,} pairs of words; decay {decay:g} and share {share:.3f} of the "
                 "table, by the likelihood of the validation part"
             )
-        self.config = dataclasses.replace(config, decay=decay, share=share)
+        self.config = dataclasses.replace(config, decay=decay, share=share, iterations=len(passes))
 
-    def choose(self, valid: Shard) -> tuple[float, float]:
+    def choose(self, valid: Shard, budget: Budget | None = None) -> tuple[float, float]:
         """The decay and share, of those not given, under which held-out pairs are most probable."""
         asked = self.config
         if valid.tokens == 2 * valid.records:  # no words
             return asked.decay or USUAL[0], asked.share or USUAL[1]
         tried: list[tuple[float, float, float]] = []
-        for decay in (asked.decay,) if asked.decay else DECAYS:
+        decays, began = (asked.decay,) if asked.decay else DECAYS, time.monotonic()
+        for decay in decays:
+            if tried and budget and budget.left < (time.monotonic() - began) / len(tried):
+                budget.reduce(f"{len(tried)} of {len(decays)} decays are tried")
+                break
             parts = [self.parts(source, targets, decay) for source, targets in batches(valid)]
             lexical, plain = (torch.cat(side) for side in zip(*parts, strict=True))
             share = asked.share or USUAL[1]

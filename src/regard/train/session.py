@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import time
@@ -22,6 +23,7 @@ from regard.data.corpus import Corpus, prepare, reopen
 from regard.decode import Forbidden
 from regard.errors import UserError
 from regard.models.assessor import FittedAssessor, NeuralAssessor
+from regard.models.budget import Budget
 from regard.models.counts import Counting
 from regard.models.passes import IteratedModel
 from regard.models.tally import has_numba
@@ -59,6 +61,8 @@ from regard.train.vectors import VectorTraining
 
 SLOW = 10_000_000  # tokens whose counting is felt
 CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
+MEASURING = 0.05  # of the minutes are for measuring a model that counts
+CLOSING = 1.0  # seconds for its intervals and files
 TIMED = 100  # steps of a run from which a few are timed beforehand
 
 
@@ -102,7 +106,9 @@ class Session:
             )
             cls = recipe.family
             if issubclass(cls, (Counting, FittedAssessor)):
-                known = world.decide(lambda: count(recipe, corpus, self.run, self.reporter.say))
+                known = world.decide(
+                    lambda: count(recipe, corpus, self.run, self.reporter.say, self.began)
+                )
                 return Fitted(recipe, corpus, forbidden, "done", 0, known)
             for kind, loop in ((IteratedModel, Iteration), (WordVectors, VectorTraining)):
                 if issubclass(cls, kind):
@@ -333,15 +339,20 @@ def alone(run: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Fit a model that counts; its facts."""
+def count(
+    recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None], started: float
+) -> dict[str, Any]:
+    """Fit a model that counts, within the minutes that began at `started`; its facts."""
     began = time.monotonic()
     shard = corpus.train
     cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")
-    model.fit(shard, corpus.valid, say)
+    say(f"fitting {recipe.model.name} to {shard.records:,} records")
+    seconds = math.inf if recipe.train.steps else recipe.train.minutes * 60
+    budget = Budget(say, (1 - MEASURING) * seconds - (began - started) - CLOSING)
+    model.fit(shard, corpus.valid, say, budget)
     seconds = time.monotonic() - began
     write_config(run, recipe.model.name, model)  # with what fitting has chosen
     write_tensors(run / WEIGHTS, weights(model))
@@ -354,4 +365,5 @@ def count(recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None])
         "train_seconds": round(seconds, 3),
         "symbols_per_second": round(shard.symbols / max(seconds, 1e-9), 1),
         "device": "cpu",
+        **({"reductions": budget.reductions} if budget.reductions else {}),
     }
