@@ -121,6 +121,7 @@ class Facts(TypedDict, total=False):
     data: Data
     metrics: dict[str, Annotated[dict[str, Any], AfterValidator(fitting_metrics)]]
     measured: dict[str, Share]
+    reductions: list[str]
     alignment: Alignment
 
 
