@@ -15,9 +15,7 @@ from typing import Any
 from regard.arguments import is_path, one_or_many
 from regard.data.clouds import form_of
 from regard.data.corpus import prepare
-from regard.data.examination import task_of as guessed
-from regard.data.labelled import Labelled
-from regard.data.pairs import looks_paired
+from regard.data.reading import Reading, reading_of
 from regard.data.shards import Shard
 from regard.data.sides import SIDES, Sources
 from regard.errors import UsageError, UserError
@@ -63,7 +61,7 @@ from regard.run import (
 from regard.train.choose import choose
 from regard.train.distributed import World, joined
 from regard.train.progress import Reporter
-from regard.train.session import Session
+from regard.train.session import Session, context
 from regard.train.start import inherit
 
 __all__ = [
@@ -97,7 +95,9 @@ def plan(
     assignments: str | Sequence[str] = (),
     **tables: Mapping[str, Any],
 ) -> tuple[Recipe, list[str]]:
-    """A complete recipe from a TOML file, data files, or both, and two lines that say what and why.
+    """A complete recipe from a TOML file, data files, or both, and lines that say what and why.
+
+    There are two, and one before them where the files could be read in more than one way.
 
     Data files stand in for all that the TOML file names, those held out too. `tables` (data=,
     tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
@@ -124,9 +124,13 @@ def plan(
     for section, cls in (("data", DataRecipe), ("train", TrainRecipe)):
         check(section, cls, values.get(section, {}))
     values = absolute(values)
+    first = []
     if "task" not in values:
-        named = task_named(str(values.get("model", {}).get("name", "")))
-        values["task"] = named or task_of(values.get("data", {}))
+        model = str(values.get("model", {}).get("name", ""))
+        reading = Reading(task_named(model))
+        if not reading.task:
+            reading = reading_of(check("data", DataRecipe, values.get("data", {})), model)
+        values["task"], first = reading.task, [reading.line] if reading.line else []
     values = inherit(seen(values))
     build(values)
     chosen, lines = choose(values)
@@ -136,7 +140,7 @@ def plan(
             "tokens.kind = 'pretrained' is the tokenizer of another run: name the run with "
             "train.start=RUN, or choose another kind"
         )
-    return recipe, lines
+    return recipe, first + lines
 
 
 def seen(values: dict[str, Any]) -> dict[str, Any]:
@@ -162,19 +166,6 @@ def seen(values: dict[str, Any]) -> dict[str, Any]:
             raise UsageError(f"tokens.kind: those of {form} are {kind}, got {asked!r}")
         values["tokens"] = tokens | {"source" if task == "target" else "kind": kind}
     return values
-
-
-def task_of(data: Mapping[str, Any]) -> str:
-    """What to learn from data when nobody says: pairs ask for their targets."""
-    files = [Path(str(path)) for path in data.get("train", ())]
-    if looks_paired(files):
-        return "target"
-    recipe: DataRecipe = check("data", DataRecipe, data)
-    shown = recipe.format in NUMBERED or form_of(files)
-    if not (recipe.target or recipe.labels or recipe.format == "labelled" or shown):
-        return "next"
-    source = Sources(recipe, "labelled").train
-    return guessed(source)[0] if isinstance(source, Labelled) else "next"
 
 
 def absolute(values: dict[str, Any]) -> dict[str, Any]:
@@ -261,7 +252,9 @@ def compare(
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
     table = {"name": "transformer", **(transformer or {})}
     asked = {**(data or {}), **({"folds": folds} if folds else {})}
-    chosen, _ = plan(source, assignments=assignments, data=asked, model=table)
+    chosen, lines = plan(source, assignments=assignments, data=asked, model=table)
+    for line in lines[:-1]:  # the last is about one model
+        reporter.say(line)
     if chosen.task in ("masked", "vectors"):
         raise UsageError(
             f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
@@ -274,7 +267,7 @@ def compare(
         family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
-    for line in corpus.warnings:
+    for line in (*corpus.warnings, *corpus.cut(context(chosen.model.config))):
         reporter.warn(line)
     models = models or default_rows(chosen.task, corpus, reporter.say)
     recipes, parts = as_large(chosen, models, corpus), range(folds_of(chosen))

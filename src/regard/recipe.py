@@ -28,7 +28,7 @@ NOT_NEGATIVE += ["eval_every", "checkpoint_every", "weight_decay", "warmup"]
 TextTokens = Literal["auto", "characters", "bytes", "words", "bpe"]
 Biology = Literal["nucleotides", "kmers", "residues", "motifs"]
 OtherTokens = Literal[Biology, "smiles", "groups", "pretrained", "patches", "points"]
-Lined = Literal["auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"]
+Lined = Literal["auto", "lines", "text", "files", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"]
 Predicting = Literal["next", "target", "masked"]
 Answering = Literal["label", "labels", "value", "position-label"]
 # Keys of [tokens] that only some kinds have.
@@ -63,6 +63,7 @@ class DataRecipe:
     missing: tuple[str, ...] = MISSING  # targets that count as missing, as an empty cell does
     positive: Word = ""  # the class that F1, precision and recall are of; of two, the rarer one
     format: Literal[Lined, "images", "points"] = "auto"
+    per_line: bool = False  # of class files and folders: each line of a text is a record
     encoding: str = "utf-8"
     split: str = ""  # of labelled records: random, stratified, scaffold, or a column that says it
     group: str = ""  # a column: records that share its value stay on one side

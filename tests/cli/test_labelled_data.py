@@ -184,3 +184,34 @@ def test_every_verb_warns_of_the_same(cli, tmp_path, verb):
     page = " ".join((found.out + found.err).split())
     assert "30 rows have no 'y' value and were skipped; first: " in page
     assert "2 classes of 'y' differ only by case or space: 'Toxic' (" in page
+
+
+def test_train_reads_class_files_and_folders_and_says_what_it_cut(cli, tmp_path):
+    rng = random.Random(6)
+    for name, letters in (("Ecoli_prom", "ACGT"), ("Ecoli_non_prom", "AACG")):
+        made = ["".join(rng.choices(letters, k=rng.randint(20, 60))) for _ in range(40)]
+        (tmp_path / f"{name}.fa").write_text("".join(f">s{i}\n{s}\n" for i, s in enumerate(made)))
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for i, text in enumerate(made):
+            (tmp_path / "set" / name / f"{i}.txt").write_text(text)
+    small = ["--model", "logistic", "--set", "model.max_len=32", "--json"]
+    for number, files in enumerate((["Ecoli_prom.fa", "Ecoli_non_prom.fa"], ["set"])):
+        found = cli("train", *files, *small, "--out", f"run{number}")
+        assert found.code == 0
+        assert "accuracy" in found.document["metrics"]["test"]
+        assert "as classes (Ecoli_" in found.err and "--task next" in found.err
+        (cut,) = [line for line in found.document["warnings"] if "max_len = 32" in line]
+        assert f"warning: {cut}" in found.err
+        kind = cli("compare", *files, "--models", "majority", "--out", f"c{number}", "--json")
+        assert kind.code == 0
+
+
+def test_two_texts_that_may_be_pairs_or_classes_train_nothing(cli, tmp_path):
+    for name in ("some notes.txt", "more of it here.txt"):
+        (tmp_path / name).write_text("".join(f"{name[:2]} {i}\n" for i in range(9)))
+    for verb in ("train", "compare", "data"):
+        found = cli(verb, "some notes.txt", "more of it here.txt")
+        assert found.code == 2 and "--task target" in found.err and "--task label" in found.err
+    assert not (tmp_path / "runs").exists()
+    found = cli("compare", "some notes.txt", "more of it here.txt", "--task", "lable")
+    assert found.code == 2 and "did you mean" in found.err

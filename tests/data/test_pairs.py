@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data import formats
 from regard.data.corpus import prepare, reopen
-from regard.data.pairs import Pairs, looks_paired
+from regard.data.pairs import Pairs, correlation, looks_paired
 from regard.data.sides import SIDES, Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
@@ -181,6 +181,10 @@ def test_what_is_no_pair_of_columns_says_what_is_missing(write):
         ("train.en", "train.de", "en and de"),
         ("train.en.gz", "train.de", "en and de"),
         ("src-train.txt", "tgt-train.txt", "src and tgt"),
+        ("europarl.de-en.de", "europarl.de-en.en", "de and en"),
+        ("dev.eng_Latn", "dev.deu_Latn", "eng and deu"),
+        ("rt-polarity.pos", "rt-polarity.neg", ""),
+        ("cats.txt", "dogs.txt", ""),
         ("train.pt-BR", "train.en", "pt-BR and en"),
         ("en/train.txt", "de/train.txt", "en and de"),
         ("part1.txt", "part2.txt", ""),
@@ -208,6 +212,69 @@ def test_two_sides_of_pairs_are_told_by_their_names_and_lines(tmp_path, one, two
         assert looks_paired(files) is None
     assert looks_paired([tmp_path / one]) is None
     assert looks_paired([tmp_path / one, tmp_path / "none.de"]) is None
+
+
+WORDS = [
+    "the",
+    "a",
+    "dog",
+    "cat",
+    "house",
+    "runs",
+    "sees",
+    "blue",
+    "old",
+    "tree",
+    "river",
+    "and",
+    "with",
+    "of",
+    "under",
+    "small",
+]
+
+
+def sentences(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(3, 20))) for _ in range(count)]
+
+
+def translated(text):
+    """Another alphabet, word by word: nothing is shared but what belongs together."""
+    return " ".join(chr(0x4E00 + 37 * WORDS.index(word)) * 2 for word in text.split())
+
+
+def related(write, one, two):
+    return correlation([write("one", lines(one)), write("two", lines(two))])
+
+
+def test_lines_that_belong_together_correlate_in_length_and_vocabulary(write):
+    texts = sentences(300)
+    found = related(write, texts, [translated(text) for text in texts])
+    expected = np.corrcoef(
+        *(np.log1p([len(t) for t in x]) for x in (texts, [translated(t) for t in texts]))
+    )
+    assert found.alike and found.lines == 300
+    assert found.lengths == pytest.approx(expected[0, 1], abs=0.05)
+    assert found.vocabulary > 20
+    assert "r = " in found.words and "z = " in found.words and "300 lines" in found.words
+
+
+@pytest.mark.parametrize("order", [None, str, len])
+def test_lines_that_have_nothing_to_do_with_each_other_do_not(write, order):
+    """Not even where both files are sorted in the same way."""
+    one, two = sentences(400, 1), sentences(400, 2)
+    if order is not None:
+        one, two = sorted(one, key=order), sorted(two, key=order)
+    assert related(write, one, two).alike is False
+
+
+def test_few_lines_and_half_a_relation_are_left_to_the_user(write):
+    texts = sentences(300)
+    assert related(write, texts[:19], [translated(t) for t in texts[:19]]).alike is None
+    other = sentences(300, 9)
+    mixed = [translated(texts[i]) if i % 5 == 0 else other[i] for i in range(300)]
+    assert related(write, texts, mixed).alike is None
 
 
 def stored(corpus, name):

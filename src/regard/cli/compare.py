@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from regard.api import Compared
 
 Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
+Task = Annotated[
+    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
+]
 Models = Annotated[str, typer.Option(help="Which rows, as in bigram,lstm,transformer.")]
 Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
@@ -30,6 +33,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 def command(
     files: Files,
+    task: Task = "",
     models: Models = "",
     minutes: Minutes = 10.0,
     seeds: Seeds = 1,
@@ -71,7 +75,7 @@ def command(
             folds=folds,
             scaling=scaling,
             out=out,
-            assignments=set_ or [],
+            assignments=[*(set_ or []), *([f'task="{task}"'] if task else [])],
             data=data,
             reporter=Reporter(quiet=quiet or json),
             began=began,

@@ -21,7 +21,8 @@ Task = Annotated[
     str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
 Format = Annotated[
-    str, typer.Option(help="auto, lines, text, csv, tsv, jsonl, fasta, smi, labelled, images.")
+    str,
+    typer.Option(help="auto, lines, text, files, csv, tsv, jsonl, fasta, smi, labelled, images."),
 ]
 Valid = Annotated[
     list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
@@ -49,7 +50,8 @@ def command(
     """What is in a file, and what to train on it.
 
     Records, alphabet, entropy, lengths, duplicates, and leaks between the parts of a split. Two
-    files with as many lines, named alike but for the language, are read as pairs.
+    files with as many lines, named alike but for the language, are read as pairs; files or folders
+    whose names differ in one word, as classes.
 
     With labels: what is asked, classes and values by side, conflicts, and what of the held-out
     sides training has seen, exactly or almost.
@@ -58,6 +60,8 @@ def command(
 
     With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from regard.cli.output import print_json
@@ -75,7 +79,7 @@ def command(
         strict=strict,
     )
     recipe = changed(recipe, set_ or [])
-    sources, why = opened(recipe, files, task)
+    sources, why, line = opened(recipe, task)
     if sources.numbered:
         return show_numbered(sources, why, json)
     tokens, reason = chosen_tokens(sources) if sources.labelled else ("", "")
@@ -90,6 +94,8 @@ def command(
         found = suggested(found, recipe)
     if sources.labelled:
         found = labelled(found, examine(sources, why), tokens, reason)
+    if line:
+        found = replace(found, remarks=(line, *found.remarks))
     if json:
         print_json(found.to_json())
     else:
@@ -124,12 +130,11 @@ def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
     return replace(recipe, **{key: getattr(typed, key) for key in given})
 
 
-def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, str]:
-    """The data as the task reads it, which is guessed where it is not given; and why it is that."""
-    from regard.data.clouds import form_of
-    from regard.data.examination import task_of
-    from regard.data.labelled import Labelled
-    from regard.data.pairs import looks_paired
+def opened(recipe: DataRecipe, task: str) -> tuple[Sources, str, str]:
+    """The data as the task reads it, which is guessed where it is not given; why it is that, and
+    the line that says what else it could be.
+    """
+    from regard.data.reading import reading_of
     from regard.data.sides import Sources
     from regard.data.targets import LABELLED
     from regard.errors import UsageError, did_you_mean
@@ -138,17 +143,9 @@ def opened(recipe: DataRecipe, files: list[Path], task: str) -> tuple[Sources, s
     if task and task not in tasks:
         raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
     if task:
-        return Sources(recipe, task), "as asked"
-    shown = recipe.format in ("images", "points") or form_of(files)
-    if recipe.target or recipe.labels or recipe.format == "labelled" or shown:
-        sources = Sources(recipe, "labelled")
-        assert isinstance(sources.train, Labelled)
-        task, why = task_of(sources.train)
-        if task != "target":
-            sources.settle(task)
-            return sources, why
-    paired = task == "target" or recipe.target or looks_paired(files)
-    return Sources(recipe, "target" if paired else "next"), ""
+        return Sources(recipe, task), "as asked", ""
+    found = reading_of(recipe)
+    return Sources(recipe, found.task), found.why or "by the files", found.line
 
 
 def chosen_tokens(sources: Sources) -> tuple[str, str]:

@@ -23,7 +23,7 @@ Files = Annotated[
     ),
 ]
 Task = Annotated[
-    str, typer.Option(help="What to learn: `next` symbols, or from pairs the `target`.")
+    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
 Model = Annotated[
     str,
@@ -31,7 +31,7 @@ Model = Annotated[
 ]
 Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
-Target = Annotated[str, typer.Option(help="The column of the targets, where there are pairs.")]
+Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME-MODEL.")]
@@ -74,6 +74,8 @@ def command(
     Example: regard train names.txt --minutes 2
 
     A translator, from two files line by line: regard train train.en train.de
+
+    A classifier, from a file or folder for every class: regard train pos.fa neg.fa
 
     Labels, after pre-training: regard train a.tsv --input text --target kind --pretrain more.txt
 

@@ -124,6 +124,39 @@ def opened(path: Path) -> BinaryIO:
     raise UserError(f"{archive}: holds no {member!r}; {_hint(archive, member)}")
 
 
+class Archives:
+    """Opens files and members of archives; an archive stays open while its members follow one
+    another, for the list of them is long to read.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._packed: zipfile.ZipFile | None = None
+
+    def open(self, path: Path) -> BinaryIO:
+        """See `opened`."""
+        archive, member = located(path)
+        if not member:
+            return path.open("rb")
+        try:
+            return cast(BinaryIO, self._archive(archive).open(member))
+        except (KeyError, *BROKEN):
+            return opened(path)  # says what is wrong with it
+
+    def size(self, path: Path) -> int:
+        """See `size`."""
+        archive, member = located(path)
+        try:
+            return self._archive(archive).getinfo(member).file_size if member else size(path)
+        except (KeyError, *BROKEN):
+            return size(path)
+
+    def _archive(self, path: Path) -> zipfile.ZipFile:
+        if self._packed is None or self._path != path:
+            self._path, self._packed = path, zipfile.ZipFile(path)
+        return self._packed
+
+
 def size(path: Path) -> int:
     """Bytes of a file; of a member, those it unpacks to."""
     archive, member = located(path)

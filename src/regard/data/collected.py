@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from regard.data.archives import Archives
 from regard.data.formats import Tally
 from regard.data.labelled import LABEL, Asked, Examples, Labelled
 from regard.data.numbers import Notation
@@ -32,16 +33,11 @@ KEPT = 1 << 29  # bytes of things that are kept in memory between passes
 class Shown(Examples):
     """Some things, in `texts`, and what is asked of each."""
 
-    names: Sequence[str] = ()  # where each stands
     digests: Sequence[str] = ()
 
     def keys(self, form: Canonical = AS_WRITTEN) -> Sequence[str]:
         """See Examples: what the bytes are."""
         return self.digests
-
-    def place(self, i: int) -> str:
-        """Where thing i stands."""
-        return self.names[i]
 
 
 class Row(NamedTuple):
@@ -64,6 +60,7 @@ class Collected(Labelled):
         self.format, self.encoding, self.check = self.what, "utf-8", unchecked
         self.names, self.classes = (LABEL,), ()
         self._tally, self._layout = Tally(strict), None
+        self._archives, self._folders = Archives(), {}
         self.written_as, self._notations, self._signs = self, None, None
         self.by_name = False
         self._passed: tuple[Any, Tally, list[Shown]] | None = None  # under which check, and what

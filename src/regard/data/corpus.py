@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.answers import read_answers
 from regard.data.archives import located
@@ -62,6 +63,23 @@ class Corpus:
         found: Shard | None = getattr(self, name)
         return found
 
+    def cut(self, max_len: int) -> list[str]:
+        """What one should know of records that are asked about as a whole and longer than a model's
+        context: no more than one line.
+        """
+        shards = [one for one in (self.train, self.valid, self.test) if one is not None]
+        if self.targets is None or not max_len or self.train.ids.ndim > 1:
+            return []
+        lengths = np.concatenate([_read_lengths(shard) for shard in shards])
+        long = int(np.count_nonzero(lengths > max_len))
+        if not long:
+            return []
+        return [
+            f"{long:,} of {len(lengths):,} records are longer than model.max_len = {max_len} "
+            f"tokens and were cut to their first {max_len}; --set model.max_len={lengths.max()} "
+            "reads all of the longest"
+        ]
+
     @property
     def warnings(self) -> list[str]:
         """What one who trains on this should know, a line each: what was left out, what looks wrong
@@ -82,6 +100,14 @@ class Corpus:
             if unknown := held["unknown"] + held.get("source_unknown", 0):
                 found.append(f"{unknown:,} symbols of {side} are unknown: they count as <unk>")
         return found
+
+
+def _read_lengths(shard: Shard) -> NDArray[np.int64]:
+    """The tokens of every record as a model reads it, both texts where there are two."""
+    lengths = np.diff(np.asarray(shard.offsets))[:: shard.views]
+    if shard.source is not None:
+        lengths = lengths + np.diff(np.asarray(shard.source.offsets)) - 1
+    return lengths
 
 
 def prepare(
@@ -149,8 +175,10 @@ def _build(
             path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
+    _refuse_too_little(sources)
     sources.leave_something(say)
     views = _views(sources)
+    targets = _targets(sources)
     parts = {TOKENIZER: "targets", SOURCE_TOKENIZER: "sources"}
     if not sources.paired or (tokens.joint and not tokens.source):
         parts = {TOKENIZER: "both"}
@@ -162,7 +190,6 @@ def _build(
         own = tokens.of_sources if tokens.source and part == "sources" else tokens
         learned[name] = learn(own, _training_texts(sources, own.kind, part, views))
     both = (learned[TOKENIZER], learned.get(SOURCE_TOKENIZER, learned[TOKENIZER]))
-    targets = _targets(sources)
     counts = encode(sources, both, folder, say, targets, views, strict=tokens.strict)
     for name, one in learned.items():
         with replacing(run / (name if one.file == TOKENIZER else one.file)) as temporary:
@@ -188,6 +215,25 @@ def _build(
     }
 
 
+def _refuse_too_little(sources: Sources) -> None:
+    """One record teaches nothing: what can be learned is what several have in common."""
+    if sources.text or any(sources.given):
+        return
+    full = count = 0
+    for chunk in sources.train.records():
+        count += len(chunk)
+        full += len(chunk) if sources.numbered else sum(map(bool, map(str.strip, chunk.texts)))
+        if full > 1:
+            return
+    unit = "pair" if sources.paired else "record"
+    has = f"one {unit}" if full else f"{count:,} {unit}s of nothing but blanks"
+    cut = "; --set data.format=text reads one long sequence or text as running text"
+    raise UserError(
+        f"{sources.train.files[0]} holds {has}: training needs at least two, of which one can be "
+        f"held out{'' if not full or sources.labelled or sources.paired else cut}"
+    )
+
+
 def _views(sources: Sources) -> Views | None:
     """What every record is also shown as."""
     recipe = sources.recipe
@@ -211,11 +257,15 @@ def _targets(sources: Sources) -> Targets | None:
     training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
     columns = survey(training, len(names))
     targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
-    if targets.task == "label" and len(targets.classes[0]) == 1:
+    kinds = max(len(column.different) for column in columns)
+    if targets.task == "position-label":
+        kinds = len(targets.classes[0])
+    if kinds == 1:
+        found = next(cell for column in columns for cell in column.different)
         raise UserError(
-            f"all {columns[0].filled:,} training records are {targets.classes[0][0]!r} under "
-            f"{names[0]!r}: there is nothing to tell apart; give more of other classes, or hold "
-            "out fewer records"
+            f"all {columns[0].filled:,} training records are {found[:40]!r} under {names[0]!r}: "
+            "there is nothing to tell apart; at least two classes or values are needed: give more "
+            "of others, or hold out fewer records"
         )
     return targets
 

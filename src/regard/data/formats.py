@@ -14,7 +14,7 @@ import stat
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -171,7 +171,9 @@ def _reason(error: Exception) -> str:
     return (reason or str(error)).lower()
 
 
-def blocks(path: Path, encoding: str = UTF8) -> Iterator[bytes]:
+def blocks(
+    path: Path, encoding: str = UTF8, open: Callable[[Path], BinaryIO] = opened
+) -> Iterator[bytes]:
     """The file's text in blocks of UTF-8, decompressed, without a byte-order mark; or an error.
 
     A file is taken as gzip by its first two bytes, whatever its name; but one that is named so and
@@ -179,7 +181,7 @@ def blocks(path: Path, encoding: str = UTF8) -> Iterator[bytes]:
     that a reader can tell which record is damaged; another encoding must be right throughout.
     """
     try:
-        with opened(path) as raw:
+        with open(path) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             if path.suffix == ".gz" and not zipped:
                 raise UserError(

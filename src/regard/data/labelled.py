@@ -10,6 +10,7 @@ texts, but that numbers are spelled as Python does.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.fasta import Fasta, entries, fasta
+from regard.data.folders import Whole, class_folders
 from regard.data.formats import EXTENSIONS, PLAIN, UTF8, Tally, detect, expand, extension
 from regard.data.halves import Halves
 from regard.data.numbers import Notation, censored, notation_of, number
 from regard.data.objects import objects
 from regard.data.readers import TABLES, Chunk, Files, lines_of
-from regard.data.tables import Batch, Table, table
+from regard.data.tables import BATCH, ROW, Batch, Table, table
 from regard.data.targets import Cells, Check, numbers, unchecked
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
@@ -30,6 +32,7 @@ from regard.tokens.canonical import PLAIN as AS_WRITTEN
 from regard.tokens.canonical import Canonical
 
 LABEL = "label"  # the name of a target that no column names
+SHOWN = 5  # classes named
 SAMPLE = 100_000  # rows looked at to tell how numbers are written
 PLUS, MINUS = "+", "-"  # where a column has the one, the other is no missing value
 
@@ -43,6 +46,11 @@ class Examples(Chunk):
 
     targets: Sequence[tuple[str, ...]] = ()
     asides: Sequence[tuple[str, ...]] = ()
+    names: Sequence[str] = ()  # where each stands, if not on a line of the path
+
+    def place(self, i: int) -> str:
+        """Where record i stands."""
+        return self.names[i] if self.names else f"{self.path}:{self.lines[i]}"
 
     def keys(self, form: Canonical = AS_WRITTEN) -> Sequence[str]:
         """What copies, splits and leaks go by: the texts, both of them where there are two."""
@@ -63,6 +71,7 @@ class Asked:
     labels: Path | None = None  # a file of targets by id
     classes: tuple[str, ...] = ()  # of the files, where each holds a class; () = their names
     missing: tuple[str, ...] = MISSING  # cells that say that there is no target
+    per_line: bool = False  # of plain texts: is each line a record, whatever they look like?
 
     def __post_init__(self) -> None:
         if len(self.inputs) > 2:
@@ -101,10 +110,11 @@ class Labelled(Files):
         strict: bool = False,
         encoding: str = UTF8,
     ) -> None:
+        plain = not (asked.targets or asked.labels or format == "labelled")
+        self._folders = dict(class_folders([Path(path) for path in paths]) if plain else ())
         super().__init__(paths, format, strict, encoding)
-        found = (format, "as asked") if format != "auto" else detect(self.files, self.encoding)
-        self.format, self.why = found
         self.asked = asked
+        self.format, self.why = (format, "as asked") if format != "auto" else self._detected()
         self.check: Check = unchecked
         self.names = asked.targets or (LABEL,)
         self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
@@ -114,6 +124,31 @@ class Labelled(Files):
         self._notations: list[Notation] | None = None  # of the numbers of each target
         self._signs: set[int] | None = None  # targets that are plus or minus
         self._settle()
+
+    def _expanded(self) -> list[Path]:
+        """See Files: those of folders of classes, where there are such."""
+        return list(self._folders) or super()._expanded()
+
+    def _name(self, path: Path) -> str:
+        """See Files."""
+        return (
+            f"{self._folders.get(path, '')}/{path.name}" if self._folders else super()._name(path)
+        )
+
+    def _detected(self) -> tuple[str, str]:
+        """The format of the files, and why; in folders of classes, a file of plain text is one
+        record unless each line is to be one.
+        """
+        if not self._folders:
+            found, why = detect(self.files, self.encoding)
+        elif any(map(extension, self.files)):
+            return detect(self.files, self.encoding)
+        else:
+            found, why = detect(self.files[:1], self.encoding)
+            found = "files" if found in ("lines", "text") else found
+        if self.asked.per_line and found in ("text", "files"):
+            return "lines", "a line is a record, as data.per_line says"
+        return found, f"{len(self.files):,} files" if found == "files" else why
 
     @property
     def two_texts(self) -> bool:
@@ -191,8 +226,10 @@ class Labelled(Files):
                 f"{self.files[0]}: where are the labels? say --target COLUMN (data.target), or "
                 "give a file for every class, or data.labels, or data.format=labelled"
             )
-        self.classes = self.asked.classes or tuple(map(class_of, self.files))
         self.by_name = True
+        self.classes = self.asked.classes or tuple(map(class_of, self.files))
+        if self._folders:
+            self.classes = tuple(self._folders.values())
         if self.format in TABLES:
             columns = [*self.asked.inputs, *self.asked.asides]
             flags = ["--input", "--input"][: len(self.asked.inputs)]
@@ -203,15 +240,23 @@ class Labelled(Files):
             self._layout = fasta(self.files[0], self.asked.asides, self.encoding, "data.split")
         elif self.format == "smi":
             self._layout = Halves(("1",), self.encoding)
+        elif self.format == "files":
+            self._refuse_input()
+            self._layout = Whole(self.encoding)
         elif any((*self.asked.inputs, *self.asked.asides)):
             self._refuse_input()
             raise UsageError(f"{self.files[0]}: lines have no column {self.asked.asides[0]!r}")
+        if self._folders:
+            counts = sorted(Counter(self.classes).items())
+            shown = ", ".join(f"{name} ({n:,} files)" for name, n in counts[:SHOWN])
+            self.why += f", a folder for every class: {shown}" + ", …" * (len(counts) > SHOWN)
+            return
         shown = ", ".join(f"{name} = {c}" for name, c in self._files_by_class())
         self.why += f", a file for every class: {shown}"
 
     def like(self, files: Sequence[Path]) -> tuple[str, ...]:
         """The classes of other files, each of which holds one: by name, or else in this order."""
-        if not self.classes:
+        if not self.classes or self._folders:  # names of folders are classes wherever they are
             return ()
         found = expand(files)
         names = tuple(map(class_of, found))
@@ -264,14 +309,33 @@ class Labelled(Files):
         """The same, as what they are."""
         tally = self._tally = Tally(self.strict)
         empty = True
-        for i, path in enumerate(self.files):
-            for columns, lines in self._batches(i, path, tally):
-                chunk = self._chunk(path, columns, lines, tally)
-                if chunk.texts:
-                    empty = False
-                    yield chunk
+        for chunk in self._together(tally) if self.format == "files" else self._each(tally):
+            if chunk.texts:
+                empty = False
+                yield chunk
         if empty:
             raise self._nothing(tally)
+
+    def _each(self, tally: Tally) -> Iterator[Examples]:
+        """The records of every file."""
+        for i, path in enumerate(self.files):
+            for columns, lines in self._batches(i, path, tally):
+                yield self._chunk(path, columns, lines, tally)
+
+    def _together(self, tally: Tally) -> Iterator[Examples]:
+        """The records of files that are one each, many at a time."""
+        rows: list[Sequence[str]] = []
+        names: list[str] = []
+        size = 0
+        for i, path in enumerate(self.files):
+            for columns, _ in self._batches(i, path, tally):
+                rows += zip(*columns, strict=True)
+                names.append(str(path))
+                size += len(columns[0][0]) + ROW
+            if rows and (size > BATCH or i == len(self.files) - 1):
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                yield self._chunk(path, columns, range(len(rows)), tally, names)
+                rows, names, size = [], [], 0
 
     def _batches(self, file: int, path: Path, tally: Tally) -> Iterator[Batch]:
         """Columns of texts, then targets, then asides."""
@@ -304,12 +368,21 @@ class Labelled(Files):
         return [list(column) for column in zip(*rows, strict=True)] or [[]] * width, kept
 
     def _chunk(
-        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: Tally
+        self,
+        path: Path,
+        columns: list[list[str]],
+        lines: Sequence[int],
+        tally: Tally,
+        names: Sequence[str] = (),
     ) -> Examples:
-        """The records of a batch that are whole; the others go to `tally`."""
+        """The records of a batch that are whole; the others go to `tally`. `names` say where each
+        stands, if that is no line of the path.
+        """
         inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
         kept: list[tuple[tuple[str, ...], int]] = []
-        for row, line in zip(zip(*columns, strict=True), lines, strict=True):
+        found: list[str] = []
+        for i, (row, line) in enumerate(zip(zip(*columns, strict=True), lines, strict=True)):
+            place = names[i] if names else f"{path}:{line}"
             cells = tuple(cell.strip() for cell in row)
             texts, written = cells[:inputs], cells[inputs:last]
             if not any((*texts, *written)) or (self.classes and not any(texts)):
@@ -318,16 +391,17 @@ class Labelled(Files):
             try:
                 if not all(texts):
                     raise ValueError(f"{self._input(texts.index(''))} is empty")
-                targets = self.targets_of(written, f"{path}:{line}", tally)
+                targets = self.targets_of(written, place, tally)
                 if targets is None:
                     continue
                 self.check(texts[0], targets, self.names)
             except ValueError as error:
-                tally.damaged(f"{path}:{line}: {error}")
+                tally.damaged(f"{place}: {error}")
                 continue
             if written != row[inputs:last]:
-                tally.trimmed(written[0], f"{row[inputs][:40]!r} at {path}:{line}")
+                tally.trimmed(written[0], f"{row[inputs][:40]!r} at {place}")
             kept.append(((*texts, *targets, *cells[last:]), line))
+            found += names[i : i + 1]
         rows = [row for row, _ in kept]
         return Examples(
             path,
@@ -336,6 +410,7 @@ class Labelled(Files):
             [row[1] for row in rows] if inputs == 2 else (),
             targets=[row[inputs:last] for row in rows],
             asides=[row[last:] for row in rows] if self.asked.asides else (),
+            names=found,
         )
 
     def _input(self, place: int) -> str:

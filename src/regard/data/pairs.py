@@ -7,8 +7,14 @@ side empty, or not UTF-8, as damaged.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.formats import UTF8, Tally, blocks, decoded_lines, detect, extension
 from regard.data.readers import TABLES, Chunk, Files
@@ -17,8 +23,30 @@ from regard.errors import UsageError, UserError
 
 # Parts in which the names of files differ that are no two sides: parts of a whole.
 NO_SIDES = {"train", "training", "valid", "validation", "val", "dev", "test", "eval", "all"}
-LANGUAGE = re.compile(r"[a-z]{2}([_-]\w{2,4})?|src|tgt|source|target")  # certainly sides
 NO_SIDES |= {"aa", "ab", "ac", "xaa", "xab", "xac"}  # as the command `split` names them
+# Languages as files are named by them: ISO 639-1, some codes of three letters, some names.
+CODES = """
+aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia
+id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo
+lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl
+ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk
+tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+ara ben bul cat ces cze dan deu ger ell gre eng est eus fas per fin fra fre gle heb hin hrv hun
+ind isl ita jpn kor lat lav lit mkd nld dut nor pol por ron rum rus slk slo slv spa sqi srp swa
+swe tam tel tha tur ukr urd vie zho chi
+english german deutsch french francais spanish espanol italian italiano portuguese dutch
+russian chinese japanese korean arabic polish czech turkish swedish danish finnish greek latin
+"""
+LANGUAGES = frozenset(CODES.split())
+SIDED = frozenset({"src", "tgt", "trg", "source", "target", "ref"})
+# The test whether lines of two files belong together.
+LINES = 500  # looked at
+FEWEST = 20  # below which it says nothing
+FEATURES = 1 << 12  # that groups of three characters are hashed to
+SHIFTS = 16  # by which lines are moved, up and down, to see what chance gives
+ALIKE = 0.3, 6.0  # correlation of lengths, and deviations of vocabulary, from which they do belong
+APART = 0.2, 4.0  # and below which they do not
 
 
 class Pairs(Files):
@@ -143,26 +171,36 @@ def unequal(paths: Sequence[Path], counts: Sequence[int]) -> str:
 
 
 def looks_paired(paths: Sequence[Path]) -> str | None:
-    """Why two files are the two sides of pairs, in words; None if nothing says so.
+    """Why two files are the two sides of pairs, in words; None if their names do not say so.
 
-    They are if both are plain text with as many lines, two at least, and their names differ in one
-    part alone, such as the language. Where that names two languages and the lines are not as many,
-    it is an error: whoever has lost a line should not end up with another task.
+    They do if both are plain text with as many lines, two at least, and their names differ in the
+    language alone. Where the lines are not as many, it is an error: whoever has lost a line should
+    not end up with another task.
     """
     if len(paths) != 2 or not all(path.is_file() and not extension(path) for path in paths):
         return None
-    differ = _differing(*(str(path).removesuffix(".gz") for path in paths))
-    if differ is None:
+    differ = differing(*(str(path).removesuffix(".gz") for path in paths))
+    if differ is None or not all(map(names_side, differ)):
         return None
-    counts = [_count_lines(path) for path in paths]
-    if counts[0] != counts[1] and all(map(LANGUAGE.fullmatch, differ)):
-        raise UserError(f"{unequal(paths, counts)}; what is no pairs trains with --task next")
-    if counts[0] != counts[1] or counts[0] < 2:
+    counts = [count_lines(path) for path in paths]
+    if counts[0] != counts[1]:
+        raise UserError(
+            f"{unequal(paths, counts)}; if this is no parallel text: --task label (each file a "
+            "class) or --task next (one corpus)"
+        )
+    if counts[0] < 2:
         return None
     return f"two files of {counts[0]:,} lines, {differ[0]} and {differ[1]}, line by line"
 
 
-def _differing(one: str, two: str) -> tuple[str, str] | None:
+def names_side(word: str) -> bool:
+    """Does a part of a name say a language, with its region or script if need be, or a side?"""
+    code = re.split(r"[_-]", word.lower())
+    named = code[0] in LANGUAGES and all(2 <= len(part) <= 4 for part in code[1:])
+    return named or word.lower() in SIDED
+
+
+def differing(one: str, two: str) -> tuple[str, str] | None:
     """The part in which two names differ, of each, if it is one and can name a side."""
     parts = [re.split(r"([/._-])", name) for name in (one, two)]
     while all(parts) and parts[0][0] == parts[1][0]:
@@ -177,9 +215,88 @@ def _differing(one: str, two: str) -> tuple[str, str] | None:
     return found
 
 
-def _count_lines(path: Path) -> int:
+def count_lines(path: Path) -> int:
+    """The lines of a file, one that no line break ends too."""
     count, last = 0, b"\n"
     for block in blocks(path):
         count += block.count(b"\n")
         last = block[-1:]
     return count + (last != b"\n")
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How the first lines of two files go together, beyond what their order alone gives.
+
+    `lengths` is the correlation of the logarithms of their lengths; `vocabulary` by how many
+    standard deviations lines that share groups of characters in one file do so in the other.
+    """
+
+    lines: int
+    lengths: float
+    vocabulary: float
+
+    @property
+    def alike(self) -> bool | None:
+        """Does line n of one belong to line n of the other? None where it cannot be told."""
+        if self.lines < FEWEST:
+            return None
+        if self.lengths >= ALIKE[0] and self.vocabulary >= ALIKE[1]:
+            return True
+        chance = max(APART[0], 3 * self.lines**-0.5)
+        return False if self.lengths < chance and self.vocabulary < APART[1] else None
+
+    @property
+    def words(self) -> str:
+        """The two figures, in words."""
+        if self.lines < FEWEST:
+            return f"{self.lines} lines are too few to tell"
+        return (
+            f"line lengths correlate with r = {self.lengths:.2f}, vocabulary with z = "
+            f"{self.vocabulary:.1f}, over {self.lines} lines"
+        )
+
+
+def correlation(paths: Sequence[Path], encoding: str = UTF8) -> Correlation:
+    """Test whether line n of one file belongs to line n of the other.
+
+    As what chance gives counts what lines give that are moved against each other by a few: two
+    sorted lists are alike without belonging together. What their words are is measured by the
+    Hilbert-Schmidt independence criterion (Gretton et al. 2005), which needs no shared alphabet.
+    """
+    pairs = (
+        pair
+        for columns, _ in aligned(paths, Tally(), encoding)
+        for pair in zip(*columns, strict=True)
+        if all(map(str.strip, pair))
+    )
+    sample = list(islice(pairs, LINES))
+    if len(sample) < FEWEST:
+        return Correlation(len(sample), 0.0, 0.0)
+    one, two = zip(*sample, strict=True)
+    moves = [move for k in range(1, SHIFTS + 1) for move in (k, -k)]
+    sizes = [np.log1p([len(text) for text in texts]) for texts in (one, two)]
+    if min(float(np.ptp(size)) for size in sizes) == 0:
+        lengths = 0.0
+    else:
+        by_move = [np.corrcoef(sizes[0], np.roll(sizes[1], move))[0, 1] for move in (0, *moves)]
+        lengths = float(by_move[0] - max(0.0, np.mean(by_move[1:])))
+    shared = [_shared(texts) for texts in (one, two)]
+    found = [float((shared[0] * np.roll(shared[1], (m, m), (0, 1))).sum()) for m in (0, *moves)]
+    spread = float(np.std(found[1:]))
+    vocabulary = (found[0] - float(np.mean(found[1:]))) / spread if spread else 0.0
+    return Correlation(len(sample), lengths, vocabulary)
+
+
+def _shared(texts: Sequence[str]) -> NDArray[np.float32]:
+    """(N, N) how much of their groups of three characters lines share, beyond the usual."""
+    x = np.zeros((len(texts), FEATURES), np.float32)
+    for i, text in enumerate(texts):
+        padded = f" {text.lower()[:2000]} ".encode("utf-16-le", "replace")
+        for j in range(0, max(2, len(padded) - 4), 2):
+            x[i, zlib.crc32(padded[j : j + 6]) % FEATURES] = 1
+    x -= x.mean(0)
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
+    found: NDArray[np.float32] = x @ x.T
+    np.fill_diagonal(found, 0)
+    return found

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.archives import opened, size
+from regard.data.archives import Archives
 from regard.data.fasta import Fasta, entries, fasta
+from regard.data.folders import Whole
 from regard.data.formats import (
     UTF8,
     Tally,
@@ -36,7 +37,10 @@ from regard.data.tables import Table, table
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.tokens.canonical import PLAIN, Canonical
 
-FORMATS = ("auto", "lines", "text", "csv", "tsv", "jsonl", "fasta", "smi", "labelled", "images")
+FORMATS = (
+    *("auto", "lines", "text", "files", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"),
+    "images",
+)
 TABLES = ("csv", "tsv", "jsonl")
 
 
@@ -149,12 +153,17 @@ class Files(ABC):
             hint = did_you_mean(format, list(FORMATS))
             raise UsageError(f"unknown data.format {format!r}; {hint}")
         self.paths = [Path(path) for path in paths]
-        self.files = expand(self.paths)
-        self.size = sum(map(size, self.files))
+        self._archives = Archives()
+        self.files = self._expanded()
+        self.size = sum(map(self._archives.size, self.files))
         self.strict, self.encoding = strict, known_encoding(encoding)
         self._tally = Tally(strict)
-        self._layout: Table | Objects | Fasta | Halves | None = None
+        self._layout: Table | Objects | Fasta | Halves | Whole | None = None
         self._sequenced = False  # is running text that of FASTA?
+
+    def _expanded(self) -> list[Path]:
+        """The files that the paths mean."""
+        return expand(self.paths)
 
     def _read_as(self, format: str, why: str, columns: Sequence[str]) -> None:
         """Settle the format, and which columns of a table or keys of objects are read."""
@@ -175,6 +184,8 @@ class Files(ABC):
             self.why = f"{why}, each sequence of FASTA a document"
         elif format == "fasta":
             self._layout = fasta(first, (), encoding)
+        elif format == "files":
+            self._layout = Whole(encoding)
         elif format in ("smi", "labelled"):
             self._layout = Halves(("1" if format == "smi" else "2",), encoding)
         if self._layout:
@@ -242,8 +253,8 @@ class Files(ABC):
         total = hashlib.blake2b(digest_size=16)
         for path in self.all_files:
             try:
-                with opened(path) as stream:
-                    label = f"{self._name(path)}\0{size(path)}\0"
+                with self._archives.open(path) as stream:
+                    label = f"{self._name(path)}\0{self._archives.size(path)}\0"
                     total.update(label.encode(errors="surrogateescape"))
                     while block := stream.read(1 << 20):
                         total.update(block)
@@ -252,6 +263,7 @@ class Files(ABC):
         return total.hexdigest()
 
     def _name(self, path: Path) -> str:
+        """What a file is called wherever its folder is put."""
         inside = [root for root in self.paths if root in path.parents]
         return os.fspath(path.relative_to(inside[0])) if inside else path.name
 

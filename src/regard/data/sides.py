@@ -137,6 +137,7 @@ class Sources:
             labels=Path(recipe.labels) if recipe.labels else None,
             classes=train.like(files) if isinstance(train, Labelled) else (),
             missing=recipe.missing,
+            per_line=recipe.per_line,
         )
         if form in NUMBERED:
             return self._collect(form, files, asked)

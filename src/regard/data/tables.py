@@ -37,6 +37,7 @@ class Table:
     titled: bool  # lines of one field before the first row are titles
     why: str
     encoding: str = UTF8
+    columns: tuple[str, ...] = ()  # all that the header names
 
     def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
         """The columns' cells, in order, empty ones too; damaged rows go to `tally`."""
@@ -181,7 +182,8 @@ def table(
     chosen = [_asked(path, *asked, names, header) for asked in zip(flags, chosen, strict=False)]
     said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
     why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
-    return Table(delimiter, quoted, header, tuple(chosen), len(names) > 1, why, encoding)
+    wide = len(names) > 1
+    return Table(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
 
 
 def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:

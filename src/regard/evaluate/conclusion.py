@@ -32,7 +32,7 @@ from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
 from regard.train.loop import final_tokens
-from regard.train.session import Fitted
+from regard.train.session import Fitted, context
 from regard.train.validation import beginning
 
 TRANSLATED = 500  # sentences of a held-out side that are translated when training ends, at most
@@ -52,6 +52,7 @@ class Trained:
     figures: dict[str, dict[str, Figure]]  # side -> metric -> figure
     measured: dict[str, float]  # side -> share of its tokens that the figures are from
     forecast: dict[str, Any] | None = None  # what was foretold of memory and time, if anything
+    warnings: tuple[str, ...] = ()  # of the data: what was left out or cut, what looks wrong
 
     def to_json(self) -> dict[str, Any]:
         """The document `regard train --json` prints."""
@@ -64,6 +65,7 @@ class Trained:
             "metrics": {side: to_document(found) for side, found in self.figures.items()},
             "measured": self.measured,
             "forecast": self.forecast,
+            "warnings": list(self.warnings),
         }
 
 
@@ -99,6 +101,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         figures=found,
         measured=shares,
         forecast=facts.get("forecast"),
+        warnings=(*corpus.warnings, *corpus.cut(context(recipe.model.config))),
     )
     if measures:
         write_json(run / FACTS, facts_of(fitted, result) | aligned)

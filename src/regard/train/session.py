@@ -204,7 +204,7 @@ class Session:
             task=recipe.task,
             start=tokens_of(recipe.train.start),
         )
-        for line in corpus.warnings:
+        for line in (*corpus.warnings, *corpus.cut(context(recipe.model.config))):
             self.reporter.warn(line)
         return corpus
 
@@ -292,7 +292,10 @@ class Session:
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
         epochs = trainer.steps / loader.steps_per_epoch
-        cut = "" if loader.running or not loader.windowed else f", {loader.windowed:,} records cut"
+        cut = ""
+        if loader.windowed and trainer.corpus.targets is None and not loader.running:
+            how = "read in windows" if trainer.corpus.train.source is None else "cut"
+            cut = f", {loader.windowed:,} records longer than the context {how}"
         resumed_at = f", from step {trainer.progress.step:,}" if resumed else ""
         many = f" in {self.world.size} processes" if self.world.size > 1 else ""
         self.reporter.say(
@@ -304,6 +307,11 @@ class Session:
             self.reporter.say(trainer.forecast.line())
         if hint := idle(trainer.device, self.world):
             self.reporter.say(hint)
+
+
+def context(config: Any) -> int:
+    """How many tokens a model reads at once; 0 where there is no limit."""
+    return int(getattr(config, "max_len", 0))
 
 
 def fitting(config: Any, corpus: Corpus) -> Any:
