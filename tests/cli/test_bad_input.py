@@ -69,15 +69,13 @@ def test_bytes_that_are_no_utf8_are_named_by_file_and_line(cli, tmp_path):
     assert not (tmp_path / "strict").exists()
 
 
-def test_one_record_trains_and_nothing_is_held_out(cli, tmp_path):
+def test_one_record_is_refused_with_what_is_needed(cli, tmp_path):
     for word in ("anna", "bob", "q"):  # whatever side their hashes fall on
         path = tmp_path / f"{word}.txt"
         path.write_text(word + "\n")
-        found = cli("train", path, *QUICK, "--out", word)
-        assert found.code == 0
-        assert "nothing was measured" in found.out
-        assert cli("generate", word, "--num", 1).code == 0
-        assert "name a file to measure on" in refused(cli("evaluate", word))
+        line = refused(cli("train", path, *QUICK, "--out", word))
+        assert f"{word}.txt holds one record: training needs at least two" in line
+        assert not (tmp_path / word).exists()
 
 
 def test_an_unknown_model_task_kind_or_format_is_a_matter_of_usage(cli, words, tmp_path):

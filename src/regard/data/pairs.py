@@ -184,10 +184,7 @@ def looks_paired(paths: Sequence[Path]) -> str | None:
         return None
     counts = [count_lines(path) for path in paths]
     if counts[0] != counts[1]:
-        raise UserError(
-            f"{unequal(paths, counts)}; if this is no parallel text: --task label (each file a "
-            "class) or --task next (one corpus)"
-        )
+        raise UserError(f"{unequal(paths, counts)}; otherwise: --task label, --task next")
     if counts[0] < 2:
         return None
     return f"two files of {counts[0]:,} lines, {differ[0]} and {differ[1]}, line by line"

@@ -57,8 +57,11 @@ def reading_of(recipe: DataRecipe, model: str = "") -> Reading:
         if not any(map(is_archive, files)):
             line += "; --task next reads all files as one corpus"
         return Reading("label", "by the names of the folders", line)
-    if only == "next" or recipe.format == "text":
+    if only == "next" or recipe.format == "text" or not files:
         return Reading("next")
+    if only != "label" and (why := looks_paired(files)):
+        other = "--task label makes each file a class, --task next reads one corpus"
+        return Reading("target", line=f"reading 2 files as parallel text ({why}); {other}")
     listed = expand(files)
     if len(listed) > 1:
         return _several(recipe, files, listed, only)
@@ -88,12 +91,11 @@ def _by_targets(recipe: DataRecipe) -> Reading:
 def _several(
     recipe: DataRecipe, given: Sequence[Path], files: Sequence[Path], only: str
 ) -> Reading:
-    """What more than one file are: two sides of pairs, classes, or one corpus."""
+    """What more than one file are whose names are not those of two languages: pairs by what their
+    lines say, classes, or one corpus.
+    """
     if only == "label":
         return _labelled(_as_classes(files, "the model is a classifier"))
-    if why := looks_paired(files):
-        other = "--task label makes each file a class, --task next reads one corpus"
-        return Reading("target", line=f"reading 2 files as parallel text ({why}); {other}")
     format = recipe.format if recipe.format != "auto" else detect(files, recipe.encoding)[0]
     named = given == files and format in ("lines", "fasta", "smi") and differ_by_class(files)
     two = format in ("lines", "text") and len(files) == 2 and not _parts(files)
