@@ -79,8 +79,11 @@ def test_a_wrong_setting_is_named_with_a_hint_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_minutes_become_steps_that_give_the_same_weights_when_given_directly(cli, words, tmp_path):
+def test_minutes_become_steps_that_give_the_same_weights_when_given_directly(
+    cli, words, tmp_path, monkeypatch
+):
     """The calibration trains a few steps; nothing of them may be left in the run."""
+    monkeypatch.setattr(calibration, "REPLANNED", ())
     found = cli(
         "train", words, "--minutes", "0.03", *SMALL, "--set=train.eval_every=1000", "--out", "timed"
     )
@@ -119,15 +122,17 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
 
     monkeypatch.setattr(trainer, "take_step", step)
     monkeypatch.setattr(trainer, "cost", cost)
-    steps = calibration.measure(trainer, 300.0).steps_within(10_000.0)
+    clock = calibration.Clock(work["clock"], 10_000.0)
+    pace = calibration.measure(trainer, 300.0)
+    steps = pace.steps_within(clock)
     valid, test = trainer.corpus.valid.tokens, trainer.corpus.test.tokens
-    evaluations = -(-steps // (steps // loop.EVALUATIONS))
+    evaluations = -(-steps // trainer.validations(steps)[0])
     whole = (
         2.0 * steps
         + 0.001 * (evaluations * valid + 2 * (valid + test))
         + evaluations * calibration.SAVING
     )
-    assert 0.99 * 10_000 < whole + calibration.CLOSING <= 10_000
+    assert 0.99 * clock.left < whole + pace.closing(10_000.0) <= clock.left
 
 
 def test_resume_without_a_checkpoint_starts_over_and_says_so(cli, words):

@@ -16,6 +16,7 @@ from regard.train import loop
 from regard.train.progress import Reporter, Status
 from regard.train.session import Session
 from regard.train.trainer import Trainer
+from regard.train.validation import MeanLoss
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -110,7 +111,7 @@ def test_an_infinite_gradient_is_named(words, tmp_path):
 
 
 def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: math.nan)
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.nan, None))
     recipe, _ = plan([words], assignments=SMALL)
     with pytest.raises(UserError, match="step 1: validation gives no number"):
         train(recipe, tmp_path / "run")
@@ -119,7 +120,7 @@ def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypa
 
 def test_where_validation_is_infinite_the_last_model_is_kept(words, tmp_path, monkeypatch):
     """Forbidden transitions can make validation infinite, which no comparison gets past."""
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: math.inf)
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.inf, None))
     recipe, _ = plan([words], assignments=SMALL)
     result = train(recipe, tmp_path / "run")
     assert result.outcome == "done"
@@ -136,7 +137,7 @@ def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, mon
     seen = []
 
     def scripted(*_):
-        return next(values)
+        return MeanLoss(next(values), 0.5)
 
     recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
     monkeypatch.setattr(loop, "nats_per_symbol", scripted)

@@ -27,7 +27,7 @@ from regard.train.distributed import ALONE, empty
 from regard.train.schedule import factor
 from regard.train.start import begin, inherit
 from regard.train.step import Stepper
-from regard.train.validation import cost_per_answer
+from regard.train.validation import loss_per_target
 
 LETTERS = "abcdefgh"
 CPU = torch.device("cpu")
@@ -178,8 +178,8 @@ def test_figures_are_those_of_a_loop_over_tokens():
     found = filled(model, shard, tokenizer).figures()
     assert found["nats_per_token"].value == pytest.approx(np.mean(nats), rel=1e-5)
     assert found["accuracy"].value == pytest.approx(np.mean(right))
-    cost = cost_per_answer(Answers(model), Masked(shard, tokenizer, 12), CPU)
-    assert cost == pytest.approx(np.mean(nats), rel=1e-5)
+    cost = loss_per_target(Answers(model), Masked(shard, tokenizer, 12), CPU)
+    assert cost.value == pytest.approx(np.mean(nats), rel=1e-5)
 
 
 # Learning
@@ -227,9 +227,9 @@ def test_training_comes_near_the_exact_posterior():
     asked = Masked(valid, tokenizer, 12)
     exact = best_nats(asked, tokenizer, half)
     model = make()
-    guessing = cost_per_answer(Answers(model), asked, CPU)
+    guessing = loss_per_target(Answers(model), asked, CPU).value
     fit(model, loader(tokenizer, train), 200, lr=0.02, adam_lr=0.01)
-    reached = cost_per_answer(Answers(model), asked, CPU)
+    reached = loss_per_target(Answers(model), asked, CPU).value
     assert 0.2 < exact.mean() < 1.0 and guessing > np.log(8) - 0.1
     assert exact.mean() - 0.05 < reached < exact.mean() + 0.15
 

@@ -201,13 +201,21 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     print_figures(result.figures)
     for side, share in result.measured.items():
         if share < 1:
-            print(f"{side}: measured on its first {share:.1%}; regard evaluate measures all of it")
+            print(
+                f"{side}: measured on a fixed random {share:.1%} of it; "
+                f"regard evaluate {shlex.quote(str(result.run))} measures all of it"
+            )
     if not result.figures:
         print("nothing was held out, so nothing was measured")
     ended = ", stopped early: validation no longer improved" if result.outcome == "early" else ""
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
+    if result.epochs is not None and result.epochs < 1:
+        print(
+            f"note: training read only {result.epochs:.1%} of its data; "
+            "give it more --minutes (or train.steps), or choose a smaller model"
+        )
     print(f"next: {'  ·  '.join(f'regard {verb}' for verb in verbs(result.task, run))}")
 
 

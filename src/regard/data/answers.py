@@ -52,6 +52,10 @@ class AnswerWriter:
         values = self.targets.encode(cells)
         if self.targets.task == "position-label":
             values = self._placed(cells, values, lengths, place, markers)
+        self.write(values)
+
+    def write(self, values: Array) -> None:
+        """Append targets as they are stored: those of `read_answers`."""
         try:
             self._columns[0].write(values.astype(DTYPES[self.targets.task]))
         except OSError as error:

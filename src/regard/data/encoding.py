@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from regard.data.answers import AnswerWriter
-from regard.data.shards import ShardWriter
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.answers import AnswerWriter, read_answers
+from regard.data.columns import CHUNK
+from regard.data.shards import Shard, ShardWriter
 from regard.data.sides import SIDES, SPARED, Piece, Say, Sources
 from regard.data.targets import Targets
 from regard.data.unknown import Unknown
@@ -115,6 +121,10 @@ def encode(
             encoder.writer.close()
         for answer in answers:
             answer.close()
+        if asked is not None:
+            for name in SIDES:
+                count = views.count if views else 1
+                order_records(folder / name, learned, asked, count, paired=sources.two_sided)
     except BaseException:
         for encoder in (*targets, *beside):
             encoder.writer.abort()
@@ -131,3 +141,58 @@ def encode(
             for line in encoder.unknown.words(name):
                 say(line)
     return sides
+
+
+def order_records(
+    path: Path, learned: tuple[Tokenizer, Tokenizer], asked: Targets, views: int, *, paired: bool
+) -> None:
+    """Rewrite the labelled shard with stem `path` in the order of a hash of each record, its second
+    text and its targets, so that neither the order of files nor that of rows changes anything.
+    """
+    shard, beside = Shard.open(path), path.with_name(path.name + SOURCE)
+    whole = replace(shard, targets=read_answers(path, shard.records, shard.tokens))
+    if paired:
+        whole = whole.paired(Shard.open(beside))
+    hashes = [_content(whole, i, views) for i in range(whole.records // views)]
+    first = np.argsort(np.array(hashes, np.uint64), kind="stable") * views
+    order = (first[:, None] + np.arange(views)).ravel()
+    targets, writers = AnswerWriter(path, asked), [ShardWriter(path, learned[0])]
+    writers += [ShardWriter(beside, learned[1])] if paired else []
+    everything: list[ShardWriter | AnswerWriter] = [*writers, targets]
+    try:
+        for some in np.array_split(order, -(-whole.tokens // CHUNK) or 1):
+            part = whole.take(some)
+            for writer, one in zip(writers, (part, part.source), strict=False):
+                assert one is not None
+                writer.add(*_unmarked(one))
+            assert part.targets is not None
+            targets.write(part.targets)
+        for each in everything:
+            each.close()
+    except BaseException:
+        for each in everything:
+            each.abort()
+        raise
+
+
+def _content(shard: Shard, number: int, views: int) -> int:
+    """A hash of record `number` in all its views, of its second text and its targets."""
+    found, first, last = blake2b(digest_size=8), number * views, (number + 1) * views
+    for one in (shard, shard.source):
+        if one is not None:
+            found.update(one.ids[one.offsets[first] : one.offsets[last]].tobytes())
+    assert shard.targets is not None
+    if len(shard.targets) == shard.tokens:  # one for each position
+        first, last = int(shard.offsets[first]), int(shard.offsets[last])
+    found.update(shard.targets[first:last].tobytes())
+    return int.from_bytes(found.digest(), "little")
+
+
+def _unmarked(shard: Shard) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Ids and lengths of records as `ShardWriter.add` takes them: it puts markers around ids, and
+    none around numbers.
+    """
+    offsets, lengths = np.asarray(shard.offsets), np.diff(shard.offsets)
+    if shard.ids.ndim == 2:
+        return shard.ids, lengths
+    return np.delete(shard.ids, np.concatenate([offsets[:-1], offsets[1:] - 1])), lengths - 2

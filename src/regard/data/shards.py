@@ -263,6 +263,7 @@ class Shard:
     """A finished shard: `ids` (tokens,), or (tokens, V) where tokens are V numbers each, and
     `offsets` (records + 1,) are read-only memory maps.
 
+    `kind` is records or text, or blocks of text that a sample took out of it (`data.sample`).
     `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
     records answer others (pairs), `source` holds those: its record i is the source of record i (of
     labelled pairs of texts, the second one). `targets` is what is asked of them, as `answers` says;
@@ -319,6 +320,27 @@ class Shard:
         if not 0 <= number < self.records:
             raise IndexError(f"record must lie in [0, {self.records}), got {number}")
         return np.asarray(self.ids[self.offsets[number] : self.offsets[number + 1]])
+
+    def take(self, records: Array) -> Shard:
+        """These records alone, in this order and in memory; their symbols are not counted."""
+        starts = self.offsets[records]
+        lengths = self.offsets[records + 1] - starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        targets = self.targets
+        if targets is not None:
+            targets = targets[places if len(targets) == self.tokens else records]
+        return replace(
+            self,
+            ids=np.asarray(self.ids[places]),
+            offsets=offsets,
+            records=len(lengths),
+            tokens=int(offsets[-1]),
+            symbols=0,
+            bytes=0,
+            source=self.source and self.source.take(records),
+            targets=targets,
+        )
 
     def record_of(self, positions: Array) -> Array:
         """The record that each index into `ids` lies in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from torch import nn
 
 import regard
 from regard.data.corpus import Corpus
+from regard.data.sample import sample
 from regard.data.shards import Shard
 from regard.data.targets import LABELLED
 from regard.evaluate.agreement import agreement
@@ -31,10 +33,10 @@ from regard.models.translator import Translator
 from regard.models.word_vectors import WordVectors
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
-from regard.train.loop import final_tokens
+from regard.train.calibration import final_parts
 from regard.train.session import Fitted, context
-from regard.train.validation import beginning
 
+BLOCK_TOKENS = 4096  # of running text that is measured in parts: the least that is read at a time
 TRANSLATED = 500  # sentences of a held-out side that are translated when training ends, at most
 
 
@@ -51,6 +53,7 @@ class Trained:
     parameters: int
     figures: dict[str, dict[str, Figure]]  # side -> metric -> figure
     measured: dict[str, float]  # side -> share of its tokens that the figures are from
+    epochs: float | None = None  # passes over the training data; None of what counts once
     forecast: dict[str, Any] | None = None  # what was foretold of memory and time, if anything
     warnings: tuple[str, ...] = ()  # of the data: what was left out or cut, what looks wrong
 
@@ -62,6 +65,7 @@ class Trained:
             "steps": self.steps,
             "train_seconds": round(self.seconds, 3),
             "parameters": self.parameters,
+            "epochs": self.epochs,
             "metrics": {side: to_document(found) for side, found in self.figures.items()},
             "measured": self.measured,
             "forecast": self.forecast,
@@ -81,15 +85,14 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
     aligned: dict[str, Any] = {}
     if measures:
         model = load_model(run).to(facts["device"])
-        for side in ("valid", "test"):
+        for side, tokens in final_parts(recipe.train, corpus, facts["steps"]).items():
             shard = corpus.side(side)
-            if shard is not None:
-                part = beginning(shard, final_tokens(recipe.train, facts["steps"]))
-                if recipe.task in LABELLED and reported(side, corpus):
-                    part = shard  # models are compared by their answers to all of it
-                shares[side] = round(part.tokens / shard.tokens, 4)
-                found[side] = figures_of(model, side, part, fitted, run)
-        aligned = alignment(model, corpus)
+            assert shard is not None
+            part = final_sample(shard, tokens, getattr(model.config, "max_len", 0))
+            shares[side] = round(part.tokens / shard.tokens, 4)
+            found[side] = figures_of(model, side, shard, part, fitted, run)
+        if fitted.clock is None or fitted.clock.left > 0:  # else left to whoever looks
+            aligned = alignment(model, corpus)
     result = Trained(
         run=run,
         task=recipe.task,
@@ -100,6 +103,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
         parameters=facts["parameters"],
         figures=found,
         measured=shares,
+        epochs=facts.get("epochs"),
         forecast=facts.get("forecast"),
         warnings=(*corpus.warnings, *corpus.cut(context(recipe.model.config))),
     )
@@ -113,23 +117,24 @@ def figures_of(
     model: LanguageModel | Translator | Assessor | WordVectors,
     side: str,
     shard: Shard,
+    part: Shard,
     fitted: Fitted,
     run: Path,
 ) -> dict[str, Figure]:
-    """What a held-out side costs the model, how good its answers are and, of a translator, its
-    translations.
+    """What a part of a held-out side costs the model, how good its answers are and, of a
+    translator, its translations of some of the whole.
 
     They take longer than all else: only those of the side that is reported are made, and kept in
     the run, as its answers are.
     """
     corpus = fitted.corpus
     if isinstance(model, WordVectors):
-        return guessed(model, shard).figures()
+        return guessed(model, part).figures()
     if isinstance(model, MaskedModel):
-        return filled(model, shard, corpus.tokenizer).figures()
+        return filled(model, part, corpus.tokenizer).figures()
     if isinstance(model, Assessor):
         began = time.monotonic()
-        told = answered(model, shard, corpus.tokenizer, corpus.targets)
+        told = answered(model, part, corpus.tokenizer, corpus.targets)
         if reported(side, corpus):
             keep(run, told, time.monotonic() - began)
         return told.figures()
@@ -141,10 +146,21 @@ def figures_of(
             forbidden=fitted.forbidden,
             told=corpus.facts,
         )
-        found = measure_translation(interpreter, shard, most=TRANSLATED, lenient=True)
+        clock = fitted.clock
+        until = math.inf if clock is None else time.monotonic() + clock.left
+        found = measure_translation(
+            interpreter, shard, part=part, most=TRANSLATED, until=until, lenient=True
+        )
         found.keep(run, side)
         return found.figures()
-    return figures(measure(model, shard, corpus.tokenizer, constrain=fitted.forbidden))
+    return figures(measure(model, part, corpus.tokenizer, constrain=fitted.forbidden))
+
+
+def final_sample(shard: Shard, tokens: int, context: int) -> Shard:
+    """About so many tokens of a held-out split, the same for all models: drawn by a fixed seed, of
+    running text in blocks long enough that their beginnings, which lack context, count little.
+    """
+    return sample(shard, tokens, 0, block=max(BLOCK_TOKENS, 8 * context))
 
 
 def reported(side: str, corpus: Corpus) -> bool:

@@ -145,7 +145,7 @@ def measure(
     impossible = ~np.isfinite(nats)
     tells = tokenizer.unk != tokenizer.end  # some vocabularies have one token for both
     nats[impossible] = 0.0
-    add = Blocks(symbols) if shard.kind == "text" else Records(shard.offsets)
+    add = Records(shard.offsets) if shard.kind == "records" else Blocks(symbols)
     return Measured(
         nats=add(nats),
         symbols=add(symbols),
@@ -162,7 +162,8 @@ def bytes_of(shard: Shard, tokenizer: Tokenizer) -> NDArray[np.int64]:
     ids = np.asarray(shard.ids)
     counts: NDArray[np.int64] = tokenizer.byte_counts[ids]
     firsts = np.asarray(shard.offsets[:-1]) + 1
-    firsts = firsts[ids[firsts] != tokenizer.end]
+    # a block out of the middle of a text begins without `<S>`, and nothing was put before it
+    firsts = firsts[(ids[firsts] != tokenizer.end) & (ids[firsts - 1] == tokenizer.start)]
     counts[firsts] -= len(tokenizer.prefix.encode())
     return counts
 

@@ -9,6 +9,7 @@ machine translation evaluation").
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.data.sample import drawn_order
 from regard.data.shards import Shard
 from regard.decode import Strategy
 from regard.documents import read_json
@@ -152,32 +154,51 @@ def measure_translation(
     strategy: Strategy | None = None,
     *,
     most: int = 0,
+    part: Shard | None = None,
+    until: float = math.inf,
     batch_size: int = 64,
     tokenize: str = "13a",
     lowercase: bool = False,
     lenient: bool = False,
 ) -> Translated:
-    """Measure a translator on a shard of pairs, and translate the first `most` of them (0: all)."""
+    """Measure a translator on a shard of pairs, its loss on a `part` of it if one is given.
+
+    It translates `most` of the pairs, drawn by a fixed seed (0: all), and fewer where more would
+    take longer than `until` (time.monotonic).
+    """
     if shard.source is None:
         raise ValueError("a translator is measured on pairs, but the shard has no source")
     metrics(tokenize, lowercase, lenient)  # what is missing is told before the work
-    count = min(most or shard.records, shard.records)
+    numbers = np.arange(shard.records)
+    if 0 < most < shard.records:
+        numbers = drawn_order(shard, 0)[:most]
     content = interpreter.source_tokenizer.content
-    sources = [content(shard.source.record(i)) for i in range(count)]
+    sources = [content(shard.source.record(i)) for i in numbers.tolist()]
     began = time.monotonic()
-    answers = interpreter.answers(sources, strategy, batch_size=batch_size)
+    answers: list[Any] = []
+    while len(answers) < len(sources) and (not answers or goes_on(began, until)):
+        size = len(answers) or batch_size if until < math.inf else len(sources)  # doubling
+        some = sources[len(answers) : len(answers) + size]
+        answers += interpreter.answers(some, strategy, batch_size=batch_size)
+    sources = sources[: len(answers)]
     seconds = time.monotonic() - began
     decode, read = interpreter.tokenizer.decode, interpreter.source_tokenizer.decode
     told = [
         f"{f'picture {i + 1:,}, ' if interpreter.sees else ''}{read(source)}"
-        for i, source in enumerate(sources)
+        for i, source in zip(numbers.tolist(), sources, strict=False)
     ]
     made = tuple(
-        Sentence(told[i], decode(shard.record(i)[1:-1]), decode(several[0].ids))
-        for i, several in enumerate(answers)
+        Sentence(source, decode(shard.record(i)[1:-1]), decode(several[0].ids))
+        for source, i, several in zip(told, numbers.tolist(), answers, strict=False)
     )
     judged = judged_of(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
-    return Translated(interpreter.measure(shard), judged, made, seconds)
+    return Translated(interpreter.measure(part or shard), judged, made, seconds)
+
+
+def goes_on(began: float, until: float) -> bool:
+    """Is there time to translate as many again, at the pace since `began`?"""
+    now = time.monotonic()
+    return now + (now - began) <= until
 
 
 def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Estimate]:

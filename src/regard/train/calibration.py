@@ -1,73 +1,181 @@
-"""How long steps take, and how many fit into some minutes: a few are taken to see, and undone."""
+"""How many steps fit into some minutes: a few are taken to see, and undone, before training begins,
+and the number is planned again from the run's own pace once a part of the time has passed.
+
+Only steady steps count: the first ones allocate memory, compile kernels and capture CUDA graphs.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from regard.data.corpus import Corpus
+from regard.data.sample import sample
+from regard.recipe import TrainRecipe
 from regard.run import weights
-from regard.train.loop import EVALUATIONS, final_tokens, validation_tokens
-from regard.train.trainer import Trainer
-from regard.train.validation import BATCH_TOKENS, beginning
 
-WARMING = 3  # steps taken before any is timed
+if TYPE_CHECKING:
+    from regard.train.loop import Loop
+    from regard.train.trainer import Trainer
+
+WARMING = {"cpu": 1, "cuda": 3}  # steps taken before any is timed
+TIMED = 2  # steps timed at least
+STEADY = 2.0  # a step that takes so many times the fastest one is not yet steady
+UNSTEADY = 3.0  # steps that take so many times the fastest are left out
+PATIENCE = 4.0  # times the time for calibration that steps may take to become steady
+TOKENS = 16384  # of training that are scored to time a validation; on a GPU ...
+MANY_TOKENS = 65536  # ... so many
 SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
+CLOSING_SHARE = 0.02  # of the time, likewise
+TRANSLATING_SHARE = 0.1  # of the time, for translating held-out sentences
+REPLANNED = (0.1, 0.5)  # shares of the time left after which the steps are planned again ...
+SEEN = 3  # ... from so many steps, at least
+OVER, OVER_SECONDS = 0.03, 2.0  # how far the time may be exceeded before training ends where it is
+FINAL_TOKENS = 1 << 16  # of each held-out split are always measured at the end ...
+FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
+
+
+@dataclass
+class Clock:
+    """The time a run may take: `seconds` from `began` (time.monotonic) on."""
+
+    began: float
+    seconds: float
+    marks: list[float] = field(default_factory=list)  # when the steps are planned again
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time is over; negative afterwards."""
+        return self.began + self.seconds - time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Has the time passed, and a little more?"""
+        return self.left < -OVER * self.seconds - OVER_SECONDS
+
+    def start(self) -> None:
+        """Training begins: set the marks in the time that is left."""
+        now, left = time.monotonic(), max(0.0, self.left)
+        self.marks = [now + share * left for share in REPLANNED]
+
+    def passes_mark(self) -> bool:
+        """Is it time to plan again? True once for each mark."""
+        passed = bool(self.marks) and time.monotonic() >= self.marks[0]
+        self.marks = self.marks[passed:]
+        return passed
+
+
+def final_parts(recipe: TrainRecipe, corpus: Corpus, steps: int) -> dict[str, int]:
+    """How many tokens of each held-out split are measured when training ends, at most.
+
+    Of labelled records, the split that is reported is measured whole: models are compared by their
+    predictions for all of it.
+    """
+    parts = {}
+    for name in ("valid", "test"):
+        shard = corpus.side(name)
+        if shard is not None:
+            reported = name == "test" or corpus.test is None
+            whole = reported and corpus.targets is not None
+            most = max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))
+            parts[name] = shard.tokens if whole else min(most, shard.tokens)
+    return parts
 
 
 @dataclass(frozen=True)
 class Pace:
     """What a step and a scored token take, in seconds, and so a run."""
 
-    trainer: Trainer
+    loop: Loop
     per_step: float
     per_token: float
 
-    def cost(self, steps: int) -> float:
-        """Seconds of so many steps with all that is measured and saved."""
-        trainer, recipe = self.trainer, self.trainer.recipe
-        corpus, size = trainer.corpus, trainer.world.size
-        evaluations = -(-steps // (recipe.eval_every or max(1, steps // EVALUATIONS)))
-        part = validation_tokens(recipe, steps)
+    def cost(self, steps: int, done: int = 0) -> float:
+        """Seconds of a run of so many steps with all that is measured and saved, after `done`."""
+        loop = self.loop
+        corpus, size, recipe = loop.corpus, loop.world.size, loop.recipe
+        every, part = loop.validations(steps)
+        evaluations = -(-steps // every) - done // every
         validated = evaluations * min(part, corpus.valid.tokens) if corpus.valid else 0
-        shards = [shard for shard in (corpus.valid, corpus.test) if shard is not None]
-        final = sum(min(final_tokens(recipe, steps), shard.tokens) for shard in shards)
-        scored = validated / size + 2 * final  # the first process measures the end alone
-        return steps * self.per_step + scored * self.per_token + SAVING * evaluations
+        final = sum(final_parts(recipe, corpus, steps).values())
+        # language models read each token twice at the end; the first process alone does
+        scored = validated / size + (1 if corpus.targets else 2) * final
+        return (steps - done) * self.per_step + scored * self.per_token + SAVING * evaluations
 
-    def steps_within(self, seconds: float) -> int:
-        """How many steps fit, one at least."""
-        low, high = 1, 1 << 40  # cost(low) may be too much, cost(high) is
+    def observed(self, steps: list[float], validation: tuple[float, int]) -> Pace:
+        """The pace of a run that is under way: the mean of the later half of the `steps` timed, and
+        the seconds and tokens of its last `validation` (0, 0: none yet).
+        """
+        later = steps[len(steps) // 2 :]
+        per_step = sum(later) / len(later) if later else self.per_step
+        seconds, tokens = validation
+        per_token = seconds * self.loop.world.size / tokens if tokens else self.per_token
+        return replace(self, per_step=per_step, per_token=per_token)
+
+    def closing(self, seconds: float) -> float:
+        """Seconds set aside for what comes after all measurements."""
+        corpus = self.loop.corpus
+        translates = corpus.source_tokenizer is not None and corpus.targets is None
+        return CLOSING + (CLOSING_SHARE + translates * TRANSLATING_SHARE) * seconds
+
+    def steps_within(self, clock: Clock, done: int = 0) -> int:
+        """How many steps fit, of which some are done; one more at least."""
+        seconds = clock.left - self.closing(clock.seconds)
+        low, high = done + 1, 1 << 40  # cost(low) may be too much, cost(high) is
         while high - low > 1:
             middle = (low + high) // 2
-            fits = self.cost(middle) <= seconds - CLOSING
+            fits = self.cost(middle, done) <= seconds
             low, high = (middle, high) if fits else (low, middle)
-        return self.trainer.world.share(low)
+        return self.loop.world.share(low)
 
 
-def measure(trainer: Trainer, seconds: float, *, warming: int = WARMING) -> Pace:
-    """How fast a trainer is, on a few steps: at least three, and as many as fit into `seconds`.
+def measure(trainer: Trainer, seconds: float) -> Pace:
+    """How fast a trainer is, on steps that take about `seconds`, or a few.
 
     They are undone: afterwards the trainer is what it was. All processes take them; the clock of
     the first one counts.
     """
-    world = trainer.world
     before = {name: value.clone() for name, value in weights(trainer.model).items()}
     planned = trainer.steps
     trainer.plan(1_000_000)
     trainer.model.train()
-    for step in range(warming):  # slow: memory is taken, kernels are chosen, work is captured
+    warming = WARMING.get(trainer.device.type, 1)
+    for step in range(warming):
         trainer.take_step(step)
-    times: list[float] = []
-    began = time.monotonic()
-    while world.share(len(times) < 3 or (time.monotonic() - began < seconds and len(times) < 50)):
-        start = time.monotonic()
-        trainer.take_step(len(times) + warming)
-        times.append(time.monotonic() - start)
-    per_step = sorted(times)[len(times) // 2]
-    start, part = time.monotonic(), beginning(trainer.corpus.train, 2 * BATCH_TOKENS)
-    trainer.cost(part)
-    per_token = (time.monotonic() - start) * world.size / part.tokens
+    pace = Pace(trainer, steady_step(trainer, warming, seconds), seconds_per_token(trainer))
     trainer.model.load_state_dict(before, strict=False)
     trainer.stepper.optimizer.forget()
     trainer.plan(planned)
-    return Pace(trainer, per_step, per_token)
+    return pace
+
+
+def steady_step(trainer: Trainer, first: int, seconds: float) -> float:
+    """Mean seconds of a step, from step `first` on, once steps take about the same time."""
+    world, times = trainer.world, list[float]()
+    began = time.monotonic()
+
+    def enough() -> bool:
+        spent = time.monotonic() - began
+        if len(times) < TIMED or spent < seconds:
+            return False
+        return max(times[-TIMED:]) <= STEADY * min(times) or spent > PATIENCE * seconds
+
+    while not world.share(enough()):
+        start = time.monotonic()
+        trainer.take_step(first + len(times))
+        times.append(time.monotonic() - start)
+    steady = [taken for taken in times if taken <= UNSTEADY * min(times)]
+    return sum(steady) / len(steady)
+
+
+def seconds_per_token(trainer: Trainer) -> float:
+    """How long scoring a token takes, once whatever a GPU needs for it is compiled."""
+    train, on_gpu = trainer.corpus.train, trainer.device.type == "cuda"
+    most = MANY_TOKENS if on_gpu else min(TOKENS, 2 * trainer.recipe.batch_tokens)
+    part = sample(train, most, trainer.recipe.seed, block=trainer.block)
+    if on_gpu:
+        trainer.cost(part)
+    start = time.monotonic()
+    trainer.cost(part)
+    return (time.monotonic() - start) * trainer.world.size / part.tokens

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Corpus
+from regard.data.sample import sample
 from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
 from regard.documents import adapter
@@ -28,22 +29,25 @@ from regard.recipe import TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
 from regard.train.average import Average
+from regard.train.calibration import SEEN, Clock, Pace
 from regard.train.distributed import Unwritten, World
 from regard.train.progress import Reporter, Status
 from regard.train.signals import Interrupt
 from regard.train.validation import (
     BATCH_TOKENS,
+    MeanLoss,
     Stopped,
-    beginning,
     log_probs,
     nats_per_symbol,
 )
 
-EVALUATIONS = 20  # validations in a run, unless the recipe says how often
+EVALUATIONS = 20  # validations in a run, unless the recipe says how often ...
+FEWEST = 8  # ... or they would take too long: then so many at least
 VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the time
+RECORDS = 200  # records in a validation, unless that would be too long: an accuracy is then +-0.035
 LOGGED = 200  # training lines in metrics.jsonl, about
-FINAL_TOKENS = 1 << 16  # of each held-out side are always measured at the end ...
-FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
+SAME = 0.02  # a new plan of the steps that differs by less is the old one
+CHECKS = 100  # times that many processes agree, during a run, on what the clock says
 
 
 def seed_of(*numbers: int) -> int:
@@ -58,6 +62,7 @@ class Progress:
 
     step: int = 0
     best: float | None = None  # validation nats per symbol
+    best_error: float | None = None  # its standard error
     best_step: int = 0
     stale: int = 0  # validations since the best
     due: bool = False  # is a validation of this step's weights still to come?
@@ -66,10 +71,11 @@ class Progress:
     seconds: float = 0.0  # spent training, over all sessions
     seen: int = 0  # symbols trained on
     metrics: int = 0  # bytes of metrics.jsonl
+    steps: int = 0  # planned on the way; 0 = as many as the recipe says
 
     def __post_init__(self) -> None:
-        counts = (self.step, self.best_step, self.stale, self.symbols, self.seen, self.metrics)
-        if min(*counts, self.seconds) < 0:
+        counts = (self.step, self.steps, self.best_step, self.stale, self.symbols, self.seen)
+        if min(*counts, self.metrics, self.seconds) < 0:
             raise ValueError("what was counted must not be negative")
 
 
@@ -110,6 +116,11 @@ class Loop(ABC):
         self.signal = 0  # that interrupted the run
         self.progress = Progress()
         self.average = Average(recipe.average)
+        self.sample: Shard | None = None  # what a validation reads, drawn when the first one comes
+        self.clock: Clock | None = None  # of a run whose minutes decide how many steps it makes
+        self.pace: Pace | None = None  # what calibration found, likewise
+        self.step_seconds: list[float] = []  # of the steps since planning, while there is a clock
+        self.validation_cost = (0.0, 0)  # seconds and tokens of the last validation
 
     @abstractmethod
     def take_step(self, step: int) -> tuple[float, int]:
@@ -127,9 +138,34 @@ class Loop(ABC):
     def plan(self, steps: int) -> None:
         """Train for so many steps, and validate, save and log at the intervals that gives."""
         self.steps = steps
-        self.eval_every = self.recipe.eval_every or max(1, steps // EVALUATIONS)
+        self.eval_every, _ = self.validations(steps)
+        self.sample = None
         self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
         self.log_every = max(1, steps // LOGGED)
+
+    def validations(self, steps: int) -> tuple[int, int]:
+        """Return how many steps lie between two validations of a run of so many steps, and how many
+        tokens each reads at most.
+
+        They are RECORDS records at least, unless that is more than an eighth of what the run trains
+        on; where they take long, validations become fewer rather than smaller.
+        """
+        recipe, valid = self.recipe, self.corpus.valid
+        trained = steps * recipe.batch_tokens
+        mean = valid.tokens / max(1, valid.records) if valid and valid.kind == "records" else 0.0
+        least = max(BATCH_TOKENS, round(min(RECORDS * mean, trained / 8)))
+        if every := recipe.eval_every:
+            return every, max(least, round(every * recipe.batch_tokens * VALIDATION_SHARE))
+        share = VALIDATION_SHARE * trained
+        tokens = max(least, round(share / EVALUATIONS))
+        read = min(tokens, valid.tokens) if valid else tokens
+        count = min(EVALUATIONS, max(FEWEST, int(share / read)))
+        return max(1, steps // count), tokens
+
+    @property
+    def block(self) -> int:
+        """Tokens of running text that a validation reads at a time: a window, and its target."""
+        return int(self.model.config.max_len) + 1
 
     def first_not_finite(self) -> str:
         """The first parameter, else gradient, that holds NaN or infinity; else the loss."""
@@ -139,17 +175,19 @@ class Loop(ABC):
         wrong = (name for name, x in held if not bool(torch.isfinite(x).all()))
         return next(wrong, "the loss")
 
-    def validate(self, stop: Callable[[], object] = bool) -> float | None:
-        """Nats per symbol on (the beginning of) the validation set, the same part every time.
+    def validate(self, stop: Callable[[], object] = bool) -> MeanLoss | None:
+        """Return the mean loss on a sample of the validation set, the same every time.
 
-        The processes share the work; the figure does not depend on how many they are.
+        The processes share the work; the result does not depend on how many they are.
         """
         if self.corpus.valid is None:
             return None
-        most = validation_tokens(self.recipe, self.steps)
-        return self.cost(beginning(self.corpus.valid, most), stop)
+        if self.sample is None:
+            _, tokens = self.validations(self.steps)
+            self.sample = sample(self.corpus.valid, tokens, self.recipe.seed, block=self.block)
+        return self.cost(self.sample, stop)
 
-    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> float:
+    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> MeanLoss:
         """Nats per symbol of a shard."""
         tokenizer = self.corpus.tokenizer
         stride = self.model.config.max_len  # cold windows: the cheapest, and the same every time
@@ -183,6 +221,8 @@ class Loop(ABC):
             if "average" in tensors:
                 self.average.load(tensors["average"], next(self.model.parameters()).device)
             self.progress = adapter(Progress).validate_python(state)
+            if self.progress.steps:
+                self.plan(self.progress.steps)
         except (KeyError, TypeError, RuntimeError, ValueError):
             raise UserError(
                 f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was it changed?"
@@ -206,6 +246,8 @@ class Loop(ABC):
         keep = self.progress.metrics
         metrics = Metrics(self.run_folder, keep=keep) if self.world.first else Unwritten()
         self.model.train()
+        if self.clock is not None:
+            self.clock.start()
         self.reporter.start(self.steps, self.progress.step)
         try:
             with Interrupt(repeated=self.repeated) as interrupt:
@@ -221,6 +263,7 @@ class Loop(ABC):
         patience = self.recipe.patience
         while (p.step < self.steps or p.due) and not (patience and p.stale >= patience):
             if not p.due:
+                start = time.monotonic()
                 nats, symbols = self.take_step(p.step)
                 p.step += 1
                 p.nats, p.symbols = p.nats + nats, p.symbols + symbols
@@ -230,6 +273,7 @@ class Loop(ABC):
                 rate = (p.seen - seen) / max(elapsed, 1e-9)
                 self.report(nats / symbols, rate, elapsed / (p.step - first), p.step - first)
                 self.log(metrics, rate)
+                self.keep_time(time.monotonic() - start)
                 p.due = p.step % self.eval_every == 0 or p.step == self.steps
             if p.due:
                 p.due = not self.evaluate(metrics, asked)
@@ -242,6 +286,35 @@ class Loop(ABC):
                 return "interrupted"
         return "done" if p.step == self.steps else "early"
 
+    def keep_time(self, seconds: float) -> None:
+        """Take note of a step's time where the minutes decide: plan the steps again when it is time
+        to, and end here when the time is over.
+        """
+        clock, p = self.clock, self.progress
+        if clock is None:
+            return
+        self.step_seconds.append(seconds)
+        if self.world.size > 1 and p.step % max(1, self.steps // CHECKS):
+            return  # the processes do not ask each other after every step
+        seen = len(self.step_seconds) >= min(SEEN, self.steps - 1)
+        over, marked = self.world.share((clock.over, seen and clock.passes_mark()))
+        if over:
+            p.steps = self.steps = p.step
+        elif marked:
+            self.replan(clock)
+
+    def replan(self, clock: Clock) -> None:
+        """Plan how many steps fit into the rest of the time, by the pace of those made so far."""
+        p = self.progress
+        if self.pace is None:
+            return
+        self.pace = self.pace.observed(self.step_seconds, self.validation_cost)
+        self.step_seconds = []
+        steps = self.pace.steps_within(clock, p.step)
+        if abs(steps - self.steps) > SAME * self.steps:
+            self.plan(steps)
+            p.steps = steps
+
     def log(self, metrics: Metrics, rate: float) -> None:
         """A line of metrics.jsonl every so often, over the steps since the last."""
         p = self.progress
@@ -253,52 +326,55 @@ class Loop(ABC):
 
     def evaluate(self, metrics: Metrics, asked: Callable[[], int]) -> bool:
         """Validate, keep the best model, log; False if a signal cut it short."""
-        p = self.progress
+        p, start = self.progress, time.monotonic()
         try:
-            value = self.validate(asked)
+            found = self.validate(asked)
         except Stopped:
             return False
-        if value is not None and math.isnan(value):
+        if self.sample is not None:
+            self.validation_cost = time.monotonic() - start, self.sample.tokens
+        if found is not None and math.isnan(found.value):
             raise UserError(
                 f"step {p.step}: validation gives no number "
                 f"({self.first_not_finite()} is not finite); training stopped. Try a lower train.lr"
             )
         # forbidden transitions can make it infinite: then the last model is as good as any
-        finite = value if value is not None and math.isfinite(value) else None
-        better = self.better(finite)
+        better = self.better(found.value if found and math.isfinite(found.value) else None)
         p.stale = 0 if better else p.stale + 1
-        self.note(metrics, "valid", value, better)
+        self.note(metrics, "valid", found, better)
         if self.average.wants(self.steps - p.step, self.eval_every):
             self.average.add(self.model)
             if p.step == self.steps:
                 self.try_average(metrics)
         return True
 
-    def note(self, metrics: Metrics, event: str, value: float | None, better: bool) -> None:
+    def note(self, metrics: Metrics, event: str, found: MeanLoss | None, better: bool) -> None:
         """Log a validation; write the model if it is better than those before."""
         p = self.progress
         if better:
-            known = value is not None and math.isfinite(value)
-            p.best, p.best_step = value if known else None, p.step
+            known = found is not None and math.isfinite(found.value)
+            p.best, p.best_error = found if known and found else (None, None)
+            p.best_step = p.step
             self.world.lead(lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model)))
-        if value is not None:
-            told = {"step": p.step, self.figure: value, "best": better, "seconds": p.seconds}
-            metrics.log(event, **told)
+        if found is not None:
+            told = {"step": p.step, self.figure: found.value, **found.to_json()}
+            metrics.log(event, **told, best=better, seconds=p.seconds)
 
     def try_average(self, metrics: Metrics) -> None:
         """Take the mean of the last weights instead where it is better."""
         p = self.progress
         with self.average.inside(self.model):
-            value = self.validate()
-            if value is not None and math.isfinite(value):
-                self.note(metrics, "average", value, p.best is None or value < p.best)
+            found = self.validate()
+            if found is not None and math.isfinite(found.value):
+                self.note(metrics, "average", found, p.best is None or found.value < p.best)
 
     def report(self, nats: float, rate: float, per_step: float, done: int) -> None:
         """Tell the reporter; the ETA once 20 steps, or a tenth of the run, have been timed."""
         p = self.progress
         known = done >= min(20, max(1, self.steps // 10))
         eta = per_step * (self.steps - p.step) if known else None
-        self.reporter.update(Status(p.step, self.steps, nats, rate, eta, p.best, self.unit))
+        status = Status(p.step, self.steps, nats, rate, eta, p.best, p.best_error, self.unit)
+        self.reporter.update(status)
 
     def facts(self) -> dict[str, Any]:
         """What the run was, for regard.json."""
@@ -311,14 +387,3 @@ class Loop(ABC):
             "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
             "threads": torch.get_num_threads(),
         }
-
-
-def validation_tokens(recipe: TrainRecipe, steps: int) -> int:
-    """How much of the validation set one validation reads at most."""
-    every = recipe.eval_every or max(1, steps // EVALUATIONS)
-    return max(BATCH_TOKENS, round(every * recipe.batch_tokens * VALIDATION_SHARE))
-
-
-def final_tokens(recipe: TrainRecipe, steps: int) -> int:
-    """How much of each held-out side is measured when training ends, at most."""
-    return max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))

@@ -45,6 +45,7 @@ class Status:
     rate: float  # symbols a second
     eta: float | None  # seconds left; None until it can be told
     valid: float | None  # best validation nats per symbol so far
+    valid_error: float | None = None  # its standard error
     unit: str = "symbol"  # what the rate counts; of anything else the loss is not bits
 
     def line(self) -> str:
@@ -53,7 +54,8 @@ class Status:
         if self.unit == "symbol":
             parts.append(f"{self.nats / math.log(2):.3f} bits/symbol")
         if self.valid is not None:
-            parts.append(f"best valid {self.valid:.4f}")
+            error = "" if self.valid_error is None else f" ± {self.valid_error:.4f}"
+            parts.append(f"best valid {self.valid:.4f}{error}")
         parts += [f"{self.rate:,.0f} {self.unit}s/s", f"{resident_bytes() / 2**20:,.0f} MB"]
         parts.append(f"ETA {clock(self.eta) if self.eta is not None else '…'}")
         return " · ".join(parts)

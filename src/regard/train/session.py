@@ -46,7 +46,7 @@ from regard.run import (
 )
 from regard.tokens import Pretrained
 from regard.train import checkpoint
-from regard.train.calibration import measure
+from regard.train.calibration import Clock, measure
 from regard.train.distributed import ALONE, World
 from regard.train.forecast import check_weights
 from regard.train.iterate import Iteration
@@ -76,6 +76,7 @@ class Fitted:
     outcome: str  # done, early or interrupted
     signal: int  # that interrupted it
     facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
+    clock: Clock | None = None  # of a run whose minutes decide
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,11 @@ class Session:
                 self.enter(trainer, recipe, new)
                 outcome = trainer.run()
             trainer.stepper.release()
-            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, trainer.facts())
+            if planned := trainer.progress.steps:  # on the way
+                recipe = recipe.replace(train={"steps": planned})
+                self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+            facts, clock = trainer.facts(), trainer.clock
+            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts, clock)
 
     def by_one(
         self,
@@ -261,12 +266,15 @@ class Session:
         if steps and (trainer.forecast is None or steps < TIMED or self.world.size > 1):
             return recipe
         if steps:
-            pace = measure(trainer, 0.0, warming=1)
+            pace = measure(trainer, 0.0)
         else:
-            left = recipe.train.minutes * 60 - (time.monotonic() - self.began)
-            pace = measure(trainer, CALIBRATION * left)
-            steps = pace.steps_within(left)
+            clock = Clock(self.began, recipe.train.minutes * 60)
+            pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
+            if trainer.compile(pace.steps_within(clock)):  # repaid by so many steps
+                pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
+            steps = pace.steps_within(clock)
             trainer.plan(steps)
+            trainer.pace, trainer.clock = pace, clock
             recipe = recipe.replace(train={"steps": steps})
             self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         if trainer.forecast is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 from regard.recipe import Recipe, to_toml
 from regard.run import RECIPE, write_config, write_text
-from regard.train.calibration import CLOSING
+from regard.train.calibration import CLOSING, Clock
 from regard.train.loop import Loop
 
 
@@ -34,8 +33,8 @@ class SingleLoop(Loop):
         `began` is when train.minutes began to count.
         """
         if not recipe.train.steps:
-            left = recipe.train.minutes * 60 - (time.monotonic() - began) - CLOSING
-            recipe = recipe.replace(train={"steps": self.within(left)})
+            self.clock = Clock(began, recipe.train.minutes * 60)
+            recipe = recipe.replace(train={"steps": self.within(self.clock.left - CLOSING)})
             write_text(self.run_folder / RECIPE, to_toml(recipe))
             self.plan(recipe.train.steps)
         write_config(self.run_folder, recipe.model.name, self.model)
@@ -44,7 +43,7 @@ class SingleLoop(Loop):
         where = f", from {self.step_name} {self.progress.step:,}" if resumed else ""
         self.reporter.say(f"training {intent} on cpu{where}")
         outcome = self.run()
-        return recipe.train.steps, outcome, self.signal, self.facts()
+        return self.progress.steps or recipe.train.steps, outcome, self.signal, self.facts()
 
     def facts(self) -> dict[str, Any]:
         """See Loop."""

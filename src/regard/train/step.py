@@ -30,7 +30,6 @@ from regard.train.optimizer import Optimizer
 from regard.train.precision import autocast, choose_device, choose_precision
 
 PAYS = 4e15  # floating-point operations from which compiling, half a minute, is repaid
-LONG = 2.0  # minutes, likewise
 
 
 Learner = NeuralLanguageModel | NeuralTranslator | NeuralAssessor
@@ -136,15 +135,19 @@ class Stepper:
 
     def compile_for(self, batch: Batch, steps: int) -> str:
         """Compile the model where the recipe asks for it, or where so many steps repay it; why that
-        failed, if it did.
+        failed, if it did. Nothing is compiled twice.
         """
         size = sum(p.numel() for p in self.model.parameters())
         work = 6.0 * size * self.recipe.batch_tokens * steps
-        long = work >= PAYS or (not steps and self.recipe.minutes >= LONG)
-        auto = self.device.type == "cuda" and self.alike and long
-        if self.recipe.compile == "off" or (self.recipe.compile == "auto" and not auto):
+        auto = self.device.type == "cuda" and self.alike and work >= PAYS
+        if (
+            self.compiled
+            or self.recipe.compile == "off"
+            or (self.recipe.compile == "auto" and not auto)
+        ):
             return ""
         began = time.monotonic()
+        self.release()  # whatever was captured before
         try:
             self.model.compile()
             self.gradient([batch], 1)

@@ -26,7 +26,7 @@ from regard.train.loop import Loop, seed_of
 from regard.train.progress import Reporter
 from regard.train.schedule import factor
 from regard.train.step import Stepper, may_capture
-from regard.train.validation import cost_per_answer
+from regard.train.validation import MeanLoss, loss_per_target
 
 
 class Trainer(Loop):
@@ -60,8 +60,14 @@ class Trainer(Loop):
         self.forecast = foresee(model, found, train, self.stepper) if found else None
         if self.forecast is not None:
             self.forecast.check(train, model.config, self.device)
-        if failed := self.stepper.compile_for(self.batches(0)[0], train.steps):
-            reporter.warn(f"torch.compile failed ({failed}); going on without it")
+        self.compile(train.steps)
+
+    def compile(self, steps: int) -> bool:
+        """Compile the model where the recipe asks for it or so many steps repay it; was it done?"""
+        before = self.stepper.compiled
+        if failed := self.stepper.compile_for(self.batches(0)[0], steps):
+            self.reporter.warn(f"torch.compile failed ({failed}); going on without it")
+        return self.stepper.compiled and not before
 
     def load(self, recipe: Recipe) -> Loader | QuestionLoader:
         """The batches of the corpus."""
@@ -90,7 +96,7 @@ class Trainer(Loop):
             **shared,
         )
 
-    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> float:
+    def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> MeanLoss:
         """See Loop; of labelled records, what an answer costs."""
         if not isinstance(self.model, NeuralAssessor):
             return super().cost(shard, stop)
@@ -100,7 +106,7 @@ class Trainer(Loop):
             Masked(shard, tokenizer, most) if masked else Asked(shard, tokenizer, most, first=True)
         )
         objective = self.stepper.objective
-        return cost_per_answer(objective, asked, self.device, stop=stop, world=self.world)
+        return loss_per_target(objective, asked, self.device, stop=stop, world=self.world)
 
     def batches(self, step: int) -> list[Batch]:
         """This process's part of a step; one that asks nothing where there is none for it."""

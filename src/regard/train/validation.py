@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +23,21 @@ from regard.train.distributed import ALONE, World
 
 BATCH_TOKENS = 8192  # positions scored at once,
 MANY_TOKENS = 65536  # and on a GPU, which small batches would leave idle
+
+
+GROUPS = 20  # random parts of a sample whose losses tell how exact their mean is
+
+
+class MeanLoss(NamedTuple):
+    """A loss per symbol or per target, and its standard error over the records it is a mean of."""
+
+    value: float
+    error: float | None  # None where it cannot be told: a single record
+
+    def to_json(self) -> dict[str, float]:
+        """For metrics.jsonl."""
+        known = self.error is not None and math.isfinite(self.error)
+        return {"standard_error": self.error} if known and self.error is not None else {}
 
 
 class Stopped(Exception):
@@ -138,35 +155,60 @@ def _cut(shard: Shard, offsets: NDArray[np.int64]) -> Shard:
 
 
 @torch.inference_mode()
-def cost_per_answer(
+def loss_per_target(
     objective: nn.Module,
     asked: Asked,
     device: torch.device,
     *,
     stop: Callable[[], object] = bool,
     world: World = ALONE,
-) -> float:
-    """What the targets of a shard cost, on average; see `Answers`. As in `log_probs`, processes
+) -> MeanLoss:
+    """Return the mean loss of the targets of a shard; see `Answers`. As in `log_probs`, processes
     take batches in turn.
+
+    Records are measured in GROUPS parts, every twentieth record in one of them: how far the losses
+    of the parts lie from each other gives the standard error, whatever a record's loss is made of.
     """
     was_training = objective.training
     objective.eval()
-    total, count = torch.zeros(1, dtype=torch.float64), 0
-    for i, batch in enumerate(asked.batches(BATCH_TOKENS)):
-        if i % world.size == 0 and stop():
-            objective.train(was_training)
-            raise Stopped
-        count += batch.symbols
-        if i % world.size == world.rank:
-            there = [None if x is None else x.to(device) for x in batch.tensors()]
-            total += float(objective(*there)[1])
+    every = np.arange(len(asked.sizes))
+    groups = min(GROUPS, len(every))
+    sums = torch.zeros(2, groups, dtype=torch.float64)  # losses, and how many targets they are of
+    turn = 0
+    for group in range(groups):
+        for batch in asked.batches(BATCH_TOKENS, every[group::groups]):
+            if turn % world.size == 0 and stop():
+                objective.train(was_training)
+                raise Stopped
+            sums[1, group] += batch.symbols
+            if turn % world.size == world.rank:
+                there = [None if x is None else x.to(device) for x in batch.tensors()]
+                sums[0, group] += float(objective(*there)[1])
+            turn += 1
     objective.train(was_training)
-    return float(world.sum(total)) / max(1, count)
+    losses = world.sum(sums[0]).numpy()
+    return mean_loss(losses, sums[1].numpy())
+
+
+def mean_loss(losses: NDArray[np.float64], counts: NDArray[np.float64]) -> MeanLoss:
+    """Return the sum of (U,) losses over the sum of (U,) counts, with the standard error of a ratio
+    (Cochran 1977, section 2.11).
+    """
+    total = max(1.0, float(counts.sum()))
+    value, units = float(losses.sum()) / total, len(losses)
+    if units < 2 or not math.isfinite(value):
+        return MeanLoss(value, None)
+    rest = losses - value * counts
+    return MeanLoss(value, math.sqrt(units / (units - 1) * float(rest @ rest)) / total)
 
 
 def nats_per_symbol(
     values: NDArray[np.float64], scored: NDArray[np.bool_], shard: Shard, tokenizer: Tokenizer
-) -> float:
-    """Total negative log-likelihood over raw symbols, `<E>` being one; infinite if impossible."""
-    symbols = int(tokenizer.symbols[np.asarray(shard.ids)[scored]].sum())
-    return float(-values[scored].sum() / max(1, symbols))
+) -> MeanLoss:
+    """Return the negative log-likelihood per raw symbol, `<E>` being one; infinite if impossible.
+    The standard error is over records, or over blocks of running text.
+    """
+    symbols = np.where(scored, tokenizer.symbols[np.asarray(shard.ids)], 0).astype(np.float64)
+    nats = np.where(scored, -values, 0.0)
+    begins = np.asarray(shard.offsets[:-1])
+    return mean_loss(np.add.reduceat(nats, begins), np.add.reduceat(symbols, begins))

@@ -32,7 +32,7 @@ from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decode.constraints import Forbidden
 from regard.errors import UsageError, UserError
-from regard.models.word_vectors import WordVectors, kernels, survey
+from regard.models.word_vectors import UNIT, WordVectors, kernels, survey
 from regard.recipe import Recipe
 from regard.registry import family
 from regard.run import weights
@@ -41,6 +41,7 @@ from regard.train.loop import EVALUATIONS, seed_of
 from regard.train.progress import Reporter
 from regard.train.schedule import factor
 from regard.train.single import SingleLoop
+from regard.train.validation import MeanLoss, mean_loss
 
 CURVATURE = 0.25  # the logistic loss's at 0, the steepest: an update closes about rate · CURVATURE
 OVERHEAD = 1.1  # validating and saving, by the time of the steps alone
@@ -193,9 +194,16 @@ class VectorTraining(SingleLoop):
         """See Loop: words read, and not predictions."""
         return self.read
 
-    def cost(self, shard: Shard, stop: Any = bool) -> float:
+    @property
+    def block(self) -> int:
+        """See Loop."""
+        return UNIT
+
+    def cost(self, shard: Shard, stop: Any = bool) -> MeanLoss:
         """See Loop: the mean loss of a prediction."""
-        return self.model.loss(shard)
+        losses = self.model.losses(shard)
+        found = mean_loss(losses[:, 0], losses[:, 1])
+        return found if losses[:, 1].any() else MeanLoss(math.nan, None)
 
     def better(self, value: float | None) -> bool:
         """See Loop: the last is kept."""

@@ -12,12 +12,14 @@ from torch import Tensor
 from regard.data.corpus import reopen
 from regard.data.shards import Shard
 from regard.errors import UserError
+from regard.evaluate.conclusion import final_sample
 from regard.evaluate.material import held_out, shard_of
 from regard.evaluate.vectors import guessed
 from regard.models.word_vectors import WordVectors, words_of
 from regard.recipe import build, read
 from regard.run import RECIPE, read_facts, weights
-from regard.train.loop import final_tokens, seed_of
+from regard.train.calibration import final_parts
+from regard.train.loop import seed_of
 from regard.train.validation import beginning
 from regard.train.vectors import Copies, untrained
 from regard.verify.report import Finding
@@ -88,6 +90,8 @@ def figures_are_on_record(subject: Guessing) -> Finding | None:
     except (UserError, KeyError):
         return None
     recipe = build(read(run / RECIPE))
-    part = beginning(shard, final_tokens(recipe.train, stored["steps"]))
+    corpus = reopen(run)
+    tokens = final_parts(recipe.train, corpus, stored["steps"])[side]
+    part = final_sample(shard, tokens, 0)
     value = guessed(subject.whole, part).figures()["loss"].value
     return value == told, f"loss on {side}: {told!r} on record, {value!r} measured"
