@@ -119,8 +119,11 @@ def constant(noted: Noted, changes: Tensor) -> dict[int, Any]:
 
 
 @contextmanager
-def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-    """What is launched inside goes into the graph.
+def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+    """What is launched inside goes into the graph, its memory into the `pool`, or one of its own.
+
+    The workspace of matrix products is the graph's own, too, and goes with it: PyTorch would keep
+    that of the first capture for ever, and let all later ones use it.
 
     No garbage is collected meanwhile: an older graph in it, destroyed now, would end the capture.
     Other threads may go on computing, but not capture or replay.
@@ -128,10 +131,12 @@ def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     with CAPTURES:
         collects = gc.isenabled()
         gc.disable()
+        torch._C._cuda_clearCublasWorkspaces()  # there is no public way
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 yield
         finally:
+            torch._C._cuda_clearCublasWorkspaces()
             if collects:
                 gc.enable()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WARMING = {"cpu": 1, "cuda": 3}  # steps taken before any is timed
 TIMED = 2  # steps timed at least
 STEADY = 2.0  # a step that takes so many times the fastest one is not yet steady
-UNSTEADY = 3.0  # steps that take so many times the fastest are left out
+UNSTEADY = 3.0  # steps that take so many times the lower quartile are left out
 PATIENCE = 4.0  # times the time for calibration that steps may take to become steady
 TOKENS = 16384  # of training that are scored to time a validation; on a GPU ...
 MANY_TOKENS = 65536  # ... so many
@@ -104,11 +104,11 @@ class Pace:
         return (steps - done) * self.per_step + scored * self.per_token + SAVING * evaluations
 
     def observed(self, steps: list[float], validation: tuple[float, int]) -> Pace:
-        """The pace of a run that is under way: the mean of the later half of the `steps` timed, and
-        the seconds and tokens of its last `validation` (0, 0: none yet).
+        """The pace of a run that is under way: the mean of the steady ones among the later half of
+        the `steps` timed, and the seconds and tokens of its last `validation` (0, 0: none yet).
         """
         later = steps[len(steps) // 2 :]
-        per_step = sum(later) / len(later) if later else self.per_step
+        per_step = steady_mean(later) if later else self.per_step
         seconds, tokens = validation
         per_token = seconds * self.loop.world.size / tokens if tokens else self.per_token
         return replace(self, per_step=per_step, per_token=per_token)
@@ -165,7 +165,15 @@ def steady_step(trainer: Trainer, first: int, seconds: float) -> float:
         start = time.monotonic()
         trainer.take_step(first + len(times))
         times.append(time.monotonic() - start)
-    steady = [taken for taken in times if taken <= UNSTEADY * min(times)]
+    return steady_mean(times)
+
+
+def steady_mean(times: list[float]) -> float:
+    """The mean of what is not far above the rest: steps that met a new shape, and captured or
+    compiled it, are no measure of those to come.
+    """
+    usual = sorted(times)[len(times) // 4]
+    steady = [taken for taken in times if taken <= UNSTEADY * usual]
     return sum(steady) / len(steady)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,8 +32,11 @@ class Captured:
     at the second. The result is valid until the next call.
     """
 
-    def __init__(self, function: Callable[..., Tensor], device: torch.device) -> None:
-        self.function, self.device = function, device
+    def __init__(self, function: Callable[..., Tensor], device: torch.device, pool: Any) -> None:
+        """Functions that run one after the other may share a `pool` of memory
+        (torch.cuda.graph_pool_handle): what one needs only while it runs, the next uses again.
+        """
+        self.function, self.device, self.pool = function, device, pool
         self.seen: Counter[Shape] = Counter()
         self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]] = {}
 
@@ -71,7 +75,7 @@ class Captured:
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with capturing(graph):
+        with capturing(graph, self.pool):
             result = self.function(*held)
         return graph, held, result
 

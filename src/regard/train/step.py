@@ -111,16 +111,18 @@ class Stepper:
         self.norm: Callable[[], Tensor] = self._norm
         self.update: Callable[..., Tensor] = self._update
         if self.captures:
-            self.begin = Captured(self._begin, self.device)
-            self.accumulate = Captured(self._accumulate, self.device)
-            self.norm = Captured(self._norm, self.device)
-            self.update = Captured(self._update, self.device)
+            pool = torch.cuda.graph_pool_handle()
+            self.begin = Captured(self._begin, self.device, pool)
+            self.accumulate = Captured(self._accumulate, self.device, pool)
+            self.norm = Captured(self._norm, self.device, pool)
+            self.update = Captured(self._update, self.device, pool)
 
     def release(self) -> None:
         """Give back the memory of captured steps, as large as a step's, to whatever comes next."""
         for work in (self.begin, self.accumulate, self.norm, self.update):
             if isinstance(work, Captured):
                 work.release()
+        self.optimizer.clear()  # gradients lie in that memory, too
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
