@@ -169,7 +169,7 @@ class TrainRecipe:
 
     seed: int = 0
     start: str = ""  # a run whose tokenizer and weights are taken to begin with
-    steps: int = 0  # 0 = as many as `minutes` allows, measured once and then written here
+    steps: int = 0  # 0 = as many as fit into `minutes`, planned by timing
     minutes: float = 5.0
     batch_tokens: int = 4096
     micro_tokens: int = 32768  # at most so many positions at once; more are accumulated
@@ -196,7 +196,7 @@ class TrainRecipe:
     drop: float = 0.0  # of points: the largest share that is left out
     mask: float = 0.15  # of the task masked: the share of tokens that are to be filled in
     average: int = 0  # validations at the end whose weights are averaged; 0 or 1 = none
-    eval_every: int = 0  # steps between validations; 0 = twenty in all
+    eval_every: int = 0  # steps between validations; 0 = up to twenty in all
     checkpoint_every: int = 0  # steps between checkpoints; 0 = as eval_every
     patience: int = 0  # validations without progress before stopping; 0 = never
     forbid: str = ""  # a file of forbidden transitions, or "unseen"

@@ -93,3 +93,26 @@ def test_a_run_that_read_less_than_its_data_says_so(words, tmp_path, capsys):
     assert result.epochs < 1
     report(result, "", False, 1.0)
     assert "training read only" in capsys.readouterr().out
+
+
+def test_a_test_split_too_large_for_the_time_is_measured_in_part(tmp_path):
+    rows = [f"{'ab'[i % 2] * (3 + i % 5)}{i}\t{'xy'[i % 2]}\n" for i in range(4000)]
+    (tmp_path / "t.tsv").write_text("text\tkind\n" + "".join(rows))
+    sets = [*SMALL, "data.target=kind", "data.test_fraction=0.5", "train.minutes=0.05"]
+    recipe, _ = plan([tmp_path / "t.tsv"], assignments=sets)
+    clock = Clock(time.monotonic(), 3.0)
+    found = []
+
+    class Spy(Trainer):
+        def run(self):
+            pace = Pace(self, 0.01, 1e-3)  # a slow machine: a millisecond for every token
+            found.append((self.final_parts(9, pace), self.corpus.test.tokens))
+            return "interrupted"
+
+    session = pytest.importorskip("regard.train.session")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "Trainer", Spy)
+        train(recipe, tmp_path / "run", began=clock.began)
+    ((parts, tokens),) = found
+    assert parts["test"] == calibration.FINAL_TOKENS // 8 < tokens
+    assert parts["valid"] <= parts["test"]

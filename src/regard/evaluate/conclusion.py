@@ -35,6 +35,7 @@ from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
 from regard.train.calibration import final_parts
 from regard.train.session import Fitted, context
+from regard.train.validation import beginning
 
 BLOCK_TOKENS = 4096  # of running text that is measured in parts: the least that is read at a time
 TRANSLATED = 500  # sentences of a held-out side that are translated when training ends, at most
@@ -85,7 +86,8 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
     aligned: dict[str, Any] = {}
     if measures:
         model = load_model(run).to(facts["device"])
-        for side, tokens in final_parts(recipe.train, corpus, facts["steps"]).items():
+        parts = fitted.parts or final_parts(recipe.train, corpus, facts["steps"])
+        for side, tokens in parts.items():
             shard = corpus.side(side)
             assert shard is not None
             part = final_sample(shard, tokens, getattr(model.config, "max_len", 0))
@@ -159,7 +161,10 @@ def figures_of(
 def final_sample(shard: Shard, tokens: int, context: int) -> Shard:
     """About so many tokens of a held-out split, the same for all models: drawn by a fixed seed, of
     running text in blocks long enough that their beginnings, which lack context, count little.
+    Labelled records lie in an order drawn by a hash already: the first of them are taken.
     """
+    if shard.targets is not None:
+        return beginning(shard, tokens)
     return sample(shard, tokens, 0, block=max(BLOCK_TOKENS, 8 * context))
 
 

@@ -5,7 +5,7 @@ folds of a cross-validation put together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,18 @@ class Kept:
     def records(self) -> int:
         """How many were asked about."""
         return len(self.answered.lengths)
+
+    def first(self, records: int) -> Kept:
+        """Those of the first so many records."""
+        told = self.answered
+        count = int(told.lengths[:records].sum())  # a row for each position, or for the record
+        short = replace(
+            told,
+            scores=told.scores[:count],
+            truths=told.truths[:count],
+            lengths=told.lengths[:records],
+        )
+        return replace(self, answered=short)
 
     @property
     def unknown(self) -> int:

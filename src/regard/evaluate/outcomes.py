@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -109,6 +109,7 @@ def compared(
 ) -> Comparison:
     """The table of finished rungs; what came of them by run, where it is known already."""
     found = {one.run: outcome(one, shared) for one in rungs} if found is None else found
+    found = on_common_records(rungs, found)
     sentences = min(len(each.made) for each in found.values())  # each has the first of the same
     rows, curves = [], {}
     for model in dict.fromkeys(one.model for one in rungs):
@@ -132,6 +133,25 @@ def compared(
         left_out=tuple(left_out),
         **material(rungs[0], found[rungs[0].run], table[0]),
     )
+
+
+def on_common_records(
+    rungs: Sequence[Rung], found: Mapping[Path, Outcome]
+) -> dict[Path, Outcome]:
+    """The same outcomes, each with its answers to those records that all runs of its fold answered:
+    where time was short, a run has answered the first records only.
+    """
+    fewest: dict[int, int] = {}
+    for one in rungs:
+        answers = found[one.run].answers
+        if answers is not None:
+            fewest[one.fold] = min(answers.records, fewest.get(one.fold, answers.records))
+    common = {}
+    for one in rungs:
+        each = common[one.run] = found[one.run]
+        if each.answers is not None and each.answers.records > fewest[one.fold]:
+            common[one.run] = replace(each, answers=each.answers.first(fewest[one.fold]))
+    return common
 
 
 def of(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> list[Outcome]:

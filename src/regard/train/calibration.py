@@ -6,6 +6,7 @@ Only steady steps count: the first ones allocate memory, compile kernels and cap
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -33,7 +34,8 @@ REPLANNED = (0.1, 0.5)  # shares of the time left after which the steps are plan
 SEEN = 3  # ... from so many steps, at least
 OVER, OVER_SECONDS = 0.03, 2.0  # how far the time may be exceeded before training ends where it is
 FINAL_TOKENS = 1 << 16  # of each held-out split are always measured at the end ...
-FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time
+FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time ...
+FINAL_TIME = 0.07  # ... but not for longer than this share of the time there is, each
 
 
 @dataclass
@@ -66,20 +68,22 @@ class Clock:
         return passed
 
 
-def final_parts(recipe: TrainRecipe, corpus: Corpus, steps: int) -> dict[str, int]:
+def final_parts(
+    recipe: TrainRecipe, corpus: Corpus, steps: int, most: float = math.inf
+) -> dict[str, int]:
     """How many tokens of each held-out split are measured when training ends, at most.
 
-    Of labelled records, the split that is reported is measured whole: models are compared by their
-    predictions for all of it.
+    Of labelled records, the split that is reported is measured whole, since models are compared by
+    their predictions for all of it, unless it has more than `most` tokens.
     """
     parts = {}
+    usual = max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))
     for name in ("valid", "test"):
         shard = corpus.side(name)
         if shard is not None:
             reported = name == "test" or corpus.test is None
-            whole = reported and corpus.targets is not None
-            most = max(FINAL_TOKENS, round(steps * recipe.batch_tokens * FINAL_SHARE))
-            parts[name] = shard.tokens if whole else min(most, shard.tokens)
+            wanted = most if reported and corpus.targets is not None else min(usual, most)
+            parts[name] = int(min(wanted, shard.tokens))
     return parts
 
 
@@ -94,11 +98,11 @@ class Pace:
     def cost(self, steps: int, done: int = 0) -> float:
         """Seconds of a run of so many steps with all that is measured and saved, after `done`."""
         loop = self.loop
-        corpus, size, recipe = loop.corpus, loop.world.size, loop.recipe
+        corpus, size = loop.corpus, loop.world.size
         every, part = loop.validations(steps)
         evaluations = -(-steps // every) - done // every
         validated = evaluations * min(part, corpus.valid.tokens) if corpus.valid else 0
-        final = sum(final_parts(recipe, corpus, steps).values())
+        final = sum(loop.final_parts(steps, self).values())
         # language models read each token twice at the end; the first process alone does
         scored = validated / size + (1 if corpus.targets else 2) * final
         return (steps - done) * self.per_step + scored * self.per_token + SAVING * evaluations
@@ -112,6 +116,10 @@ class Pace:
         seconds, tokens = validation
         per_token = seconds * self.loop.world.size / tokens if tokens else self.per_token
         return replace(self, per_step=per_step, per_token=per_token)
+
+    def measurable(self, clock: Clock) -> float:
+        """How many tokens of each held-out split the end of a run has time for."""
+        return max(FINAL_TOKENS / 8, FINAL_TIME * clock.seconds / max(self.per_token, 1e-12))
 
     def closing(self, seconds: float) -> float:
         """Seconds set aside for what comes after all measurements."""

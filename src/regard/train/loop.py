@@ -29,7 +29,7 @@ from regard.recipe import TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
 from regard.train import checkpoint
 from regard.train.average import Average
-from regard.train.calibration import SEEN, Clock, Pace
+from regard.train.calibration import SEEN, Clock, Pace, final_parts
 from regard.train.distributed import Unwritten, World
 from regard.train.progress import Reporter, Status
 from regard.train.signals import Interrupt
@@ -161,6 +161,12 @@ class Loop(ABC):
         read = min(tokens, valid.tokens) if valid else tokens
         count = min(EVALUATIONS, max(FEWEST, int(share / read)))
         return max(1, steps // count), tokens
+
+    def final_parts(self, steps: int, pace: Pace | None = None) -> dict[str, int]:
+        """How many tokens of each held-out split are measured after so many steps, at most."""
+        pace = pace or self.pace
+        most = pace.measurable(self.clock) if pace and self.clock else math.inf
+        return final_parts(self.recipe, self.corpus, steps, most)
 
     @property
     def block(self) -> int:

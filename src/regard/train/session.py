@@ -77,6 +77,7 @@ class Fitted:
     signal: int  # that interrupted it
     facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
     clock: Clock | None = None  # of a run whose minutes decide
+    parts: dict[str, int] | None = None  # tokens of each held-out split to measure, where known
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,17 @@ class Session:
             if planned := trainer.progress.steps:  # on the way
                 recipe = recipe.replace(train={"steps": planned})
                 self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
-            facts, clock = trainer.facts(), trainer.clock
-            return Fitted(recipe, corpus, forbidden, outcome, trainer.signal, facts, clock)
+            parts = trainer.final_parts(trainer.progress.step)
+            return Fitted(
+                recipe,
+                corpus,
+                forbidden,
+                outcome,
+                trainer.signal,
+                trainer.facts(),
+                trainer.clock,
+                parts,
+            )
 
     def by_one(
         self,
@@ -268,13 +278,13 @@ class Session:
         if steps:
             pace = measure(trainer, 0.0)
         else:
-            clock = Clock(self.began, recipe.train.minutes * 60)
+            trainer.clock = clock = Clock(self.began, recipe.train.minutes * 60)
             pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
             if trainer.compile(pace.steps_within(clock)):  # repaid by so many steps
                 pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
             steps = pace.steps_within(clock)
             trainer.plan(steps)
-            trainer.pace, trainer.clock = pace, clock
+            trainer.pace = pace
             recipe = recipe.replace(train={"steps": steps})
             self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         if trainer.forecast is not None:
