@@ -23,7 +23,7 @@ def test_no_garbage_is_collected_while_something_is_captured(monkeypatch):
     seen = []
 
     @contextlib.contextmanager
-    def pretended(graph, capture_error_mode):
+    def pretended(graph, pool, capture_error_mode):
         seen.append(gc.isenabled())
         yield
 

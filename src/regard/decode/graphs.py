@@ -118,6 +118,12 @@ def constant(noted: Noted, changes: Tensor) -> dict[int, Any]:
     return same
 
 
+def clear_workspaces() -> None:
+    """Let the next matrix product take a new workspace. PyTorch has no public way to ask for it."""
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
+
+
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """What is launched inside goes into the graph, its memory into the `pool`, or one of its own.
@@ -131,12 +137,12 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     with CAPTURES:
         collects = gc.isenabled()
         gc.disable()
-        torch._C._cuda_clearCublasWorkspaces()  # there is no public way
+        clear_workspaces()
         try:
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 yield
         finally:
-            torch._C._cuda_clearCublasWorkspaces()
+            clear_workspaces()
             if collects:
                 gc.enable()
 

@@ -32,7 +32,9 @@ class Captured:
     at the second. The result is valid until the next call.
     """
 
-    def __init__(self, function: Callable[..., Tensor], device: torch.device, pool: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Tensor], device: torch.device, pool: Any = None
+    ) -> None:
         """Functions that run one after the other may share a `pool` of memory
         (torch.cuda.graph_pool_handle): what one needs only while it runs, the next uses again.
         """

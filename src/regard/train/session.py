@@ -280,9 +280,10 @@ class Session:
         else:
             trainer.clock = clock = Clock(self.began, recipe.train.minutes * 60)
             pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
-            if trainer.compile(pace.steps_within(clock)):  # repaid by so many steps
-                pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
             steps = pace.steps_within(clock)
+            if trainer.compile(steps):  # repaid by so many
+                pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
+                steps = pace.steps_within(clock)
             trainer.plan(steps)
             trainer.pace = pace
             recipe = recipe.replace(train={"steps": steps})

@@ -214,12 +214,28 @@ def records(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
             return
         met.add(piece.side)
         shard = corpus.side(SIDES[piece.side])
+        if shard is None:
+            raise UserError(f"{FOLDER}/{SIDES[piece.side]} lacks records that the files have")
+        find = _by_content if corpus.targets is not None else _by_number
         for number, text in enumerate(piece.texts[:TEXTS]):
-            number *= 1 if shard is None else shard.views
-            if shard is None or number >= shard.records:
+            found = find(shard, corpus.tokenizer, number, text)
+            if found >= shard.records:
                 raise UserError(f"{FOLDER}/{SIDES[piece.side]} lacks records that the files have")
             if len(text) <= 10 * CHARACTERS:
-                yield Sample(text, shard.record(number)[1:-1])
+                yield Sample(text, shard.record(found)[1:-1])
+
+
+def _by_number(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> int:
+    """Records lie in the order of their files."""
+    return number * shard.views
+
+
+def _by_content(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> int:
+    """Labelled records lie in an order of their own: the first with the ids of the text, if any."""
+    wanted = [tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]
+    alike = np.flatnonzero(np.diff(shard.offsets) == len(wanted)).tolist()
+    same = (i for i in alike if np.array_equal(shard.record(i), wanted))
+    return next(same, shard.records)
 
 
 def stream(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
