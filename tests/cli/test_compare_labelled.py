@@ -61,11 +61,11 @@ def test_where_counting_is_all_there_is_counting_wins(tmp_path, capsys):
     """
     draw, letters, rows = random.Random(0), "abcdefghijklmnopqrstuvwxyz", []
     often = {kind: [draw.choice([1, 2, 4]) for _ in letters] for kind in "pqr"}
-    for _ in range(600):
+    for _ in range(900):
         kind = draw.choice("pqr")
         rows.append(("".join(draw.choices(letters, often[kind], k=20)), kind))
     path = table(tmp_path / "counts.tsv", rows)
-    words = ["--models", "majority,naive-bayes,transformer", "--set", "data.test_fraction=0.7"]
+    words = ["--models", "majority,naive-bayes,transformer", "--set", "data.test_fraction=0.8"]
     found = compared(capsys, path, tmp_path / "out", *words, steps=20)
     assert found["ranked_by"] == "accuracy" and found["task"] == "label"
     assert found["rows"][0]["model"] == "naive-bayes" and found["rows"][0]["rank"] == 1
