@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import zipfile
 import zlib
 
 import numpy as np
@@ -192,3 +193,20 @@ def test_formats_that_run_other_programs_are_not_opened(tmp_path):
     (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
     with pytest.raises(ValueError, match="cannot identify image file"):
         read_picture(tmp_path / "x.png", colours=False)
+
+
+@pytest.mark.parametrize("top", ["", "set/"])
+def test_an_archive_of_folders_is_read_as_the_folders_are(tmp_path, top):
+    drawn = np.random.default_rng(3).integers(0, 256, (6, 5, 4), np.uint8)
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as packed:
+        for i, pixels in enumerate(drawn):
+            name = f"{'cat' if i % 2 else 'dog'}/{i}.png"
+            (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+            PIL.fromarray(pixels).save(tmp_path / "set" / name)
+            packed.write(tmp_path / "set" / name, top + name)
+    assert holds_pictures([tmp_path / "set.zip"])
+    found = [Pictures([tmp_path / name], Asked()) for name in ("set", "set.zip")]
+    chunks = [next(source.examples()) for source in found]
+    assert chunks[0].targets == chunks[1].targets == [("cat",)] * 3 + [("dog",)] * 3
+    for one, two in zip(chunks[0].texts, chunks[1].texts, strict=True):
+        assert np.array_equal(one, two)

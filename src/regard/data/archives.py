@@ -113,6 +113,16 @@ def _broken(archive: Path, error: Exception) -> UserError:
     return UserError(f"{archive}: cannot be unpacked: {reason}")
 
 
+def folder_of(path: Path) -> str:
+    """The name of the folder that holds a file, or a member of an archive."""
+    return Path(located(path)[1] or path).parent.name
+
+
+def is_archive(path: Path) -> bool:
+    """Is it a zip archive?"""
+    return path.suffix == ".zip" and path.is_file() and zipfile.is_zipfile(path)
+
+
 def opened(path: Path) -> BinaryIO:
     """The bytes of a file, or of a member of an archive, decompressed as they are read."""
     archive, member = located(path)

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from regard.data.archives import Archives
+from regard.data.archives import Archives, folder_of, is_archive, members
 from regard.data.formats import Tally
 from regard.data.labelled import LABEL, Asked, Examples, Labelled
 from regard.data.numbers import Notation
@@ -70,7 +70,7 @@ class Collected(Labelled):
         self.files = list(files_in(self.paths, self.endings))
         if not self.files:
             raise UserError(f"{self.paths[0]}: holds no {self.what} ({' '.join(self.endings)})")
-        self.size = sum(file.stat().st_size for file in self.files)
+        self.size = sum(map(self._archives.size, self.files))
         self._paths: Labelled | None = None
         if suffix(self.files[0]).removeprefix(".") in TABLES:
             self._paths = Labelled(self.files, self.asked, strict=self.strict)
@@ -123,7 +123,7 @@ class Collected(Labelled):
     def by_folder(self) -> str:
         """Why folders are classes, in words."""
         self.by_name = True
-        classes = sorted({file.parent.name for file in self.files})
+        classes = sorted(set(map(folder_of, self.files)))
         return f"a folder for every class: {', '.join(classes[:5])}"
 
     def examples(self) -> Iterator[Examples]:
@@ -222,8 +222,19 @@ class Collected(Labelled):
 
 
 def files_in(paths: Sequence[Path], endings: tuple[str, ...]) -> Iterator[Path]:
-    """The files among paths, and those below folders that end so, sorted, without hidden ones."""
+    """The files among paths, and those in folders and archives that end so, sorted, without hidden
+    ones.
+    """
     for path in paths:
+        if is_archive(path):
+            names = (name for name in members(path) if suffix(Path(name)) in endings)
+            hidden = (".", "__")
+            yield from (
+                Path(f"{path}:{name}")
+                for name in names
+                if not any(part.startswith(hidden) for part in name.split("/"))
+            )
+            continue
         if not path.is_dir():
             yield path
             continue

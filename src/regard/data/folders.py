@@ -7,12 +7,11 @@ folders may lie deeper, as long as there is one way down to them.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regard.data.archives import Archives, members
+from regard.data.archives import Archives, is_archive, members
 from regard.data.formats import LINE_LIMIT, UTF8, Tally, blocks, invalid_utf8, too_long
 from regard.data.picture_files import ARRAYS, SUFFIXES
 from regard.data.tables import Batch
@@ -50,11 +49,6 @@ def class_folders(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     if splits := [name for name in names if name.lower() in SPLITS]:
         _refuse_splits(root, splits)
     return [(file, parts[depth]) for file, parts in files] if len(names) > 1 else []
-
-
-def is_archive(path: Path) -> bool:
-    """Is it a zip archive?"""
-    return path.suffix == ".zip" and path.is_file() and zipfile.is_zipfile(path)
 
 
 def _refuse_splits(root: Path, names: Sequence[str]) -> None:

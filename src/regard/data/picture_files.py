@@ -4,6 +4,7 @@ extra `vision`, reads. Each picture is (height, width, C) bytes.
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import warnings
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from regard.data.archives import Archives
 from regard.data.array_files import MOST, Array
 from regard.data.packed import DEFLATED, unpacked
 from regard.errors import UserError, missing_extra
@@ -44,6 +46,7 @@ UNDECODABLE = (
     struct.error,
     zlib.error,
 )
+PACKED = 1 << 28  # bytes that are read of a picture file
 GREY = ("1", "L", "LA", "I", "I;16", "F")  # Pillow's modes without colours
 
 
@@ -149,7 +152,7 @@ def pillow() -> Any:
 
 
 @contextmanager
-def picture_at(path: Path) -> Iterator[Any]:
+def picture_at(path: Path, archives: Archives | None = None) -> Iterator[Any]:
     """A picture file, opened by Pillow and not yet decoded; ValueError says what is wrong with it.
 
     How many pixels it says to have is checked before memory is taken for them.
@@ -158,7 +161,10 @@ def picture_at(path: Path) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of a damaged file is raised
-            with module.open(path, formats=FORMATS) as image:
+            with (
+                (archives or Archives()).open(path) as file,
+                module.open(io.BytesIO(file.read(PACKED)), formats=FORMATS) as image,
+            ):
                 if math.prod(image.size) > PIXELS:
                     wide, high = image.size
                     raise ValueError(f"{wide:,} × {high:,} pixels; at most {PIXELS:,} are decoded")
@@ -170,11 +176,11 @@ def picture_at(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def coloured(paths: Sequence[Path]) -> bool:
+def coloured(paths: Sequence[Path], archives: Archives | None = None) -> bool:
     """Has any of these picture files colours? Damaged ones are told later."""
     for path in paths:
         try:
-            with picture_at(path) as image:
+            with picture_at(path, archives) as image:
                 if image.mode not in GREY:
                     return True
         except ValueError:
@@ -182,9 +188,9 @@ def coloured(paths: Sequence[Path]) -> bool:
     return False
 
 
-def read_picture(path: Path, *, colours: bool) -> Image:
+def read_picture(path: Path, *, colours: bool, archives: Archives | None = None) -> Image:
     """A picture file as bytes, in colours or grey; ValueError says what is wrong with it."""
-    with picture_at(path) as image:
+    with picture_at(path, archives) as image:
         image.load()
         return np.atleast_3d(np.array(image.convert("RGB" if colours else "L"), np.uint8))
 

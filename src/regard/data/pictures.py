@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from regard.data.archives import folder_of, is_archive
 from regard.data.array_files import Array, read_arrays
 from regard.data.collected import TOGETHER, Collected, Row, files_in, numbered
 from regard.data.formats import Tally
@@ -44,7 +45,7 @@ NAMES = (("images-idx3", "labels-idx1"), ("images", "labels"), ("image", "label"
 def holds_pictures(paths: Sequence[Path]) -> bool:
     """Are these files or folders of pictures?"""
     for path in paths:
-        if path.is_dir():
+        if path.is_dir() or is_archive(path):
             return next(iter(files_in([path], SUFFIXES)), None) is not None
         if suffix(path) in (*SUFFIXES, *ARRAYS) or (path.is_file() and is_idx(path)):
             return True
@@ -135,11 +136,11 @@ class Pictures(Collected):
     def begin(self, files: Sequence[Path]) -> None:
         """See Collected: whether there are colours."""
         if self._colours is None:
-            self._colours = coloured(files[:SEEN])
+            self._colours = coloured(files[:SEEN], self._archives)
 
     def read(self, path: Path) -> Image:
         """See Collected."""
-        return read_picture(path, colours=bool(self._colours))
+        return read_picture(path, colours=bool(self._colours), archives=self._archives)
 
     def finished(self, thing: Image) -> Image:
         """See Collected."""
@@ -153,7 +154,7 @@ class Pictures(Collected):
         """See Collected."""
         if suffix(path) in SUFFIXES:
             self.begin(self.files)
-            yield from self.one(path, (path.parent.name,), str(path), tally)
+            yield from self.one(path, (folder_of(path),), str(path), tally)
             return
         images, cells, asides = self._loaded(path)
         self.names = numbered(len(cells[0]) if cells else 1)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.archives import is_archive
 from regard.data.clouds import form_of
 from regard.data.examination import task_of
-from regard.data.folders import class_folders, is_archive
+from regard.data.folders import class_folders
 from regard.data.formats import detect, expand
 from regard.data.labelled import Labelled, class_of
 from regard.data.pairs import NO_SIDES, correlation, count_lines, looks_paired
