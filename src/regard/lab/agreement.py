@@ -116,7 +116,7 @@ class Plan:
 
 LARGE = Plan(phrases=(0, 1, 2, 4, 8, 12), sentences=600, steps=900, tested=400)
 SMALL = Plan(
-    phrases=(0, 1, 4, 8), sentences=400, steps=250, tested=300, passes=5, parameters=20_000
+    phrases=(0, 1, 4, 8), sentences=400, steps=250, tested=1200, passes=5, parameters=20_000
 )
 
 

@@ -61,19 +61,20 @@ class Plan:
     distances: Sequence[int] = (8, 16, 32, 64, 128)
 
 
+TURNS = 2  # in which all sizes are timed
 LARGE = Plan(
     lengths=(512, 1024, 2048, 4096, 8192, 16_384),
     widths=(64, 128, 256, 512, 1024),
     width=128,
     length=1024,
-    box=Box(2.0),
+    box=Box(1.0),
 )
 CUDA = Plan(
     lengths=(4096, 8192, 16_384, 32_768, 65_536, 131_072),
     widths=(128, 256, 512, 1024, 2048),
     width=256,
     length=8192,
-    box=Box(2.0),
+    box=Box(1.0),
 )
 SMALL = Plan(
     lengths=(256, 512, 1024, 2048),
@@ -111,34 +112,54 @@ def complexity(options: Options) -> Result:
 
 
 def measure(plan: Plan, device: torch.device, options: Options) -> Found:
-    """All of it, kinds in turns, so that a disturbance is not one kind's alone."""
+    """All of it, kinds in turns, so that a disturbance is not one kind's alone, and all sizes
+    `TURNS` times, so that it is not one size's alone either.
+    """
     found = Found(
         str(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     )
     sizes = [(n, plan.width) for n in plan.lengths] + [(plan.length, d) for d in plan.widths]
-    work = options.work(float(sum(n * d for n, d in sizes)))
+    work = options.work(float(TURNS * sum(n * d for n, d in sizes)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        for place, (n, d) in enumerate(sizes):
-            table = found.by_length if place < len(plan.lengths) else found.by_width
+        for _ in range(TURNS):
+            for place, (n, d) in enumerate(sizes):
+                if place < len(plan.lengths):
+                    time_kinds(found.by_length, place, (n, d), plan.box, device)
+                else:
+                    time_kinds(found.by_width, place - len(plan.lengths), (n, d), plan.box, device)
+                work.add("complexity", n * d)
+            for kind in ("attention", "recurrent"):
+                times = timed(*whole(kind, *plan.short, device), plan.box)
+                found.short.setdefault(kind, []).extend(times)
+        for n in plan.lengths:
             for kind in KINDS:
-                for form, make in FORMS.items():
-                    if form == "whole" and kind in ONE:
-                        table.setdefault((kind, form), []).append(table[kind, "alone"][-1])
-                        continue
-                    job, inputs = make(kind, n, d, device)
-                    table.setdefault((kind, form), []).append(timed(job, inputs, plan.box))
-                    if form == "alone" and table is found.by_length:
-                        found.memory.setdefault(kind, []).append(bytes_of(job, inputs))
-            if table is found.by_length:
-                found.memory.setdefault(EXPLICIT, []).append(explicit_bytes(n, d, device))
-            work.add("complexity", n * d)
-        for kind in ("attention", "recurrent"):
-            found.short[kind] = timed(*whole(kind, *plan.short, device), plan.box)
+                held = bytes_of(*FORMS["alone"](kind, n, plan.width, device))
+                found.memory.setdefault(kind, []).append(held)
+            found.memory.setdefault(EXPLICIT, []).append(explicit_bytes(n, plan.width, device))
     for kind in KINDS:
         found.chains[kind] = [chain(kind, n) for n in plan.chains]
         found.layers[kind] = [layers_to(kind, n, 2 + n // (NEAR - 1)) for n in plan.distances]
     return found
+
+
+def time_kinds(
+    table: dict[tuple[str, str], list[list[float]]],
+    place: int,
+    size: tuple[int, int],
+    box: Box,
+    device: torch.device,
+) -> None:
+    """Add the seconds that every kind takes at a size (n, d) to row `place` of the table."""
+    for kind in KINDS:
+        for form, make in FORMS.items():
+            rows = table.setdefault((kind, form), [])
+            if len(rows) == place:
+                rows.append([])
+            if form == "whole" and kind in ONE:
+                rows[place] = table[kind, "alone"][place]
+                continue
+            rows[place].extend(timed(*make(kind, *size, device), box))
 
 
 def bytes_of(job: Work, inputs: list[Tensor]) -> int:

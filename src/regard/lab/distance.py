@@ -73,7 +73,7 @@ LARGE = Plan(
 SMALL = Plan(
     lessons=Lessons(distances=(2, 8, 32), steps=160, examples=500),
     readers=(MATRIX, MARKOV, CONVOLUTION, FULL),
-    tested=1000,
+    tested=3000,
 )
 
 

@@ -102,7 +102,7 @@ class Plan:
 
 
 LARGE = Plan(length=96, steps=500)
-SMALL = Plan(length=40, steps=150, batch=16, tested=64, parameters=25_000)
+SMALL = Plan(length=40, steps=150, batch=16, tested=256, parameters=25_000)
 
 
 def draw(letters: int, many: int, random: np.random.Generator) -> Batch:

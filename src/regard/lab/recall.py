@@ -110,7 +110,7 @@ class Plan:
 
 LARGE = Plan(lengths=(64, 128, 256, 512), steps=1200)
 SMALL = Plan(
-    lengths=(32, 64), steps=200, mixers=(ATTENTION, WINDOWED, LSTM), tested=100, parameters=60_000
+    lengths=(32, 64), steps=200, mixers=(ATTENTION, WINDOWED, LSTM), tested=400, parameters=60_000
 )
 
 

@@ -105,7 +105,7 @@ class Claim:
         said = str(measured)
         if low == -math.inf and high == math.inf:
             said += "; a single measurement has no interval"
-        elif (may_rise and low < least) or (may_fall and high > most):
+        elif (may_rise and high < least) or (may_fall and low > most):
             said += "; the quick form is too brief to refute it"
         low, high = -math.inf if may_fall else low, math.inf if may_rise else high
         holds = None
