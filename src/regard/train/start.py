@@ -19,7 +19,7 @@ from torch import nn
 from regard.errors import UsageError, UserError
 from regard.models.assessor import ANSWERS
 from regard.models.word_vectors import word_of, words_of
-from regard.recipe import read
+from regard.recipe import TrainRecipe, read
 from regard.registry import family
 from regard.run import CONFIG, RECIPE, TOKENIZER, described, load_model, open_run, weights
 from regard.tokens import Tokenizer
@@ -29,6 +29,13 @@ PRETRAINED = "pretrained"  # the folder, in a run, of the run that it begins fro
 # What a configuration may say otherwise: what disturbs training, and what comes after the encoder.
 FREE = ("dropout", "tied", "task", "n_outputs", "pooling", "pooler", "transform", "source_vocab")
 ANSWERING = ("head.", "pool.", "shift", "scale")  # the tensors of a head that answers
+# How a model that was trained before is trained on, where a recipe does not say. Rates are a tenth
+# of those from scratch. Published models took a quarter (GPT: 2.5e-4, then 6.25e-5; Radford et al.
+# 2018, section 4.1) to a fifth (BERT: 1e-4, then 5e-5 to 2e-5; Devlin et al. 2019, appendix A) with
+# Adam; Muon's steps are as large where gradients are small. Warmup over a tenth of the steps is the
+# default of BERT's own fine-tuning code.
+RATES = {"lr": 0.1, "adam_lr": 0.1}  # as a share of the default
+WARMUP = 0.1
 Tables = dict[str, Any]
 
 
@@ -84,7 +91,18 @@ def adopt(
     _settle(model, "model", {"preset": preset or nearest(cls, config)}, run)
     _settle(model, "model", shape, run)
     _settle(asked, "tokens", {k: v for k, v in tokens.items() if k != "strict"}, run)
+    if "dropout" in fields and hasattr(config, "dropout"):
+        model.setdefault("dropout", config.dropout)
+    gently(result.setdefault("train", {}))
     return result
+
+
+def gently(train: Tables) -> None:
+    """Fill in how a model is trained on that was trained before, where it is not given."""
+    usual = TrainRecipe()
+    for key, share in RATES.items():
+        train.setdefault(key, getattr(usual, key) * share)
+    train.setdefault("warmup", WARMUP)
 
 
 def _settle(table: Tables, section: str, told: Mapping[str, Any], run: str) -> None:
