@@ -40,7 +40,7 @@ def test_labels_are_counted_by_side_with_their_troubles(cli, table):
         "× 1: training has no such class",
         "conflicts 1 inputs come with different targets",
         "leaks to test 1 of 2 (50.0%)",
-        "near in test 1 of 2 different ones (50.0%) are almost one of 22 in training",
+        "near in test 1 of 2 distinct records (50.0%) are near-duplicates of one of 22 in training",
     ):
         assert part in page
 

@@ -166,8 +166,8 @@ class Examination:
 def _near_words(leak: Near) -> str:
     share = leak.records / leak.compared if leak.compared else 0.0
     return (
-        f"{leak.records:,} of {leak.compared:,} different ones ({share:.1%}) are almost one of "
-        f"{leak.training:,} in training"
+        f"{leak.records:,} of {leak.compared:,} distinct records ({share:.1%}) are near-duplicates "
+        f"of one of {leak.training:,} in training"
     )
 
 

@@ -135,9 +135,7 @@ def compared(
     )
 
 
-def on_common_records(
-    rungs: Sequence[Rung], found: Mapping[Path, Outcome]
-) -> dict[Path, Outcome]:
+def on_common_records(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> dict[Path, Outcome]:
     """The same outcomes, each with its answers to those records that all runs of its fold answered:
     where time was short, a run has answered the first records only.
     """
