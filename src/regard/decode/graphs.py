@@ -118,18 +118,9 @@ def constant(noted: Noted, changes: Tensor) -> dict[int, Any]:
     return same
 
 
-def clear_workspaces() -> None:
-    """Let the next matrix product take a new workspace. PyTorch has no public way to ask for it."""
-    if torch.cuda.is_available():
-        torch._C._cuda_clearCublasWorkspaces()
-
-
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """What is launched inside goes into the graph, its memory into the `pool`, or one of its own.
-
-    The workspace of matrix products is the graph's own, too, and goes with it: PyTorch would keep
-    that of the first capture for ever, and let all later ones use it.
 
     No garbage is collected meanwhile: an older graph in it, destroyed now, would end the capture.
     Other threads may go on computing, but not capture or replay.
@@ -137,12 +128,10 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     with CAPTURES:
         collects = gc.isenabled()
         gc.disable()
-        clear_workspaces()
         try:
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 yield
         finally:
-            clear_workspaces()
             if collects:
                 gc.enable()
 
