@@ -210,3 +210,32 @@ def test_bare_lines_tables_of_paths_and_copies_in_another_order(tmp_path):
     (tmp_path / "a.xyz").write_text("1 2 3\n4 5\n")
     with pytest.raises(UserError, match="line 2: must be 3 numbers"):
         list(unlabelled_clouds([tmp_path / "a.xyz"], 0))
+
+
+def test_arrays_that_do_not_fit_each_other_are_named(tmp_path):
+    points, y = np.zeros((4, 2, 3)), np.arange(4)
+    wrong = {
+        "one": ({"points": points, "y": y, "z": y[:3]}, "4 clouds, z 3 targets"),
+        "none": ({"points": np.float64(1), "y": y}, "points must be an array of clouds"),
+        "texts": (
+            {"points": points[:, 0], "lengths": np.array(list("1111")), "y": y},
+            "lengths must be positive",
+        ),
+        "huge": (
+            {"points": points[:, 0], "lengths": np.array([2**63 - 1, 6, 1, 1]), "y": y},
+            "lengths must be positive",
+        ),
+        "atoms": ({"points": points, "atoms": np.full((4, 2), "C"), "y": y}, "atoms must be numb"),
+    }
+    for name, (arrays, message) in wrong.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        asked = Asked(targets=("y", "z") if "z" in arrays else ("y",))
+        with pytest.raises(UserError, match=message):
+            list(Clouds([tmp_path / f"{name}.npz"], asked).examples())
+
+
+def test_numbers_too_large_for_their_type_are_damaged_clouds(tmp_path):
+    np.savez(tmp_path / "x.npz", points=np.full((2, 2, 3), [[[1.0]], [[1e300]]]), y=[0, 1])
+    source = Clouds([tmp_path / "x.npz"], Asked(targets=("y",)))
+    (chunk,) = source.examples()
+    assert len(chunk.texts) == 1 and "must be finite numbers" in source.problems[0]

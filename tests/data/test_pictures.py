@@ -210,3 +210,13 @@ def test_an_archive_of_folders_is_read_as_the_folders_are(tmp_path, top):
     assert chunks[0].targets == chunks[1].targets == [("cat",)] * 3 + [("dog",)] * 3
     for one, two in zip(chunks[0].texts, chunks[1].texts, strict=True):
         assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e308, -1.0])
+def test_pixels_that_are_no_numbers_are_damaged_pictures(tmp_path, value):
+    images = np.full((3, 4, 4), value)
+    images[0] = 0.5
+    np.savez(tmp_path / "x.npz", images=images, labels=[0, 1, 1])
+    source = Pictures([tmp_path / "x.npz"], Asked())
+    kept = [image for chunk in source.examples() for image in chunk.texts]
+    assert len(kept) == 1 and source.skipped == 2

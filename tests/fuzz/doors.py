@@ -156,6 +156,16 @@ class Material:
             np.savez_compressed(
                 folder / "clouds.npz", points=rng.normal(size=(20, 5, 3)), y=np.arange(20) % 2
             )
+            np.savez(
+                folder / "joined.npz",
+                points=rng.normal(size=(60, 3)),
+                lengths=np.full(20, 3),
+                features=rng.normal(size=(60, 2)),
+                atoms=rng.integers(1, 9, 60),
+                y=np.arange(20) % 2,
+                kinds=rng.integers(0, 3, 60),
+            )
+            np.savez(folder / "floats.npz", images=rng.random((30, 6, 6)), labels=np.arange(30) % 2)
             np.save(folder / "x_train.npy", images)
             np.save(folder / "y_train.npy", np.arange(30) % 2)
 
@@ -409,6 +419,9 @@ def read_arrays(material: Material, path: Path, out: Path) -> list[Action]:
         command("data", path / "images.npz"),
         command("data", path / "x_train.npy"),
         command("data", path / "clouds.npz"),
+        command("data", path / "joined.npz", "--target", "y"),
+        command("data", path / "joined.npz", "--target", "kinds"),
+        command("data", path / "floats.npz"),
         command("classify", material.image_run, path / "images.npz"),
     ]
 

@@ -103,6 +103,7 @@ def read_xyz(data: bytes, name: str) -> Iterator[Found]:
         at, number = at + 2 + count, number + 1
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def molecule(lines: Sequence[str], first: int) -> Cloud:
     """The atoms of lines, the first of which has this number."""
     atoms, points = np.empty(len(lines), np.uint8), np.empty((len(lines), 3), np.float32)
@@ -121,6 +122,7 @@ def molecule(lines: Sequence[str], first: int) -> Cloud:
     return sound(Cloud(points, np.zeros((len(lines), 0), np.float32), atoms), f"line {first}")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def bare(lines: Sequence[str]) -> Cloud:
     """Points of lines of two or three coordinates, and features."""
     rows: list[list[float]] = []
@@ -147,6 +149,7 @@ def sound(cloud: Cloud, where: str) -> Cloud:
     return cloud
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def read_off(data: bytes, surface: int) -> Frame:
     """OFF: vertices, and faces between them."""
     lines = [line.partition("#")[0].split() for line in text_of(data).splitlines()]
@@ -170,6 +173,7 @@ def read_off(data: bytes, surface: int) -> Frame:
     return Frame(meshed(numbers[:, :3], np.zeros((count, 0)), corners, surface))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def read_ply(data: bytes, surface: int) -> Frame:
     """PLY: vertices with what is told of each, and faces. A property that is no coordinate, normal
     or whole number is a feature, colours too; a whole number is a label, by its name.
@@ -285,6 +289,7 @@ class PlyBytes:
         return found
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def meshed(
     points: NDArray[Any], features: NDArray[Any], faces: Sequence[Sequence[int]], surface: int
 ) -> Cloud:

@@ -36,6 +36,7 @@ ENDINGS = (".xyz", ".ply", ".off")
 NAMED = ("points", "coordinates", "xyz", "positions")  # what an array of points may be called
 HELD = 128 << 20  # bytes of files whose clouds are kept in memory
 BESIDE = ("lengths", "features", "atoms")  # of a .npz: what is told of points, no targets
+KINDS = {"features": "biuf", "atoms": "iu"}  # of numbers
 
 
 def form_of(paths: Sequence[Path]) -> str:
@@ -196,10 +197,13 @@ class Clouds(Collected):
             return cells
         key = points_key(arrays, path, self.asked.inputs[0])
         points, lengths = arrays[key], arrays.get("lengths")
+        check_lengths(path, lengths, points)
         count = len(points) if lengths is None else len(lengths)
         names = self.asked.targets
         if not names:
-            small = [n for n, a in arrays.items() if n not in (key, *BESIDE) and len(a) == count]
+            small = [
+                n for n, a in arrays.items() if n not in (key, *BESIDE) and a.shape[:1] == (count,)
+            ]
             if len(small) != 1:
                 raise UsageError(f"{path}: which array is the targets? --target; {shown(arrays)}")
             names = (small[0],)
@@ -212,6 +216,9 @@ class Clouds(Collected):
         if len(names) == 1 and each and own.dtype.kind in "biu":
             return [(text,) for text in _lettered(own, points, lengths, path)]
         columns = [cells_of(arrays[name], path) for name in names]
+        for name, cells in zip(names, columns, strict=True):
+            if len(cells) != count:
+                raise UserError(f"{path} has {count:,} clouds, {name} {len(cells):,} targets")
         if len(names) == 1 and columns[0] and len(columns[0][0]) > 1:
             self.names = tuple(f"{names[0]}{i + 1}" for i in range(len(columns[0][0])))
         return [
@@ -236,6 +243,18 @@ def shown(arrays: dict[str, Array]) -> str:
     return "it holds " + ", ".join(f"{name} {a.dtype} {a.shape}" for name, a in arrays.items())
 
 
+def check_lengths(path: Path, lengths: Array | None, points: Array) -> None:
+    """Refuse arrays that are no clouds, or lengths that are not those of all points together."""
+    if not points.ndim:
+        raise UserError(f"{path}: points must be an array of clouds, got one number")
+    if lengths is None:
+        return
+    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and lengths.size > 0
+    least, most = (int(lengths.min()), int(lengths.max())) if whole else (0, 0)
+    if not 1 <= least <= most <= len(points) or int(lengths.sum()) != len(points):
+        raise UserError(f"{path}: lengths must be positive and sum to the {len(points):,} points")
+
+
 def points_key(arrays: dict[str, Array], path: Path, input: str) -> str:
     """The name of the array of points."""
     if input:
@@ -254,6 +273,7 @@ def arrays_of(path: Path, input: str = "") -> Iterator[Found]:
     arrays = read_arrays(path)
     key = "" if suffix(path) == ".npy" else points_key(arrays, path, input)
     points, lengths = arrays[key], arrays.get("lengths")
+    check_lengths(path, lengths, points)
     if points.ndim == 2 and lengths is None:
         points = points[None]
     if points.dtype.kind not in "iuf" or points.ndim != (2 if lengths is not None else 3):
@@ -265,8 +285,8 @@ def arrays_of(path: Path, input: str = "") -> Iterator[Found]:
     for name, array in told.items():
         if array.shape[: points.ndim - 1] != points.shape[:-1]:
             raise UserError(f"{path}: {name} must be told of every point, got {array.shape}")
-    if lengths is not None and (lengths.min() < 1 or lengths.sum() != len(points)):
-        raise UserError(f"{path}: lengths must be positive and sum to the {len(points):,} points")
+        if array.dtype.kind not in KINDS[name]:
+            raise UserError(f"{path}: {name} must be numbers, got {array.dtype}")
     ends = None if lengths is None else np.cumsum(lengths)
     for i in range(len(points) if lengths is None else len(lengths)):
         part: Any = i
@@ -278,6 +298,7 @@ def arrays_of(path: Path, input: str = "") -> Iterator[Found]:
             yield str(error)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def _cloud(points: Array, told: dict[str, Array]) -> Cloud:
     """One cloud of arrays, padding left out."""
     there = ~np.isnan(points).all(1) if points.dtype.kind == "f" else np.ones(len(points), bool)

@@ -107,14 +107,21 @@ def as_images(array: Array, path: Path) -> Array:
     return array
 
 
+def is_unit(pictures: Array) -> bool:
+    """Is white 1, as in arrays of numbers that are not whole and none of which is larger?"""
+    if pictures.dtype.kind != "f" or not pictures.size:
+        return False
+    return bool(np.fmax.reduce(pictures, axis=None) <= 1)  # NaN counts nothing
+
+
 def as_bytes(pictures: Array, unit: bool) -> tuple[Array, NDArray[np.bool_]]:
     """Pictures as bytes, and which of them are sound: finite and from 0 to 255, or to 1 where that
     is white (`unit`).
     """
     if pictures.dtype == np.uint8:
         return pictures, np.ones(len(pictures), bool)
-    values = pictures.astype(np.float64) * (255 if unit else 1)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = pictures.astype(np.float64) * (255 if unit else 1)
         inside = ((values >= 0) & (values <= 255)).reshape(len(values), -1)
     sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
     return np.round(np.where(np.isfinite(values), values, 0)).clip(0, 255).astype(np.uint8), sound

@@ -26,6 +26,7 @@ from regard.data.picture_files import (
     cells_of,
     coloured,
     is_idx,
+    is_unit,
     read_idx,
     read_picture,
     resized,
@@ -124,6 +125,8 @@ class Pictures(Collected):
         if not input and len(large) != 1:
             raise UsageError(f"{path}: which array is the pictures? --input; it holds {shown}")
         images = input or large[0]
+        if not arrays[images].ndim:
+            raise UserError(f"{path}: {images} must hold several pictures; it holds {shown}")
         count = len(arrays[images])
         known = (images, *self.asked.asides)
         small = [n for n, a in arrays.items() if a.shape == (count,) and n not in known]
@@ -158,7 +161,7 @@ class Pictures(Collected):
             return
         images, cells, asides = self._loaded(path)
         self.names = numbered(len(cells[0]) if cells else 1)
-        unit = images.dtype.kind == "f" and images.size > 0 and float(np.nanmax(images)) <= 1
+        unit = is_unit(images)
         for first in range(0, len(images), TOGETHER):
             some, sound = as_bytes(images[first : first + TOGETHER], unit)
             for i, image in enumerate(some):
@@ -223,7 +226,7 @@ def unlabelled(paths: Sequence[Path], channels: int, side: int = 0) -> Iterator[
         if len(large) != 1:
             raise UserError(f"{path}: must hold one array of pictures, got {len(large)}")
         images = as_images(large[0], path)
-        unit = images.dtype.kind == "f" and images.size > 0 and float(np.nanmax(images)) <= 1
+        unit = is_unit(images)
         made, sound = as_bytes(images, unit)
         if not sound.all():
             wrong = int(np.flatnonzero(~sound)[0])

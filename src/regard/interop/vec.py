@@ -128,7 +128,8 @@ def one_of(path: Path, number: int, line: str, width: int) -> tuple[str, NDArray
     """The word of a line, and its vector (D,)."""
     parts = line.rstrip(" ").rsplit(" ", width)
     try:
-        vector = np.array(parts[1:], np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            vector = np.array(parts[1:], np.float32)
     except ValueError:
         vector = np.full(0, np.nan, np.float32)
     if len(parts) != width + 1 or len(vector) != width or not np.isfinite(vector).all():
