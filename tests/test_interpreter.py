@@ -1,21 +1,17 @@
 """What `regard.load` returns for a translator: order, empty and long texts, scores, streams."""
 
 import dataclasses
-import io
 import math
-import os
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from regard import run
 from regard.api import load, load_interpreter, load_predictor
 from regard.decode import Beam, Greedy, Sample
 from regard.decode.translation import translate
 from regard.errors import UserError
-from regard.interpreter import Interpreter, lines_of_file, lines_of_stream
+from regard.interpreter import Interpreter
 from regard.layers.source import Source
 from regard.models.counts import Bigram, CountConfig
 from regard.models.encoder_decoder import EncoderDecoder
@@ -70,10 +66,11 @@ def test_by_default_it_is_a_beam_ranked_by_the_average(interpreter):
         assert len({tuple(one.tokens) for one in several}) == 5
 
 
-def test_a_stream_is_translated_as_the_whole(interpreter):
+def test_parts_are_translated_as_the_whole(interpreter):
     for strategy in (Greedy(), Sample(seed=2)):
-        chunks = iter([TEXTS[:3], [], TEXTS[3:4], TEXTS[4:]])
-        parts = list(interpreter.stream(((some, some) for some in chunks), strategy))
+        parts = []
+        for some in (TEXTS[:3], [], TEXTS[3:4], TEXTS[4:]):
+            parts += interpreter.translate(some, strategy, first=len(parts))
         assert spoken(parts) == spoken(interpreter.translate(TEXTS, strategy))
 
 
@@ -138,56 +135,3 @@ def test_a_run_that_does_not_translate_is_told_apart(tmp_path):
     stored(tmp_path, Bigram(tokenizer.vocab_size, CountConfig()), tokenizer, "bigram")
     with pytest.raises(UserError, match=r"\(task next\); translate needs a run of task target"):
         load_interpreter(tmp_path)
-
-
-class Slow(io.RawIOBase):
-    """A stream that gives a few bytes at a time."""
-
-    def __init__(self, data, size):
-        self.data, self.size, self.at = data, size, 0
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        part = self.data[self.at : self.at + min(self.size, len(buffer))]
-        buffer[: len(part)] = part
-        self.at += len(part)
-        return len(part)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"))), st.data())
-def test_lines_come_whole_however_they_arrive(lines, data):
-    ended = data.draw(st.booleans())
-    text = "\n".join(lines) + ("\n" if ended and lines else "")
-    expected = text.split("\n")
-    if expected[-1] == "":
-        expected.pop()
-    for end in (b"\n", b"\r\n"):
-        stream = Slow(text.encode().replace(b"\n", end), data.draw(st.integers(1, 9)))
-        found = list(lines_of_stream(io.BufferedReader(stream)))
-        assert [line for chunk in found for line in chunk] == expected
-        assert all(found)
-
-
-def test_a_pipe_is_not_waited_for_while_a_line_of_it_is_there(interpreter):
-    ends = os.pipe()
-    with os.fdopen(ends[0], "rb") as read, os.fdopen(ends[1], "wb", buffering=0) as write:
-        lines = ((some, some) for some in lines_of_stream(read))
-        found = interpreter.stream(lines, Greedy())
-        write.write(b"abc\n\nhg")
-        assert [next(found)[0].input for _ in range(2)] == ["abc", ""]
-        write.write(b" fe\n")
-        assert next(found)[0].input == "hg fe"
-
-
-def test_the_lines_of_a_file_are_all_there_a_few_at_first(tmp_path):
-    path, lines = tmp_path / "lines.txt", [f"{i}" * (i % 5) for i in range(10_000)]
-    path.write_text("\n".join(lines) + "\n")
-    chunks = list(lines_of_file(path))
-    assert [line for chunk in chunks for line in chunk] == lines
-    assert len(chunks[0]) == 64 and max(map(len, chunks)) <= 4096
-    path.write_bytes(b"good\n\xff\xfe bad\n")
-    with pytest.raises(UserError, match=r"lines\.txt:2: invalid UTF-8, byte 0xff"):
-        list(lines_of_file(path))

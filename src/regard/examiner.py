@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from regard.arguments import one_or_many
 from regard.data.filling import Ints
 from regard.data.named import opened
+from regard.data.notes import Room
 from regard.data.questions import Asked
 from regard.data.shards import Shard
 from regard.data.targets import Targets
@@ -24,7 +25,6 @@ from regard.errors import UsageError, UserError
 from regard.evaluate.answers import Answered, answered, probabilities
 from regard.evaluate.masked import filled
 from regard.evaluate.material import shard_of
-from regard.interpreter import records_of
 from regard.layers.source import Source
 from regard.models.assessor import Assessor, NeuralAssessor
 from regard.models.masked import MaskedModel
@@ -183,36 +183,50 @@ class Examiner:
         together = merged(text, words) if tagged(classes) else words
         return Answer(text, label, mean, words=tuple(words), spans=tuple(together))
 
-    def stream(self, chunks: Iterable[tuple[list[str], Sequence[Any]]]) -> Iterator[Answer]:
-        """Answers as records come, one chunk of their names and of them held at a time."""
-        for names, records in chunks:
-            for name, answer in zip(names, self.classify(records), strict=True):
-                yield replace(answer, text=name)
+    @property
+    def labels(self) -> bool:
+        """Does an answer have a label, or values alone?"""
+        return self.targets.task != "value"
 
-    def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
-        """The records of a file, or of standard input, some at a time, and what each is called."""
-        if path is None and isinstance(self.tokenizer, Patches | Points):
+    @property
+    def context(self) -> Room | None:
+        """What of a long record is used; images and point clouds are never cut."""
+        if isinstance(self.tokenizer, Patches | Points):
+            return None
+        room = int(self.model.config.max_len) - 2  # without `<S>` and `<E>`
+        return Room(room, room)
+
+    def refuse_pipe(self, file: Path) -> None:
+        """A UsageError where standard input (`-`) cannot hold what this model is for."""
+        if str(file) == "-" and isinstance(self.tokenizer, Patches | Points):
             what = "images" if isinstance(self.tokenizer, Patches) else "point clouds"
             raise UsageError(f"name a file or a folder of {what}; they are not read from a pipe")
-        return records_of(path, self.tokenizer, self.told)
-
-    @overload
-    def embed(self, texts: str | Path, *, positions: bool = ...) -> NDArray[np.float32]: ...
 
     @overload
     def embed(
-        self, texts: Sequence[Any], *, positions: bool = ...
+        self, texts: str | Path, *, seconds: str | None = ..., positions: bool = ...
+    ) -> NDArray[np.float32]: ...
+
+    @overload
+    def embed(
+        self, texts: Sequence[Any], *, seconds: Sequence[str] | None = ..., positions: bool = ...
     ) -> list[NDArray[np.float32]]: ...
 
     def embed(
-        self, texts: str | Path | Sequence[Any], *, positions: bool = False
+        self,
+        texts: str | Path | Sequence[Any],
+        *,
+        seconds: str | Sequence[str] | None = None,
+        positions: bool = False,
     ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
         """A vector (D,) of a text, or of each of several, or with `positions` one of each of its
-        tokens (T, D); of several views, those of the text itself.
+        tokens (T, D); of several views, those of the text itself. Of pairs, `seconds` are the
+        second texts.
         """
         tokenizer = self.tokenizer
         several, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
-        found = self.vectors(self.shard(several), positions=positions) if several else []
+        more = None if seconds is None else one_or_many("seconds", seconds)[0]
+        found = self.vectors(self.shard(several, more), positions=positions) if several else []
         return found[0] if one else found
 
     @torch.inference_mode()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, overload
@@ -15,7 +14,6 @@ from regard.arguments import one_or_many
 from regard.data.shards import Shard
 from regard.errors import UserError, did_you_mean
 from regard.evaluate.vectors import Guessed, guessed
-from regard.interpreter import lines_of_file, lines_of_stream
 from regard.models.word_vectors import WordVectors, words_of
 from regard.tokens import Tokenizer
 
@@ -130,27 +128,37 @@ class Glossary:
                 found.append(top[np.lexsort((top, -row[top]))].tolist())
         return found
 
-    def records(self, path: Path | None) -> Iterator[tuple[list[str], list[str]]]:
-        """The lines of a file, or of standard input where none is named, some at a time, twice: as
-        what they are called and as what they are.
-        """
-        stream = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
-        yield from ((lines, lines) for lines in stream)
+    @property
+    def context(self) -> None:
+        """What of a long text is used: all of it."""
+        return None
+
+    def refuse_pipe(self, file: Path) -> None:
+        """See Examiner: words come through pipes."""
 
     @overload
     def embed(  # type: ignore[overload-overlap]
-        self, texts: str, *, positions: bool = ...
+        self, texts: str, *, seconds: Sequence[str] | None = ..., positions: bool = ...
     ) -> Vectors: ...
 
     @overload
-    def embed(self, texts: Iterable[str], *, positions: bool = ...) -> list[Vectors]: ...
+    def embed(
+        self, texts: Iterable[str], *, seconds: Sequence[str] | None = ..., positions: bool = ...
+    ) -> list[Vectors]: ...
 
     def embed(
-        self, texts: str | Iterable[str], *, positions: bool = False
+        self,
+        texts: str | Iterable[str],
+        *,
+        seconds: Sequence[str] | None = None,
+        positions: bool = False,
     ) -> Vectors | list[Vectors]:
         """The mean vector (D,) of the words of a text, or of each of several, or with `positions`
-        one of each of its tokens (T, D); zeros where there is none.
+        one of each of its tokens (T, D); zeros where there is none. Second texts have no place
+        here.
         """
+        if seconds is not None:
+            raise UserError("word vectors are of one text")
         several, one = one_or_many("texts", texts)
         rows, found = self.model.rows.numpy(), []
         for text in several:

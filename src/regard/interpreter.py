@@ -8,33 +8,26 @@ asked. Where sources are pictures, texts are their paths, and a translation is a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, overload
 
 import numpy as np
 
 from regard.arguments import one_or_many
-from regard.data.clouds import form_of
-from regard.data.collected import TOGETHER
-from regard.data.formats import decoded_lines
-from regard.data.named import opened, thing_named, things_in
+from regard.data.named import opened
+from regard.data.notes import Room
 from regard.data.shards import Shard
 from regard.decode import Beam, Forbidden, Generated, Strategy
 from regard.decode.translation import USUAL, Interpreting, translate
-from regard.errors import UserError
 from regard.evaluate.material import shard_of
 from regard.evaluate.report import Measured, measure
-from regard.evaluate.scoring import ScoredRecord, decoded, score
+from regard.evaluate.scoring import ScoredRecord, score
 from regard.models.translator import Translator
 from regard.predictor import Spoken
-from regard.tokens import Patches, Points, Tokenizer
-
-FEW, MANY = 64, 4096  # lines of a file translated together: at first, and at most
-LITTLE, MUCH = 4 << 10, 256 << 10  # the same of a stream, in bytes
+from regard.tokens import Patches, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -85,10 +78,6 @@ class Interpreter:
         what is a picture already stays one.
         """
         return opened(texts, self.source_tokenizer, self.told)
-
-    def records(self, path: Path | None) -> Iterator[tuple[list[str], Sequence[Any]]]:
-        """The sources in a file, or in standard input, some at a time, and what each is called."""
-        return records_of(path, self.source_tokenizer, self.told)
 
     @overload
     def translate(
@@ -159,6 +148,11 @@ class Interpreter:
         """The most tokens of a source that are read, `<E>` not counted; pictures are read whole."""
         return sys.maxsize if self.sees else int(self.model.config.max_len) - 1
 
+    @property
+    def context(self) -> Room | None:
+        """What of a long source is used; pictures are read whole."""
+        return None if self.sees else Room(self.room, self.room)
+
     def readable(self, source: Sequence[int] | np.ndarray) -> Sequence[int] | np.ndarray:
         """A source's ids without markers as the model reads them; a picture's tokens are."""
         if self.sees:
@@ -203,24 +197,6 @@ class Interpreter:
             cut=cut,
         )
 
-    def stream(
-        self,
-        chunks: Iterable[tuple[list[str], Sequence[Any]]],
-        strategy: Strategy | None = None,
-        *,
-        max_new: int = 0,
-        batch_size: int = 64,
-    ) -> Iterator[list[Translation]]:
-        """The translations of each text as they come, one chunk of their names and of them held at
-        a time.
-        """
-        first = 0
-        for names, texts in chunks:
-            yield from self.translate(
-                texts, strategy, max_new=max_new, batch_size=batch_size, first=first, names=names
-            )
-            first += len(texts)
-
     def pairs(self, sources: Sequence[Any], targets: Sequence[str]) -> Shard:
         """Sources and targets as a shard in memory."""
         read = shard_of(self.sources(sources), self.source_tokenizer)
@@ -253,55 +229,3 @@ class Interpreter:
     def measure(self, shard: Shard) -> Measured:
         """What the targets of a shard of pairs cost, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
-
-
-def records_of(
-    path: Path | None, tokenizer: Tokenizer, told: Mapping[str, Any]
-) -> Iterator[tuple[list[str], Sequence[Any]]]:
-    """What is in a file, or in standard input where none is named, some at a time, and what each is
-    called: lines of text, by themselves, or pictures or clouds, by their places. For a model of
-    those, a file of text names them, a path a line, from its own folder. `told` is what the run
-    knows of its data.
-    """
-    lines = lines_of_stream(sys.stdin.buffer) if path is None else lines_of_file(path)
-    if not isinstance(tokenizer, Patches | Points):
-        yield from ((some, some) for some in lines)
-        return
-    if path is not None and (path.is_dir() or form_of([path])):
-        things = things_in(path, tokenizer, told)
-        while named := list(islice(things, TOGETHER)):
-            yield [name for name, _ in named], [thing for _, thing in named]
-        return
-    base = Path() if path is None else path.parent
-    for some in lines:
-        opened = (
-            thing_named(one.strip(), tokenizer, told, base)[1] if one.strip() else one
-            for one in some
-        )
-        yield some, list(opened)
-
-
-def lines_of_file(path: Path) -> Iterator[list[str]]:
-    """All lines of a file, blank ones too, some at a time; what is no text is an error."""
-    count = FEW
-    for _, texts, bad in decoded_lines(path):
-        if bad:
-            raise UserError(next(iter(bad.values())))
-        at = 0
-        while at < len(texts):
-            yield texts[at : at + count]
-            at, count = at + count, min(2 * count, MANY)
-
-
-def lines_of_stream(stream: BinaryIO) -> Iterator[list[str]]:
-    """The lines of a stream, those together that are there at a time: a pipe is never waited for
-    while a line of it could be translated.
-    """
-    number, size, held = 1, LITTLE, b""
-    while block := stream.read1(size):  # type: ignore[attr-defined]
-        *lines, held = (held + block).split(b"\n")
-        if lines:
-            yield [decoded(line, number + i) for i, line in enumerate(lines)]
-            number, size = number + len(lines), min(2 * size, MUCH)
-    if held:
-        yield [decoded(held, number)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from regard.data.inputs import Reading
+from regard.data.labelled import columns_of
 from regard.data.targets import Targets
 from regard.data.views import views_of
 from regard.decode import Forbidden
@@ -20,10 +22,12 @@ from regard.models.together import Together
 from regard.models.translator import Translator
 from regard.models.word_vectors import WordVectors
 from regard.predictor import Predictor
+from regard.recipe import DataRecipe, check, read
 from regard.run import (
     CONFIG,
     FACTS,
     FORBIDDEN,
+    RECIPE,
     SOURCE_TOKENIZER,
     TOKENIZER,
     load_model,
@@ -87,6 +91,25 @@ def told(folder: Path) -> dict[str, Any]:
     """What a run knows of the data it was trained on; nothing where it was imported."""
     data: dict[str, Any] = read_facts(folder).get("data", {})
     return data
+
+
+def reading_of(folder: Path) -> Reading:
+    """How a run reads files: as its training files were read."""
+    known, path = told(folder), folder / RECIPE
+    if "reading" in known or not path.exists():
+        return Reading.stored(known)
+    # a run from before regard.json had this
+    data = check("data", DataRecipe, read(path).get("data", {}))
+    reading = {
+        "inputs": list(columns_of(data.input)),
+        "targets": list(columns_of(data.target)),
+        "labels": data.labels,
+        "pattern": data.pattern,
+        "encoding": data.encoding,
+        "missing": list(data.missing),
+        "strip": "targets" in known,
+    }
+    return Reading.stored(known | {"reading": reading})
 
 
 def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:

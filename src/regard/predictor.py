@@ -11,6 +11,7 @@ from typing import Any, overload
 import torch
 
 from regard.arguments import one_or_many
+from regard.data.notes import Room
 from regard.data.shards import Shard
 from regard.decode import Forbidden, Generated, Sample, Strategy, Workspace, generate
 from regard.evaluate.report import Measured, measure
@@ -49,6 +50,15 @@ class Predictor:
         """
         ids = [int(i) for i in self.tokenizer.encode(prompt)]
         return (ids if self.text and ids else [*self.beginning, *ids]) or [self.tokenizer.start]
+
+    @property
+    def context(self) -> Room | None:
+        """What of a long prompt is used; models without a limit use all of it."""
+        if not getattr(self.model.config, "limited", False):
+            return None
+        limit = int(self.model.config.max_len)
+        before = 0 if self.text else len(self.beginning)
+        return Room(limit - before, limit // 2, "last")
 
     @overload
     def generate(  # type: ignore[overload-overlap]

@@ -70,10 +70,26 @@ def fitting_targets(found: StoredTargets) -> StoredTargets:
     return found
 
 
+class StoredReading(TypedDict):
+    """How the training files were read: see `data.inputs.Reading`."""
+
+    inputs: list[str]
+    targets: list[str]
+    classes: list[str]
+    labels: str
+    pattern: str
+    encoding: str
+    missing: list[str]
+    strip: bool
+    files: dict[str, str]
+
+
 class Data(TypedDict, total=False):
     """What a run knows of its data."""
 
     format: str
+    reading: StoredReading
+    fingerprints: dict[str, str]
     paired: bool
     targets: Annotated[StoredTargets, AfterValidator(fitting_targets)]
     augment: Literal["", "strands", "smiles"]

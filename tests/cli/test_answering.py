@@ -150,7 +150,9 @@ def test_vectors_of_texts_and_of_their_tokens(capsys, files, tmp_path):
     text = tmp_path / "texts.txt"
     text.write_text("abab\nbcd\n")
     code, printed, _ = said(capsys, "embed", out, text)
-    table = [[float(x) for x in line.split("\t")] for line in printed.splitlines()]
+    rows = [line.split("\t") for line in printed.splitlines()]
+    assert [(row[0], row[-1]) for row in rows] == [("1", ""), ("2", "")]  # ids and notes
+    table = [[float(x) for x in row[1:-1]] for row in rows]
     assert code == 0 and np.shape(table) == (2, 32)
     code, _, _ = said(capsys, "embed", out, text, "--out", tmp_path / "v.npy")
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), table, rtol=1e-4, atol=1e-6)

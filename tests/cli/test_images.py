@@ -59,7 +59,7 @@ def test_classify_names_pictures_and_embed_has_a_vector_each(cli, run, bars):
     lines = cli("classify", run, bars).out.splitlines()
     truths = np.load(bars)["kinds"]
     right = [line.split("\t")[0] == truth for line, truth in zip(lines, truths, strict=True)]
-    assert np.mean(right) > 0.85 and lines[3].endswith("bars.npz[3]")
+    assert np.mean(right) > 0.85 and lines[3].endswith("bars.npz[3]\t")
     cli("embed", run, bars, "--out", "v.npy")
     assert np.load("v.npy").shape == (160, 16)
     assert cli("classify", run).code == 2

@@ -61,7 +61,7 @@ def test_figures_classes_and_vectors(cli, run, bodies):
     lines = cli("classify", run, bodies).out.splitlines()
     truths = np.load(bodies)["kind"]
     right = [line.split("\t")[0] == truth for line, truth in zip(lines, truths, strict=True)]
-    assert np.mean(right) == pytest.approx(given) and lines[3].endswith("bodies.npz[3]")
+    assert np.mean(right) == pytest.approx(given) and lines[3].endswith("bodies.npz[3]\t")
     cli("embed", run, bodies, "--out", "v.npy")
     assert np.load("v.npy").shape == (120, 16)
     assert "point clouds" in cli("classify", run).err

@@ -76,8 +76,10 @@ def test_json_is_one_document(cli, translator, interpreter, said):
     assert [entry["input"] for entry in found] == ["abc", "", "hg"]
     expected = [several[0] for several in interpreter.translate(["abc", "", "hg"], max_new=3)]
     assert [entry["tokens"] for entry in found] == [one.tokens for one in expected]
-    assert all(set(e) == {"input", "text", "tokens", "score", "finished"} for e in found)
-    assert found[1] == {"input": "", "text": "", "tokens": [], "score": 0.0, "finished": True}
+    assert [entry["id"] for entry in found] == ["1", "2", "3"]
+    nothing = {"input": "", "text": "", "tokens": [], "score": 0.0, "finished": True, "note": ""}
+    assert found[1] == {"id": "2"} | nothing
+    assert all(set(entry) == set(found[1]) for entry in found)
 
 
 def test_samples_depend_on_the_seed_alone(cli, translator, said):
@@ -99,7 +101,11 @@ def test_a_line_that_is_too_long_is_named(cli, translator, said):
     said(b"abc\n" + b"abcdefgh " * 10_000 + b"\nabc\n")
     found = cli("translate", translator, "--strategy", "greedy")
     assert found.code == 0 and len(found.out.split("\n")) == 4
-    assert found.err == "warning: line 2 has 90,000 tokens; only the first 15 are translated\n"
+    words = "truncated: 90,000 tokens, the model reads the first 15"
+    assert found.err.splitlines() == [
+        f"warning: line 2: {words}",
+        f"note: 1 of 3 records is longer than the model's context; first: 2 ({words})",
+    ]
 
 
 def test_a_terminal_is_told_how_far_it_is_and_nothing_else_changes(
@@ -116,7 +122,6 @@ def test_a_terminal_is_told_how_far_it_is_and_nothing_else_changes(
 @pytest.mark.parametrize(
     ("data", "options", "code", "message"),
     [
-        (b"abc\n\nab\xff\n", [], 1, "standard input:3: invalid UTF-8, byte 0xff at offset 2"),
         (b"", ["none.txt"], 1, "none.txt: cannot be read: no such file"),
         (b"", ["--n-best", "2", "--strategy", "greedy"], 2, "--n-best is for --strategy beam"),
         (b"", ["--strategy", "bema"], 2, "unknown strategy 'bema'; did you mean 'beam'?"),
@@ -140,14 +145,29 @@ def test_blank_lines_on_standard_input_stay_blank(cli, translator, interpreter, 
 
 def test_a_file_that_is_no_text_is_named(cli, translator, tmp_path):
     (tmp_path / "some.gz").write_bytes(b"abc\n")
-    (tmp_path / "latin.txt").write_bytes(b"abc\n\xdcbel\n")
     for name, told in (
         ("some.gz", "some.gz: is no gzip data"),
-        ("latin.txt", "latin.txt:2: invalid UTF-8, byte 0xdc at offset 0 of the line"),
+        ("none.gz", "none.gz: cannot be read: no such file"),
     ):
         found = cli("translate", translator, name)
         assert found.code == 1 and found.out == "" and len(found.err.splitlines()) == 1
         assert told in found.err
+
+
+def test_a_line_that_is_no_text_is_noted(cli, translator, interpreter, tmp_path, said):
+    """Once it ended the whole translation."""
+    data = b"abc\n\xdcbel\nhg\n"
+    (tmp_path / "latin.txt").write_bytes(data)
+    one, two = (several[0].text for several in interpreter.translate(["abc", "hg"]))
+    for arguments in (["latin.txt"], ["-"]):
+        said(data)
+        found = cli("translate", translator, *arguments)
+        assert found.code == 0 and found.out == f"{one}\n\n{two}\n"
+        assert "warning: line 2: invalid UTF-8, byte 0xdc at offset 0 of the line" in found.err
+    assert cli("translate", translator, "latin.txt", "--strict").code == 1
+    (tmp_path / "none.txt").write_bytes(b"\xdcbel\n")
+    found = cli("translate", translator, "none.txt")
+    assert found.code == 1 and "none.txt: none of the 1 records can be read" in found.err
 
 
 def test_sources_that_are_too_long_are_scored_as_they_are_translated(
@@ -158,15 +178,18 @@ def test_sources_that_are_too_long_are_scored_as_they_are_translated(
     (tmp_path / "long.en").write_text(f"abc\n{source}\nabc\n")
     (tmp_path / "long.de").write_text(f"{target}\n" * 3)
     found = cli("score", translator, "long.en", "long.de")
-    told = "long.en:2: the source has 90,000 tokens; only the first 15 are read"
-    assert found.code == 0 and found.err == f"warning: {told}\n"
+    words = "truncated: 90,000 tokens, the model reads the first 15"
+    assert found.code == 0 and found.out.splitlines()[1].split("\t")[2] == words
+    assert found.err.count("\n") == 1 and "1 of 3 records is longer" in found.err
     (expected,) = interpreter.score([(source[:15], target)])
     assert float(found.out.splitlines()[1].split("\t")[0]) == pytest.approx(
         expected.total, abs=1e-4
     )
     found = cli("evaluate", translator, "long.en", "long.de", "--beams", 1)
     assert found.code == 0
-    assert "the source of pair 2 has 90,000 tokens; only the first 15 are read" in found.err
+    assert f"1 of 3 records is longer than the model's context; first: record 2 ({words})" in (
+        found.err
+    )
 
 
 def test_a_run_of_another_task_is_told(cli, translator, bigram, said):
@@ -204,8 +227,8 @@ def test_pairs_are_scored(cli, translator, interpreter, files):
             assert entry["tokens"] == record.tokens
             assert entry["log_probs"] == pytest.approx(record.log_probs, abs=1e-4)
     rows = [row.split("\t") for row in cli("score", translator, *files).out.splitlines()]
-    assert [text for _, text in rows] == TARGETS
-    assert [float(x) for x, _ in rows] == pytest.approx([r.total for r in expected], abs=1e-3)
+    assert [(text, note) for _, text, note in rows] == [(text, "") for text in TARGETS]
+    assert [float(x) for x, _, _ in rows] == pytest.approx([r.total for r in expected], abs=1e-3)
 
 
 def test_pairs_are_evaluated_with_signatures(cli, translator, interpreter, files):

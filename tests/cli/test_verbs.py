@@ -152,14 +152,18 @@ def test_standard_input_is_scored_line_by_line_as_it_comes(bigram, words):
     assert [a.rstrip("\n").split("\t")[1] for a in answers] == ["ace", "bd"] and rest == ""
 
 
-def test_standard_input_that_is_no_text_is_named(cli, bigram, monkeypatch):
-    class Standard:
-        buffer = io.BytesIO(b"ace\n\xff\n")
+def test_standard_input_that_is_no_text_is_noted(cli, bigram, monkeypatch):
+    for options, code in (([], 0), (["--strict"], 1)):
 
-    monkeypatch.setattr(sys, "stdin", Standard())
-    found = cli("score", bigram, "-")
-    assert found.code == 1
-    assert "standard input:2: invalid UTF-8" in found.err
+        class Standard:
+            buffer = io.BytesIO(b"ace\n\xff\nbd\n")
+
+        monkeypatch.setattr(sys, "stdin", Standard())
+        found = cli("score", bigram, "-", *options)
+        rows = [line.split("\t") for line in found.out.splitlines()]
+        assert found.code == code and [row[1] for row in rows] == ["ace", "", "bd"]
+        assert rows[1][0] == "nan" and rows[1][2].startswith("invalid UTF-8, byte 0xff")
+        assert "1 of 3 records could not be read; first: 2 (invalid UTF-8" in found.err
 
 
 def test_the_same_seed_gives_the_same_samples_and_another_other_ones(cli, transformer):
@@ -183,7 +187,8 @@ def test_prompts_in_a_batch_are_continued_as_they_are_alone(cli, transformer, st
     for a, b in zip(together, alone, strict=True):
         assert (a["input"], a["text"], a["tokens"]) == (b["input"], b["text"], b["tokens"])
         assert a["score"] == pytest.approx(b["score"], abs=1e-5)
-    assert set(together[0]) == {"input", "text", "tokens", "score", "finished"}
+    keys = {"id", "input", "text", "tokens", "score", "finished", "note"}
+    assert set(together[0]) == keys
 
 
 def test_forbidden_transitions_of_a_file_are_never_generated(cli, transformer, tmp_path):

@@ -92,7 +92,7 @@ def test_lines_keep_their_partners_wherever_blocks_end(tmp_path, one, two, block
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "BLOCK", block)
         patch.setattr(formats, "OPENING", block)
-        patch.setattr(formats, "_refuse_binary", lambda path, sample: None)
+        patch.setattr(formats, "refuse_binary", lambda path, sample: None)
         pairs = Pairs(files)
         assert read(pairs) == [(s, t) for s, t in texts if s.strip() and t.strip()]
     assert pairs.blank == sum(not s.strip() and not t.strip() for s, t in texts)
@@ -145,11 +145,12 @@ def test_what_is_no_pair_of_columns_says_what_is_missing(write):
     path, rows = write("t.csv", "en,de,n\na,b,1\n"), write("t.jsonl", '{"en": "a", "de": "b"}\n')
     plain = write("t.txt", "a\nb\n")
     which = "which hold the pairs? say --input {0} --target {0} (data.input, data.target); it has "
+    hint = "did you mean 'de'? it has en, de, n"
     for files, columns, told in (
         ([path], ("", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
         ([path], ("en", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
         ([rows], ("", "de"), f"{rows}: {which.format('KEY')}en, de"),
-        ([path], ("en", "dee"), f"{path}: has no column 'dee' (--target); did you mean 'de'?"),
+        ([path], ("en", "dee"), f"{path}: has no column 'dee' (--target); {hint}"),
         ([path], ("9", "de"), f"{path}: has no column 9 (--input); it has 3 columns"),
         (
             [plain, plain],

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from types import FrameType
+from typing import Any
 
 import typer
 
@@ -51,7 +53,24 @@ app = typer.Typer(
 def _fill() -> None:
     for verb, module in VERBS.items():
         command = import_module(f"regard.cli.{module}").command
-        app.command(verb, help=command.__doc__)(command)
+        app.command(verb, help=command.__doc__)(_leaving(command))
+
+
+class ReaderGone(Exception):
+    """Whoever reads our output has all that it wants, as in `| head`."""
+
+
+def _leaving(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command; a closed pipe is not the error that the parser makes of it."""
+
+    @wraps(command)
+    def leaving(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+    return leaving
 
 
 @app.callback(invoke_without_command=True)
@@ -99,9 +118,9 @@ def run(arguments: Sequence[str]) -> int:
         return fail(usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return fail("interrupted", 130)
-    except BrokenPipeError:  # the reader of our output has gone: nobody to tell
+    except (BrokenPipeError, ReaderGone):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return fail(f"{where}{error.strerror or error}", 1)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
+    from regard.data.inputs import Item
     from regard.examiner import Answer
     from regard.spans import Span
 
 Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
 File = Annotated[
-    Path, typer.Argument(help="Texts, a line each, or - for standard input; or images.")
+    Path,
+    typer.Argument(
+        help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input; or images."
+    ),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="All probabilities, not the best alone.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -24,38 +31,73 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 def command(
     run: Run,
     file: File = Path("-"),
+    input: Input = "",
+    format: Format = "auto",
     scores: Scores = False,
+    strict: Strict = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """What a model says of each line: its class, labels, values, or a class at every position.
+    """What a model predicts for each record: its class, labels, values, or a class per position.
 
-    Line in, line out, order kept, streaming. A model that labels words prints a line for each word,
-    or for those together that are one name (B-PER I-PER), and an empty line after each text.
+    Files are read as in training, from the columns that the run was trained on. A row for each
+    record, order kept, streaming. A model that labels words prints a line for each word, or for
+    those together that are one name (B-PER I-PER), and an empty line after each text.
 
     Example: regard classify runs/trec-transformer questions.txt
 
     Images, as files, folders or arrays: regard classify runs/digits-transformer new.png
 
-    Prints the answer, a tab, its probability, a tab and the text; --scores prints NAME=NUMBER for
-    every class or value in place of the first two. Of words: label, probability, the places of the
-    first character and of the one after the last, counted from 0, and the word.
+    Prints the answer, a tab, its probability, a tab, the id of the record (its text where it has no
+    id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged. --scores
+    prints NAME=NUMBER for every class or value in place of the first two. Of words: label,
+    probability, the places of the first character and of the one after the last, counted from 0,
+    the word, and the id of its record where that has one.
     """
     from regard.api import load_examiner
     from regard.cli.output import plain, print_json
+    from regard.cli.records import name_of, noted, read, reading_for
+    from regard.data.notes import Notes
 
     examiner = load_examiner(run, device=device)
-    stream = examiner.stream(examiner.records(None if str(file) == "-" else file))
+    examiner.refuse_pipe(file)
+    reading = reading_for(run, input, format=format)
+    batches = read(run, file, examiner.tokenizer, reading)
+    notes = Notes(examiner.tokenizer, examiner.context)
+    two = len(reading.inputs) == 2
+
+    def answers() -> Iterator[tuple[Item, str, Answer]]:
+        for items, words in noted(batches, notes, strict):
+            seconds = [item.second for item in items] if two else None
+            found = examiner.classify([item.text for item in items], seconds)
+            for item, note, answer in zip(items, words, found, strict=True):
+                yield item, note, replace(answer, text=item.shown or item.text)
+
     if json:
-        print_json({"records": [answer.to_json() for answer in stream]})
+        records = [
+            {"id": item.id} | answer.to_json() | {"note": note} for item, note, answer in answers()
+        ]
+        print_json({"records": records})
         return
-    for answer in stream:
+    for item, note, answer in answers():
         if answer.words is not None:
-            for span in answer.words if scores else answer.spans:
-                print(f"{of_span(span, scores)}\t{plain(span.text)}")
+            print_words(item, note, answer, scores)
             print(flush=str(file) == "-")
             continue
-        print(f"{said(answer, scores)}\t{plain(answer.text)}", flush=str(file) == "-")
+        row = *said(answer, scores, examiner.labels), name_of(item), plain(note)
+        print("\t".join(row), flush=str(file) == "-")
+
+
+def print_words(item: Item, note: str, answer: Answer, scores: bool) -> None:
+    """The words of a text, a line each; a note on the text goes beside, as words have none."""
+    from regard.cli.output import plain
+    from regard.cli.records import say
+
+    if note:
+        say(f"warning: {'' if item.named else 'record '}{item.id}: {note}")
+    for span in answer.words or () if scores else answer.spans:
+        id = f"\t{plain(item.id)}" if item.named else ""
+        print(f"{of_span(span, scores)}\t{plain(span.text)}{id}")
 
 
 def of_span(span: Span, scores: bool) -> str:
@@ -66,10 +108,10 @@ def of_span(span: Span, scores: bool) -> str:
     return f"{first}\t{span.start}\t{span.end}"
 
 
-def said(answer: Answer, scores: bool) -> str:
-    """An answer as text."""
-    if scores or not (answer.label in answer.scores or "mean" in answer.scores):
-        told = "  ".join(f"{name}={value:.6g}" for name, value in answer.scores.items())
-        return told if scores or not answer.label else f"{answer.label}\t{told}"
-    sure = answer.scores.get(answer.label, answer.scores.get("mean", 0.0))
-    return f"{answer.label}\t{sure:.4f}"
+def said(answer: Answer, scores: bool, labels: bool) -> tuple[str, ...]:
+    """An answer as the columns of a row: a label and its probability, or numbers alone."""
+    told = "  ".join(f"{name}={value:.6g}" for name, value in answer.scores.items())
+    if scores or not labels:
+        return (told,)
+    sure = answer.scores.get(answer.label, answer.scores.get("mean"))
+    return answer.label, told if sure is None else f"{sure:.4f}"

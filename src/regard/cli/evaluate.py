@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.records import Format
 from regard.cli.strategy import Beams, Device, Others, Penalty, Way
 
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
+    from regard.data.notes import Room
     from regard.data.shards import Shard
     from regard.evaluate.report import Figure, Measured
     from regard.evaluate.translation import Translated
+    from regard.tokens import Tokenizer
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Files = Annotated[
@@ -28,9 +34,15 @@ Against = Annotated[Path | None, typer.Option(help="Another run, compared in pai
 Stride = Annotated[
     int, typer.Option(min=0, help="Advance of windows in running text; 0 is max_len / 2.")
 ]
-Column = Annotated[str, typer.Option(help="The column of a table to read.")]
-Target = Annotated[str, typer.Option(help="The column of a table that has the targets of pairs.")]
-Format = Annotated[str, typer.Option(help="auto, lines, text, csv, tsv or jsonl.")]
+Column = Annotated[
+    str, typer.Option(help="The column of a table to read; by default the run's own.")
+]
+Target = Annotated[
+    str, typer.Option(help="The column, or several, of the targets; by default the run's own.")
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse damaged records, unknown symbols and truncation.")
+]
 Tokenize = Annotated[str, typer.Option(help="How BLEU splits words: 13a, none, intl, char, zh.")]
 Lowercase = Annotated[bool, typer.Option("--lowercase", help="Judge translations in lower case.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -45,6 +57,7 @@ def command(
     input: Column = "",
     target: Target = "",
     format: Format = "auto",
+    strict: Strict = False,
     strategy: Way = "beam",
     beams: Beams = None,
     length_penalty: Penalty = 1.0,
@@ -53,10 +66,12 @@ def command(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Bits per symbol, and BLEU of translators, with 95% intervals.
+    """Accuracy and other metrics, bits per symbol, and BLEU of translators, with 95% intervals.
 
-    On the part held out when the run was trained, or on your own files. Word vectors take texts,
-    and files of word pairs with scores or of analogies, recognised by their lines.
+    On the part held out when the run was trained, or on your own files, which are read as in
+    training, from the same columns; - is standard input. Where each file holds a class, classes go
+    by the names of the files or, if those are others, by their order. Word vectors take texts, and
+    files of word pairs with scores or of analogies, recognised by their lines.
 
     Example: regard evaluate runs/names-transformer --against runs/names-bigram
 
@@ -66,31 +81,59 @@ def command(
 
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
-    from regard.api import Examiner, Glossary, Interpreter, load, load_interpreter
+    from regard.api import load, load_interpreter
     from regard.cli.output import print_figures, print_json
-    from regard.errors import UsageError
 
-    material = Material(run, files or [], format, input, target, device)
-    found = load_interpreter(run, *others, device=device) if others else load(run, device=device)
-    if isinstance(found, Interpreter):
-        trial = Trial(strategy, beams, length_penalty, tokenize, lowercase)
-        document, columns, line = of_pairs(found, against, material, trial)
-        if others:
-            document["with"] = [str(other) for other in others]
-            line += f"\n{run} together with {', '.join(document['with'])}"
-    elif isinstance(found, Glossary):
-        document, columns, line = of_vectors(found, against, material)
-    elif isinstance(found, Examiner):
-        document, columns, line = of_answers(found, against, material)
-    elif target:
-        raise UsageError(f"{run} predicts the next symbol (task next): it has no --target")
-    else:
-        document, columns, line = of_symbols(found, against, material, stride)
+    model = load_interpreter(run, *others, device=device) if others else load(run, device=device)
+    trial = Trial(strategy, beams, length_penalty, tokenize, lowercase)
+    with given(files or []) as paths:
+        material = Material(run, paths, format, input, target, device, strict, [])
+        document, columns, line = result_of(model, against, material, trial, stride)
+    if others:
+        document["with"] = [str(other) for other in others]
+        line += f"\n{run} together with {', '.join(document['with'])}"
     if json:
-        print_json(document)
+        print_json(document | ({"remarks": material.remarks} if material.remarks else {}))
         return
     print_figures(columns)
     print(line)
+
+
+@contextmanager
+def given(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """The files, standard input (`-`) among them as one."""
+    from regard.data.inputs import STANDARD, saved
+
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(saved(sys.stdin.buffer, b"", STANDARD))
+            if str(file) == "-"
+            else file
+            for file in files
+        ]
+
+
+def result_of(
+    model: Predictor | Interpreter | Examiner | Glossary,
+    against: Path | None,
+    material: Material,
+    trial: Trial,
+    stride: int,
+) -> Result:
+    """What a model of any kind is worth."""
+    from regard.api import Examiner, Glossary, Interpreter
+    from regard.errors import UsageError
+
+    if isinstance(model, Interpreter):
+        return of_pairs(model, against, material, trial)
+    if isinstance(model, Glossary):
+        return of_vectors(model, against, material)
+    if isinstance(model, Examiner):
+        return of_answers(model, against, material)
+    if material.target:
+        run = material.run
+        raise UsageError(f"{run} predicts the next symbol (task next): it has no --target")
+    return of_symbols(model, against, material, stride)
 
 
 @dataclass(frozen=True)
@@ -103,36 +146,64 @@ class Material:
     input: str
     target: str
     device: str  # where models compute
+    strict: bool
+    remarks: list[str]  # what was said of the files
 
-    def read(self, model: Predictor | Interpreter | Examiner | Glossary) -> tuple[str, Shard]:
-        """Its name, and the shard as a model's tokenizers read it."""
+    def read(
+        self, model: Predictor | Interpreter | Examiner | Glossary, *, again: bool = False
+    ) -> tuple[str, Shard]:
+        """Its name, and the shard as a model's tokenizers read it; said is what a user should know
+        of the files, unless they are read `again`.
+        """
         from regard.api import Examiner, Interpreter, held_out
-        from regard.evaluate.material import labelled_from, pairs_from, shard_from
+        from regard.cli.records import reading_for
+        from regard.evaluate.material import labelled_from, pairs_from, quiet, shard_from
 
         if not self.files:
             return held_out(self.run, model)
+        reading = reading_for(self.run, self.input, self.target, self.format)
+        strict, say = self.strict, quiet if again else self.say
         if isinstance(model, Examiner) and model.targets.task != "masked":
-            columns = self.input, self.target
             shard = labelled_from(
                 self.files,
                 model.tokenizer,
                 model.targets,
-                format=self.format,
-                columns=columns,
+                reading,
                 views=model.views,
                 side=int(model.told.get("resize", 0)),
                 surface=int(model.told.get("surface", 1024)),
+                strict=strict,
+                say=say,
             )
             return "given", shard
         if isinstance(model, Interpreter):
-            columns = self.input, self.target
             readers = model.tokenizer, model.source_tokenizer
             return "given", pairs_from(
-                self.files, *readers, format=self.format, columns=columns, side=model.side
+                self.files, *readers, reading, side=model.side, strict=strict, say=say
             )
-        return "given", shard_from(
-            self.files, model.tokenizer, format=self.format, column=self.input
-        )
+        return "given", shard_from(self.files, model.tokenizer, reading, strict=strict, say=say)
+
+    def say(self, words: str) -> None:
+        """Print a remark on the files, and keep it for --json."""
+        from regard.cli.records import say
+        from regard.data.inputs import STANDARD
+
+        for file in self.files:
+            if file.name == STANDARD:
+                words = words.replace(str(file), STANDARD)
+        self.remarks.append(words)
+        say(words)
+
+    def look_into(self, shard: Shard, tokenizer: Tokenizer, room: Room | None) -> None:
+        """Say how many records have unknown symbols, or are cut; an error when `strict`."""
+        from regard.data.notes import Notes
+
+        notes = Notes(tokenizer, room)
+        notes.of_shard(shard)
+        for line in notes.lines():
+            self.say(f"note: {line}")
+        if self.strict:
+            notes.refuse()
 
 
 @dataclass(frozen=True)
@@ -176,7 +247,7 @@ def of_symbols(ours: Predictor, against: Path | None, material: Material, stride
     document, line = summary(side, measured, found)
     if against is not None:
         theirs = load_predictor(against, device=material.device)
-        other = theirs.measure(material.read(theirs)[1], stride)
+        other = theirs.measure(material.read(theirs, again=True)[1], stride)
         document["against"], more = compared(against, measured, other)
         line += more
     return document, {side: found}, line
@@ -189,17 +260,12 @@ def of_pairs(
     trial: Trial,
 ) -> Result:
     """What a translator costs, and how good its translations are."""
-    import numpy as np
-
     from regard.api import load_interpreter
-    from regard.cli.translate import warn_of_length
     from regard.evaluate.report import verdict
 
     side, shard = material.read(ours)
     assert shard.source is not None
-    lengths = np.diff(shard.source.offsets) - 2
-    for record in np.flatnonzero(lengths > ours.room).tolist():
-        warn_of_length(f"the source of pair {record + 1:,}", int(lengths[record]), ours.room)
+    material.look_into(shard.source, ours.source_tokenizer, ours.context)
     result = trial.of(ours, shard)
     found = result.figures()
     document, line = summary(side, result.measured, found)
@@ -210,7 +276,7 @@ def of_pairs(
     line += "" if trial.strategy == "beam" else f"\ntranslated by {trial.strategy}"
     if against is not None:
         theirs = load_interpreter(against, device=material.device)
-        other = trial.of(theirs, material.read(theirs)[1])
+        other = trial.of(theirs, material.read(theirs, again=True)[1])
         told, more = compared(against, result.measured, other.measured)
         gaps = {name: one.minus(other.judged[name]) for name, one in result.judged.items()}
         told |= {name: gap.to_json() for name, gap in gaps.items()}
@@ -227,6 +293,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     from regard.evaluate.report import title, to_document
 
     side, shard = material.read(ours)
+    material.look_into(shard, ours.tokenizer, ours.context)
     result = ours.measure(shard)
     estimates = result.estimates
     found = {name: one.figure() for name, one in estimates.items()}
@@ -241,7 +308,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
         theirs = load_examiner(against, device=material.device)
         if theirs.targets != ours.targets:
             raise UserError(f"{against} was asked something else, or knows other classes")
-        others = theirs.measure(material.read(theirs)[1]).estimates
+        others = theirs.measure(material.read(theirs, again=True)[1]).estimates
         gaps = {name: one.minus(others[name]) for name, one in estimates.items() if name in others}
         first = next(iter(gaps))
         words = estimates[first].verdict(others[first])

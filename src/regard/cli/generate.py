@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import (
     Beams,
     Device,
@@ -26,9 +27,14 @@ from regard.errors import quoted
 
 if TYPE_CHECKING:
     from regard.api import Continuation, Predictor
+    from regard.data.inputs import Item
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
+PromptFile = Annotated[
+    Path | None,
+    typer.Option(help="Prompts, read as records are: lines, FASTA, tables; - is standard input."),
+]
 Num = Annotated[int, typer.Option(min=1, help="Sequences for each prompt.")]
 MaxNew = Annotated[int, typer.Option(min=1, help="Most tokens to add.")]
 Forbid = Annotated[str, typer.Option(help="A file of forbidden transitions.")]
@@ -39,6 +45,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 def command(
     run: Run,
     prompt: Prompt = None,
+    prompt_file: PromptFile = None,
+    input: Input = "",
+    format: Format = "auto",
+    strict: Strict = False,
     num: Num = 10,
     strategy: Name = "sample",
     max_new: MaxNew = 200,
@@ -58,10 +68,14 @@ def command(
 
     Example: regard generate runs/names-transformer --prompt ma --num 5 --temperature 0.8
 
+    Prompts from a file: regard generate runs/names-transformer --prompt-file some.txt
+
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
     from regard.api import continuations, load_predictor
     from regard.cli.output import plain, print_json
+    from regard.cli.records import noted, read, reading_for
+    from regard.data.notes import Notes
     from regard.decode import Forbidden
     from regard.errors import UsageError
 
@@ -75,12 +89,20 @@ def command(
         length_penalty=length_penalty,
         n_best=num,
     )
-    if stream and (json or len(prompt or []) > 1 or strategy == "beam"):
+    if stream and (json or prompt_file or len(prompt or []) > 1 or strategy == "beam"):
         raise UsageError(
-            "--stream is for one sequence as it comes: no --json, beam or 2nd --prompt"
+            "--stream is for one sequence as it comes: no --json, beam, --prompt-file or 2nd "
+            "--prompt"
         )
+    if prompt and prompt_file:
+        raise UsageError("give --prompt or --prompt-file, not both")
     predictor = load_predictor(run, int8=int8, device=device)
-    prompts = entered(predictor, list(prompt or [""]))
+    batches: Iterable[list[Item]] = [given(predictor, prompt)]
+    if prompt_file:
+        batches = read(run, prompt_file, predictor.tokenizer, reading_for(run, input, "", format))
+    notes = Notes(predictor.tokenizer, predictor.context, empty=False)
+    entries = [entry for some in noted(batches, notes, strict) for entry in zip(*some, strict=True)]
+    prompts = [item.text for item, _ in entries]
     rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
     if stream:
         print(prompts[0], end="")
@@ -90,11 +112,14 @@ def command(
         predictor, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
     )
     warn_of_dead_ends(found)
+    each = len(found) // max(1, len(entries))  # sequences of a prompt
+    rows = [(*entries[i // each], sequence) for i, sequence in enumerate(found)]
     if json:
-        print_json({"sequences": [item.to_json() for item in found]})
+        print_json({"sequences": [{"id": i.id} | s.to_json() | {"note": n} for i, n, s in rows]})
         return
-    for item in found:
-        print("" if stream else item.text if predictor.text else plain(item.text))
+    for item, note, sequence in rows:
+        text = "" if stream else sequence.text if predictor.text else plain(sequence.text)
+        print(f"{plain(item.id)}\t{text}\t{plain(note)}" if item.named else text)
 
 
 def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
@@ -115,15 +140,11 @@ def teller(predictor: Predictor) -> Callable[[int, int], None]:
     return tell
 
 
-def entered(predictor: Predictor, prompts: list[str]) -> list[str]:
-    """The prompts, running text being entered after a line break; says what is unknown in them."""
-    if prompts == [""] and predictor.text:
+def given(predictor: Predictor, prompts: Sequence[str] | None) -> list[Item]:
+    """The prompts of the command line; running text is entered after a line break."""
+    from regard.data.inputs import Item
+
+    if not any(prompts or [""]) and predictor.text:
         print("no --prompt: running text is entered after a line break", file=sys.stderr)
-        return ["\n"]
-    tokenizer = predictor.tokenizer
-    for text in prompts:
-        unknown = int((tokenizer.encode(text) == tokenizer.unk).sum())
-        if unknown:
-            shown = quoted(text)
-            print(f"warning: {unknown} symbols of {shown} are unknown here", file=sys.stderr)
-    return prompts
+        prompts = ["\n"]
+    return [Item(text, str(i)) for i, text in enumerate(prompts or [""], start=1)]

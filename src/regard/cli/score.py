@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
     from regard.api import Interpreter, Predictor
+    from regard.data.inputs import Item, Reading
     from regard.evaluate.scoring import ScoredRecord
+
+    Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, what it costs
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[
-        Path, typer.Argument(help="Records to score, or - for standard input, a line each.")
+        Path,
+        typer.Argument(help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input."),
     ],
     targets: Annotated[
         Path | None,
         typer.Argument(help="For a translator: the targets of the sources in FILE."),
     ] = None,
-    input: Annotated[str, typer.Option(help="The column of a table to read.")] = "",
-    target: Annotated[str, typer.Option(help="The column of a table that has the targets.")] = "",
-    format: Annotated[str, typer.Option(help="auto, lines, csv, tsv or jsonl.")] = "auto",
+    input: Input = "",
+    target: Annotated[
+        str, typer.Option(help="The column that has the targets; by default the run's own.")
+    ] = "",
+    format: Format = "auto",
+    strict: Strict = False,
     device: Device = "auto",
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")
@@ -34,56 +42,82 @@ def command(
 ) -> None:
     """The log-probability of each record, or of each target given its source.
 
-    Line in, line out, order kept, streaming.
+    Files are read as in training, from the columns that the run was trained on. A row for each
+    record, order kept, streaming.
 
     Example: regard score runs/names-transformer names.txt | sort -n | head
 
-    Prints the total in nats, a tab and the record; an impossible record scores -inf.
+    Prints the total in nats, a tab, the id of the record (its text where it has no id), a tab and a
+    note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a
+    damaged one nan.
     """
     from regard.api import Predictor, load_speaker
     from regard.cli.output import plain, print_json
+    from regard.cli.records import name_of, reading_for
     from regard.errors import UsageError
 
     found = load_speaker(run, device=device)
+    reading = reading_for(run, input, target, format)
     if isinstance(found, Predictor):
         if targets is not None or target:
             raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")
-        rows = of_records(found, file, format, input)
+        rows = of_records(found, run, file, reading, strict)
     else:
         files = [file] if targets is None else [file, targets]
-        rows = of_pairs(found, files, format, (input, target))
+        rows = of_pairs(found, files, reading, strict)
     if json:
-        print_json({"records": [row.to_json() for row in rows]})
+        print_json({"records": [document(*row) for row in rows]})
         return
-    for row in rows:
-        print(f"{row.total:.6f}\t{plain(row.text)}", flush=str(file) == "-")
+    for item, note, record in rows:
+        total = "nan" if item.note else f"{record.total:.6f}"
+        name = name_of(item if item.named else item._replace(text=record.text, shown=""))
+        print(f"{total}\t{name}\t{plain(note)}", flush=str(file) == "-")
+
+
+def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:
+    """An entry of --json."""
+    found = {"id": item.id} | record.to_json() | {"note": note}
+    return found | {"total": None} if item.note else found
 
 
 def of_records(
-    predictor: Predictor, file: Path, format: str, column: str
-) -> Iterator[ScoredRecord]:
+    predictor: Predictor, run: Path, file: Path, reading: Reading, strict: bool
+) -> Iterator[Row]:
     """The records of a file, scored."""
-    from regard.evaluate.scoring import score, texts_of
+    from regard.cli.records import noted, read
+    from regard.data.notes import Notes
+    from regard.errors import UserError
+    from regard.evaluate.scoring import AT_ONCE, ScoredRecord, score
 
-    for texts in texts_of(file, format=format, column=column):
-        yield from score(predictor.model, predictor.tokenizer, texts, constrain=predictor.forbidden)
+    if str(file) != "-" and (why := reading.running_text(file)):
+        raise UserError(f"{file} is read as running text ({why}): regard evaluate measures that")
+    notes = Notes(predictor.tokenizer)
+    for items, words in noted(read(run, file, predictor.tokenizer, reading), notes, strict):
+        for first in range(0, len(items), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            texts = [item.text for item in items[some]]
+            found = score(
+                predictor.model, predictor.tokenizer, texts, constrain=predictor.forbidden
+            )
+            for item, note, record in zip(items[some], words[some], found, strict=True):
+                yield item, note, ScoredRecord(item.text, [], []) if item.note else record
 
 
 def of_pairs(
-    interpreter: Interpreter, files: list[Path], format: str, columns: tuple[str, str]
-) -> Iterator[ScoredRecord]:
+    interpreter: Interpreter, files: list[Path], reading: Reading, strict: bool
+) -> Iterator[Row]:
     """The targets of pairs, scored."""
-    from regard.cli.translate import warn_of_length
-    from regard.evaluate.material import reader_of
-    from regard.evaluate.scoring import AT_ONCE
+    from regard.cli.records import noted, say
+    from regard.data.notes import Notes
+    from regard.evaluate.material import pair_items
+    from regard.evaluate.scoring import AT_ONCE, ScoredRecord
 
-    own, side = interpreter.source_tokenizer, interpreter.side
-    reader = reader_of(files, own, format=format, columns=columns, side=side)
-    for chunk in reader.records():
-        lengths = interpreter.source_tokenizer.encode_batch(list(chunk.sources))[1]
-        for line, length in zip(chunk.lines, lengths, strict=True):
-            if length > interpreter.room:
-                warn_of_length(f"{files[0]}:{line}: the source", length, interpreter.room)
-        pairs = list(zip(chunk.sources, chunk.texts, strict=True))
-        for first in range(0, len(pairs), AT_ONCE):
-            yield from interpreter.score(pairs[first : first + AT_ONCE])
+    batches = pair_items(files, interpreter.source_tokenizer, reading, interpreter.side, say)
+    notes = Notes(interpreter.source_tokenizer, interpreter.context, interpreter.tokenizer)
+    for items, words in noted(batches, notes, strict):
+        for first in range(0, len(items), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            whole = [item for item in items[some] if not item.note]
+            found = iter(interpreter.score([(item.text, item.second) for item in whole]))
+            for item, note in zip(items[some], words[some], strict=True):
+                yield item, note, ScoredRecord("", [], []) if item.note else next(found)

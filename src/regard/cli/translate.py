@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import (
     Beams,
     Device,
@@ -28,11 +29,16 @@ from regard.cli.strategy import (
 from regard.errors import one_line
 
 if TYPE_CHECKING:
+    from regard.data.inputs import Item
     from regard.interpreter import Translation
+
+    Row = tuple[Item, str, list[Translation]]  # a record, the note on it, its translations
+
+WARNED = 20  # lines whose notes are printed one by one
 
 Run = Annotated[Path, typer.Argument(help="A run folder of task target.")]
 File = Annotated[
-    Path, typer.Argument(help="Lines to translate, or pictures; - for standard input.")
+    Path, typer.Argument(help="Lines to translate, or a table, or pictures; - for standard input.")
 ]
 NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from beams.")]
 Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
@@ -52,6 +58,9 @@ def command(
     scores: Scores = False,
     max_new: MaxNew = 0,
     batch_size: BatchSize = 64,
+    input: Input = "",
+    format: Format = "auto",
+    strict: Strict = False,
     temperature: Temperature = 1.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
@@ -62,7 +71,9 @@ def command(
 ) -> None:
     """Translate line by line.
 
-    Line in, line out, order kept, streaming; an empty line stays empty.
+    Line in, line out, order kept, streaming; an empty line stays empty. Tables are read from the
+    column that the run was trained on; records with ids print the id, a tab, the translation, a tab
+    and a note: whether the source has unknown symbols, is truncated or damaged.
 
     Example: regard translate runs/train-transformer < some.en > some.de
 
@@ -75,6 +86,8 @@ def command(
     """
     from regard.api import load_interpreter
     from regard.cli.output import print_json
+    from regard.cli.records import noted, read, reading_for
+    from regard.data.notes import Notes
     from regard.errors import UsageError
 
     if n_best > 1 and strategy != "beam":
@@ -91,32 +104,61 @@ def command(
         n_best=n_best,
         text=interpreter.tokenizer.decode,
     )
-    chunks = interpreter.records(None if str(file) == "-" else file)
-    stream = interpreter.stream(chunks, chosen, max_new=max_new, batch_size=batch_size)
-    found = told(stream, interpreter.room)
+    reading = reading_for(run, input, format=format).first_text
+    batches = read(run, file, interpreter.source_tokenizer, reading)
+    notes = Notes(interpreter.source_tokenizer, interpreter.context, empty=False)
+
+    def found() -> Iterator[Row]:
+        first = 0
+        for items, words in noted(batches, notes, strict):
+            made = interpreter.translate(
+                [item.text for item in items],
+                chosen,
+                max_new=max_new,
+                batch_size=batch_size,
+                first=first,
+                names=["" if item.note else item.shown or item.text for item in items],
+            )
+            first += len(items)
+            yield from zip(items, words, made, strict=True)
+
+    rows = told(found())
     if json:
-        print_json({"sequences": [one.to_json() for several in found for one in several]})
+        print_json(
+            {"sequences": [document(i, n, one) for i, n, several in rows for one in several]}
+        )
         return
     with counting(file) as count:
-        for number, several in enumerate(found, start=1):
+        for item, note, several in rows:
             for one in several:
-                print(line_of(one, number if n_best > 1 else 0, scores), flush=True)
+                print(line_of(item, note, one, n_best > 1, scores), flush=True)
             count(several[0].input)
 
 
-def told(stream: Iterator[list[Translation]], room: int) -> Iterator[list[Translation]]:
-    """The translations, with a warning for each that is not of the whole line."""
-    for number, several in enumerate(stream, start=1):
-        if several[0].cut:
-            warn_of_length(f"line {number}", several[0].cut + room, room, "translated")
+def document(item: Item, note: str, translation: Translation) -> dict[str, Any]:
+    """An entry of --json."""
+    return {"id": item.id} | translation.to_json() | {"note": note}
+
+
+def told(stream: Iterable[Row]) -> Iterator[Row]:
+    """The same, with a warning for each translation of a line that has a note or a dead end: lines
+    have no column for it.
+    """
+    warned = 0
+    for item, note, several in stream:
+        if note and not item.named and warned < WARNED:
+            warn(f"{place_of(item)}: {note}")
+            warned += 1
+            if warned == WARNED:
+                warn("further notes are counted, and stand in --json")
         if several[0].dead_end:
-            warn(f"the translation of line {number} ended where all is forbidden")
-        yield several
+            warn(f"the translation of {place_of(item)} ended where all is forbidden")
+        yield item, note, several
 
 
-def warn_of_length(which: str, tokens: int, room: int, verb: str = "read") -> None:
-    """A source that is longer than what the model has learned of."""
-    warn(f"{which} has {tokens:,} tokens; only the first {room:,} are {verb}")
+def place_of(item: Item) -> str:
+    """What a message calls a record."""
+    return f"line {item.id}" if item.id.isdecimal() and not item.named else item.id
 
 
 def warn(words: str) -> None:
@@ -124,13 +166,17 @@ def warn(words: str) -> None:
     print(f"warning: {one_line(words)}", file=sys.stderr)
 
 
-def line_of(translation: Translation, number: int, scores: bool) -> str:
-    """A translation on one line, whatever the model has made; before it the number of its source,
-    if that is not 0, and its score, with any number or where scores are asked for.
+def line_of(item: Item, note: str, one: Translation, several: bool, scores: bool) -> str:
+    """A translation on one line, whatever the model has made. Before it the id of its source, if
+    that is its own or there are `several`, and its score, with several or where scores are asked
+    for; after it, of a source with an id of its own, the note.
     """
-    before = f"{number}\t" if number else ""
-    before += f"{translation.score:.6f}\t" if scores or number else ""
-    return before + " ".join(translation.text.replace("\r", "\n").split("\n"))
+    from regard.cli.output import plain
+
+    before = f"{plain(item.id)}\t" if several or item.named else ""
+    before += f"{one.score:.6f}\t" if scores or several else ""
+    text = " ".join(one.text.replace("\r", "\n").split("\n"))
+    return f"{before}{text}\t{plain(note)}" if item.named else before + text
 
 
 @contextmanager

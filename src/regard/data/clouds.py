@@ -371,8 +371,12 @@ def digest(cloud: Cloud) -> str:
     return found.hexdigest()
 
 
-def unlabelled_clouds(paths: Sequence[Path], surface: int) -> Iterator[tuple[str, Cloud]]:
-    """Clouds of which nothing is known, each with its place; a damaged one is a UserError."""
+def unlabelled_clouds(
+    paths: Sequence[Path], surface: int, *, strict: bool = True
+) -> Iterator[tuple[str, Cloud | str]]:
+    """Clouds of which nothing is known, each with its place; a damaged one is a UserError or,
+    unless `strict`, what is wrong with it.
+    """
     files = list(files_in(paths, (*ENDINGS, *ARRAYS)))
     if not files:
         raise UserError(f"{paths[0]}: holds no point clouds ({' '.join((*ENDINGS, *ARRAYS))})")
@@ -383,6 +387,6 @@ def unlabelled_clouds(paths: Sequence[Path], surface: int) -> Iterator[tuple[str
         found = arrays_of(path) if suffix(path) in ARRAYS else frames_of(path, surface)
         for i, one in enumerate(found):
             place = f"{path}[{i}]" if many else str(path)
-            if isinstance(one, str):
+            if strict and isinstance(one, str):
                 raise UserError(f"{place}: {one}")
-            yield place, one.cloud
+            yield place, one if isinstance(one, str) else one.cloud

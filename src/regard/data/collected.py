@@ -107,6 +107,11 @@ class Collected(Labelled):
         """Look at the first files of a table before any is read."""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """See Files: those of a table of paths."""
+        return self._paths.columns if self._paths else ()
+
+    @property
     def two_texts(self) -> bool:
         """See Labelled."""
         return False

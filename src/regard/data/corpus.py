@@ -39,6 +39,7 @@ from regard.tokens import LEARNED, Tokenizer, learn, load, load_sources
 
 FOLDER, MANIFEST = "data", "manifest.json"
 MORE = 8  # tokens that a source counts as longer, as in decode/translation.py
+NAMED = 100  # training files whose hashes are kept one by one; of more, that of all together
 SLOW = 200 << 20  # bytes from which reading is announced
 
 
@@ -196,11 +197,14 @@ def _build(
             one.save(temporary)
     read = [files for files in (sources.train, *sources.given) if files is not None]
     asked = {} if targets is None else _asked(sources, targets)
+    hashes = sources.hashes()
+    files = hashes["train"][1]
     return {
         "paired": sources.two_sided,
         "format": sources.train.format,
         "why": sources.train.why,
-        "fingerprints": sources.fingerprints(),
+        "fingerprints": {side: total for side, (total, _) in hashes.items()},
+        "reading": sources.reading() | {"files": files if len(files) <= NAMED else {}},
         "skipped": sum(files.skipped for files in read),
         "problems": [problem for files in read for problem in files.problems],
         "blank": sum(files.blank for files in read),

@@ -195,7 +195,7 @@ def blocks(
                     yield from _recoded(path, stream, encoding)
                     return
                 opening = stream.read(OPENING)
-                _refuse_binary(path, opening)
+                refuse_binary(path, opening)
                 opening = opening.removeprefix(b"\xef\xbb\xbf")
                 for start in range(0, len(opening), BLOCK):
                     yield opening[start : start + BLOCK]
@@ -242,7 +242,8 @@ def known_encoding(name: str) -> str:
     return found.name
 
 
-def _refuse_binary(path: Path, sample: bytes) -> None:
+def refuse_binary(path: Path, sample: bytes) -> None:
+    """Refuse a file whose first bytes are no UTF-8 text, with what they are instead."""
     if sample.startswith(b"PK\x03\x04"):
         raise UserError(
             f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; {listed(path)}"

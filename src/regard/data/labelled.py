@@ -256,18 +256,14 @@ class Labelled(Files):
 
     def like(self, files: Sequence[Path]) -> tuple[str, ...]:
         """The classes of other files, each of which holds one: by name, or else in this order."""
-        if not self.classes or self._folders:  # names of folders are classes wherever they are
-            return ()
-        found = expand(files)
-        names = tuple(map(class_of, found))
-        if set(names) <= set(self.classes):
-            return names
-        if found == list(files) and len(found) == len(self.classes):
-            return self.classes
-        raise UsageError(
-            f"which classes do {', '.join(path.name for path in found[:3])} hold? give one file "
-            f"for each of {', '.join(self.classes)}, named so or in this order"
-        )
+        return classes_like(files, self.class_files)[0] if self.class_files else ()
+
+    @property
+    def class_files(self) -> tuple[str, ...]:
+        """The classes of the files, in their order, where each holds one; names of folders are
+        classes wherever they are.
+        """
+        return () if self._folders else self.classes
 
     def _files_by_class(self) -> list[tuple[str, str]]:
         return [(path.name, c) for path, c in zip(self.files, self.classes, strict=True)]
@@ -513,6 +509,24 @@ def class_of(path: Path) -> str:
     name = path.name.rpartition("/")[2].removesuffix(".gz")
     stem, dot, ending = name.rpartition(".")
     return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN) else name
+
+
+def classes_like(files: Sequence[Path], classes: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The classes of files, each of which holds one, and how they were found: by the names of the
+    files or, where those are others, by their order, which is that of `classes`.
+    """
+    found = expand(files)
+    names = tuple(map(class_of, found))
+    if set(names) <= set(classes):
+        return names, "by the names of the files"
+    if found == list(files) and len(found) == len(classes):
+        pairs = zip(found, classes, strict=True)
+        shown = ", ".join(f"{path.name} = {name}" for path, name in pairs)
+        return tuple(classes), f"by the order of the files: {shown}"
+    raise UsageError(
+        f"which classes do {', '.join(path.name for path in found[:3])} hold? give one file "
+        f"for each of {', '.join(classes)}, named so or in this order; a table needs --target"
+    )
 
 
 def columns_of(names: str) -> tuple[str, ...]:

@@ -21,15 +21,17 @@ SURFACE = 1024  # points of a mesh, where a run does not say
 
 
 def things_in(
-    path: Path, tokenizer: Patches | Points, told: Mapping[str, Any]
+    path: Path, tokenizer: Patches | Points, told: Mapping[str, Any], *, strict: bool = True
 ) -> Iterator[tuple[str, Any]]:
     """The pictures or clouds of a file or a folder, each with its place; a damaged one is a
-    UserError.
+    UserError or, unless `strict`, what is wrong with it.
     """
     if isinstance(tokenizer, Patches):
-        yield from unlabelled([path], tokenizer.channels, int(told.get("resize", 0)))
+        side = int(told.get("resize", 0))
+        yield from unlabelled([path], tokenizer.channels, side, strict=strict)
     else:
-        yield from unlabelled_clouds([path], int(told.get("surface", SURFACE)))
+        surface = int(told.get("surface", SURFACE))
+        yield from unlabelled_clouds([path], surface, strict=strict)
 
 
 def opened(

@@ -107,17 +107,8 @@ def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = 
     if all(keys):
         found = f"text under {' and '.join(map(repr, keys))}"
         return Objects(tuple(keys), found, encoding, texts)
-    samples: list[dict[str, object]] = []
-    strings = 0
-    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
-        try:
-            value = _parse(raw)
-        except ValueError:
-            continue
-        strings += isinstance(value, str)
-        if isinstance(value, dict):
-            samples.append(value)
-    named = list(dict.fromkeys(key for sample in samples for key in sample))
+    samples, strings = _sampled(path, encoding)
+    named = _named(samples)
     if len(keys) > 1 and (len(keys) <= texts or not all(keys[1:])):
         raise two_needed(path, "KEY", named)
     if not samples:
@@ -135,3 +126,27 @@ def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = 
     raise UsageError(
         f"{path}: which key holds the text? say --input KEY (data.input); it has {listed(named)}"
     )
+
+
+def keys_in(path: Path, encoding: str = UTF8) -> list[str]:
+    """The keys of the first objects in JSON Lines, each once."""
+    return _named(_sampled(path, encoding)[0])
+
+
+def _sampled(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
+    """The first objects in JSON Lines, and how many strings stand among them."""
+    samples: list[dict[str, object]] = []
+    strings = 0
+    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
+        try:
+            value = _parse(raw)
+        except ValueError:
+            continue
+        strings += isinstance(value, str)
+        if isinstance(value, dict):
+            samples.append(value)
+    return samples, strings
+
+
+def _named(samples: list[dict[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for sample in samples for key in sample))

@@ -207,17 +207,24 @@ def digest(image: Image) -> str:
     return found.hexdigest()
 
 
-def unlabelled(paths: Sequence[Path], channels: int, side: int = 0) -> Iterator[tuple[str, Image]]:
-    """Pictures of which nothing is known, each with its place; a damaged one is a UserError."""
+def unlabelled(
+    paths: Sequence[Path], channels: int, side: int = 0, *, strict: bool = True
+) -> Iterator[tuple[str, Image | str]]:
+    """Pictures of which nothing is known, each with its place; a damaged one is a UserError or,
+    unless `strict`, what is wrong with it.
+    """
     files = list(files_in(paths, SUFFIXES))
     if not files:
         raise UserError(f"{paths[0]}: holds no pictures ({' '.join(SUFFIXES)})")
     for path in files:
         if suffix(path) in SUFFIXES:
             try:
-                yield str(path), resized(read_picture(path, colours=channels != 1), side)
+                found: Image | str = resized(read_picture(path, colours=channels != 1), side)
             except ValueError as error:
-                raise UserError(f"{path}: {error}") from None
+                if strict:
+                    raise UserError(f"{path}: {error}") from None
+                found = str(error)
+            yield str(path), found
             continue
         if not path.is_file():
             raise UserError(f"{path}: no such file or folder")
@@ -228,7 +235,8 @@ def unlabelled(paths: Sequence[Path], channels: int, side: int = 0) -> Iterator[
         images = as_images(large[0], path)
         unit = is_unit(images)
         made, sound = as_bytes(images, unit)
-        if not sound.all():
-            wrong = int(np.flatnonzero(~sound)[0])
-            raise UserError(f"{path}[{wrong}]: pixels must be numbers from 0 to 255, or to 1")
-        yield from ((f"{path}[{i}]", resized(image, side)) for i, image in enumerate(made))
+        wrong = "pixels must be numbers from 0 to 255, or to 1"
+        if strict and not sound.all():
+            raise UserError(f"{path}[{int(np.flatnonzero(~sound)[0])}]: {wrong}")
+        for i, image in enumerate(made):
+            yield f"{path}[{i}]", resized(image, side) if sound[i] else wrong

@@ -244,23 +244,38 @@ class Files(ABC):
             raise self._nothing(Tally())
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of tables, or the keys of objects, that are read; of other files, none."""
+        return self._layout.names if isinstance(self._layout, Table | Objects) else ()
+
+    @property
     def all_files(self) -> list[Path]:
         """Every file that is read, those that stand beside the records' own too."""
         return self.files
 
     def fingerprint(self) -> str:
         """A hash of the files' names, sizes and bytes; the same wherever the files are put."""
+        return self.hashes()[0]
+
+    def hashes(self) -> tuple[str, dict[str, str]]:
+        """The fingerprint, and the name of each file by a hash of its bytes alone, which is the
+        same whatever the file is called.
+        """
         total = hashlib.blake2b(digest_size=16)
+        files: dict[str, str] = {}
         for path in self.all_files:
+            one = hashlib.blake2b(digest_size=16)
             try:
                 with self._archives.open(path) as stream:
                     label = f"{self._name(path)}\0{self._archives.size(path)}\0"
                     total.update(label.encode(errors="surrogateescape"))
                     while block := stream.read(1 << 20):
                         total.update(block)
+                        one.update(block)
             except OSError as error:
                 raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-        return total.hexdigest()
+            files[one.hexdigest()] = self._name(path)
+        return total.hexdigest(), files
 
     def _name(self, path: Path) -> str:
         """What a file is called wherever its folder is put."""

@@ -252,8 +252,32 @@ class Sources:
 
     def fingerprints(self) -> dict[str, str]:
         """A hash of every side's files."""
+        return {side: total for side, (total, _) in self.hashes().items()}
+
+    def hashes(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """Of every side, what `Files.hashes` gives."""
         sources = zip(SIDES, (self.train, *self.given), strict=True)
-        return {name: source.fingerprint() for name, source in sources if source is not None}
+        return {name: source.hashes() for name, source in sources if source is not None}
+
+    def reading(self) -> dict[str, Any]:
+        """How the training files are read, for `inputs.Reading`: other files are read alike."""
+        recipe, train = self.recipe, self.train
+        inputs, targets = columns_of(recipe.input), columns_of(recipe.target)
+        if found := train.columns:
+            texts = 2 if isinstance(train, Labelled) and train.two_texts else 1
+            inputs, targets = found[:texts], found[texts : texts + len(targets)]
+        if any(Path(target).is_file() for target in targets):
+            targets = ()  # a file of labels belongs to the files that it stands beside
+        return {
+            "inputs": list(inputs),
+            "targets": list(targets),
+            "classes": list(train.classes) if isinstance(train, Labelled) else [],
+            "labels": recipe.labels,
+            "pattern": recipe.pattern,
+            "encoding": train.encoding,
+            "missing": list(recipe.missing),
+            "strip": isinstance(train, Labelled),
+        }
 
     def overlaps(self) -> dict[str, Leak]:
         """What of valid and test training has too: of given files and, of labelled records, of all

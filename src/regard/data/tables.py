@@ -161,6 +161,37 @@ def table(
     An only column may be "" to choose it, and so may the first of more where `flags`, the options
     that ask for them, are not those of pairs.
     """
+    delimiter, quoted, rows, header = _looked_at(path, format, columns, encoding)
+    names = rows[0]
+    labels = names if header else []
+    chosen = list(columns)
+    if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
+        chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
+    chosen = [_asked(path, *asked, names, header) for asked in zip(flags, chosen, strict=False)]
+    said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
+    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
+    wide = len(names) > 1
+    return Table(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
+
+
+def columns_in(
+    path: Path, format: str, columns: Sequence[str] = (), encoding: str = UTF8
+) -> list[str]:
+    """The names of the columns of a table, or the keys of objects; none where it has no header."""
+    if format == "jsonl":
+        from regard.data.objects import keys_in
+
+        return keys_in(path, encoding)
+    _, _, rows, header = _looked_at(path, format, columns, encoding)
+    return rows[0] if header else []
+
+
+def _looked_at(
+    path: Path, format: str, columns: Sequence[str], encoding: str
+) -> tuple[str, bool, list[list[str]], bool]:
+    """The delimiter of a table, whether it is quoted, its first rows, and whether the first of them
+    is a header.
+    """
     text, complete = head(path, encoding)
     if not complete and "\n" in text:
         text = text[: text.rindex("\n")]
@@ -173,17 +204,8 @@ def table(
     rows = _sample(lines, delimiter, quoted, columns)
     if not rows:
         raise UserError(f"{path}: holds no {format} rows")
-    names = rows[0]
-    header = any(column in names for column in columns if column) or _has_header(rows)
-    labels = names if header else []
-    chosen = list(columns)
-    if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
-        chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
-    chosen = [_asked(path, *asked, names, header) for asked in zip(flags, chosen, strict=False)]
-    said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
-    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
-    wide = len(names) > 1
-    return Table(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
+    header = any(column in rows[0] for column in columns if column) or _has_header(rows)
+    return delimiter, quoted, rows, header
 
 
 def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
@@ -309,6 +331,6 @@ def listed(names: list[str]) -> str:
 
 
 def hint(column: str, names: list[str]) -> str:
-    """The nearest of the names to one that is not among them."""
+    """The nearest of the names to one that is not among them, and all of them."""
     close = get_close_matches(column, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {listed(names)}"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"it has {listed(names)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,26 @@ from regard.data.captions import Captions
 from regard.data.clouds import Clouds
 from regard.data.columns import Array
 from regard.data.corpus import reopen
-from regard.data.labelled import Asked, Labelled, columns_of
+from regard.data.formats import extension
+from regard.data.inputs import Item, Reading
+from regard.data.labelled import Asked, Labelled, class_of, classes_like
 from regard.data.pairs import Pairs
 from regard.data.pictures import Pictures
-from regard.data.readers import Source
+from regard.data.readers import TABLES, Files, Source
 from regard.data.shards import Shard
-from regard.data.targets import CHECKS, Targets, unchecked
+from regard.data.tables import columns_in, listed
+from regard.data.targets import CHECKS, GAP, Targets, unchecked
 from regard.data.views import Views
-from regard.errors import UserError
+from regard.errors import UsageError, UserError
 from regard.tokens import Patches, Points, Tokenizer
+
+SHOWN = 5  # labels that a message names
+
+Say = Callable[[str], None]
+
+
+def quiet(words: str) -> None:
+    """Say nothing."""
 
 
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
@@ -63,84 +75,219 @@ def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
     )
 
 
-def shard_from(files: Sequence[Path], tokenizer: Tokenizer, *, format: str, column: str) -> Shard:
-    """A user's files as a shard; every file of running text is one document."""
-    source = Source(list(files), format=format, column=column)
+def shard_from(
+    files: Sequence[Path],
+    tokenizer: Tokenizer,
+    reading: Reading,
+    *,
+    strict: bool = False,
+    say: Say = quiet,
+) -> Shard:
+    """A user's files as a shard, read as a run read its own; every file of running text is one
+    document. What is left out is counted and said, or refused when `strict`.
+    """
+    format = reading.format_to_measure(files)
+    column = next(iter(reading.inputs), "") if _tables(files, format) else ""
+    shared = {"strict": strict, "encoding": reading.encoding}
+    source = Source(list(files), format=format, column=column, **shared)  # type: ignore[arg-type]
     if source.format == "text":
         texts = ["".join(document.text()) for document in source.documents()]
-        return shard_of(texts, tokenizer, kind="text")
-    return shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
+        found = shard_of(texts, tokenizer, kind="text")
+    else:
+        found = shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
+    tell_of(source, reading, say)
+    return found
 
 
 def reader_of(
     files: Sequence[Path],
     source_tokenizer: Tokenizer,
+    reading: Reading,
     *,
-    format: str,
-    columns: tuple[str, str],
     side: int = 0,
+    strict: bool = False,
 ) -> Pairs | Captions:
     """A user's pairs, of texts or, as the tokenizer says, of pictures and captions."""
     if isinstance(source_tokenizer, Patches):
-        asked = Asked(inputs=(columns[0],), targets=columns_of(columns[1]))
-        return Captions(list(files), asked, strict=True, side=side)
-    return Pairs(list(files), format=format, columns=columns, strict=True)
+        asked = Asked(inputs=reading.inputs[:1] or ("",), targets=reading.targets)
+        return Captions(list(files), asked, strict=strict, side=side)
+    format = reading.format_asked or (
+        "auto" if len(files) > 1 else _format_of_pairs(files, reading)
+    )
+    columns = ("", "")
+    if _tables(files, format):
+        columns = (next(iter(reading.inputs), ""), next(iter(reading.targets), ""))
+    return Pairs(
+        list(files), format=format, columns=columns, strict=strict, encoding=reading.encoding
+    )
+
+
+def _format_of_pairs(files: Sequence[Path], reading: Reading) -> str:
+    """That of one file: a table, if it is one."""
+    found = reading.format_to_measure(files)
+    return found if found in TABLES else "auto"
 
 
 def pairs_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     source_tokenizer: Tokenizer,
+    reading: Reading,
     *,
-    format: str,
-    columns: tuple[str, str],
     side: int = 0,
+    strict: bool = False,
+    say: Say = quiet,
 ) -> Shard:
     """A user's pairs as a shard; files are as `Pairs` takes them, or `Captions`, whose pictures are
-    brought to `side` pixels. A damaged pair is an error.
+    brought to `side` pixels. Damaged pairs are as in `shard_from`.
     """
-    reader = reader_of(files, source_tokenizer, format=format, columns=columns, side=side)
+    reader = reader_of(files, source_tokenizer, reading, side=side, strict=strict)
     chunks = list(reader.records())
+    tell_of(reader, reading, say)
     sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
     return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
+
+
+def pair_items(
+    files: Sequence[Path], source_tokenizer: Tokenizer, reading: Reading, side: int, say: Say
+) -> Iterator[list[Item]]:
+    """A user's pairs one by one, in their places: sources with their targets as `second`."""
+    if not isinstance(source_tokenizer, Patches):
+        yield from reading.pairs(files, say)
+        return
+    reader = reader_of(files, source_tokenizer, reading, side=side)
+    for chunk in reader.records():
+        yield [
+            Item(picture, chunk.place(i), text, shown=chunk.place(i))
+            for i, (picture, text) in enumerate(zip(chunk.sources, chunk.texts, strict=True))
+        ]
+    tell_of(reader, reading, say)
 
 
 def labelled_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     targets: Targets,
+    reading: Reading,
     *,
-    format: str,
-    columns: tuple[str, str],
     views: Views | None = None,
     side: int = 0,
     surface: int = 0,
+    strict: bool = False,
+    say: Say = quiet,
 ) -> Shard:
-    """A user's labelled records as a shard; files are as `Labelled` takes them, and a damaged
-    record is an error. Classes that a model does not know count as unknown.
+    """A user's labelled records as a shard; files are as `Labelled` takes them, and damaged records
+    as in `shard_from`. Classes that a model does not know are said; only such ones are an error.
     """
-    asked = Asked(inputs=columns_of(columns[0]) or ("",), targets=columns_of(columns[1]))
     source: Labelled
-    if isinstance(tokenizer, Patches):
-        source = Pictures(list(files), asked, strict=True, side=side)
-    elif isinstance(tokenizer, Points):
-        source = Clouds(list(files), asked, strict=True, surface=surface)
+    if isinstance(tokenizer, Patches | Points):
+        inputs = reading.inputs or ("",)
+        asked = Asked(inputs=inputs, targets=reading.targets, missing=reading.missing)
+        if isinstance(tokenizer, Patches):
+            source = Pictures(list(files), asked, strict=strict, side=side)
+        else:
+            source = Clouds(list(files), asked, strict=strict, surface=surface)
     else:
-        source = Labelled(list(files), asked, format=format, strict=True)
+        format = reading.format_to_measure(files)
+        asked, how = _asked(files, format, reading)
+        if how:
+            say(f"classes {how}")
+        shared = {"strict": strict, "encoding": reading.encoding}
+        source = Labelled(list(files), asked, format=format, **shared)  # type: ignore[arg-type]
     source.check = CHECKS.get(targets.task, unchecked)
     chunks = list(source.examples())
+    tell_of(source, reading, say)
     texts = [text for chunk in chunks for text in chunk.texts]
     found = shard_of(views.texts(texts) if views else texts, tokenizer)
     if source.two_texts:
         more = [text for chunk in chunks for text in chunk.sources]
         found = found.paired(shard_of(more, tokenizer))
-    values = targets.encode([cells for chunk in chunks for cells in chunk.targets])
+    cells = [row for chunk in chunks for row in chunk.targets]
+    _compare_classes(cells, targets, say)
+    values = targets.encode(cells)
     if targets.task == "position-label":
         markers = 2 if found.ids.ndim == 1 else 1
         values = marked(values, np.diff(found.offsets) - markers, markers)
     if views:
         values = np.repeat(values, views.count, axis=0)
     return replace(found, targets=values, views=views.count if views else 1)
+
+
+def _tables(files: Sequence[Path], format: str) -> bool:
+    """Do these files have columns?"""
+    return (extension(files[0]) if format == "auto" else format) in TABLES
+
+
+def _asked(files: Sequence[Path], format: str, reading: Reading) -> tuple[Asked, str]:
+    """What labelled files are asked for, as those of the run were, and how classes were found where
+    each file holds one.
+    """
+    columns = _tables(files, format)
+    inputs = (reading.inputs or ("",)) if columns else ("",)
+    names, classes, how = reading.targets, tuple[str, ...](), ""
+    if reading.classes and not names:
+        if columns and len(files) == 1 and class_of(files[0]) not in reading.classes:
+            found = columns_in(files[0], extension(files[0]) or format, encoding=reading.encoding)
+            raise UsageError(
+                f"{files[0]}: which column has the labels? say --target COLUMN; it has "
+                f"{listed(found)}"
+            )
+        classes, how = classes_like(files, reading.classes)
+    elif reading.format in TABLES and not columns and not reading.target_asked and len(files) > 1:
+        names, how = (), "by the names of the files"  # the run had a column instead
+    labels = Path(reading.labels) if reading.labels and not columns else None
+    asked = Asked(
+        inputs=inputs,
+        targets=names,
+        pattern=reading.pattern,
+        labels=labels,
+        classes=classes,
+        missing=reading.missing,
+    )
+    return asked, how
+
+
+def tell_of(source: Files, reading: Reading, say: Say) -> None:
+    """Say what a pass over a user's files has left out, and which of them trained the run."""
+    if source.skipped:
+        damaged = (
+            "record is damaged and was" if source.skipped == 1 else "records are damaged and were"
+        )
+        say(f"{source.skipped:,} {damaged} skipped; first: {source.problems[0]}")
+    for remark in source.remarks:
+        say(remark)
+    same = reading.trained_on(source)
+    if same:
+        more = f" and {len(same) - 1:,} more" if len(same) > 1 else ""
+        say(
+            f"{same[0]}{more}: the run was trained on this file, so the figures include records "
+            "that it has learned; without a file, evaluate measures the part held out"
+        )
+
+
+def _compare_classes(cells: Sequence[tuple[str, ...]], targets: Targets, say: Say) -> None:
+    """Say which labels are no classes of the run; an error where none is one."""
+    for place, classes in enumerate(targets.classes):
+        if targets.task == "position-label":
+            found = Counter("".join(row[0] for row in cells).replace(GAP, ""))
+        else:
+            found = Counter(row[place] for row in cells if row[place])
+        wrong = {label: n for label, n in found.items() if label not in classes}
+        if not wrong:
+            continue
+        shown = _several(sorted(wrong, key=lambda label: -wrong[label]))
+        if len(wrong) == len(found):
+            raise UserError(
+                f"none of the labels {shown} is a class of this run: {_several(classes)}"
+            )
+        total, all_ = sum(wrong.values()), sum(found.values())
+        say(f"{total:,} of {all_:,} labels are no class of this run and are not measured: {shown}")
+
+
+def _several(names: Sequence[str]) -> str:
+    """Some names in a few words."""
+    shown = ", ".join(repr(name[:40]) for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def held_out(

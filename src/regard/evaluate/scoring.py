@@ -1,19 +1,14 @@
-"""Records and what each of their symbols cost, in order, streaming."""
+"""Records and what each of their symbols cost, in order."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from regard.data.formats import invalid_utf8
-from regard.data.readers import Source
 from regard.data.shards import Shard
-from regard.errors import UserError
 from regard.evaluate.material import shard_of
 from regard.models.language_model import Constrain, LanguageModel
 from regard.models.translator import Translator
@@ -63,34 +58,3 @@ def score(
         names = [tokenizer.text(int(t)) for t in shard.ids[span]]
         found.append(ScoredRecord(text, names, values[span].tolist()))
     return found
-
-
-def texts_of(file: Path, *, format: str, column: str) -> Iterator[list[str]]:
-    """The records of a file, some at a time, or the lines of standard input (`-`), singly."""
-    if str(file) == "-":
-        yield from ([line] for line in lines_of(sys.stdin.buffer))
-        return
-    source = Source([file], format=format, column=column)
-    if source.format == "text":
-        raise UserError(
-            f"{file} is read as running text ({source.why}): regard evaluate measures that"
-        )
-    for chunk in source.records():
-        for first in range(0, len(chunk.texts), AT_ONCE):
-            yield chunk.texts[first : first + AT_ONCE]
-
-
-def lines_of(stream: BinaryIO) -> Iterator[str]:
-    """The lines of a stream as they come, without their ends; what is no text is an error."""
-    lines: Iterable[bytes] = iter(stream.readline, b"")
-    for number, line in enumerate(lines, start=1):
-        yield decoded(line, number)
-
-
-def decoded(line: bytes, number: int) -> str:
-    """The text of a line of standard input, without its end."""
-    try:
-        return line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        place = Path("standard input")
-        raise UserError(invalid_utf8(place, number, error.start, line[error.start])) from None

@@ -20,7 +20,15 @@ from typing import Any, ClassVar, Self
 from regard.tokens.bpe import Merges, learn
 from regard.tokens.canonical import Canonical, molecules
 from regard.tokens.motifs import PLAIN_MODEL, check_spelling
-from regard.tokens.smiles import PAIRS, SIGNS, atom_counts, find, longer_pieces, unknown_signs
+from regard.tokens.smiles import (
+    PAIRS,
+    SIGNS,
+    atom_counts,
+    find,
+    longer_pieces,
+    unknown_signs,
+    unparsed,
+)
 from regard.tokens.tokenizer import SPECIALS, Document, Ids, check_size, check_unicode, layout
 
 DEFAULT_SIZE = 1024
@@ -62,6 +70,10 @@ class Groups(Merges):
     def unknown(self, text: str) -> Counter[str]:
         """See Tokenizer."""
         return unknown_signs(text)
+
+    def problems(self, texts: Sequence[str]) -> list[str]:
+        """See Tokenizer: molecules, where RDKit is installed."""
+        return unparsed(texts)
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:

@@ -104,6 +104,10 @@ class Smiles(OwnTokenizer):
         """See Tokenizer."""
         return unknown_signs(text)
 
+    def problems(self, texts: Sequence[str]) -> list[str]:
+        """See Tokenizer: molecules, where RDKit is installed."""
+        return unparsed(texts)
+
     def document(self) -> Document:
         """See Tokenizer."""
         return filled(self.layout, self.pieces, merges=[])
@@ -145,6 +149,19 @@ def written_as_smiles(text: str) -> bool:
 def unknown_signs(text: str) -> Counter[str]:
     """What no SMILES has, and how often."""
     return Counter(sign for sign in text if sign not in SIGNS)
+
+
+def unparsed(texts: Sequence[str]) -> list[str]:
+    """What is wrong with each SMILES; nothing is known without RDKit, the extra `chem`, and of
+    reactions, which are no molecules.
+    """
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return [""] * len(texts)
+    with rdBase.BlockLogs():
+        sound = (">" in text or Chem.MolFromSmiles(text) is not None for text in texts)
+        return ["" if one else "RDKit cannot parse this SMILES" for one in sound]
 
 
 def longer_pieces(counts: Counter[str]) -> list[str]:

@@ -148,6 +148,12 @@ class Tokenizer(ABC):
         """
         return None
 
+    def problems(self, texts: Sequence[str]) -> list[str]:
+        """What is wrong with each text as one of what this kind is for, such as a molecule that is
+        none; "" where nothing is, or nothing can be known.
+        """
+        return [""] * len(texts)
+
     def spelt(self, text: str) -> str:
         """The text as the `tokenizers` library must be given it for the same ids."""
         return text
