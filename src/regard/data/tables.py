@@ -175,15 +175,22 @@ def table(
 
 
 def columns_in(
-    path: Path, format: str, columns: Sequence[str] = (), encoding: str = UTF8
+    path: Path,
+    format: str,
+    columns: Sequence[str] = (),
+    encoding: str = UTF8,
+    *,
+    named: bool = True,
 ) -> list[str]:
-    """The names of the columns of a table, or the keys of objects; none where it has no header."""
+    """The names of the columns of a table, or the keys of objects; where it has no header none or,
+    unless they must be `named`, the first row.
+    """
     if format == "jsonl":
         from regard.data.objects import keys_in
 
         return keys_in(path, encoding)
     _, _, rows, header = _looked_at(path, format, columns, encoding)
-    return rows[0] if header else []
+    return rows[0] if header or not named else []
 
 
 def _looked_at(

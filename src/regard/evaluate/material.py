@@ -227,7 +227,8 @@ def _asked(files: Sequence[Path], format: str, reading: Reading) -> tuple[Asked,
     names, classes, how = reading.targets, tuple[str, ...](), ""
     if reading.classes and not names:
         if columns and len(files) == 1 and class_of(files[0]) not in reading.classes:
-            found = columns_in(files[0], extension(files[0]) or format, encoding=reading.encoding)
+            kind = extension(files[0]) or format
+            found = columns_in(files[0], kind, encoding=reading.encoding, named=False)
             raise UsageError(
                 f"{files[0]}: which column has the labels? say --target COLUMN; it has "
                 f"{listed(found)}"
