@@ -50,7 +50,8 @@ def test_a_masked_run_trains_measures_embeds_and_resumes(cli, tmp_path, text):
     assert result.code == 0 and "no difference" in result.out
     (tmp_path / "lines.txt").write_text("the cat sat\na mat\n")
     result = cli("embed", "whole", "lines.txt")
-    assert result.code == 0 and [len(x.split("\t")) for x in result.out.splitlines()] == [18, 18]  # with id and note
+    widths = [len(line.split("\t")) for line in result.out.splitlines()]
+    assert result.code == 0 and widths == [18, 18]  # with id and note
     result = cli("classify", "whole", "lines.txt")
     assert result.code == 1 and "--pretrain RUN" in result.err
     result = cli("generate", "whole")
