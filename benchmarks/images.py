@@ -82,7 +82,7 @@ SETS = {
 def larger(run: Path, data: Path, side: int) -> None:
     """The accuracy of a run on MNIST's test pictures as they are, and brought to another size."""
     from regard.api import load_examiner
-    from regard.data.inputs import Reading
+    from regard.data.inputs import InputReader
     from regard.evaluate.material import labelled_from
 
     examiner = load_examiner(run, device="auto")
@@ -92,7 +92,7 @@ def larger(run: Path, data: Path, side: int) -> None:
             [test],
             examiner.tokenizer,
             examiner.targets,
-            Reading(),
+            InputReader(),
             side=pixels,
         )
         accuracy = examiner.measure(shard).figures()["accuracy"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.data.inputs import Reading
+from regard.data.inputs import InputReader
 from regard.data.labelled import columns_of
 from regard.data.targets import Targets
 from regard.data.views import views_of
@@ -93,11 +93,11 @@ def told(folder: Path) -> dict[str, Any]:
     return data
 
 
-def reading_of(folder: Path) -> Reading:
+def reading_of(folder: Path) -> InputReader:
     """How a run reads files: as its training files were read."""
     known, path = told(folder), folder / RECIPE
     if "reading" in known or not path.exists():
-        return Reading.stored(known)
+        return InputReader.stored(known)
     # a run from before regard.json had this
     data = check("data", DataRecipe, read(path).get("data", {}))
     reading = {
@@ -107,9 +107,10 @@ def reading_of(folder: Path) -> Reading:
         "pattern": data.pattern,
         "encoding": data.encoding,
         "missing": list(data.missing),
+        "per_line": data.per_line,
         "strip": "targets" in known,
     }
-    return Reading.stored(known | {"reading": reading})
+    return InputReader.stored(known | {"reading": reading})
 
 
 def tokenizer_of(folder: Path, name: str, size: int) -> Tokenizer:

@@ -71,7 +71,7 @@ def fitting_targets(found: StoredTargets) -> StoredTargets:
 
 
 class StoredReading(TypedDict):
-    """How the training files were read: see `data.inputs.Reading`."""
+    """How the training files were read: see `data.inputs.InputReader`."""
 
     inputs: list[str]
     targets: list[str]
@@ -80,6 +80,7 @@ class StoredReading(TypedDict):
     pattern: str
     encoding: str
     missing: list[str]
+    per_line: bool
     strip: bool
     files: dict[str, str]
 

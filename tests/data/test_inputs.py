@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.inputs import Reading, id_column, lines_of_file, lines_of_stream, opening_of
+from regard.data.inputs import InputReader, id_column, lines_of_file, lines_of_stream, opening_of
 from regard.errors import UsageError, UserError
 from regard.tokens import KINDS
 
@@ -80,7 +80,7 @@ def items(reading, path):
     return found, said
 
 
-TABLE = Reading(format="csv", inputs=("seq",), strip=True)
+TABLE = InputReader(format="csv", inputs=("seq",), strip=True)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_table_without_the_columns_of_the_run_lists_its_own(tmp_path):
 
 
 def test_two_texts_are_read_where_the_run_read_two(tmp_path):
-    two = Reading(format="csv", inputs=("one", "two"), strip=True)
+    two = InputReader(format="csv", inputs=("one", "two"), strip=True)
     (tmp_path / "a.csv").write_text("two,one,id\nB,A,x\n,A,y\n")
     found, _ = items(two, tmp_path / "a.csv")
     assert (found[0].text, found[0].second, found[0].id) == ("A", "B", "x")
@@ -174,7 +174,7 @@ def test_lines_that_begin_with_labels_of_the_run_lose_them(tmp_path):
         ("good a film\nso bad a film\n", ["good a film", "so bad a film"]),
     ):
         path.write_text(text)
-        found, _ = items(Reading.stored(told), path)
+        found, _ = items(InputReader.stored(told), path)
         assert [item.text for item in found] == expected
 
 
@@ -183,7 +183,7 @@ def test_blanks_around_texts_are_kept_where_training_kept_them(tmp_path):
     (tmp_path / "a.csv").write_text("seq,n\n a ,1\n")
     for name in ("a.txt", "a.csv"):
         for strip, expected in ((True, "a"), (False, " a ")):
-            reading = Reading(inputs=("seq",), strip=strip)
+            reading = InputReader(inputs=("seq",), strip=strip)
             assert [item.text for item in items(reading, tmp_path / name)[0]] == [expected]
 
 
@@ -213,3 +213,22 @@ def test_errors_in_what_is_piped_name_standard_input(monkeypatch):
 )
 def test_the_column_of_ids(names, taken, expected):
     assert id_column(names, taken) == expected
+
+
+def test_folders_of_texts_are_read_a_file_a_record_where_training_did(tmp_path, monkeypatch):
+    for name, data in (("pos/a.txt", b"good\nfilm\n"), ("neg/b", b"bad"), ("neg/c", b"\xff\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    files = InputReader(format="files", strip=True)
+    found, said = items(files, tmp_path)
+    assert [(item.id.removeprefix(f"{tmp_path}/"), item.text) for item in found] == [
+        ("neg/b", "bad"), ("neg/c", ""), ("pos/a.txt", "good\nfilm"),
+    ]  # fmt: skip
+    assert "not UTF-8" in found[1].note and len(said) == 1
+    (one,), _ = items(files, tmp_path / "pos/a.txt")
+    assert one.text == "good\nfilm"
+    lines, _ = items(files.asked(format="lines"), tmp_path / "pos/a.txt")
+    assert [item.text for item in lines] == ["good", "film"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\nfilm\n")))
+    (piped,), _ = items(files, None)
+    assert piped.text == "good\nfilm" and piped.id == "standard input"

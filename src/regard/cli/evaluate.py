@@ -157,7 +157,8 @@ class Material:
         """
         from regard.api import Examiner, Interpreter, held_out
         from regard.cli.records import reading_for
-        from regard.evaluate.material import labelled_from, pairs_from, quiet, shard_from
+        from regard.data.inputs import quiet
+        from regard.evaluate.material import labelled_from, pairs_from, shard_from
 
         if not self.files:
             return held_out(self.run, model)

@@ -12,7 +12,7 @@ import typer
 from regard.errors import one_line
 
 if TYPE_CHECKING:
-    from regard.data.inputs import Item, Reading
+    from regard.data.inputs import InputReader, Item
     from regard.data.notes import Notes
     from regard.tokens import Tokenizer
 
@@ -31,14 +31,14 @@ def say(words: str) -> None:
     print(one_line(words), file=sys.stderr)
 
 
-def reading_for(run: Path, input: str = "", target: str = "", format: str = "auto") -> Reading:
+def reading_for(run: Path, input: str = "", target: str = "", format: str = "auto") -> InputReader:
     """How files are read for a run: as its training files were, unless a user asks otherwise."""
     from regard.loading import reading_of
 
     return reading_of(run).asked(input=input, target=target, format=format)
 
 
-def read(run: Path, file: Path, tokenizer: Tokenizer, reading: Reading) -> Iterator[list[Item]]:
+def read(run: Path, file: Path, tokenizer: Tokenizer, reading: InputReader) -> Iterator[list[Item]]:
     """The records of a file, or of standard input (`-`), some at a time."""
     from regard.loading import told
 

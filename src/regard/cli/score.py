@@ -13,7 +13,7 @@ from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
     from regard.api import Interpreter, Predictor
-    from regard.data.inputs import Item, Reading
+    from regard.data.inputs import InputReader, Item
     from regard.evaluate.scoring import ScoredRecord
 
     Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, what it costs
@@ -81,7 +81,7 @@ def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:
 
 
 def of_records(
-    predictor: Predictor, run: Path, file: Path, reading: Reading, strict: bool
+    predictor: Predictor, run: Path, file: Path, reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The records of a file, scored."""
     from regard.cli.records import noted, read
@@ -104,7 +104,7 @@ def of_records(
 
 
 def of_pairs(
-    interpreter: Interpreter, files: list[Path], reading: Reading, strict: bool
+    interpreter: Interpreter, files: list[Path], reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The targets of pairs, scored."""
     from regard.cli.records import noted, say

@@ -51,6 +51,13 @@ def class_folders(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     return [(file, parts[depth]) for file, parts in files] if len(names) > 1 else []
 
 
+def texts_in(path: Path) -> list[Path]:
+    """The files of texts below a folder or in a zip archive, sorted; a file is itself."""
+    if path.is_dir():
+        return _texts_below(path)
+    return [Path(f"{path}:{name}") for name in _texts_in(path)] if is_archive(path) else [path]
+
+
 def _refuse_splits(root: Path, names: Sequence[str]) -> None:
     if is_archive(root):
         raise UsageError(f"{root}: holds the parts {', '.join(names)}: unpack it first")

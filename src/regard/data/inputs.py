@@ -1,9 +1,9 @@
 """Records that a trained model is applied to, read as the run read its training files.
 
-`Reading` is what a run knows of those files: their format, columns and classes. `Reading.items`
-streams the records of another file, or of standard input, in their order. Every record has an id:
-that of its FASTA header or id column, or else the number of its line. One that cannot be read stays
-in its place, with a note that says why.
+`InputReader` is what a run knows of those files: their format, columns and classes. Its `records`
+streams those of another file, or of standard input, in their order. Every record has an id: that of
+its FASTA header or id column, or else the number of its line. One that cannot be read stays in its
+place, with a note that says why.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from regard.data.archives import is_archive
 from regard.data.clouds import form_of
 from regard.data.collected import TOGETHER
 from regard.data.fasta import fasta
+from regard.data.folders import Whole, texts_in
 from regard.data.formats import (
     FASTA,
     UTF8,
@@ -60,6 +62,10 @@ Say = Callable[[str], None]
 Lines = tuple[list[str], dict[int, str]]  # and what is wrong with some, by their places
 
 
+def quiet(words: str) -> None:
+    """Say nothing."""
+
+
 class Item(NamedTuple):
     """One record: a text, an image or a point cloud, or "" where the note says what is wrong."""
 
@@ -72,7 +78,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class InputReader:
     """How a run read the files that it was trained on; by default, as files without columns."""
 
     format: str = ""  # such as csv or fasta, as it was found
@@ -82,6 +88,7 @@ class Reading:
     labels: str = ""  # a file of targets by id
     pattern: str = ""  # its first group is the label in what the target's column holds
     encoding: str = UTF8
+    per_line: bool = False  # is a line of a file in a folder of classes a record?
     missing: tuple[str, ...] = MISSING  # cells that say that there is no target
     strip: bool = False  # are blanks around texts dropped?
     files: Mapping[str, str] = field(default_factory=dict)  # hashes of the files, to their names
@@ -92,7 +99,7 @@ class Reading:
     target_asked: bool = False
 
     @classmethod
-    def stored(cls, told: Mapping[str, Any]) -> Reading:
+    def stored(cls, told: Mapping[str, Any]) -> InputReader:
         """What the metadata of a run says, checked before; an imported run says nothing."""
         if "reading" not in told:
             return cls()
@@ -109,7 +116,7 @@ class Reading:
             **reading,
         )
 
-    def asked(self, *, input: str = "", target: str = "", format: str = "auto") -> Reading:
+    def asked(self, *, input: str = "", target: str = "", format: str = "auto") -> InputReader:
         """The same with what a user asks for in its place."""
         if format not in FORMATS:
             raise UsageError(f"unknown --format {format!r}; {did_you_mean(format, list(FORMATS))}")
@@ -121,7 +128,7 @@ class Reading:
         return found
 
     @property
-    def first_text(self) -> Reading:
+    def first_text(self) -> InputReader:
         """The same, of which the first text alone is read: the source of pairs."""
         return replace(self, inputs=self.inputs[:1])
 
@@ -139,7 +146,7 @@ class Reading:
             return self.format_asked, "as asked"
         if extension(path):
             return extension(path), "by the name"
-        return self.guess(head(path, self.encoding)[0])
+        return self.guess("" if self.format == "files" else head(path, self.encoding)[0])
 
     def running_text(self, path: Path) -> str:
         """Why a file is running text, which has no records: where the run's own was, or nothing is
@@ -159,13 +166,17 @@ class Reading:
             return self.format_asked
         if self.format == "text" and promised <= {"", "fasta"}:
             return "text"
-        if promised != {""}:
+        if promised != {""} or any(path.is_dir() or is_archive(path) for path in files):
             return "auto"
         found = self.guess(head(files[0], self.encoding)[0])[0]
+        if found == "files":
+            return "auto"
         return "labelled" if found == "lines" and self.format == "labelled" else found
 
     def guess(self, top: str) -> tuple[str, str]:
         """The format of a file without a telling name, by its beginning, and why."""
+        if self.format == "files":
+            return "files", "one file is one record, as in training; --format lines reads lines"
         if FASTA.match(top):
             return "fasta", "a header with > and a sequence below it"
         first = next((line for line in top.split("\n") if line.strip()), "")
@@ -240,9 +251,16 @@ class Reading:
     def _texts(self, path: Path | None, say: Say) -> Iterator[list[Item]]:
         if path is None:
             yield from self._stream(sys.stdin.buffer, STANDARD, say)
-        elif path.is_dir():
-            for file in expand([path]):
-                yield from self._file(file, *self.format_of(file), say)
+        elif path.is_dir() or is_archive(path):
+            files = texts_in(path) if self.format == "files" else expand([path])
+            said = chain([say], repeat(quiet))  # of the first, for all
+            items = (
+                item
+                for file, tell in zip(files, said, strict=False)
+                for some in self._file(file, *self.format_of(file), tell)
+                for item in some
+            )
+            yield from _grouped(items)
         elif path.exists() and not stat.S_ISREG(path.stat().st_mode):
             with path.open("rb") as raw:
                 yield from self._stream(raw, str(path), say)
@@ -273,11 +291,24 @@ class Reading:
             self._refuse_two(name, format)
             yield from self._numbered(lines_of_file(path, self.encoding), name)
             return
+        if format == "files":
+            say(f"{name}: read as {format} ({why})")
+            yield [self._whole(path, name)]
+            return
         tally = _Kept()
         layout, texts, own = self._layout(path, format)
         say(f"{name}: read as {format} ({why}), {layout.why}")
         rows = (row for batch in layout.batches(path, tally) for row in tally.merged(path, *batch))
         yield from _grouped(self._item(row, texts, own) for row in rows)
+
+    def _whole(self, path: Path, name: str) -> Item:
+        """A file that is one record, called by its name."""
+        self._refuse_two(name, "files")
+        tally = Tally()
+        for (texts,), _ in Whole(self.encoding).batches(path, tally):
+            return Item(texts[0].strip() if self.strip else texts[0], name, named=True)
+        problem = tally.problems[0].removeprefix(f"{path}:").strip()
+        return Item("", name, note=problem, named=True)
 
     def _item(self, row: tuple[int, tuple[str, ...], str], texts: int, own: bool) -> Item:
         """A row of one text or two and, where there are such, an id of its own."""

@@ -260,7 +260,7 @@ class Sources:
         return {name: source.hashes() for name, source in sources if source is not None}
 
     def reading(self) -> dict[str, Any]:
-        """How the training files are read, for `inputs.Reading`: other files are read alike."""
+        """How the training files are read, for `inputs.InputReader`: other files are read alike."""
         recipe, train = self.recipe, self.train
         inputs, targets = columns_of(recipe.input), columns_of(recipe.target)
         if found := train.columns:
@@ -271,11 +271,12 @@ class Sources:
         return {
             "inputs": list(inputs),
             "targets": list(targets),
-            "classes": list(train.classes) if isinstance(train, Labelled) else [],
+            "classes": list(train.class_files) if isinstance(train, Labelled) else [],
             "labels": recipe.labels,
             "pattern": recipe.pattern,
             "encoding": train.encoding,
             "missing": list(recipe.missing),
+            "per_line": recipe.per_line,
             "strip": isinstance(train, Labelled),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from regard.data.clouds import Clouds
 from regard.data.columns import Array
 from regard.data.corpus import reopen
 from regard.data.formats import extension
-from regard.data.inputs import Item, Reading
+from regard.data.inputs import InputReader, Item, Say, quiet
 from regard.data.labelled import Asked, Labelled, class_of, classes_like
 from regard.data.pairs import Pairs
 from regard.data.pictures import Pictures
@@ -28,12 +28,6 @@ from regard.errors import UsageError, UserError
 from regard.tokens import Patches, Points, Tokenizer
 
 SHOWN = 5  # labels that a message names
-
-Say = Callable[[str], None]
-
-
-def quiet(words: str) -> None:
-    """Say nothing."""
 
 
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
@@ -78,7 +72,7 @@ def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
 def shard_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
-    reading: Reading,
+    reading: InputReader,
     *,
     strict: bool = False,
     say: Say = quiet,
@@ -102,7 +96,7 @@ def shard_from(
 def reader_of(
     files: Sequence[Path],
     source_tokenizer: Tokenizer,
-    reading: Reading,
+    reading: InputReader,
     *,
     side: int = 0,
     strict: bool = False,
@@ -122,7 +116,7 @@ def reader_of(
     )
 
 
-def _format_of_pairs(files: Sequence[Path], reading: Reading) -> str:
+def _format_of_pairs(files: Sequence[Path], reading: InputReader) -> str:
     """That of one file: a table, if it is one."""
     found = reading.format_to_measure(files)
     return found if found in TABLES else "auto"
@@ -132,7 +126,7 @@ def pairs_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     source_tokenizer: Tokenizer,
-    reading: Reading,
+    reading: InputReader,
     *,
     side: int = 0,
     strict: bool = False,
@@ -149,7 +143,7 @@ def pairs_from(
 
 
 def pair_items(
-    files: Sequence[Path], source_tokenizer: Tokenizer, reading: Reading, side: int, say: Say
+    files: Sequence[Path], source_tokenizer: Tokenizer, reading: InputReader, side: int, say: Say
 ) -> Iterator[list[Item]]:
     """A user's pairs one by one, in their places: sources with their targets as `second`."""
     if not isinstance(source_tokenizer, Patches):
@@ -168,7 +162,7 @@ def labelled_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     targets: Targets,
-    reading: Reading,
+    reading: InputReader,
     *,
     views: Views | None = None,
     side: int = 0,
@@ -218,7 +212,7 @@ def _tables(files: Sequence[Path], format: str) -> bool:
     return (extension(files[0]) if format == "auto" else format) in TABLES
 
 
-def _asked(files: Sequence[Path], format: str, reading: Reading) -> tuple[Asked, str]:
+def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[Asked, str]:
     """What labelled files are asked for, as those of the run were, and how classes were found where
     each file holds one.
     """
@@ -244,11 +238,12 @@ def _asked(files: Sequence[Path], format: str, reading: Reading) -> tuple[Asked,
         labels=labels,
         classes=classes,
         missing=reading.missing,
+        per_line=reading.per_line,
     )
     return asked, how
 
 
-def tell_of(source: Files, reading: Reading, say: Say) -> None:
+def tell_of(source: Files, reading: InputReader, say: Say) -> None:
     """Say what a pass over a user's files has left out, and which of them trained the run."""
     if source.skipped:
         damaged = (
