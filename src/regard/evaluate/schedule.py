@@ -22,7 +22,7 @@ KEPT = (
 )
 START = 4.0  # seconds that a row takes beside its fitting, until the first has shown
 SPAWN = 0.5  # of them, those before its own clock begins
-COUNTING, NEURAL = 1.0, 8.0  # seconds of fitting that a row has at least
+COUNTING, NEURAL = 3.0, 8.0  # seconds of fitting that a row has at least
 CLOSING, PER_ROW = 2.0, 0.1  # seconds for intervals and the page, and more for each row
 
 
