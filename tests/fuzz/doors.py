@@ -130,6 +130,17 @@ class Material:
         return self.made("pictures", make)
 
     @property
+    def picture_archive(self) -> Path:
+        """The same, and texts, in a zip archive."""
+
+        def make(path: Path) -> None:
+            with zipfile.ZipFile(path, "w") as archive:
+                for file in sorted(self.pictures.rglob("*.*")):
+                    archive.write(file, str(file.relative_to(self.pictures)))
+
+        return self.made("pictures.zip", make)
+
+    @property
     def digits(self) -> Path:
         """IDX files of images and labels."""
 
@@ -407,6 +418,11 @@ def read_images(material: Material, path: Path, out: Path) -> list[Action]:
     ]
 
 
+def read_image_archive(material: Material, path: Path, out: Path) -> list[Action]:
+    """Commands that read an archive of class folders."""
+    return [command("data", path), planned(path)]
+
+
 def read_idx(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that read IDX files."""
     images = path / "t-images-idx3-ubyte"
@@ -658,6 +674,7 @@ DOORS: list[Door | Options] = [
     Door("published tensors", lambda m: m.published, "*.safetensors", BYTES, import_folder),
     Door("zip", lambda m: m.packed, "", BYTES, read_archive, 20),
     Door("zip bombs", lambda m: m.packed, "", bombs, read_archive, 2),
+    Door("image archives", lambda m: m.picture_archive, "", BYTES, read_image_archive, 10),
     Door("images", lambda m: m.pictures, "*.*", BYTES, read_images, 20),
     Door("idx", lambda m: m.digits, "*", BYTES, read_idx, 20),
     Door("arrays", lambda m: m.arrays, "*", BYTES, read_arrays, 15),
