@@ -49,6 +49,12 @@ def located(path: Path) -> tuple[Path, str]:
 
 @contextmanager
 def archive_at(path: Path, *, most: int = 0) -> Iterator[zipfile.ZipFile]:
+    """An open archive, as `checked_archive` gives it, which is closed in the end."""
+    with checked_archive(path, most=most) as packed:
+        yield packed
+
+
+def checked_archive(path: Path, *, most: int = 0) -> zipfile.ZipFile:
     """An open archive; one that is damaged, or would unpack to more than it may, or than `most`
     bytes, is a UserError.
     """
@@ -56,7 +62,7 @@ def archive_at(path: Path, *, most: int = 0) -> Iterator[zipfile.ZipFile]:
         packed, bound = zipfile.ZipFile(path), limit(path.stat().st_size)
     except BROKEN as error:
         raise _broken(path, error) from None
-    with packed:
+    try:
         infos = packed.infolist()
         if len(infos) > MEMBERS:
             raise UserError(f"{path}: has {len(infos):,} members; at most {MEMBERS:,} are read")
@@ -68,7 +74,15 @@ def archive_at(path: Path, *, most: int = 0) -> Iterator[zipfile.ZipFile]:
             )
         if most and total > most:
             raise UserError(f"{path}: would take {total >> 30} GB, more than {most >> 30} GB")
-        yield packed
+    except UserError:
+        packed.close()
+        raise
+    return packed
+
+
+def files_of(packed: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """What an archive holds, without folders."""
+    return [info for info in packed.infolist() if info.filename and info.filename[-1] != "/"]
 
 
 class Member:
@@ -148,22 +162,22 @@ class Archives:
         archive, member = located(path)
         if not member:
             return path.open("rb")
-        try:
-            return cast(BinaryIO, self._archive(archive).open(member))
-        except (KeyError, *BROKEN):
-            return opened(path)  # says what is wrong with it
+        packed = self._archive(archive)
+        if member not in packed.NameToInfo:
+            return opened(path)  # says what there is
+        return cast(BinaryIO, Member(archive, packed, member))
 
     def size(self, path: Path) -> int:
         """See `size`."""
         archive, member = located(path)
-        try:
-            return self._archive(archive).getinfo(member).file_size if member else size(path)
-        except (KeyError, *BROKEN):
+        packed = self._archive(archive) if member else None
+        if packed is None or member not in packed.NameToInfo:
             return size(path)
+        return packed.getinfo(member).file_size
 
     def _archive(self, path: Path) -> zipfile.ZipFile:
         if self._packed is None or self._path != path:
-            self._path, self._packed = path, zipfile.ZipFile(path)
+            self._path, self._packed = path, checked_archive(path)
         return self._packed
 
 
@@ -181,7 +195,7 @@ def members(archive: Path) -> list[str]:
     """The names of the files in an archive, without folders and hidden ones."""
     try:
         with archive_at(archive) as packed:
-            names = [info.filename for info in packed.infolist() if not info.is_dir()]
+            names = [info.filename for info in files_of(packed)]
     except UserError:
         return []
     return sorted(name for name in names if not name.rpartition("/")[2].startswith("."))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.archives import Member, archive_at
+from regard.data.archives import Member, archive_at, files_of
 from regard.data.packed import unpacked
 from regard.errors import UserError, quoted
 
@@ -123,7 +123,6 @@ def arrays_in(path: Path, most: int) -> Iterator[tuple[str, Readable, int]]:
         yield "", io.BytesIO(data), len(data)
         return
     with archive_at(path, most=MOST) as packed:
-        for info in packed.infolist():
-            if not info.is_dir():
-                with Member(path, packed, info.filename) as file:
-                    yield info.filename.removesuffix(".npy"), file, info.file_size
+        for info in files_of(packed):
+            with Member(path, packed, info.filename) as file:
+                yield info.filename.removesuffix(".npy"), file, info.file_size

@@ -34,6 +34,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # those of SUFFI
 # What Pillow's decoders raise of damaged pictures.
 UNDECODABLE = (
     OSError,
+    EOFError,
     SyntaxError,
     ValueError,
     TypeError,
