@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.decode.workspace import Slot, Step, Workspace
+from regard.decode.workspace import Slot, Step, Workspace, computing, device_of
 from regard.layers.state import State
 from regard.models.language_model import Constrain, LanguageModel
 
@@ -219,12 +219,14 @@ def alike(prompts: Sequence[Sequence[int]], batch_size: int, rows: int) -> list[
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off and no gradients inside; a model in training is put back into it."""
+    """Dropout off and no gradients inside; a model in training is put back into it. On a GPU no
+    other thread computes meanwhile.
+    """
     training = model.training
     if training:
         model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), computing(device_of(model)):
             yield
     finally:
         if training:

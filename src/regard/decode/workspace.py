@@ -7,14 +7,14 @@ batch borrows it from a pool and returns it at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from regard.decode.graphs import Graph
+from regard.decode.graphs import CAPTURES, Graph
 from regard.decode.replay import Replay, pays
 from regard.layers.state import State
 from regard.models.language_model import LanguageModel
@@ -40,6 +40,15 @@ def device_of(model: nn.Module) -> torch.device:
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device
     return torch.device("cpu")
+
+
+@contextmanager
+def computing(device: torch.device) -> Iterator[None]:
+    """On a GPU, one thread at a time computes: CUDA graphs are captured, replayed and destroyed
+    while no other thread works. Calls of a thread may be nested. On a CPU nobody waits.
+    """
+    with CAPTURES if device.type == "cuda" else nullcontext():
+        yield
 
 
 class Pool(Generic[Item]):

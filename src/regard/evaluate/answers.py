@@ -18,7 +18,7 @@ from regard.data.columns import Array
 from regard.data.questions import Asked, known
 from regard.data.shards import Shard
 from regard.data.targets import Targets
-from regard.decode.workspace import device_of
+from regard.decode.workspace import computing, device_of
 from regard.evaluate.estimates import Estimate
 from regard.evaluate.labels import Classified, Tagged, label, labels, positions
 from regard.evaluate.report import Figure
@@ -133,8 +133,10 @@ def run(model: Assessor, asked: Asked) -> Iterator[tuple[Batch, Tensor]]:
     device = device_of(model)
     for batch in asked.batches(BATCH_TOKENS):
         assert batch.segments is not None
-        source = Source(batch.ids, batch.segments).to(device)
-        yield batch, model.answers(source).double().cpu()
+        source = Source(batch.ids, batch.segments)
+        with computing(device):
+            found = model.answers(source.to(device)).double().cpu()
+        yield batch, found
 
 
 def probabilities(task: str, scores: Tensor) -> Tensor:

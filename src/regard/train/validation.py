@@ -15,6 +15,7 @@ from torch import nn
 from regard.data.batching import windows
 from regard.data.questions import Asked
 from regard.data.shards import Shard
+from regard.decode.workspace import computing
 from regard.layers.source import Source
 from regard.models.language_model import Constrain, LanguageModel
 from regard.models.translator import Translator
@@ -84,12 +85,12 @@ def log_probs(
         scored[at] = True
         if i % world.size != world.rank:
             continue
-        segments = None if batch.segments is None else batch.segments.to(device)
-        speaks: LanguageModel = spoken(model, batch.source, device)
-        scores = speaks.score(
-            batch.ids.to(device), batch.targets.to(device), segments, constrain=constrain
-        )
-        values[at] = scores.cpu()[wanted].double().numpy()
+        with computing(device):
+            segments = None if batch.segments is None else batch.segments.to(device)
+            speaks: LanguageModel = spoken(model, batch.source, device)
+            ids, targets = batch.ids.to(device), batch.targets.to(device)
+            scores = speaks.score(ids, targets, segments, constrain=constrain).cpu()
+        values[at] = scores[wanted].double().numpy()
     model.train(was_training)
     world.sum(torch.from_numpy(values))  # in place; all but one add nothing to a value
     return values, scored
