@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from regard.errors import UsageError
+from regard.errors import UsageError, UserError
 from regard.recipe import build, override, read, tables, to_toml
 
 
@@ -73,3 +73,30 @@ def test_strings_survive_toml_whatever_they_hold():
     recipe = build({"data": {"train": ['quo"te\\ \t\x7f ünï \U0001f600.txt']}})
     assert build(tomllib.loads(to_toml(recipe))) == recipe
     assert tables(recipe)["data"]["train"] == list(recipe.data.train)
+
+
+BROKEN = {
+    "digits": ("[train]\nsteps = " + "9" * 10_000, "is not valid TOML: Exceeds the limit"),
+    "hex": ("[train]\nsteps = 0x" + "f" * 5000, "train.steps: must be below 2^63"),
+    "deep": ("x = " + "[" * 3000, "is not valid TOML: nested too deeply"),
+    "nan": ("[train]\nclip = nan", "train.clip: must be a finite number"),
+    "zero": ('[data]\ntrain = ["a\\u0000b"]', "data.train[0]: holds a zero character"),
+    "format": ("[data]\nformat = []", "data.format"),
+    "preset": ("[model]\npreset = [1]", "model.preset: unknown preset"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_recipes_that_hold_what_no_recipe_can_are_named(tmp_path, name):
+    text, message = BROKEN[name]
+    (tmp_path / "recipe.toml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        build(read(tmp_path / "recipe.toml"))
+    assert message in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("value", ["9" * 10_000, "0x" + "f" * 5000, "[" * 3000, "nan", "1\ny = 2"])
+def test_values_of_set_are_refused_in_one_line(value):
+    with pytest.raises(UsageError) as caught:
+        build(override({}, [f"train.steps={value}"]))
+    assert str(caught.value).startswith("train.steps: ")

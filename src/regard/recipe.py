@@ -385,7 +385,7 @@ def read(path: Path) -> dict[str, Any]:
                 data[key] = [str((path.parent / str(p)).resolve()) for p in paths]
         if isinstance(labels := data.get("labels"), str) and labels:
             data["labels"] = str((path.parent / labels).resolve())
-        if data.get("format") in NUMBERED and isinstance(target := data.get("target"), str):
+        if data.get("format") in list(NUMBERED) and isinstance(target := data.get("target"), str):
             beside = (path.parent / target).resolve()  # a file of labels, or the name of a column
             data["target"] = str(beside) if beside.is_file() else target
     train = values.get("train")

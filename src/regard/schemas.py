@@ -47,8 +47,8 @@ class Sides(TypedDict):
 class StoredTargets(TypedDict):
     """What is to be predicted: the task, the names of the targets and the classes of each."""
 
-    task: Literal["label", "labels", "value", "position-label"]
-    names: Annotated[list[str], Field(min_length=1)]
+    task: Literal["label", "labels", "value", "position-label", "masked"]
+    names: list[str]
     classes: list[list[str]]
     positive: NotRequired[list[str]]
     deviations: NotRequired[list[float]]
@@ -57,6 +57,10 @@ class StoredTargets(TypedDict):
 def fitting_targets(found: StoredTargets) -> StoredTargets:
     """Targets whose names and classes fit their task; others are a ValueError."""
     task, names, classes = found["task"], found["names"], found["classes"]
+    if task == "masked":  # tokens of the vocabulary
+        return found
+    if not names:
+        raise ValueError("names must name one target at least")
     wanted = 0 if task == "value" else len(names)
     if len(classes) != wanted or (task in ("label", "position-label") and len(names) != 1):
         raise ValueError(f"{len(names)} names and classes of {len(classes)} do not fit task {task}")

@@ -23,6 +23,7 @@ from regard.models.decoder import DecoderConfig
 Values = Mapping[str, Any]
 
 MAX_VOCAB = 1 << 24  # what a run folder may hold, exclusive
+LARGEST = (1 << 31) - 1  # whole number of a config.json
 MAX_ROTATIONS = 1 << 28  # positions times head width; a million positions of 128 are half of it
 
 
@@ -221,6 +222,8 @@ class Reader:
             raise UserError(f"{self.path} lacks {key}, a whole number")
         if type(value) is not int:
             raise self.error(key, "must be a whole number")
+        if abs(value) > LARGEST:
+            raise self.error(key, f"must be at most {LARGEST:,}")
         return value
 
     def number(self, key: str, default: float) -> float:

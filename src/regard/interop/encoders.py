@@ -108,6 +108,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "is_decoder": (False,),
     "chunk_size_feed_forward": (0,),
 }
+MOST_LABELS = 1 << 20  # that a config.json without names may have
 PROBLEMS = {
     "label": "single_label_classification",
     "labels": "multi_label_classification",
@@ -232,7 +233,10 @@ def targets(form: Format, path: Path, values: Values) -> Targets:
     """What is asked, as their config.json says; without names, by theirs: LABEL_0, LABEL_1, …"""
     read, told = Reader(path, values), values.get("id2label")
     if told is None:
-        told = {str(i): f"LABEL_{i}" for i in range(read.whole("num_labels", 2))}
+        count = read.whole("num_labels", 2)
+        if not 0 < count <= MOST_LABELS:
+            raise read.error("num_labels", f"must be from 1 to {MOST_LABELS:,}")
+        told = {str(i): f"LABEL_{i}" for i in range(count)}
     if not isinstance(told, dict) or set(told) != {str(i) for i in range(len(told))} or not told:
         raise read.error("id2label", "must name the labels 0, 1, 2, …")
     names = tuple(str(told[str(i)]) for i in range(len(told)))
@@ -242,7 +246,7 @@ def targets(form: Format, path: Path, values: Values) -> Targets:
         return Targets("position-label", ("label",), (names,))
     problem = values.get("problem_type") or PROBLEMS["value" if len(names) == 1 else "label"]
     tasks = {theirs: ours for ours, theirs in PROBLEMS.items()}
-    if problem not in tasks:
+    if problem not in list(tasks):
         raise read.error("problem_type", f"must be one of {', '.join(tasks)}")
     task = tasks[problem]
     if task == "label":
