@@ -251,3 +251,17 @@ def test_calls_from_eight_threads_give_what_they_give_alone_on_a_gpu():
 @pytest.mark.slow
 def test_sixteen_hundred_calls_give_what_they_give_alone_on_a_gpu():
     check(drawn(100, "cuda"), 2, "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_searches_of_other_widths_in_between_change_nothing(device):
+    letters = KINDS["characters"].train([LETTERS])
+    strategies = [Consensus(letters.decode, width=4), Beam(width=3), Sample(seed=1), Beam(width=4)]
+    shared = Pipelines(device)
+    for strategy in (*strategies, *strategies, *strategies[::-1]):
+        for call in ("generate", "transformer", ["abc"], strategy, 40), (
+            "translate", 0, ["abc def ghi jkl mno"], strategy,
+        ):  # fmt: skip
+            kind, *arguments = call
+            alone = getattr(Pipelines(device), kind)(*arguments)
+            assert getattr(shared, kind)(*arguments)[0] == alone[0]

@@ -71,3 +71,19 @@ def test_only_places_that_differ_are_copied(monkeypatch):
         assert_holds(state, histories)
     # all from row 0; two change places, with one token apart; nobody moves; two followed
     assert [(places.start, places.stop) for places in seen] == [(0, 1), (1, 2), (3, 3), (1, 4)]
+
+
+def test_rows_of_every_width_keep_their_memory():
+    """A step recorded for four beams read freed memory once three beams had come in between."""
+    layer = KeyValue(2, 1, 8, 4, torch.zeros(1))
+    state = State([layer], 2, 8)
+
+    def places(width):
+        state.reset()
+        state.expand(width)
+        state.fix()
+        return layer.k.data_ptr(), layer.v.data_ptr(), state.length.data_ptr()
+
+    first = places(4)
+    assert places(3) != first
+    assert places(4) == first

@@ -44,12 +44,26 @@ class Settling(Protocol):
         """
 
 
+class Widened:
+    """What a tensor becomes by `expand`: memory of its own for each number of rows, so that a step
+    recorded with one of them finds its rows where they were, whatever came in between.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[torch.Size, Tensor] = {}
+
+    def hold(self, tensor: Tensor) -> Tensor:
+        """The same values, in the memory of the last tensor of this shape."""
+        memory = self.kept.setdefault(tensor.shape, tensor)
+        return memory if memory is tensor else memory.copy_(tensor)
+
+
 class Rows:
     """A tensor with a row for each sequence along one axis, whose memory stays the same."""
 
     def __init__(self, tensor: Tensor, dim: int) -> None:
-        self.now = self.narrow = self.wide = tensor  # before and after `expand`
-        self.dim = dim
+        self.now = self.narrow = tensor  # the second before any `expand`
+        self.dim, self.widened = dim, Widened()
 
     def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b], at these places of the last axis."""
@@ -58,8 +72,7 @@ class Rows:
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows, in the memory of last time where there is one."""
-        now = self.now.repeat_interleave(width, self.dim)
-        self.now = self.wide = self.wide.copy_(now) if self.wide.shape == now.shape else now
+        self.now = self.widened.hold(self.now.repeat_interleave(width, self.dim))
 
     def reset(self) -> None:
         """The rows it began with, holding what they held last."""
@@ -73,7 +86,7 @@ class KeyValue:
         self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor
     ) -> None:
         self.kv = like.new_zeros(2, batch, n_kv_heads, capacity, d_head)
-        self.narrow = self.wide = self.kv  # before and after `expand`
+        self.narrow, self.widened = self.kv, Widened()  # the first before any `expand`
         self._show()
 
     def write(self, k: Tensor, v: Tensor, places: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
@@ -96,9 +109,7 @@ class KeyValue:
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows: a prompt read once serves all its beams."""
-        kv = self.kv.repeat_interleave(width, 1)  # (2, B·W, G, S, K)
-        # in the memory of last time, where there is one
-        self.kv = self.wide = self.wide.copy_(kv) if self.wide.shape == kv.shape else kv
+        self.kv = self.widened.hold(self.kv.repeat_interleave(width, 1))  # (2, B·W, G, S, K)
         self._show()
 
     def reset(self) -> None:
@@ -137,7 +148,8 @@ class Ring:
     """
 
     def __init__(self, batch: int, size: int, width: int, like: Tensor) -> None:
-        self.past = self.narrow = self.wide = like.new_zeros(batch, size, width)
+        self.past = self.narrow = like.new_zeros(batch, size, width)
+        self.widened = Widened()
 
     def read(self, position: int | Tensor) -> Tensor:
         """The vectors (B, D) of one position, the same in all rows or (B,) different ones."""
@@ -175,8 +187,7 @@ class Ring:
 
     def expand(self, width: int) -> None:
         """Row b becomes `width` rows, in the memory of last time where there is one."""
-        past = self.past.repeat_interleave(width, 0)  # (B·W, R, D)
-        self.past = self.wide = self.wide.copy_(past) if self.wide.shape == past.shape else past
+        self.past = self.widened.hold(self.past.repeat_interleave(width, 0))  # (B·W, R, D)
 
     def reset(self) -> None:
         """Zeros, in the memory it began with."""
@@ -238,7 +249,7 @@ class State:
         self.length: int | Tensor = 0
         self.longest = 0
         self.fixed = False
-        self.counter: Tensor | None = None  # the length of a fixed state, (B,)
+        self.counters = Widened()  # the length of a fixed state, (B,)
         self.writers: Tensor | None = None  # (B, S) rows that wrote what stands at each place
         # what each layer looks at besides: the same for all beams of a row, so never reordered
         self.memory: Sequence[Memory] | None = None
@@ -249,11 +260,7 @@ class State:
         length = self.length
         if isinstance(length, int):
             length = torch.full((self.batch,), length, device=device)
-        if self.counter is None or len(self.counter) != self.batch:
-            self.counter = length.clone()
-        else:
-            self.counter.copy_(length)
-        self.length, self.fixed = self.counter, True
+        self.length, self.fixed = self.counters.hold(length.clone()), True
 
     @property
     def shape(self) -> tuple[int, int]:
