@@ -80,9 +80,12 @@ def test_what_was_captured_gives_its_memory_back(monkeypatch):
             return type("Graph", (), {"replay": lambda self: None})(), held, torch.ones(())
 
     work = Pretended(lambda x: x.sum(), torch.device("cpu"))
+    steady = []
     for _ in range(4):
         work(torch.ones(3))
+        steady.append(work.steady)
     assert made == [[(3,)]] and len(work.graphs) == 1
+    assert steady == [False, False, True, True]  # the first runs as it is, the second captures
     work.release()
     assert not work.graphs
     for _ in range(4):

@@ -30,8 +30,8 @@ MANY_TOKENS = 65536  # ... so many
 SAVING, CLOSING = 0.05, 0.5  # seconds set aside for each checkpoint, and for intervals and reports
 CLOSING_SHARE = 0.02  # of the time, likewise
 TRANSLATING_SHARE = 0.1  # of the time, for translating held-out sentences
-REPLANNED = (0.1, 0.5)  # shares of the time left after which the steps are planned again ...
-SEEN = 3  # ... from so many steps, at least
+REPLANNED = (0.1, 0.4, 0.8)  # shares of the time left after which the steps are planned again ...
+SEEN = 3  # ... from so many steady steps, at least
 OVER, OVER_SECONDS = 0.03, 2.0  # how far the time may be exceeded before training ends where it is
 FINAL_TOKENS = 1 << 16  # of each held-out split are always measured at the end ...
 FINAL_SHARE = 0.1  # ... or this share of the tokens trained on, about 7% of the time ...
@@ -107,15 +107,14 @@ class Pace:
         scored = validated / size + (1 if corpus.targets else 2) * final
         return (steps - done) * self.per_step + scored * self.per_token + SAVING * evaluations
 
-    def observed(self, steps: list[float], validation: tuple[float, int]) -> Pace:
-        """The pace of a run that is under way: the mean of the steady ones among the later half of
-        the `steps` timed, and the seconds and tokens of its last `validation` (0, 0: none yet).
+    def observed(self, steps: list[float], tokens: list[float]) -> Pace:
+        """The pace of a run that is under way: the mean of its steady `steps`, and the median of
+        what a token took in its validations and in calibration.
         """
-        later = steps[len(steps) // 2 :]
-        per_step = steady_mean(later) if later else self.per_step
-        seconds, tokens = validation
-        per_token = seconds * self.loop.world.size / tokens if tokens else self.per_token
-        return replace(self, per_step=per_step, per_token=per_token)
+        per_token = sorted([*tokens, self.per_token / self.loop.world.size])[len(tokens) // 2]
+        return replace(
+            self, per_step=steady_mean(steps), per_token=per_token * self.loop.world.size
+        )
 
     def measurable(self, clock: Clock) -> float:
         """How many tokens of each held-out split the end of a run has time for."""
@@ -169,11 +168,13 @@ def steady_step(trainer: Trainer, first: int, seconds: float) -> float:
             return False
         return max(times[-TIMED:]) <= STEADY * min(times) or spent > PATIENCE * seconds
 
+    steady: list[float] = []
     while not world.share(enough()):
         start = time.monotonic()
         trainer.take_step(first + len(times))
         times.append(time.monotonic() - start)
-    return steady_mean(times)
+        steady += times[-1:] if trainer.steady else []
+    return steady_mean(steady or times)
 
 
 def steady_mean(times: list[float]) -> float:

@@ -40,12 +40,14 @@ class Captured:
         """
         self.function, self.device, self.pool = function, device, pool
         self.seen: Counter[Shape] = Counter()
+        self.steady = True  # was the shape of the last call known, and its graph captured before?
         self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]] = {}
 
     def __call__(self, *arguments: Argument) -> Tensor:
         """The function's result; tensors may be on the CPU, best in pinned memory."""
         shape = tuple(tuple(a.shape) if isinstance(a, Tensor) else None for a in arguments)
         self.seen[shape] += 1
+        self.steady = self.seen[shape] > 2
         if shape not in self.graphs:
             held = [self._held(a) for a in arguments]
             if self.seen[shape] == 1 or len(self.graphs) == SHAPES:

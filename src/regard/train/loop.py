@@ -120,7 +120,7 @@ class Loop(ABC):
         self.clock: Clock | None = None  # of a run whose minutes decide how many steps it makes
         self.pace: Pace | None = None  # what calibration found, likewise
         self.step_seconds: list[float] = []  # of the steps since planning, while there is a clock
-        self.validation_cost = (0.0, 0)  # seconds and tokens of the last validation
+        self.token_seconds: list[float] = []  # of each validation
 
     @abstractmethod
     def take_step(self, step: int) -> tuple[float, int]:
@@ -292,6 +292,11 @@ class Loop(ABC):
                 return "interrupted"
         return "done" if p.step == self.steps else "early"
 
+    @property
+    def steady(self) -> bool:
+        """Did the last step take the time that those to come will take?"""
+        return True
+
     def keep_time(self, seconds: float) -> None:
         """Take note of a step's time where the minutes decide: plan the steps again when it is time
         to, and end here when the time is over.
@@ -299,11 +304,12 @@ class Loop(ABC):
         clock, p = self.clock, self.progress
         if clock is None:
             return
-        self.step_seconds.append(seconds)
+        if self.steady:
+            self.step_seconds.append(seconds)
         if self.world.size > 1 and p.step % max(1, self.steps // CHECKS):
             return  # the processes do not ask each other after every step
-        seen = len(self.step_seconds) >= min(SEEN, self.steps - 1)
-        over, marked = self.world.share((clock.over, seen and clock.passes_mark()))
+        marked = len(self.step_seconds) >= SEEN and clock.passes_mark()
+        over, marked = self.world.share((clock.over, marked))
         if over:
             p.steps = self.steps = p.step
         elif marked:
@@ -314,7 +320,7 @@ class Loop(ABC):
         p = self.progress
         if self.pace is None:
             return
-        self.pace = self.pace.observed(self.step_seconds, self.validation_cost)
+        self.pace = self.pace.observed(self.step_seconds, self.token_seconds)
         self.step_seconds = []
         steps = self.pace.steps_within(clock, p.step)
         if abs(steps - self.steps) > SAME * self.steps:
@@ -338,7 +344,7 @@ class Loop(ABC):
         except Stopped:
             return False
         if self.sample is not None:
-            self.validation_cost = time.monotonic() - start, self.sample.tokens
+            self.token_seconds.append((time.monotonic() - start) / self.sample.tokens)
         if found is not None and math.isnan(found.value):
             raise UserError(
                 f"step {p.step}: validation gives no number "

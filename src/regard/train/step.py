@@ -126,6 +126,14 @@ class Stepper:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    @property
+    def steady(self) -> bool:
+        """Did the last step take the time that steps of its kind take? Not where it met a shape for
+        the first time, or captured it.
+        """
+        works = (self.begin, self.accumulate, self.norm, self.update)
+        return all(work.steady for work in works if isinstance(work, Captured))
+
     def how(self) -> str:
         """How it computes, in words."""
         said = [str(self.device), self.precision]

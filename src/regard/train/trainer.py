@@ -108,6 +108,11 @@ class Trainer(Loop):
         objective = self.stepper.objective
         return loss_per_target(objective, asked, self.device, stop=stop, world=self.world)
 
+    @property
+    def steady(self) -> bool:
+        """See Loop."""
+        return self.stepper.steady
+
     def batches(self, step: int) -> list[Batch]:
         """This process's part of a step; one that asks nothing where there is none for it."""
         if self.ahead[0] == step:
