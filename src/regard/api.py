@@ -253,8 +253,6 @@ def compare(
     table = {"name": "transformer", **(transformer or {})}
     asked = {**(data or {}), **({"folds": folds} if folds else {})}
     chosen, lines = plan(source, assignments=assignments, data=asked, model=table)
-    for line in lines[:-1]:  # the last is about one model
-        reporter.say(line)
     if chosen.task in ("masked", "vectors"):
         raise UsageError(
             f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
@@ -265,6 +263,8 @@ def compare(
         raise UsageError("--scaling and --folds answer different questions: ask one at a time")
     for name in models:
         family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
+    for line in lines[:-1]:  # the last is about one model
+        reporter.say(line)
     folder.mkdir(parents=True, exist_ok=True)
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     for line in (*corpus.warnings, *corpus.cut(context(chosen.model.config))):

@@ -135,6 +135,7 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
     (tmp_path / "x.back").write_text("".join(f"{w[::-1]}\n" for w in words))
     files = [tmp_path / "x.there", tmp_path / "x.back"]
     small = ["model.n_layers=1", "model.d_model=16", "train.steps=4", "data.test_fraction=0.2"]
+    small += ["task=target"]
     for seed in range(2):
         train(plan(files, assignments=[*small, f"train.seed={seed}"])[0], tmp_path / str(seed))
     train(plan(files, assignments=[*small, "tokens.kind=bytes"])[0], tmp_path / "other")

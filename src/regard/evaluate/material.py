@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.answers import marked
+from regard.data.array_files import read_arrays
 from regard.data.captions import Captions
 from regard.data.clouds import Clouds
 from regard.data.columns import Array
@@ -93,6 +94,18 @@ def shard_from(
     return found
 
 
+def _of_arrays(files: Sequence[Path], reading: InputReader) -> Asked:
+    """What to read of images or point clouds. The run's names of columns may be those of a table: a
+    file of arrays without them is read as one whose names nobody has given.
+    """
+    inputs, targets = reading.inputs, reading.targets
+    if Path(files[0]).suffix == ".npz":
+        names = set(read_arrays(Path(files[0])))
+        inputs = inputs if reading.input_asked else tuple(n for n in inputs if n in names)
+        targets = targets if reading.target_asked else tuple(n for n in targets if n in names)
+    return Asked(inputs=inputs or ("",), targets=targets, missing=reading.missing)
+
+
 def reader_of(
     files: Sequence[Path],
     source_tokenizer: Tokenizer,
@@ -103,7 +116,7 @@ def reader_of(
 ) -> Pairs | Captions:
     """A user's pairs, of texts or, as the tokenizer says, of pictures and captions."""
     if isinstance(source_tokenizer, Patches):
-        asked = Asked(inputs=reading.inputs[:1] or ("",), targets=reading.targets)
+        asked = _of_arrays(files, reading.first_text)
         return Captions(list(files), asked, strict=strict, side=side)
     format = reading.format_asked or (
         "auto" if len(files) > 1 else _format_of_pairs(files, reading)
@@ -175,8 +188,7 @@ def labelled_from(
     """
     source: Labelled
     if isinstance(tokenizer, Patches | Points):
-        inputs = reading.inputs or ("",)
-        asked = Asked(inputs=inputs, targets=reading.targets, missing=reading.missing)
+        asked = _of_arrays(files, reading)
         if isinstance(tokenizer, Patches):
             source = Pictures(list(files), asked, strict=strict, side=side)
         else:
