@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+from regard.data.cloud_files import frames_of
 from regard.data.clouds import Clouds, form_of, unlabelled_clouds
 from regard.data.labelled import Asked
 from regard.data.named import thing_named
@@ -239,3 +240,18 @@ def test_numbers_too_large_for_their_type_are_damaged_clouds(tmp_path):
     source = Clouds([tmp_path / "x.npz"], Asked(targets=("y",)))
     (chunk,) = source.examples()
     assert len(chunk.texts) == 1 and "must be finite numbers" in source.problems[0]
+
+
+def test_a_ply_face_of_infinity_is_damage(tmp_path):
+    text = (
+        "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\n"
+        "property float z\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n"
+        "0 0 0\n1 0 0\n0 1 0\n3 0 1 inf\n"
+    )
+    (found,) = frames_of(_written(tmp_path / "one.ply", text), 0)
+    assert found == "face 0 cannot be read"
+
+
+def _written(path, text):
+    path.write_text(text)
+    return path

@@ -409,3 +409,13 @@ def test_lines_written_are_lines_read(write, monkeypatch, lines, block):
         assert texts(Source([path], format="lines")) == ["ok", *filter(None, lines)]
     except UserError as error:
         assert "binary" in str(error)  # almost nothing but control characters
+
+
+@pytest.mark.parametrize("encoding", ["utf99999999999", "utf\0", "no such thing"])
+def test_an_encoding_that_nobody_knows_is_named(tmp_path, encoding):
+    from regard.data.formats import blocks
+    from regard.errors import UsageError
+
+    (tmp_path / "t.txt").write_text("abc\n")
+    with pytest.raises(UsageError, match="unknown encoding '.*'; choose one such as utf-8"):
+        list(blocks(tmp_path / "t.txt", encoding))

@@ -11,8 +11,9 @@ import torch
 from regard.api import plan, train
 from regard.data.corpus import prepare
 from regard.errors import UserError
-from regard.run import read_tensors
-from regard.train import loop
+from regard.run import read_tensors, weights
+from regard.train import calibration, loop
+from regard.train.calibration import Pace
 from regard.train.progress import Reporter, Status
 from regard.train.session import Session
 from regard.train.trainer import Trainer
@@ -219,3 +220,36 @@ def test_a_status_is_one_line_of_figures():
     line = Status(5, 10, math.log(2) * 3, 1234.5, 62.0, 1.5).line()
     assert "3.000 bits/symbol" in line and "best valid 1.5000" in line and "ETA 1:02" in line
     assert Status(5, 10, 1.0, 1.0, None, None).line().endswith("ETA …")
+
+
+def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
+    words, tmp_path, monkeypatch
+):
+    """Three minutes on names were worse than half a minute: the best weights never annealed."""
+    values = iter([9.0, 3.0, 2.0, 2.5, 2.6, 2.7, 1.9, 1.8, 1.7, 1.6])  # the first: calibration
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    monkeypatch.setattr(calibration, "REPLANNED", ())
+    monkeypatch.setattr(Pace, "steps_within", lambda self, clock, done=0: 100)
+    sets = [one for one in SMALL if "steps" not in one] + ["train.minutes=5", "train.eval_every=4"]
+    recipe, _ = plan([words], assignments=sets)
+    taken = []
+    real = Trainer.restore_best
+
+    def restore(self):
+        real(self)
+        taken.append({name: x.clone() for name, x in weights(self.model).items()})
+        best = read_tensors(self.run_folder / "model.safetensors")
+        assert all(torch.equal(best[name], taken[0][name]) for name in best)
+
+    monkeypatch.setattr(Trainer, "restore_best", restore)
+    result = train(recipe, tmp_path / "run")
+    # best at step 8; clearly worse at 12, 16 and 20; four more steps, half of eight
+    assert len(taken) == 1 and result.outcome == "done" and result.steps == 24
+    assert "steps = 24\n" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_a_run_of_given_steps_is_never_cut_short(words, tmp_path, monkeypatch):
+    values = iter([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
+    assert train(recipe, tmp_path / "run").steps == recipe.train.steps

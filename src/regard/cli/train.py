@@ -211,12 +211,12 @@ def report(result: Trained, again: str, json: bool, seconds: float) -> None:
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
+    print(f"next: {'  ·  '.join(f'regard {verb}' for verb in verbs(result.task, run))}")
     if result.epochs is not None and result.epochs < 1:
         print(
             f"note: training read only {result.epochs:.1%} of its data; "
             "give it more --minutes (or train.steps), or choose a smaller model"
         )
-    print(f"next: {'  ·  '.join(f'regard {verb}' for verb in verbs(result.task, run))}")
 
 
 def verbs(task: str, run: str) -> list[str]:

@@ -252,7 +252,7 @@ class PlyWords:
                         raise IndexError
                     self.at += length
                     found[key].append([int(x) for x in row] if many else row[0])
-        except (IndexError, ValueError):
+        except (IndexError, ValueError, OverflowError):
             raise ValueError(f"{name} {len(found[properties[0][0]])} cannot be read") from None
         kinds = {key: kind for key, kind, many in properties if not many}
         return {k: np.array(v, kinds[k]) if k in kinds else v for k, v in found.items()}

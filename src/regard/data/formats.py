@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from regard.data.archives import listed, located, opened, size
-from regard.errors import UsageError, UserError
+from regard.errors import UsageError, UserError, quoted
 
 BLOCK = 4 << 20  # bytes read at a time
 OPENING = 1 << 16  # bytes looked at to tell text from other files
@@ -211,7 +211,12 @@ def blocks(
 
 def _recoded(path: Path, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)()
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"unknown encoding {quoted(encoding)}; choose one such as utf-8, latin-1 or utf-16"
+        ) from None
     start = 0  # of the block, in bytes
     while True:
         block = stream.read(BLOCK)

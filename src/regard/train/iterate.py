@@ -83,7 +83,7 @@ class Iteration(SingleLoop):
 
     def plan(self, steps: int) -> None:
         """At most so many passes; every one is validated, unless the recipe says otherwise."""
-        self.steps, self.log_every, self.sample = steps, 1, None
+        self.steps, self.log_every = steps, 1
         self.eval_every = self.recipe.eval_every or 1
         self.checkpoint_every = self.recipe.checkpoint_every or max(1, steps // EVALUATIONS)
 

@@ -26,7 +26,7 @@ from regard.decode.constraints import Forbidden
 from regard.documents import adapter
 from regard.errors import UserError
 from regard.recipe import TrainRecipe
-from regard.run import WEIGHTS, Metrics, check_names, weights, write_tensors
+from regard.run import WEIGHTS, Metrics, check_names, read_tensors, weights, write_tensors
 from regard.train import checkpoint
 from regard.train.average import Average
 from regard.train.calibration import SEEN, Clock, Pace, final_parts
@@ -46,6 +46,8 @@ FEWEST = 8  # ... or they would take too long: then so many at least
 VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the time
 RECORDS = 200  # records in a validation, unless that would be too long: an accuracy is then +-0.035
 LOGGED = 200  # training lines in metrics.jsonl, about
+CLEARLY, WORSE = 2.0, 3  # standard errors above the best, in so many validations in a row
+ANNEALING = 0.5  # steps in which the learning rate then falls, of those that led to the best
 SAME = 0.02  # a new plan of the steps that differs by less is the old one
 CHECKS = 100  # times that many processes agree, during a run, on what the clock says
 
@@ -72,6 +74,10 @@ class Progress:
     seen: int = 0  # symbols trained on
     metrics: int = 0  # bytes of metrics.jsonl
     steps: int = 0  # planned on the way; 0 = as many as the recipe says
+    sampled: int = 0  # tokens that a validation reads; 0 until the first one
+    timed: bool = False  # do minutes decide how many steps there are?
+    worse: int = 0  # validations in a row that are clearly worse than the best
+    annealed: bool = False  # has it gone back to the best weights?
 
     def __post_init__(self) -> None:
         counts = (self.step, self.steps, self.best_step, self.stale, self.symbols, self.seen)
@@ -139,7 +145,6 @@ class Loop(ABC):
         """Train for so many steps, and validate, save and log at the intervals that gives."""
         self.steps = steps
         self.eval_every, _ = self.validations(steps)
-        self.sample = None
         self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
         self.log_every = max(1, steps // LOGGED)
 
@@ -189,8 +194,9 @@ class Loop(ABC):
         if self.corpus.valid is None:
             return None
         if self.sample is None:
-            _, tokens = self.validations(self.steps)
-            self.sample = sample(self.corpus.valid, tokens, self.recipe.seed, block=self.block)
+            p = self.progress
+            p.sampled = p.sampled or self.validations(self.steps)[1]
+            self.sample = sample(self.corpus.valid, p.sampled, self.recipe.seed, block=self.block)
         return self.cost(self.sample, stop)
 
     def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> MeanLoss:
@@ -318,7 +324,7 @@ class Loop(ABC):
     def replan(self, clock: Clock) -> None:
         """Plan how many steps fit into the rest of the time, by the pace of those made so far."""
         p = self.progress
-        if self.pace is None:
+        if self.pace is None or p.annealed:
             return
         self.pace = self.pace.observed(self.step_seconds, self.token_seconds)
         self.step_seconds = []
@@ -354,11 +360,41 @@ class Loop(ABC):
         better = self.better(found.value if found and math.isfinite(found.value) else None)
         p.stale = 0 if better else p.stale + 1
         self.note(metrics, "valid", found, better)
+        if found is not None and self.overfits(found):
+            self.anneal()
         if self.average.wants(self.steps - p.step, self.eval_every):
             self.average.add(self.model)
             if p.step == self.steps:
                 self.try_average(metrics)
         return True
+
+    def overfits(self, found: MeanLoss) -> bool:
+        """Has a run whose minutes decide been clearly worse than its best for several validations?
+        More steps at this learning rate then lead away from it.
+        """
+        p = self.progress
+        if p.best is None or found.error is None or not p.timed or p.annealed:
+            return False
+        p.worse = p.worse + 1 if found.value > p.best + CLEARLY * found.error else 0
+        return p.worse >= WORSE and self.steps - p.step > ANNEALING * p.best_step
+
+    def anneal(self) -> None:
+        """Go back to the best weights and let the learning rate fall to its end from there, in half
+        as many steps as led to them.
+        """
+        p = self.progress
+        self.restore_best()
+        p.annealed, p.steps = True, p.step + max(1, round(ANNEALING * p.best_step))
+        self.plan(p.steps)
+        self.reporter.say(
+            f"validation has become worse since step {p.best_step:,}: training goes on from there "
+            f"and ends at step {p.steps:,}; longer training would not help"
+        )
+
+    def restore_best(self) -> None:
+        """Take back the weights of the best validation."""
+        best = read_tensors(self.run_folder / WEIGHTS)
+        self.model.load_state_dict(best, strict=False)
 
     def note(self, metrics: Metrics, event: str, found: MeanLoss | None, better: bool) -> None:
         """Log a validation; write the model if it is better than those before."""

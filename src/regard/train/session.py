@@ -285,7 +285,7 @@ class Session:
                 pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
                 steps = pace.steps_within(clock)
             trainer.plan(steps)
-            trainer.pace = pace
+            trainer.pace, trainer.progress.timed = pace, True
             recipe = recipe.replace(train={"steps": steps})
             self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         if trainer.forecast is not None:

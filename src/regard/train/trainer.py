@@ -108,6 +108,11 @@ class Trainer(Loop):
         objective = self.stepper.objective
         return loss_per_target(objective, asked, self.device, stop=stop, world=self.world)
 
+    def restore_best(self) -> None:
+        """See Loop: with an optimizer that has seen nothing yet."""
+        super().restore_best()
+        self.stepper.optimizer.forget()
+
     @property
     def steady(self) -> bool:
         """See Loop."""
