@@ -417,5 +417,5 @@ def test_an_encoding_that_nobody_knows_is_named(tmp_path, encoding):
     from regard.errors import UsageError
 
     (tmp_path / "t.txt").write_text("abc\n")
-    with pytest.raises(UsageError, match="unknown encoding '.*'; choose one such as utf-8"):
+    with pytest.raises(UsageError, match=r"unknown encoding '.*'; choose one such as utf-8"):
         list(blocks(tmp_path / "t.txt", encoding))
