@@ -252,6 +252,12 @@ def test_a_ply_face_of_infinity_is_damage(tmp_path):
     assert found == "face 0 cannot be read"
 
 
+def test_a_ply_file_without_the_name_of_its_format_is_damage(tmp_path):
+    text = "ply\nformat \nelement vertex 1\nproperty float x\nend_header\n0\n"
+    (found,) = frames_of(_written(tmp_path / "one.ply", text), 0)
+    assert found.startswith("format must be one of ascii")
+
+
 def _written(path, text):
     path.write_text(text)
     return path

@@ -52,12 +52,25 @@ def test_points_of_curves_go_first_then_later_seeds_then_models():
     assert kept == [runs[0], runs[1], runs[2], runs[4], runs[3]]
 
 
-@pytest.mark.parametrize(("seconds", "names"), [(60, "lbt"), (40, "bt"), (29, "bt"), (28, "b")])
+@pytest.mark.parametrize(
+    ("seconds", "names"), [(60, "lbt"), (40, "bt"), (29, "bt"), (28, "b"), (17, "b"), (11, "")]
+)
 def test_the_rows_that_fit_are_kept_in_their_order(seconds, names):
     plan = Schedule(100.0 + seconds, [8.0, 10.0])
     rows = [[Run("lstm")], [Run("bigram", counts=True)], [Run("transformer")]]
     assert plan.need(rows[0]) == 9.0 + NEURAL and plan.need(rows[1]) == 9.0 + COUNTING
     assert "".join(row[0].model[0] for row in plan.holds(rows)) == names
+
+
+def test_a_cheap_row_fits_where_a_better_one_does_not():
+    """Thirteen of thirty seconds were left unused, because the Transformer did not fit."""
+    plan = Schedule(100.0 + 16.0, [4.0])
+    rows = [[Run("pwm", counts=True)], [Run("naive-bayes", counts=True)], [Run("transformer")]]
+    assert [row[0].model for row in plan.holds(rows)] == ["transformer"]
+    plan = Schedule(100.0 + 11.0, [4.0])
+    assert [row[0].model for row in plan.holds(rows)] == ["naive-bayes"]
+    plan = Schedule(100.0 + 14.0, [4.0])
+    assert [row[0].model for row in plan.holds(rows)] == ["transformer"]
 
 
 def test_what_no_row_needs_is_shared_equally():

@@ -183,7 +183,9 @@ def read_ply(data: bytes, surface: int) -> Frame:
     if not lines or lines[0].strip() != "ply" or not found:
         raise ValueError("is no PLY file: it must begin with ply and have an end_header")
     body = body[body.find(b"\n") + 1 :]
-    kind = next((line.split()[1] for line in lines if line.startswith("format ")), "")
+    kind = next(
+        (line[7:].split(" ")[0].strip() for line in lines if line.startswith("format ")), ""
+    )
     orders = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
     if kind not in orders:
         raise ValueError(f"format must be one of {', '.join(orders)}, got {kind!r}")

@@ -126,28 +126,36 @@ def climb(
         (row for row in rows if not complete(row)),
         key=lambda row: (not row[0].counts, priority(row[0])),
     )
-    made, left_out = [row for row in rows if complete(row)], list[Rung]()
-    while made or ahead:
-        row = (made or ahead)[0]
-        if not made:
-            minutes = schedule.minutes(row, ahead)
-            if not row[0].counts:
-                share = share or share_minutes(rungs, minutes)
-                minutes = min(share, minutes)
-            for one in row:
-                if not one.done:
-                    prepare(one, minutes, data.get((one.fraction, one.fold)))
-            fit(row, told, schedule)
-        (made or ahead).remove(row)
+    for row in rows:
+        if complete(row):
+            finish(row, data, told, judge)
+    while held := schedule.holds(ahead) if timed and schedule.starts else ahead:
+        row = held[0]
+        minutes = schedule.minutes(row, held)
+        if not row[0].counts:
+            share = share or share_minutes(rungs, minutes)
+            minutes = min(share, minutes)
         for one in row:
-            data.setdefault((one.fraction, one.fold), one.run)
-            judge(one)
-        told(row[-1], "done")
-        if timed and schedule.starts:
-            held = schedule.holds(ahead)
-            left_out += without(ahead, held, schedule, warn)
-            ahead = held
+            if not one.done:
+                prepare(one, minutes, data.get((one.fraction, one.fold)))
+        fit(row, told, schedule)
+        ahead.remove(row)
+        finish(row, data, told, judge)
+    left_out = without(ahead, schedule, warn)
     return [one for one in rungs if one not in left_out]
+
+
+def finish(
+    row: Sequence[Rung],
+    data: dict[tuple[float, int], Path],
+    told: Callable[[Rung, str], None],
+    judge: Callable[[Rung], object],
+) -> None:
+    """Hand on what a row that is done has: its tokenised data, and what came of it."""
+    for one in row:
+        data.setdefault((one.fraction, one.fold), one.run)
+        judge(one)
+    told(row[-1], "done")
 
 
 def complete(row: Sequence[Rung]) -> bool:
@@ -166,15 +174,11 @@ def fit(row: Sequence[Rung], told: Callable[[Rung, str], None], schedule: Schedu
 
 
 def without(
-    rows: Sequence[list[Rung]],
-    held: Sequence[Sequence[Rung]],
-    schedule: Schedule,
-    warn: Callable[[str], object],
+    lost: Sequence[Sequence[Rung]], schedule: Schedule, warn: Callable[[str], object]
 ) -> list[Rung]:
     """The runs of rows that the time does not hold; `warn` hears which."""
-    lost = [row for row in rows if row not in held]
     if lost:
-        needed = sum(schedule.need(row) for row in rows) - schedule.left
+        needed = sum(schedule.need(row) for row in lost) - schedule.left
         names = ", ".join(row[0].row.name for row in lost)
         warn(
             f"left out: {names}. The time left, {max(0.0, schedule.left):.0f} s, does not hold "

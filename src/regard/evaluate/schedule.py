@@ -2,8 +2,9 @@
 
 All of it counts: that a process starts, that a row is measured, that the table is put together.
 Rows fitted in one go come first, and what they leave of their share goes to the neural rows, which
-have equal shares. Where the minutes do not hold all rows, the last of KEPT are left out first;
-before any of them points of scaling curves, and later seeds.
+have equal shares. Where the minutes do not hold all rows, the first of KEPT that fit are chosen.
+The others wait, and are left out if the time does not hold them at the end; before any of them,
+points of scaling curves and later seeds.
 """
 
 from __future__ import annotations
@@ -76,10 +77,9 @@ class Schedule:
         """Those of the rows that the time left holds, in the order given."""
         total, kept = 0.0, list[list[One]]()
         for row in sorted(rows, key=lambda row: priority(row[0])):
-            total += self.need(row)
-            if total > self.left:
-                break
-            kept.append(row)
+            if total + self.need(row) <= self.left:  # a cheaper row after it may still fit
+                total += self.need(row)
+                kept.append(row)
         return [row for row in rows if any(row is one for one in kept)]
 
     def minutes(self, row: Sequence[Planned], ahead: Sequence[Sequence[Planned]]) -> float:
