@@ -27,7 +27,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs
 
 quick: setup
-	$(BIN)/pytest -m 'not browser and not slow' -x tests/layers tests/models tests/tokens tests/data tests/decode
+	$(BIN)/pytest -m 'not browser and not slow' -x tests/layers tests/models tests/tokenizers tests/data tests/decoding
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow

@@ -39,18 +39,16 @@ import numpy as np
 import torch
 
 from regard.api import held_out, load_interpreter, plan, train
-from regard.data.folds import deal, together
-from regard.data.pictures import digest
+from regard.data.images import digest
 from regard.data.shards import Shard
-from regard.data.splits import hashes
-from regard.decode import Consensus
-from regard.decode.consensus import likeness
-from regard.evaluate.estimates import Estimate
-from regard.evaluate.retrieval import recall
-from regard.evaluate.translation import Sentence, judged_of, measure_translation
-from regard.interpreter import Interpreter
-from regard.models import nearest
-from regard.train.progress import Reporter
+from regard.data.splits import deal, hashes, together
+from regard.decoding import Consensus
+from regard.decoding.mbr import likeness
+from regard.evaluation.estimates import Estimate
+from regard.evaluation.translation import Sentence, judged_of, measure_translation, recall
+from regard.models import nearest_caption
+from regard.pipelines.translator import Interpreter
+from regard.training.progress import Reporter
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "emoji.toml"
 HELD_OUT = 0.2  # of the groups
@@ -190,7 +188,7 @@ def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
     own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
     said = {"": measure_translation(interpreter, shard, batch_size=TOGETHER).made}
-    if isinstance(interpreter.model, nearest.Nearest):
+    if isinstance(interpreter.model, nearest_caption.Nearest):
         said[f", consensus of {NEAR}"] = neighbours(interpreter.model, interpreter, shard)
     else:
         consensus = Consensus(interpreter.tokenizer.decode)
@@ -204,14 +202,14 @@ def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -
 
 
 def neighbours(
-    model: nearest.Nearest, interpreter: Interpreter, shard: Shard
+    model: nearest_caption.Nearest, interpreter: Interpreter, shard: Shard
 ) -> tuple[Sentence, ...]:
     """Of the captions of the nearest pictures, for each, the one most like the others."""
     assert shard.source is not None
     text, made = interpreter.tokenizer.decode, []
     captions = [text(caption.tolist()) for caption in model.captions]
     pictures = model.pictures.cpu().double()  # (N, F)
-    sources = [nearest.one(shard.source.record(i)) for i in range(shard.records)]
+    sources = [nearest_caption.one(shard.source.record(i)) for i in range(shard.records)]
     asked = torch.cat([model.pixels(source) for source in sources]).double()  # (M, F)
     gaps = pictures.square().sum(1) - 2 * asked @ pictures.T  # (M, N), less |asked|²
     for number, order in enumerate(gaps.argsort(dim=1, stable=True)[:, :NEAR].tolist()):

@@ -41,7 +41,7 @@ import numpy as np
 import torch
 
 from regard.data.shards import Shard
-from regard.models.bayes import MapConfig, MapModel
+from regard.models.dirichlet_ngram import MapConfig, MapModel
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.ngrams import CHUNK, count, pieces
 

@@ -35,13 +35,13 @@ from torch import Tensor
 
 from regard.api import held_out, load, plan, train
 from regard.bundled import NAMES
-from regard.decode import Greedy, Workspace, generate
+from regard.decoding import Greedy, Workspace, generate
 from regard.interop import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
 from regard.run import weights, write_config, write_tensors
-from regard.tokens import Characters
-from regard.tokens.tokenizer import SPECIALS
+from regard.tokenizers import Characters
+from regard.tokenizers.tokenizer import SPECIALS
 
 TIE = 1e-4  # logits closer than this may be told apart by rounding alone
 END = 2

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from cpu_translate_train import TRAIN, made_trainer, pairs_of
 
-from regard.train.trainer import Trainer
+from regard.training.trainer import Trainer
 
 
 def write_pieces(trainer: Trainer, folder: Path) -> None:

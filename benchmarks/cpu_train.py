@@ -42,10 +42,10 @@ from regard.data.corpus import Corpus, prepare
 from regard.interop import export_hf
 from regard.recipe import Recipe
 from regard.run import weights, write_config, write_tensors
-from regard.train.objectives import NextToken
-from regard.train.progress import Reporter
-from regard.train.session import Session
-from regard.train.trainer import Trainer
+from regard.training.objectives import NextToken
+from regard.training.progress import Reporter
+from regard.training.session import Session
+from regard.training.trainer import Trainer
 
 IGNORE = -1  # a target that is not asked
 TOLERANCE = 1e-4  # nats by which two computations of one loss may differ in fp32

@@ -44,12 +44,12 @@ from cpu_translate_train import (
     train,
 )
 
-from regard.decode import Beam
-from regard.decode.translation import Interpreting, translate
+from regard.decoding import Beam
+from regard.decoding.seq2seq import Interpreting, translate
 from regard.layers.int8 import to_int8
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
-from regard.tokens import Characters
-from regard.tokens.tokenizer import SPECIALS
+from regard.tokenizers import Characters
+from regard.tokenizers.tokenizer import SPECIALS
 
 # And times how much random weights speak, and look, more decidedly: as they are, they say one token
 # over and over; much more, and rounding alone changes what they say.

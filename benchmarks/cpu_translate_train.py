@@ -30,9 +30,9 @@ from regard.data.corpus import prepare
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.run import weights, write_config, write_tensors
-from regard.tokens.tokenizer import Tokenizer
-from regard.train.objectives import NextToken
-from regard.train.trainer import Trainer
+from regard.tokenizers.tokenizer import Tokenizer
+from regard.training.objectives import NextToken
+from regard.training.trainer import Trainer
 
 OURS, OURS8, HF = "ours", "ours, int8", "Hugging Face"
 CT2, CT28 = "CTranslate2", "CTranslate2, int8"

@@ -55,9 +55,9 @@ def child(shape: dict[str, Any], device: str, steps: int, folder: Path) -> dict[
     import torch
 
     from regard.recipe import build
-    from regard.train.progress import Reporter
-    from regard.train.session import Session
-    from regard.train.trainer import Trainer
+    from regard.training.progress import Reporter
+    from regard.training.session import Session
+    from regard.training.trainer import Trainer
 
     text(folder / "text.txt")
     model, gpu = dict(shape["model"]), device == "cuda"

@@ -1,7 +1,7 @@
 """Greedy decoding of GPT-2 124M on one GPU beside Hugging Face `generate` on the same weights.
 
 Prompt 128, 256 new tokens, bf16, batches of 1 to 256; the peer with its static cache, which it
-compiles, and with its default dynamic one. Ours is `regard.decode.generate` as every verb uses it.
+compiles, and with its default dynamic one. Ours is `regard.decoding.generate`, as all verbs use it.
 Tokens are compared row by row up to the first difference: there the two candidates' logits, from
 the same prefix in fp32, say whether it was a tie in bf16 (closer than 1% of the largest logit).
 
@@ -24,11 +24,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from regard.decode import Greedy, Workspace, generate
+from regard.decoding import Greedy, Workspace, generate
 from regard.interop import export_hf
 from regard.models.decoder import Decoder, gpt2, modern
 from regard.run import weights, write_config, write_tensors
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 PROMPT, NEW, TIE = 128, 256, 0.01
 

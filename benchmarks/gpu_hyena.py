@@ -38,10 +38,10 @@ from torch.nn import functional as F
 
 import regard.layers.hyena
 from regard.layers.attention import Place, SelfAttention, Sight
-from regard.layers.bands import banded
 from regard.layers.hyena import Hyena
 from regard.layers.masks import Causal, Mask, Window
-from regard.layers.windowed import WindowedAttention
+from regard.layers.sliding_window import banded
+from regard.layers.windowed_attention import WindowedAttention
 
 AGREE = 3e-2  # what a convolution in half precision may differ by, of the largest number
 

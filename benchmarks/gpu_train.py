@@ -35,9 +35,9 @@ import torch
 from regard.api import plan
 from regard.data.corpus import Corpus, prepare
 from regard.models.decoder import Decoder
-from regard.train.precision import settings
-from regard.train.progress import Reporter
-from regard.train.trainer import Trainer
+from regard.training.precision import settings
+from regard.training.progress import Reporter
+from regard.training.trainer import Trainer
 
 V, CONTEXT, ROWS, WARM, TIMED = 50304, 1024, 64, 6, 30
 BASE = [

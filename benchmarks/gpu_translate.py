@@ -31,15 +31,15 @@ import torch
 
 from regard.api import plan
 from regard.data.corpus import prepare
-from regard.decode import Beam
-from regard.decode.translation import Interpreting, translate
+from regard.decoding import Beam
+from regard.decoding.seq2seq import Interpreting, translate
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
 from regard.run import weights, write_config, write_tensors
-from regard.tokens import Characters
-from regard.train.precision import settings
-from regard.train.progress import Reporter
-from regard.train.trainer import Trainer
+from regard.tokenizers import Characters
+from regard.training.precision import settings
+from regard.training.progress import Reporter
+from regard.training.trainer import Trainer
 
 V, PAIRS, LENGTH, WARM, TIMED = 37_000, 784, 32, 8, 40
 BEAMS, BATCH, NEW, RUNS = 4, 64, 32, 9

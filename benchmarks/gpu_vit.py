@@ -26,9 +26,9 @@ import torch
 from regard.data.batching import Batch
 from regard.models.vision import VisionTransformer, vit
 from regard.recipe import TrainRecipe
-from regard.tokens import Patches
-from regard.train.distributed import ALONE
-from regard.train.step import Stepper
+from regard.tokenizers import Patches
+from regard.training.distributed import ALONE
+from regard.training.step import Stepper
 
 CLASSES, WARM = 1000, 6
 

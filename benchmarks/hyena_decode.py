@@ -4,7 +4,7 @@ Both decode the same random tokens with the same model, one token at a time from
 keeps every input of every long convolution and multiplies all of them with the filter at each step:
 O(n) a token, as one batched product that reads both once. Ours (layers/long_convolution.py) sends
 blocks on by Fourier transforms: O(log² n) a token, amortised. `recorded` is the same through
-`regard.decode.generate`, which records a step and replays it.
+`regard.decoding.generate`, which records a step and replays it.
 
 A token's time is given over the second half of n tokens, for n doubling up to the last; log² n is
 what it may grow by. Logits of both must agree.
@@ -26,9 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.decode import Greedy, generate
+from regard.decoding import Greedy, generate
+from regard.layers.cache import State
 from regard.layers.hyena import HyenaState
-from regard.layers.state import State
 from regard.models.hyena import HyenaModel, hyena
 
 AGREE = 1e-4  # of logits

@@ -45,7 +45,7 @@ def idx(folder: str, train: str) -> object:
 
 def digits(data: Path, into: Path) -> list[str]:
     """The digits that come with scikit-learn."""
-    from regard.demo_digits import save_digits
+    from regard.demos import save_digits
 
     return [str(save_digits(into / "digits.npz"))]
 
@@ -83,7 +83,7 @@ def larger(run: Path, data: Path, side: int) -> None:
     """The accuracy of a run on MNIST's test pictures as they are, and brought to another size."""
     from regard.api import load_examiner
     from regard.data.inputs import InputReader
-    from regard.evaluate.material import labelled_from
+    from regard.evaluation.eval_data import labelled_from
 
     examiner = load_examiner(run, device="auto")
     test = data / "images/mnist/t10k-images-idx3-ubyte.gz"

@@ -114,7 +114,7 @@ def pretraining(
 
 def pooled(parts: Sequence[Any]) -> Any:
     """The answers of all folds as one."""
-    from regard.evaluate.answers import Answered
+    from regard.evaluation.predictions import Answered
 
     joined = [np.concatenate([getattr(p, k) for p in parts]) for k in ("scores", "truths")]
     return Answered(parts[0].task, *joined, np.concatenate([p.lengths for p in parts]))
@@ -122,7 +122,7 @@ def pooled(parts: Sequence[Any]) -> Any:
 
 def ensemble(parts: Sequence[Any]) -> Any:
     """What all seeds say of the same records, on average."""
-    from regard.evaluate.answers import Answered, averaged
+    from regard.evaluation.predictions import Answered, averaged
 
     first = parts[0]
     stacked = np.stack([p.scores for p in parts], 1).reshape(-1, first.scores.shape[1])
@@ -159,7 +159,7 @@ def summary(name: str, one: Set, row: str, done: Sequence[Done]) -> dict[str, An
 
 def gain(done: Sequence[Done], others: Sequence[Done], metric: str) -> dict[str, Any]:
     """How much more one row's figure is than another's on the same test records, in pairs."""
-    from regard.evaluate.estimates import mean_over_seeds
+    from regard.evaluation.estimates import mean_over_seeds
 
     def estimated(several: Sequence[Done]) -> Any:
         parts = [each.answers["test"] for each in several]

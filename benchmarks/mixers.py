@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from regard.models.sizing import sized
+from regard.models.parameter_matching import sized
 
 BAR = 1.03
 TEXTS = {

@@ -29,7 +29,7 @@ def qm7(data: Path, into: Path) -> list[str]:
 
 def as_points(images: Path, digits: Path, path: Path) -> Path:
     """The pixels of IDX files that are not dark, as points with y upwards and their brightness."""
-    from regard.data.picture_files import read_idx
+    from regard.data.image_files import read_idx
 
     pixels, truths = read_idx(images), read_idx(digits)
     which, rows, columns = np.nonzero(pixels > DARK)

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import torch
 
-from regard.lab.recall import ATTENTION, HYENA, MIXERS, Plan, ask, learn
-from regard.lab.recall_tasks import RECALL, TASKS
+from regard.lab.recall import ATTENTION, HYENA, MIXERS, RECALL, TASKS, Plan, ask, learn
 
 BAR = 0.99
 

@@ -53,11 +53,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.api import plan
 from regard.data.corpus import prepare
-from regard.decode import Greedy, generate
+from regard.decoding import Greedy, generate
 from regard.models.decoder import Decoder, modern
-from regard.train.progress import Reporter
-from regard.train.session import Session
-from regard.train.trainer import Trainer
+from regard.training.progress import Reporter
+from regard.training.session import Session
+from regard.training.trainer import Trainer
 
 # the 97.5% point of Student's t by degrees of freedom
 STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

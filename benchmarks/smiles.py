@@ -24,7 +24,7 @@ from typing import Any
 
 from rdkit import Chem, RDLogger
 
-from regard.tokens.smiles import Smiles
+from regard.tokenizers.smiles import Smiles
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "smiles.toml"
 REGARD = [sys.executable, "-m", "regard"]

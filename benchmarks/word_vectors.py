@@ -27,8 +27,8 @@ import torch
 
 import regard
 from regard.api import load_glossary
-from regard.evaluate.vectors import questions, similarities
-from regard.interop.vec import export_vec
+from regard.evaluation.word_similarity import questions, similarities
+from regard.interop.word2vec_format import export_vec
 from regard.run import WEIGHTS, read_tensors
 
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}  # 97.5% quantiles

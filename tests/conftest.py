@@ -23,9 +23,9 @@ def letters():
     """A random translator that looks hard at its source and is sure of what it says."""
     import torch
 
-    from regard.interpreter import Interpreter
     from regard.models.encoder_decoder import EncoderDecoder, modern
-    from regard.tokens import KINDS
+    from regard.pipelines.translator import Interpreter
+    from regard.tokenizers import KINDS
 
     tokenizer = KINDS["characters"].train(["abcdefghij klmnop."])
     torch.manual_seed(1)

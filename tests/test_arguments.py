@@ -13,16 +13,16 @@ import regard
 from regard.api import compare, continuations, plan
 from regard.arguments import is_path, one_or_many
 from regard.data.targets import Targets
-from regard.decode import Greedy
+from regard.decoding import Greedy
 from regard.errors import UserError
-from regard.examiner import Examiner
-from regard.glossary import Glossary
 from regard.models import vision
 from regard.models.decoder import Decoder, modern
 from regard.models.encoder import EncoderOnly
-from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary
-from regard.predictor import Predictor
-from regard.tokens import KINDS, Patches, Words
+from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
+from regard.pipelines.generator import Predictor
+from regard.pipelines.predictor import Examiner
+from regard.pipelines.word_vectors import Glossary
+from regard.tokenizers import KINDS, Patches, Words
 
 CLASSES = ("high", "low", "middle")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from regard.api import held_out, load_interpreter, plan, train
-from regard.evaluate.translation import measure_translation
+from regard.evaluation.translation import measure_translation
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

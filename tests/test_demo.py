@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from regard.bundled import NAMES
+from regard.data.batching import Order
 from regard.data.corpus import reopen
-from regard.data.order import Order
-from regard.demo import LADDER, SAMPLES, TRANSFORMER, demo, free_folder
-from regard.evaluate.material import shard_of
+from regard.demos import LADDER, NAMES_TRANSFORMER, SAMPLES, demo, free_folder
+from regard.evaluation.eval_data import shard_of
+from regard.look.demo_report import SEED, add_lengths, add_posterior, arriving, transitions
 from regard.look.page import Lines, Page
-from regard.look.report import SEED, add_lengths, add_posterior, arriving, transitions
 from regard.registry import FAMILIES
 from regard.run import read_config
-from regard.tokens import Characters
-from regard.train.progress import Reporter
+from regard.tokenizers import Characters
+from regard.training.progress import Reporter
 
 TINY = ["model.size=1", "train.steps=2", "train.batch_tokens=256", "data.test_fraction=0.2"]
 MODELS = ["uniform", "bigram", "map", "transformer"]
@@ -58,7 +58,7 @@ def test_the_ladder_climbs_the_registry_in_its_order(shown):
     assert list(LADDER) == [name for name in FAMILIES if name in LADDER]
     assert LADDER[0] == "uniform" and LADDER[-1] == "transformer"
     _, _, config = read_config(shown[1] / "transformer")
-    assert {key: getattr(config, key) for key in TRANSFORMER} == TRANSFORMER
+    assert {key: getattr(config, key) for key in NAMES_TRANSFORMER} == NAMES_TRANSFORMER
 
 
 def test_a_folder_that_is_taken_is_left_alone_and_the_next_number_used(shown):
@@ -137,7 +137,7 @@ def test_lengths_beyond_those_held_out_are_counted_and_not_drawn():
 @pytest.mark.slow
 def test_digits_have_a_table_wrong_answers_and_a_page(tmp_path, capsys):
     pytest.importorskip("sklearn")
-    from regard.demo_digits import demo_digits
+    from regard.demos import demo_digits
 
     tiny = ["model.size=1", "train.steps=2", "train.batch_tokens=256"]
     models = ["majority", "transformer"]
@@ -151,7 +151,7 @@ def test_digits_have_a_table_wrong_answers_and_a_page(tmp_path, capsys):
 
 
 def test_pictures_in_characters_are_as_bright_as_their_pixels():
-    from regard.demo_digits import side_by_side
+    from regard.demos import side_by_side
 
     lines = side_by_side([np.array([[0, 255], [128, 0]], np.uint8)] * 2, ["one", "two"])
     assert [line.split() for line in lines] == [["one", "two"], ["@@"] * 2, ["=="] * 2]
@@ -160,7 +160,7 @@ def test_pictures_in_characters_are_as_bright_as_their_pixels():
 
 @pytest.mark.slow
 def test_shapes_have_a_table_what_is_mistaken_and_a_page(tmp_path, capsys):
-    from regard.demo_shapes import demo_shapes
+    from regard.demos import demo_shapes
 
     tiny = ["model.size=1", "train.steps=2", "train.batch_tokens=256"]
     made = demo_shapes(

@@ -14,6 +14,7 @@ import io
 import re
 import shlex
 import shutil
+import sys
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -171,11 +172,11 @@ def test_every_command_of_a_page_runs(page, folder, tmp_path, monkeypatch):
     shutil.copytree(ROOT / "recipes", place / "recipes")
     if page.name in ("README.md", "01-start.md"):  # these make their runs themselves
         shutil.rmtree(place / "runs")
-    import regard.demo
+    import regard.demos
 
     few = {"names": place / "names.txt", "models": ["bigram", "transformer"]}
-    tiny = partial(regard.demo.demo, assignments=SMALL, **few)
-    monkeypatch.setattr("regard.demo.demo", tiny)
+    tiny = partial(regard.demos.demo, assignments=SMALL, **few)
+    monkeypatch.setattr("regard.demos.demo", tiny)
     for line in commands(page):
         if line.startswith("regard "):
             assert run_line(line).strip(), f"{line}: printed nothing"
@@ -235,25 +236,22 @@ def test_a_recipe_builds_and_every_key_says_what_it_does(path):
         assert not Path(name).is_absolute()
 
 
-def test_the_tree_in_the_readme_names_every_file_of_the_package():
-    text = (ROOT / "README.md").read_text()
-    tree = re.search(r"^```text\nsrc/regard/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert tree is not None
-    listed, above = [], ""
-    for line in tree[1].splitlines():
-        depth, name = len(line) - len(line.lstrip()), line.split()[0]
-        if name.endswith("/"):
-            above = (above if depth > 2 else "") + name
-            continue
-        listed.append(name if depth == 2 else above + name)
-    package = ROOT / "src" / "regard"
-    present = [p.relative_to(package).as_posix() for p in package.rglob("*.py")]
-    needed = sorted(p for p in present if not p.endswith("__init__.py") or p == "__init__.py")
-    assert sorted(name for name in listed if name.endswith(".py")) == needed
+def test_the_source_map_names_every_module():
+    folder = str(ROOT / "scripts")
+    sys.path.insert(0, folder)
+    try:
+        source_map = importlib.import_module("build_source_map")
+    finally:
+        sys.path.remove(folder)
+    page = source_map.PAGE.read_text()
+    assert source_map.build(page) == page, "run python scripts/build_source_map.py"
+    listed = set(re.findall(r"^- `(\w+\.py)`", page, re.MULTILINE))
+    present = {path.name for path in (ROOT / "src" / "regard").rglob("*.py")} - {"__init__.py"}
+    assert listed == present
 
 
 def test_every_class_in_the_table_of_topics_is_where_it_says():
-    rows = [row for row in table_rows(ROOT / "README.md", "") if len(row) == 3]
+    rows = [row for row in table_rows(ROOT / "docs" / "source-map.md", "") if len(row) == 3]
     rows = [row for row in rows if row[1].startswith("`") and row[1].endswith(".py`")]
     assert len(rows) > 20
     for topic, file, names in rows:

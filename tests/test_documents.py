@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.documents import DEEPEST, Malformed, parse, read_json, read_lines
 from regard.errors import UserError
 from regard.schemas import Event, Facts
+from regard.storage import DEEPEST, Malformed, parse, read_json, read_lines
 
 plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text()
 plain |= st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import regard.cli
 from regard.errors import LONGEST, QUOTED, one_line, printable, quoted
-from regard.train.progress import Reporter
+from regard.training.progress import Reporter
 
 ANY = st.text(st.characters(exclude_categories=[]), max_size=600)  # surrogates too
 

@@ -8,14 +8,14 @@ import torch
 
 from regard import run
 from regard.api import load, load_interpreter, load_predictor
-from regard.decode import Beam, Greedy, Sample
-from regard.decode.translation import translate
+from regard.decoding import Beam, Greedy, Sample
+from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.interpreter import Interpreter
-from regard.layers.source import Source
+from regard.layers.embeddings import Source
 from regard.models.counts import Bigram, CountConfig
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.tokens import KINDS
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import KINDS
 
 TEXTS = ["abc", "", "hg fe", "a", "  ", "ponm.", "abc", "b" * 15]
 

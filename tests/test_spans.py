@@ -13,8 +13,8 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 import regard.cli
 from regard.api import load
 from regard.interop import import_hf
-from regard.spans import Span, merged, tagged
-from regard.tokens import KINDS
+from regard.pipelines.predictor import Span, merged, tagged
+from regard.tokenizers import KINDS
 
 TEXT = "Ángela Merkel, of Berlin-Mitte,  met UN's Ban."
 WORDS = ["Ángela", "Merkel", ",", "of", "Berlin", "-", "Mitte", ",", "met", "UN", "'", "s", "Ban"]

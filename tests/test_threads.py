@@ -18,23 +18,23 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.decode import Beam, Consensus, Forbidden, Greedy, Sample
-from regard.evaluate.material import shard_of
-from regard.examiner import Examiner
-from regard.glossary import Glossary
-from regard.interpreter import Interpreter
+from regard.decoding import Beam, Consensus, Forbidden, Greedy, Sample
+from regard.evaluation.eval_data import shard_of
 from regard.models.decoder import Decoder, modern
 from regard.models.encoder import EncoderOnly
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_decoder import modern as modern_pair
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
-from regard.models.together import Together
-from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary
-from regard.predictor import Predictor
+from regard.models.seq2seq import Together
+from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
+from regard.pipelines.generator import Predictor
+from regard.pipelines.predictor import Examiner
+from regard.pipelines.translator import Interpreter
+from regard.pipelines.word_vectors import Glossary
 from regard.registry import family
-from regard.tokens import KINDS
-from regard.tokens.words import Words
+from regard.tokenizers import KINDS
+from regard.tokenizers.words import Words
 
 LETTERS = "abcdefghij klmnop."
 THREADS = 8

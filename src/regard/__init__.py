@@ -28,8 +28,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The public names, imported the first time one is used: `import regard` alone is instant."""
-    if name == "train":  # the package, which is callable
-        return import_module("regard.train")
     if name in __all__:
         return getattr(import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -13,25 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from regard.arguments import is_path, one_or_many
-from regard.data.clouds import form_of
 from regard.data.corpus import prepare
-from regard.data.reading import Reading, reading_of
+from regard.data.point_clouds import form_of
 from regard.data.shards import Shard
-from regard.data.sides import SIDES, Sources
+from regard.data.sources import SIDES, Sources
+from regard.data.task_inference import Reading, reading_of
 from regard.errors import UsageError, UserError
-from regard.evaluate import material
-from regard.evaluate.board import Board
-from regard.evaluate.comparison import Comparison
-from regard.evaluate.conclusion import Trained, conclude
-from regard.evaluate.lineup import as_large, default_rows, folds_of
-from regard.evaluate.material import shard_of
-from regard.evaluate.outcomes import Outcome, compared, outcome
-from regard.evaluate.rungs import FRACTIONS, Rung, climb, rung
-from regard.evaluate.schedule import CLOSING, PER_ROW
-from regard.examiner import Examiner
-from regard.glossary import Glossary
-from regard.interpreter import Interpreter, Translation
-from regard.loading import (
+from regard.evaluation import eval_data
+from regard.evaluation.comparison import Comparison
+from regard.evaluation.eval_data import shard_of
+from regard.look.comparison_page import Strip, comparison_page
+from regard.pipelines.generator import Continuation, Predictor, continuations
+from regard.pipelines.loading import (
     load,
     load_embedder,
     load_examiner,
@@ -40,8 +33,9 @@ from regard.loading import (
     load_predictor,
     load_speaker,
 )
-from regard.look.comparison import Strip, comparison_page
-from regard.predictor import Continuation, Predictor, continuations
+from regard.pipelines.predictor import Examiner
+from regard.pipelines.translator import Interpreter, Translation
+from regard.pipelines.word_vectors import Glossary
 from regard.recipe import (
     NUMBERED,
     DataRecipe,
@@ -54,15 +48,28 @@ from regard.recipe import (
     read,
 )
 from regard.registry import NUMBERS, family, task_named
-from regard.run import (
-    write_json,
-    write_text,
+from regard.run import write_json, write_text
+from regard.training.comparison_runs import (
+    CLOSING,
+    FRACTIONS,
+    PER_ROW,
+    Board,
+    Outcome,
+    Rung,
+    as_large,
+    climb,
+    compared,
+    default_rows,
+    folds_of,
+    outcome,
+    rung,
 )
-from regard.train.choose import choose
-from regard.train.distributed import World, joined
-from regard.train.progress import Reporter
-from regard.train.session import Session, context
-from regard.train.start import inherit
+from regard.training.defaults import choose
+from regard.training.distributed import World, joined
+from regard.training.final_report import Trained, conclude
+from regard.training.init_from import inherit
+from regard.training.progress import Reporter
+from regard.training.session import Session, context
 
 __all__ = [
     "Compared",
@@ -334,4 +341,4 @@ def held_out(
 ) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
     source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
-    return material.held_out(Path(run), predictor.tokenizer, source)
+    return eval_data.held_out(Path(run), predictor.tokenizer, source)

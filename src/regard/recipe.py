@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ValidationError
 
-from regard.documents import WHOLE, Malformed, adapter, described, dotted, examine, read_source
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.registry import TASKS, family, task_named
+from regard.storage import WHOLE, Malformed, adapter, described, dotted, examine, read_source
 
 SHARES = ("shift", "zoom", "erase", "colour", "drop")
 NOT_NEGATIVE = ["seed", "steps", "clip", "patience", "average", "consistency", "rotate", "jitter"]

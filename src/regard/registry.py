@@ -11,7 +11,7 @@ FAMILIES = {
     "uniform": "regard.models.counts:Uniform",
     "unigram": "regard.models.counts:Unigram",
     "bigram": "regard.models.counts:Bigram",
-    "map": "regard.models.bayes:MapModel",
+    "map": "regard.models.dirichlet_ngram:MapModel",
     "kneser-ney": "regard.models.kneser_ney:KneserNey",
     "hmm": "regard.models.hidden_markov:HiddenMarkov",
     "mlp": "regard.models.mlp:MLP",
@@ -23,14 +23,14 @@ FAMILIES = {
     "transformer": "regard.models.decoder:Decoder",
 }
 TRANSLATORS = {
-    "ibm1": "regard.models.word_for_word:WordForWord",
-    "rnn": "regard.models.recurrent_translator:Bottleneck",
-    "rnn-attention": "regard.models.recurrent_translator:Attentive",
+    "ibm1": "regard.models.ibm_model1:WordForWord",
+    "rnn": "regard.models.recurrent:Bottleneck",
+    "rnn-attention": "regard.models.recurrent:Attentive",
     "transformer": "regard.models.encoder_decoder:EncoderDecoder",
 }
 ASSESSORS = {
-    "cnn": "regard.models.readers:ConvolutionalReader",
-    "lstm": "regard.models.readers:RecurrentReader",
+    "cnn": "regard.models.sequence_classifiers:ConvolutionalReader",
+    "lstm": "regard.models.sequence_classifiers:RecurrentReader",
     "hyena": "regard.models.hyena:HyenaReader",
     "transformer": "regard.models.encoder:EncoderOnly",
 }
@@ -39,7 +39,7 @@ CLASSIFIERS = {
     "naive-bayes": "regard.models.linear:NaiveBayes",
     "nb-svm": "regard.models.linear:NbSvm",
     "pwm": "regard.models.class_counts:WeightMatrices",
-    "markov": "regard.models.class_chains:Chains",
+    "markov": "regard.models.class_counts:Chains",
 }
 LINEAR = {
     "logistic": "regard.models.linear:Logistic",
@@ -52,27 +52,27 @@ TASKS = {
     "label": MAJORITY | CLASSIFIERS | LINEAR | ASSESSORS,
     "labels": MAJORITY | LINEAR | ASSESSORS,
     "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
-    "position-label": MAJORITY | {"logistic": "regard.models.windows:WindowLogistic"} | ASSESSORS,
-    "masked": {"transformer": "regard.models.masked:MaskedModel"},
+    "position-label": MAJORITY | {"logistic": "regard.models.linear:WindowLogistic"} | ASSESSORS,
+    "masked": {"transformer": "regard.models.encoder:MaskedModel"},
     "vectors": {
-        "cbow": "regard.models.word_vectors:CBOW",
-        "skipgram": "regard.models.word_vectors:SkipGram",
+        "cbow": "regard.models.word2vec:CBOW",
+        "skipgram": "regard.models.word2vec:SkipGram",
     },
 }
 IMAGES = {
     "majority": "regard.models.class_counts:Majority",
-    "logistic": "regard.models.pixels:PixelLogistic",
-    "cnn": "regard.models.pictures:ConvNet",
+    "logistic": "regard.models.linear_features:PixelLogistic",
+    "cnn": "regard.models.vision:ConvNet",
     "transformer": "regard.models.vision:VisionTransformer",
 }
 CAPTIONERS = {
-    "nearest": "regard.models.nearest:Nearest",
-    "transformer": "regard.models.captioner:Captioner",
+    "nearest": "regard.models.nearest_caption:Nearest",
+    "transformer": "regard.models.encoder_decoder:Captioner",
 }
 CLOUDS = {
     "majority": "regard.models.class_counts:Majority",
-    "logistic": "regard.models.cloud_statistics:CloudLogistic",
-    "transformer": "regard.models.points:PointTransformer",
+    "logistic": "regard.models.linear_features:CloudLogistic",
+    "transformer": "regard.models.point_transformer:PointTransformer",
 }
 COULOMB = {"coulomb": "regard.models.coulomb:Coulomb"}
 # Of tokens that are numbers, by their kind: which families read them for which task.

@@ -31,11 +31,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.documents import checked, read_json, read_lines, regular
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import check
 from regard.registry import TASKS, family
 from regard.schemas import Config, Event, Facts
+from regard.storage import checked, read_json, read_lines, regular
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 RECIPE, FACTS, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"

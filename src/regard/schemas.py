@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, cast
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from regard.documents import matching
+from regard.storage import matching
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.lab.distance import SMALL, report
-from regard.lab.gallery import Gallery, Piece
+from regard.lab.index import Gallery, Piece
 from regard.lab.result import Claim, Result, Share
 from regard.look.page import Lines
 

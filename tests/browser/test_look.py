@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.evaluate.material import shard_of
-from regard.look import language
-from regard.look.language import language_page
-from regard.models.bayes import MapConfig, MapModel
+from regard.evaluation.eval_data import shard_of
+from regard.look import language_page as language
+from regard.look.language_page import language_page
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.dirichlet_ngram import MapConfig, MapModel
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
-from regard.tokens import Characters, Words
+from regard.tokenizers import Characters, Words
 
 pytestmark = pytest.mark.browser
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.look.answers import answer_page
+from regard.look.prediction_page import answer_page
 from regard.models.encoder import EncoderOnly, modern
-from regard.tokens import Nucleotides
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import Nucleotides
 
 pytestmark = pytest.mark.browser
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.interpreter import Interpreter
-from regard.look.captions import caption_page
-from regard.look.translation import Pair
-from regard.models.captioner import Captioner, modern
-from regard.tokens import KINDS, Patches
+from regard.look.caption_page import caption_page
+from regard.look.translation_page import Pair
+from regard.models.encoder_decoder import Captioner, modern_captioner
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import KINDS, Patches
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +20,7 @@ def test_every_word_has_its_map(tmp_path, browser_page):
     words, patches = KINDS["words"].train(["a <b> c d"]), Patches.train([image], patch=4)
     torch.manual_seed(0)
     own = {"source_vocab": patches.vocab_size, "max_len": 8, **patches.decides}
-    model = Captioner(words.vocab_size, dataclasses.replace(modern(1, 32), **own)).eval()
+    model = Captioner(words.vocab_size, dataclasses.replace(modern_captioner(1, 32), **own)).eval()
     pair = Pair(patches.encode_batch([image])[0], words.encode("c <b> a").tolist())
     made = caption_page(Interpreter(model, words, patches), pair, title="Noise", beams=2)
     tab = browser_page.open(made.write(tmp_path / "look.html"))

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.look.answers import answer_page
-from regard.look.masked import ids_of, masked_page
-from regard.models.class_chains import Chains, MarkovConfig
-from regard.models.class_counts import PwmConfig, WeightMatrices
+from regard.look.masked_page import ids_of, masked_page
+from regard.look.prediction_page import answer_page
+from regard.models.class_counts import Chains, MarkovConfig, PwmConfig, WeightMatrices
+from regard.models.encoder import MaskedModel, modern_masked
 from regard.models.linear import LinearConfig, LinearSvm
-from regard.models.masked import MaskedModel, modern
-from regard.tokens import Characters, Nucleotides
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import Characters, Nucleotides
 
 pytestmark = pytest.mark.browser
 
@@ -66,7 +65,9 @@ def test_pages_about_fitted_rows_draw_without_an_error(name, tmp_path, browser_p
 def test_a_page_about_masks_draws_without_an_error(tmp_path, browser_page):
     torch.manual_seed(0)
     tokenizer = Characters.train(["abcdef <>"])
-    config = dataclasses.replace(modern(1, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=16)
+    config = dataclasses.replace(
+        modern_masked(1, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=16
+    )
     model = MaskedModel(tokenizer.vocab_size, config).eval()
     page = masked_page(model, tokenizer, ids_of("ab <mask>c<b>d", tokenizer), title="masks")
     shown = browser_page.open(page.write(tmp_path / "look.html"))

@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from regard.evaluate.agreement import Agreement
-from regard.interpreter import Interpreter
-from regard.look.translation import Pair, translation_page
+from regard.evaluation.translation import Agreement
+from regard.look.translation_page import Pair, translation_page
 from regard.models.encoder_decoder import EncoderDecoder, modern
-from regard.models.recurrent_translator import Attentive, Bottleneck
-from regard.models.word_for_word import WordForWord, WordForWordConfig
-from regard.tokens import Words
+from regard.models.ibm_model1 import WordForWord, WordForWordConfig
+from regard.models.recurrent import Attentive, Bottleneck
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import Words
 
 pytestmark = pytest.mark.browser
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.look.answers import answer_page
+from regard.look.prediction_page import answer_page
 from regard.models.vision import VisionTransformer, vit
-from regard.tokens import Patches
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import Patches
 
 pytestmark = pytest.mark.browser
 

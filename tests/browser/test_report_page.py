@@ -10,10 +10,10 @@ import torch
 
 from regard.api import plan, train
 from regard.bundled import NAMES
-from regard.demo import demo
-from regard.evaluate import rungs
+from regard.demos import demo
 from regard.run import RECIPE, write_json
-from regard.train.progress import Reporter
+from regard.training import comparison_runs
+from regard.training.progress import Reporter
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +38,7 @@ def trained_here(one, told):
     """A rung in this process: starting a fresh one takes longer than its three steps."""
     recipe, _ = plan([one.run / RECIPE])
     train(recipe, one.run, resume=True)
-    write_json(one.run / rungs.MEMORY, {"peak_memory_bytes": 1})
+    write_json(one.run / comparison_runs.MEMORY, {"peak_memory_bytes": 1})
     told(one, "training")
 
 
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
     names = place / "names.txt"
     names.write_text("".join(NAMES.read_text().splitlines(keepends=True)[::300]))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
-        patch.setattr(rungs, "train", trained_here)
+        patch.setattr(comparison_runs, "train", trained_here)
         options = {"models": MODELS, "assignments": TINY, "reporter": Reporter(quiet=True)}
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # models this small only wait for a second one

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.sides import SIDES
-from regard.train import checkpoint
+from regard.data.sources import SIDES
+from regard.training import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 QUICK = [*SMALL, "--set=train.steps=2"]

@@ -12,12 +12,12 @@ from regard import compare
 from regard.api import as_large, plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.evaluate import rungs, schedule
-from regard.models.sizing import parameters
+from regard.models.parameter_matching import parameters
 from regard.recipe import build, read, to_toml
 from regard.registry import FAMILIES, TRANSLATORS
 from regard.run import RECIPE
-from regard.train.session import fitting
+from regard.training import comparison_runs
+from regard.training.session import fitting
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
 
@@ -44,13 +44,15 @@ def test_a_comparison_trains_measures_writes_and_is_completed(words, tmp_path, c
     page = (out / "compare.html").read_text()
     assert "Surprise" in page and "<script src" not in page
     trained = []
-    monkeypatch.setattr(rungs, "train", lambda one, told: trained.append(one.model))
+    monkeypatch.setattr(comparison_runs, "train", lambda one, told: trained.append(one.model))
     assert run([*asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] and not trained  # all of it was done
 
 
 def test_a_row_that_fails_is_named_with_its_reason(words, tmp_path):
-    with pytest.raises(rungs.UserError, match=r"bigram could not be trained: .*forbidden"):
+    with pytest.raises(
+        comparison_runs.UserError, match=r"bigram could not be trained: .*forbidden"
+    ):
         compare([words], models=["bigram"], out=tmp_path / "x", assignments=["train.forbid=/none"])
 
 
@@ -79,9 +81,9 @@ def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
         words = ["train", str(one.run / "recipe.toml"), "--out", str(one.run), "--resume"]
         assert run([*words, "--quiet"]) == 0
         capsys.readouterr()
-        (one.run / rungs.MEMORY).write_text('{"peak_memory_bytes": 1}')
+        (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
-    monkeypatch.setattr(rungs, "train", here)
+    monkeypatch.setattr(comparison_runs, "train", here)
     out = tmp_path / "compared"
     asked = ["compare", str(pairs / "some.tsv"), "--input", "src", "--target", "tgt", "--quiet"]
     asked += ["--models", "ibm1,rnn", "--out", str(out), "--set", "train.steps=3"]
@@ -127,12 +129,12 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
 
 def test_every_patient_row_has_the_same_minutes_also_those_made_later(pairs, tmp_path):
     chosen, _ = plan([pairs / "some.en", pairs / "some.de"])
-    made = [rungs.rung(chosen, tmp_path, seed) for seed in range(4)]
-    assert rungs.share_minutes(made, 2.0) == 2.0
+    made = [comparison_runs.rung(chosen, tmp_path, seed) for seed in range(4)]
+    assert comparison_runs.share_minutes(made, 2.0) == 2.0
     made[2].run.mkdir()
     recipe = made[2].recipe.replace(train={"minutes": 1.25})
     (made[2].run / "recipe.toml").write_text(to_toml(recipe))
-    assert rungs.share_minutes(made, 2.0) == 1.25
+    assert comparison_runs.share_minutes(made, 2.0) == 1.25
 
 
 class Clock:
@@ -150,11 +152,14 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
 ):
     """Rows that count took minutes each, whatever --minutes said, and neural ones had the rest."""
     clock, given, warned = Clock(), {}, []
-    for module in (rungs, schedule):
+    for module in (comparison_runs, comparison_runs):
         monkeypatch.setattr(module, "time", clock)
     chosen, _ = plan([words])
     corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda line: None)
-    made = [rungs.rung(recipe, tmp_path) for recipe in as_large(chosen, list(FAMILIES), corpus)]
+    made = [
+        comparison_runs.rung(recipe, tmp_path)
+        for recipe in as_large(chosen, list(FAMILIES), corpus)
+    ]
 
     def train(one, told):
         seconds = 60 * build(read(one.run / RECIPE)).train.minutes
@@ -162,11 +167,11 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
         clock.now += given[one.model]
         (one.run / "regard.json").write_text('{"outcome": "done"}')
 
-    monkeypatch.setattr(rungs, "train", train)
-    monkeypatch.setattr(rungs, "seconds_of", lambda run: given[run.name] - clock.start)
+    monkeypatch.setattr(comparison_runs, "train", train)
+    monkeypatch.setattr(comparison_runs, "seconds_of", lambda run: given[run.name] - clock.start)
     began, judged = clock.now, []
     end = began + 60 * minutes
-    found = rungs.climb(
+    found = comparison_runs.climb(
         made, end, tmp_path, lambda one, state: None, judge=judged.append, warn=warned.append
     )
     assert clock.now <= end + 1 and clock.now > end - 20
@@ -178,7 +183,7 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     assert minutes < 0.5 or "transformer" in given
     if lost:
         counts = {one.model: one.counts for one in made}
-        place = schedule.KEPT.index
+        place = comparison_runs.KEPT.index
         for name in lost:  # what comes after it in the order and was made is cheaper
             after = [other for other in given if place(other) > place(name)]
             assert all(counts[other] > counts[name] for other in after)

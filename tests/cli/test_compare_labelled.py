@@ -12,10 +12,9 @@ import pytest
 from regard.api import plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.evaluate import rungs, several
-from regard.evaluate.kept_answers import kept
+from regard.evaluation.predictions import kept
 from regard.run import RECIPE
-from regard.train import session
+from regard.training import comparison_runs, session
 
 SMALL = ["model.n_layers=2", "model.d_model=32", "model.dropout=0", "train.batch_tokens=2048"]
 
@@ -30,16 +29,16 @@ def here(monkeypatch, capsys):
         words = ["train", one.run / RECIPE, "--out", one.run, "--resume", "--quiet"]
         assert run([str(word) for word in words]) == 0
         capsys.readouterr()
-        (one.run / rungs.MEMORY).write_text('{"peak_memory_bytes": 1}')
+        (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
     def folds(some, told):
         trained.append(some[0].row.name)
-        assert several.main([one.run for one in some]) == 0
+        assert comparison_runs.main([one.run for one in some]) == 0
         for one in some:
-            (one.run / rungs.MEMORY).write_text('{"peak_memory_bytes": 1}')
+            (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
-    monkeypatch.setattr(rungs, "train", one_run)
-    monkeypatch.setattr(rungs, "train_folds", folds)
+    monkeypatch.setattr(comparison_runs, "train", one_run)
+    monkeypatch.setattr(comparison_runs, "train_folds", folds)
     return trained
 
 
@@ -174,15 +173,18 @@ def test_folds_are_trained_in_one_process_of_their_own(tmp_path, capsys, monkeyp
     recipe, _ = plan([path], data=data, model={"name": "majority"})
     prepare(recipe.data, recipe.tokens, tmp_path, told.append, task="label")
     told.clear()
-    made = [rungs.rung(recipe, tmp_path, fold=fold) for fold in range(2)]
-    rungs.climb(
+    made = [comparison_runs.rung(recipe, tmp_path, fold=fold) for fold in range(2)]
+    comparison_runs.climb(
         made, time.monotonic() + 60, tmp_path, lambda one, state: told.append((one.fold, state))
     )
     assert told[0] == (0, "training") and told[-1] == (1, "done") and all(one.done for one in made)
-    assert json.loads((made[1].run / rungs.MEMORY).read_text())["peak_memory_bytes"] > 1 << 20
+    assert (
+        json.loads((made[1].run / comparison_runs.MEMORY).read_text())["peak_memory_bytes"]
+        > 1 << 20
+    )
     (made[1].run / "regard.json").unlink()
     (made[1].run / RECIPE).write_text("[nothing]\n")
-    assert several.main([one.run for one in made]) == 2
+    assert comparison_runs.main([one.run for one in made]) == 2
     assert "unknown key 'nothing'" in capsys.readouterr().err
 
 

@@ -8,10 +8,9 @@ import re
 import pytest
 
 from regard.cli import run
-from regard.lab import distance, gallery
-from regard.lab.distance import CONVOLUTION, FULL, MATRIX, Plan
-from regard.lab.experiments import EXPERIMENTS
-from regard.lab.motif_readers import Lessons
+from regard.lab import distance, index
+from regard.lab.distance import CONVOLUTION, FULL, MATRIX, Lessons, Plan
+from regard.lab.index import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,7 @@ def test_all_of_them_make_a_gallery_and_a_file_goes_to_those_that_take_one(
     tmp_path, capsys, monkeypatch
 ):
     few = {name: EXPERIMENTS[name] for name in ("lookup", "bayes")}
-    monkeypatch.setattr(gallery, "EXPERIMENTS", few)
+    monkeypatch.setattr(index, "EXPERIMENTS", few)
     assert run(["lab", "all", "--quick", "--out", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert {claim["experiment"] for claim in document["claims"]} == {"lookup", "bayes"}

@@ -142,7 +142,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):
-    from regard.pretraining import plan_both
+    from regard.training.two_stage import plan_both
 
     first, then, lines = plan_both(
         [table], table, tmp_path / "run", data={"input": "text", "target": "more"},
@@ -168,8 +168,7 @@ def test_a_published_model_is_begun_from_with_its_own_tokens(cli, tmp_path, tabl
     import tokenizers
     import torch
 
-    from regard.models import masked
-    from regard.models.masked import MaskedModel
+    from regard.models.encoder import MaskedModel, bert_masked
     from regard.run import load_model, weights, write_config, write_json, write_tensors
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -184,7 +183,7 @@ def test_a_published_model_is_begun_from_with_its_own_tokens(cli, tmp_path, tabl
     roles |= {"mask_token": "[MASK]", "unk_token": "[UNK]"}
     write_json(run / "tokenizer_config.json", roles)
     torch.manual_seed(0)
-    bert = masked.bert(1, 64)
+    bert = bert_masked(1, 64)
     net = MaskedModel(12, bert)  # two rows more than there are tokens, as published ones have
     write_config(run, "transformer", net)
     write_tensors(run / "model.safetensors", weights(net))

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from regard.run import read_tensors
-from regard.train import calibration, loop
-from regard.train.trainer import Trainer
+from regard.training import loop, throughput
+from regard.training.trainer import Trainer
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -83,7 +83,7 @@ def test_minutes_become_steps_that_give_the_same_weights_when_given_directly(
     cli, words, tmp_path, monkeypatch
 ):
     """The calibration trains a few steps; nothing of them may be left in the run."""
-    monkeypatch.setattr(calibration, "REPLANNED", ())
+    monkeypatch.setattr(throughput, "REPLANNED", ())
     found = cli(
         "train", words, "--minutes", "0.03", *SMALL, "--set=train.eval_every=1000", "--out", "timed"
     )
@@ -103,8 +103,8 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
     """A clock that counts work instead of time shows what a run of so many steps would cost."""
     from regard.api import plan
     from regard.data.corpus import prepare
-    from regard.train.progress import Reporter
-    from regard.train.session import Session
+    from regard.training.progress import Reporter
+    from regard.training.session import Session
 
     recipe, _ = plan([words], assignments=[o.removeprefix("--set=") for o in SMALL])
     session = Session(tmp_path, False, Reporter(quiet=True), 0.0)
@@ -122,15 +122,15 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
 
     monkeypatch.setattr(trainer, "take_step", step)
     monkeypatch.setattr(trainer, "cost", cost)
-    clock = calibration.Clock(work["clock"], 10_000.0)
-    pace = calibration.measure(trainer, 300.0)
+    clock = throughput.Clock(work["clock"], 10_000.0)
+    pace = throughput.measure(trainer, 300.0)
     steps = pace.steps_within(clock)
     valid, test = trainer.corpus.valid.tokens, trainer.corpus.test.tokens
     evaluations = -(-steps // trainer.validations(steps)[0])
     whole = (
         2.0 * steps
         + 0.001 * (evaluations * valid + 2 * (valid + test))
-        + evaluations * calibration.SAVING
+        + evaluations * throughput.SAVING
     )
     assert 0.99 * clock.left < whole + pace.closing(10_000.0) <= clock.left
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from regard import run
-from regard.decode import Beam, Consensus, Greedy
-from regard.evaluate.translation import judge
+from regard.decoding import Beam, Consensus, Greedy
+from regard.evaluation.translation import judge
 
 LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
 

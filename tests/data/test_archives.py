@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import packed
-from regard.data.archives import members, opened, size
-from regard.data.packed import unpacked
+from regard.data import archives
+from regard.data.archives import members, opened, size, unpacked
 from regard.data.readers import Source
 from regard.errors import UserError
 
@@ -52,8 +51,8 @@ def test_every_damaged_byte_is_an_error_or_no_matter(archive):
 
 
 def test_what_unpacks_to_far_more_than_it_takes_is_refused_before_it_is_read(archive, monkeypatch):
-    monkeypatch.setattr(packed, "FREE", 1000)
-    monkeypatch.setattr(packed, "RATIO", 5)
+    monkeypatch.setattr(archives, "FREE", 1000)
+    monkeypatch.setattr(archives, "RATIO", 5)
     with pytest.raises(UserError, match=r"would unpack to 0 MB, more than .* times its size"):
         opened(inside(archive))
     gz = archive.with_name("x.gz")

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import canonical
-from regard.data.canonical import canonical_form
-from regard.data.examination import examine
-from regard.data.inspection import inspect
-from regard.data.sides import Sources
+from regard.data import leakage
+from regard.data.leakage import canonical_form
+from regard.data.report import examine, inspect
+from regard.data.sources import Sources
 from regard.recipe import DataRecipe, TokensRecipe
-from regard.tokens import Kmers, Nucleotides, Residues
+from regard.tokenizers import Kmers, Nucleotides, Residues
 
 SPLIT = {"valid_fraction": 0.2, "test_fraction": 0.2}
 MOLECULES = ["CCO", "c1ccccc1O", "CC(=O)Nc1ccc(O)cc1", "CN1CCC[C@H]1c1cccnc1", "OC(=O)c1ccccc1"]
@@ -115,9 +114,9 @@ def test_without_rdkit_it_is_said_that_spellings_were_not_compared(monkeypatch, 
 def test_large_files_of_molecules_are_compared_as_written_and_that_is_said():
     pytest.importorskip("rdkit", reason="RDKit is not installed")
     kind = TokensRecipe(kind="smiles")
-    found = canonical_form(DataRecipe(), kind, "csv", canonical.LARGE + 1)
+    found = canonical_form(DataRecipe(), kind, "csv", leakage.LARGE + 1)
     assert found.note.endswith("the data is larger than 32 MB") and found.of("OCC") == "OCC"
-    assert not canonical_form(DataRecipe(), kind, "csv", canonical.LARGE).note
+    assert not canonical_form(DataRecipe(), kind, "csv", leakage.LARGE).note
 
 
 def test_both_strands_are_one_record_where_both_are_shown(tmp_path):

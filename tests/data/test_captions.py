@@ -6,12 +6,12 @@ import pytest
 from regard.api import plan
 from regard.data.batching import Loader, windows
 from regard.data.corpus import prepare, reopen
-from regard.data.gallery import look_through
-from regard.data.named import thing_named
-from regard.data.sides import Sources
+from regard.data.inputs import thing_named
+from regard.data.report import look_through
+from regard.data.sources import Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
-from regard.tokens import Patches
+from regard.tokenizers import Patches
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 12, 3), dtype=np.uint8)
 CAPTIONS = [f"picture number {i} of {'many' if i % 3 else 'very many'}" for i in range(40)]

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from regard.data.folders import class_folders
+from regard.data.class_folders import class_folders
 from regard.data.labelled import Asked, Labelled
 from regard.errors import UsageError, UserError
 

@@ -5,14 +5,13 @@ import gzip
 import numpy as np
 import pytest
 
-from regard.data.cloud_files import frames_of
-from regard.data.clouds import Clouds, form_of, unlabelled_clouds
+from regard.data.inputs import thing_named
 from regard.data.labelled import Asked
-from regard.data.named import thing_named
-from regard.data.sides import Sources
+from regard.data.point_clouds import Clouds, form_of, frames_of, unlabelled_clouds
+from regard.data.sources import Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
-from regard.tokens import Points
+from regard.tokenizers import Points
 
 WATER = "3\nwater energy=-76.4 name='a b'\nO 0 0 0\nH 0.96 0 0\nh -0.24 0.93 0\n"
 CARBON = "2\nco energy=-113.3\n6 0 0 0\n8 0 0 1.13\n"

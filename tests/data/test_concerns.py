@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from regard.data.concerns import of_classes, of_values
+from regard.data.targets import of_classes, of_values
 
 
 def lines(counts, places=None, spaced=None):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.data import corpus, encoding, formats
+from regard.data import corpus, formats
+from regard.data import corpus as encoding
 from regard.data.corpus import prepare
-from regard.data.sides import Piece
+from regard.data.sources import Piece
 from regard.errors import UserError
 from regard.recipe import DataRecipe, TokensRecipe, build
-from regard.tokens import KINDS
+from regard.tokenizers import KINDS
 
 TEXT = "".join(
     f"The {i}th  line, of words\tand  spaces;\n\n  x{i % 7} é😀 <S> don't\n" for i in range(60)

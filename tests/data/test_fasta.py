@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from regard.data import formats, tables
-from regard.data.fasta import entries
 from regard.data.formats import Tally, guess
-from regard.data.readers import Source
-from regard.data.sides import Sources
+from regard.data.readers import Source, entries
+from regard.data.sources import Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 
@@ -54,7 +53,7 @@ def test_sequences_are_joined_and_nothing_else_is_changed(write, monkeypatch, bl
 
 
 def test_batches_end_where_they_are_full_and_lose_nothing(write, monkeypatch):
-    from regard.data import fasta
+    from regard.data import readers as fasta
 
     rng = random.Random(1)
     sequences = ["".join(rng.choices("ACDEFGHIKL", k=rng.randint(1, 90))) for _ in range(60)]

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.folds import (
+from regard.data.splits import (
     ClassCounter,
     by_scaffold,
     deal,
+    hashes,
     k_folds,
     leave_one_out,
     murcko,
     side_of,
     together,
 )
-from regard.data.splits import hashes
 from regard.errors import UserError
 
 MOLECULES = Path(__file__).parents[2].parent / "shared" / "data" / "moleculenet"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data.inputs import InputReader, id_column, lines_of_file, lines_of_stream, opening_of
 from regard.errors import UsageError, UserError
-from regard.tokens import KINDS
+from regard.tokenizers import KINDS
 
 CHARACTERS = KINDS["characters"].train(["abcdefghijklmnopqrstuvwxyz ,ACGT"])
 

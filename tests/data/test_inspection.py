@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from regard.cli.data import command
-from regard.data import formats, inspection
-from regard.data.inspection import inspect, render, suggest
+from regard.data import formats, report
 from regard.data.pairs import Pairs
 from regard.data.readers import Source
+from regard.data.report import inspect, render, suggest
 from regard.data.splits import assign, cut_points
 from regard.errors import UserError
 
@@ -155,7 +155,7 @@ def test_documents_are_the_records_of_running_text_and_have_no_ends(tmp_path):
 
 def test_an_endless_line_of_running_text_is_taken_in_pieces(source, monkeypatch):
     monkeypatch.setattr(formats, "BLOCK", 50)
-    monkeypatch.setattr(inspection, "PIECE", 99)
+    monkeypatch.setattr(report, "PIECE", 99)
     found = inspect(source("x" * 1000, format="text"), valid_fraction=0.1, test_fraction=0.1)
     assert (found.symbols, found.entropy_bits) == (1000, 0.0)
     assert found.duplicates == 1000 // 100 - 1

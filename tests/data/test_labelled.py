@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.examination import examine
 from regard.data.labelled import Asked, Labelled, class_of, columns_of
-from regard.data.sides import Sources
+from regard.data.report import examine
+from regard.data.sources import Sources
 from regard.data.splits import assign
 from regard.data.targets import Targets, as_long, guess, number, numbers, survey
 from regard.errors import UsageError, UserError

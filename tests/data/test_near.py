@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from regard.data import near as module
-from regard.data.near import NEAR, near, word_length
+from regard.data import leakage as module
+from regard.data.leakage import NEAR, near, word_length
 
 
 def sets(text, k):

@@ -2,11 +2,10 @@
 
 import pytest
 
-from regard.data.inputs import Item
-from regard.data.notes import Notes, Room
+from regard.data.inputs import Item, Notes, Room
 from regard.errors import UserError
-from regard.evaluate.material import shard_of
-from regard.tokens import KINDS
+from regard.evaluation.eval_data import shard_of
+from regard.tokenizers import KINDS
 
 BASES = KINDS["nucleotides"].train(["ACGT"])
 

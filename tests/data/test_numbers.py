@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.data.numbers import NOTATIONS, Notation, censored, notation_of, number, numeric
+from regard.data.targets import NOTATIONS, Notation, censored, notation_of, number, numeric
 
 
 def written(value, notation):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import order as module
-from regard.data.order import Order, draw
+from regard.data import batching as module
+from regard.data.batching import Order, draw
 
 
 def epoch_of(n, seed, epoch):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.packing import bucket, choose_row, lay_out, pack, padding_share
+from regard.data.collate import bucket, choose_row, lay_out, pack, padding_share
 
 some_lengths = st.lists(st.integers(1, 23), min_size=1, max_size=40).map(
     lambda xs: np.array(xs, dtype=np.int64)

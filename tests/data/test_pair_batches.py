@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.batching import IGNORE, Loader, windows
-from regard.data.packing import lay_out_pairs, padding_share
+from regard.data.collate import lay_out_pairs, padding_share
 from regard.data.shards import Shard, ShardWriter
 from regard.errors import UsageError, UserError
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regard.data import formats
 from regard.data.corpus import prepare, reopen
 from regard.data.pairs import Pairs, correlation, looks_paired
-from regard.data.sides import SIDES, Sources
+from regard.data.sources import SIDES, Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 

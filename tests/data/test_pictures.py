@@ -10,10 +10,10 @@ import pytest
 from PIL import Image as PIL
 
 from regard.data.corpus import prepare
+from regard.data.image_files import read_idx, read_picture, resized
+from regard.data.images import Pictures, holds_pictures, unlabelled
 from regard.data.labelled import Asked
-from regard.data.picture_files import read_idx, read_picture, resized
-from regard.data.pictures import Pictures, holds_pictures, unlabelled
-from regard.data.sides import Sources
+from regard.data.sources import Sources
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regard.data.answers import marked
-from regard.data.questions import Asked, QuestionLoader
-from regard.evaluate.material import shard_of
-from regard.tokens import Characters
+from regard.data.batching import Asked, QuestionLoader
+from regard.data.targets import marked
+from regard.evaluation.eval_data import shard_of
+from regard.tokenizers import Characters
 
 TOKENIZER = Characters("abcdefgh")
 TEXTS = ["abc", "h", "gfedcba", "aabb", "ce", "dddddd"] * 5

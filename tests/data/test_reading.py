@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.data.reading import reading_of
+from regard.data.task_inference import reading_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from regard.data.sample import drawn_order, sample
-from regard.evaluate.material import shard_of
-from regard.tokens import Characters
+from regard.data.batching import drawn_order, sample
+from regard.evaluation.eval_data import shard_of
+from regard.tokenizers import Characters
 
 LETTERS = Characters.train(["abcdefghij"])
 

@@ -7,7 +7,7 @@ import pytest
 
 from regard.api import plan
 from regard.data.corpus import prepare
-from regard.data.sides import Piece
+from regard.data.sources import Piece
 from regard.data.views import both_strands, strands
 from regard.errors import UsageError
 

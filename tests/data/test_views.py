@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from regard.api import load, plan, train
+from regard.data.batching import Asked, QuestionLoader
 from regard.data.corpus import reopen
-from regard.data.questions import Asked, QuestionLoader
 from regard.data.views import spellings, strands, views_of
 from regard.errors import UsageError
-from regard.evaluate.answers import averaged
+from regard.evaluation.predictions import averaged
 
 
 def test_the_other_strand_by_hand():

@@ -11,9 +11,9 @@ import pytest
 
 from regard.data.corpus import reopen
 from regard.recipe import build, read
-from regard.train import checkpoint
-from regard.train.progress import Reporter
-from regard.train.session import Session
+from regard.training import checkpoint
+from regard.training.progress import Reporter
+from regard.training.session import Session
 
 OPTIONS = ["model.n_layers=1", "model.d_model=8", "model.max_len=12", "train.steps=1000000"]
 OPTIONS += ["train.batch_tokens=64", "train.checkpoint_every=5", "train.eval_every=500000"]

@@ -19,14 +19,13 @@ from regard.api import plan, train
 from regard.data.corpus import prepare, reopen
 from regard.errors import UserError
 from regard.run import digest, read_tensors, weights, write_tensors
-from regard.train import checkpoint, loop, precision, validation
-from regard.train.distributed import ALONE, Told, World, joined, place
-from regard.train.objectives import NextToken
-from regard.train.progress import Reporter
-from regard.train.session import Session
-from regard.train.signals import Interrupt
-from regard.train.trainer import Trainer
-from regard.train.validation import Stopped
+from regard.training import checkpoint, loop, precision, validation
+from regard.training.distributed import ALONE, Told, World, joined, place
+from regard.training.objectives import NextToken
+from regard.training.progress import Interrupt, Reporter
+from regard.training.session import Session
+from regard.training.trainer import Trainer
+from regard.training.validation import Stopped
 
 SMALL = ["model.n_layers=2", "model.d_model=16", "model.max_len=12", "model.dropout=0"]
 SMALL += ["train.batch_tokens=200", "train.micro_tokens=48", "train.steps=50", "train.device=cpu"]

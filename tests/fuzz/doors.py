@@ -24,8 +24,8 @@ from PIL import Image
 import regard.cli
 from regard.api import plan
 from regard.interop.meme import read_meme
-from regard.look.comparison import learning
-from regard.train import checkpoint
+from regard.look.comparison_page import learning
+from regard.training import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.steps=2"]
 QUICK = [*SMALL, "--set=train.batch_tokens=64"]
@@ -714,7 +714,7 @@ DOORS: list[Door | Options] = [
 
 def kept_answers(path: Path) -> object:
     """What a run answered, and how good that is."""
-    from regard.evaluate.kept_answers import kept
+    from regard.evaluation.predictions import kept
 
     found = kept(path)
     return found.answered.estimates, found.unknown
@@ -722,6 +722,6 @@ def kept_answers(path: Path) -> object:
 
 def kept_translations(path: Path) -> object:
     """What a run translated."""
-    from regard.evaluate.translation import kept
+    from regard.evaluation.translation import kept
 
     return kept(path)

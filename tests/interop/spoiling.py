@@ -10,7 +10,7 @@ from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import weights, write_config, write_tensors
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 SIZES = {"n_layers": 2, "d_model": 24, "n_heads": 6, "n_kv_heads": 2, "d_head": 10, "d_ff": 36}
 GPT2_PARTS = {

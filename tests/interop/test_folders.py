@@ -11,7 +11,7 @@ from spoiling import GPT2_PARTS, SIZES, edit, exported, make_run, refused, reten
 
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.interop.configuration import FORMATS, choose_format
+from regard.interop.hf_decoder import FORMATS, choose_format
 from regard.models.decoder import DecoderConfig, gpt2, llama, modern, vaswani
 from regard.models.recurrent import LSTMModel
 from regard.run import load_model, weights

@@ -11,8 +11,8 @@ from spoiling import edit, make_run, refused, retensor
 
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.interop.names import Halves, SplitRows
-from regard.interop.translators import choose_format
+from regard.interop.hf_seq2seq import choose_format
+from regard.interop.tensor_names import Halves, SplitRows
 from regard.layers.positions import sinusoids
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.run import read_tensors

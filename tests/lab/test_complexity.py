@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from regard.lab import complexity, growth, operators
-from regard.lab.complexity import EXPLICIT, Found, claims, fits
-from regard.lab.growth import Box, crossing, exponent, timed
-from regard.lab.operators import KINDS, NEAR, chain, layers_to, longest_path
+from regard.lab import complexity, curve_fit
+from regard.lab import complexity as operators
+from regard.lab.complexity import (
+    EXPLICIT,
+    KINDS,
+    NEAR,
+    Found,
+    chain,
+    claims,
+    fits,
+    layers_to,
+    longest_path,
+)
+from regard.lab.curve_fit import Box, crossing, exponent, timed
 from regard.lab.result import Options
 
 CPU = torch.device("cpu")
@@ -118,7 +128,7 @@ def test_claims_hold_where_the_table_is_right_and_fail_where_not():
     found.chains["hyena"][-1] = 1000
     found.short["attention"] = [3.0]
     in_n, in_d = fits(found.by_length, plan.lengths, 0), fits(found.by_width, plan.widths, 0)
-    memory = {kind: growth.Exponent(1.5, 1.4, 1.6) for kind in found.memory}
+    memory = {kind: curve_fit.Exponent(1.5, 1.4, 1.6) for kind in found.memory}
     failed = {c.name for c in claims(found, plan, in_n, in_d, memory) if not c.holds}
     assert {"time of attention, in n", "time of hyena, in d"} <= failed
     assert {"memory of fused attention, in n", "memory of weights that are kept, in n"} <= failed

@@ -19,15 +19,20 @@ from regard.lab.distance import (
     READERS,
     RECURRENT,
     SEES,
+    VOCABULARY,
     WINDOW,
     WINDOWED,
+    HiddenReader,
+    Lessons,
+    MotifReader,
+    NeuralReader,
     claims,
+    draw,
+    length_of,
 )
-from regard.lab.motif_pairs import VOCABULARY, draw, length_of
-from regard.lab.motif_readers import HiddenReader, Lessons, MotifReader, NeuralReader
-from regard.lab.practice import practise
+from regard.lab.mini_trainer import practise
 from regard.lab.result import Options, Share
-from regard.models.sizing import parameters
+from regard.models.parameter_matching import parameters
 from regard.registry import family
 
 

@@ -8,9 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from regard.errors import UsageError, UserError
-from regard.lab import gallery as module
-from regard.lab.experiments import EXPERIMENTS, Experiment, perform
-from regard.lab.gallery import hang
+from regard.lab import index as module
+from regard.lab.index import EXPERIMENTS, Experiment, hang, perform
 from regard.lab.result import Claim, Mean, Options, Result, student
 from regard.look.page import Lines, Links, Table
 
@@ -37,8 +36,7 @@ def hung(tmp_path_factory):
         known = {key: Experiment("nowhere", f"asks {key}") for key in "abc"}
         patch.setattr(module, "EXPERIMENTS", known)
         patch.setattr(module, "perform", performed)
-        gallery = hang(Options(quick=True), tmp_path_factory.mktemp("hung") / "new")
-        yield gallery
+        return hang(Options(quick=True), tmp_path_factory.mktemp("hung") / "new")
 
 
 class Finder(HTMLParser):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.batching import IGNORE
-from regard.lab.motif_pairs import ASK, DIFFERENT, SAME, SLACK, START, draw, length_of
+from regard.lab.distance import ASK, DIFFERENT, SAME, SLACK, START, draw, length_of
 from regard.models.motifs import DNA
 
 SIGMAS = 5.0  # a test of chance that fails once in a million

@@ -10,9 +10,9 @@ import pytest
 from regard.errors import UserError
 from regard.lab import positions as lab
 from regard.lab.extrapolation import Course, claims, measure
+from regard.lab.inputs import drawn, stream_of, windows
 from regard.lab.positions import bits, nearest, period, residual, shift_map, waves
 from regard.lab.result import Options
-from regard.lab.texts import drawn, stream_of, windows
 from regard.layers.positions import POSITIONS
 
 

@@ -15,8 +15,8 @@ from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import agreement, gradients, heads, scaling, tricks
 from regard.lab.agreement import ID, NGRAM, RUNGS, VERB_IDS, agrees, shard_of, unseen
-from regard.lab.head_subjects import Losses, Subject, learned, of_run
-from regard.lab.head_subjects import Plan as HeadPlan
+from regard.lab.heads import Losses, Subject, learned, of_run
+from regard.lab.heads import Plan as HeadPlan
 from regard.lab.result import Options, Share
 from regard.lab.scaling import Law, fit, forecast
 from regard.models.decoder import Decoder
@@ -63,7 +63,7 @@ def test_every_trick_is_tried_from_the_same_start_and_gradients_are_by_layer():
 
 
 def tricks_seed():
-    from regard.train.loop import seed_of
+    from regard.training.loop import seed_of
 
     return seed_of(0)
 
@@ -299,7 +299,7 @@ def test_scaling_quick_form(monkeypatch, tmp_path):
 
 
 def test_a_hidden_model_stops_when_nothing_is_gained():
-    from regard.lab.practice import pass_over
+    from regard.lab.mini_trainer import pass_over
 
     parts = [agreement.draw(0, 30, np.random.default_rng(0))]
     told = []

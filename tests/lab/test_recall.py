@@ -10,10 +10,25 @@ import torch
 
 from regard.data.batching import IGNORE
 from regard.lab import recall
-from regard.lab.recall import HYENA, LSTM, MIXERS, WINDOWED, Plan, ask, claims, config_of
-from regard.lab.recall_tasks import ALSO, KEYS, MARK, RECALL, TASKS, VOCABULARY, Lesson
+from regard.lab.recall import (
+    ALSO,
+    HYENA,
+    KEYS,
+    LSTM,
+    MARK,
+    MIXERS,
+    RECALL,
+    TASKS,
+    VOCABULARY,
+    WINDOWED,
+    Lesson,
+    Plan,
+    ask,
+    claims,
+    config_of,
+)
 from regard.lab.result import Options, Share
-from regard.models.sizing import parameters
+from regard.models.parameter_matching import parameters
 
 
 def test_a_key_asked_was_said_in_the_first_quarter_alone_and_every_answer_can_be_looked_up():

@@ -9,10 +9,10 @@ import pytest
 
 from regard.errors import UsageError, UserError
 from regard.lab import result as module
-from regard.lab.experiments import EXPERIMENTS, perform
+from regard.lab.index import EXPERIMENTS, perform
 from regard.lab.result import Claim, Mean, Options, Result, Share, Work, less, summary
 from regard.look.page import Lines, Table
-from regard.train.progress import Reporter
+from regard.training.progress import Reporter
 
 
 def made(**changes):

@@ -10,7 +10,7 @@ from regard.errors import UserError
 from regard.lab import kernels as lab
 from regard.lab.kernels import FULL, INVERSE, PRINTED, Attention, fit, kernels, smooth, wave
 from regard.lab.result import Options
-from regard.layers.scores import negative_distance, negative_log_distance
+from regard.layers.attention import negative_distance, negative_log_distance
 
 X = np.array([1.36, 3.40, 4.8, 6.05])
 Y = np.array([1.79, -1.77, 0.4, -2.17])

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from regard.lab import svm as lab
-from regard.lab.margins import cosine, frobenius, nuclear
 from regard.lab.result import Options
-from regard.lab.svm import Plan, descend, draw
+from regard.lab.svm import Plan, cosine, descend, draw, frobenius, nuclear
 
 scipy_optimize = pytest.importorskip("scipy.optimize")
 

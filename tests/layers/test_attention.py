@@ -6,10 +6,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.layers.attention import CrossAttention, Place, SelfAttention, attend, softmax
+from regard.layers.attention import (
+    SCORES,
+    CrossAttention,
+    Place,
+    SelfAttention,
+    Tap,
+    attend,
+    make_score,
+    softmax,
+)
 from regard.layers.masks import Causal, Documents, Padding, Window
-from regard.layers.scores import SCORES, make_score
-from regard.layers.tap import Tap
 
 B, H, G, T, S, K = 2, 6, 3, 5, 7, 4
 

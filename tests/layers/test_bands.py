@@ -12,10 +12,10 @@ from test_long_convolution import random
 from torch.nn import functional as F
 
 from regard.layers.attention import Place, Sight, attend
-from regard.layers.bands import LEAST, TILE, Blocks, Layout, Tiles, banded
 from regard.layers.masks import Causal, Documents, Window
 from regard.layers.positions import ALiBi
-from regard.layers.windowed import WindowedAttention
+from regard.layers.sliding_window import LEAST, TILE, Blocks, Layout, Tiles, banded
+from regard.layers.windowed_attention import WindowedAttention
 
 CPU = torch.device("cpu")
 

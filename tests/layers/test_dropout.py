@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.layers.dropout import dropout
+from regard.layers.feedforward import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.7])

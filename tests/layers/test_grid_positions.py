@@ -7,15 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import UsageError
-from regard.layers.grid_positions import LearnedGrid, RotaryGrid, SinusoidalGrid
-from regard.layers.pictures import coordinates, to_picture, to_tokens
-from regard.layers.positions import rotate
-from regard.layers.source import Source
+from regard.layers.embeddings import Source, coordinates, to_picture, to_tokens
+from regard.layers.positions import LearnedGrid, RotaryGrid, SinusoidalGrid, rotate
 
 
 def test_layers_and_tokens_agree_on_where_pixels_begin():
-    from regard.layers import pictures
-    from regard.tokens import patches
+    from regard.layers import embeddings as pictures
+    from regard.tokenizers import patches
 
     assert pictures.PLACE == patches.PLACE
 

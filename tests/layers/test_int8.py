@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decode import Greedy, generate
+from regard.decoding import Greedy, generate
 from regard.errors import UsageError
 from regard.layers.int8 import Int8Linear, rounded, to_int8
 from regard.models.decoder import Decoder, gpt2, modern

@@ -7,9 +7,8 @@ import torch
 from test_long_convolution import random
 from torch.nn import functional as F
 
-from regard.layers.attention import Place
+from regard.layers.attention import Place, Tap
 from regard.layers.linear_attention import CHUNK, LinearAttention
-from regard.layers.tap import Tap
 
 D, HEADS = 12, 3
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from regard.layers import attention, short_attention
+from regard.layers import attention
+from regard.layers import attention as short_attention
 from regard.layers.attention import Place, SelfAttention, attend, softmax
 from regard.layers.masks import Causal, Documents, Padding, Rendered
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.layers.state import KeyValue, State
+from regard.layers.cache import KeyValue, State
 
 GROUPS, WIDTH, CAPACITY = 2, 3, 12
 

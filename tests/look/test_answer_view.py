@@ -11,19 +11,16 @@ import pytest
 import torch
 
 from regard import api
-from regard.data.questions import Asked
+from regard.data.batching import Asked
 from regard.data.targets import Targets
 from regard.data.views import views_of
 from regard.errors import UsageError, UserError
-from regard.examiner import Examiner
-from regard.layers.source import Source
-from regard.layers.tap import Tap
-from regard.look import answers
-from regard.look.answers import answer_page
-from regard.look.attended import LEAST, REACH, Peaks, motifs, peaks
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
+from regard.look import prediction_page
 from regard.look.attribution import of_outputs
 from regard.look.figures import DRAWERS, save
-from regard.look.grams import of_grams, spelt
+from regard.look.ngram_weights import of_grams, spelt
 from regard.look.page import (
     Attention,
     Bars,
@@ -37,12 +34,15 @@ from regard.look.page import (
     Tagged,
     Text,
 )
-from regard.models.assessor import AnswerConfig, FittedAssessor
+from regard.look.prediction_page import answer_page
+from regard.look.unit_motifs import LEAST, REACH, Peaks, motifs, peaks
 from regard.models.encoder import EncoderOnly
 from regard.models.linear import NaiveBayes, NaiveBayesConfig
 from regard.models.motifs import DNA
-from regard.models.readers import ConvolutionalReader, RecurrentReader
-from regard.tokens import KINDS, Words
+from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
+from regard.models.supervised import AnswerConfig, FittedAssessor
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import KINDS, Words
 
 TEXTS = ["acca", "bab", "cabb", "abcabc", "b", "ccc", "bacab", "aabbcc", "cb", "abba", "ca", "bca"]
 CLASSES = ("high", "low", "middle")
@@ -378,7 +378,7 @@ def test_a_logo_is_of_the_half_in_which_a_head_is_strongest():
 
 
 def test_every_picture_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(answers, "MOST_BARS", 2)
+    monkeypatch.setattr(prediction_page, "MOST_BARS", 2)
     words = {Facts, Table, Text}
     for task in TARGETS:
         page = view(examiner_of(task))

@@ -12,11 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from regard.data.questions import Asked
+from regard.data.batching import Asked
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.layers.source import Source
-from regard.look.attended import alphabet_of, motifs, peaks
+from regard.layers.embeddings import Source
 from regard.look.attribution import (
     embedding_of,
     left_out,
@@ -25,11 +23,13 @@ from regard.look.attribution import (
     rollout,
     substituted,
 )
-from regard.models.assessor import AnswerConfig, NeuralAssessor
+from regard.look.unit_motifs import alphabet_of, motifs, peaks
 from regard.models.encoder import EncoderOnly
 from regard.models.motifs import DNA, PROTEIN, RNA
-from regard.models.readers import ConvolutionalReader, RecurrentReader
-from regard.tokens import KINDS
+from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
+from regard.models.supervised import AnswerConfig, NeuralAssessor
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import KINDS
 
 MOTIF = "TATAAT"
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.interpreter import Interpreter
-from regard.look.captions import caption_page, covered_bits, looks
+from regard.look.caption_page import caption_page, covered_bits, looks
 from regard.look.figures import save
 from regard.look.page import Picture
-from regard.look.translation import Pair, read, search
-from regard.models.captioner import Captioner, modern
-from regard.tokens import KINDS, Patches
+from regard.look.translation_page import Pair, read, search
+from regard.models.encoder_decoder import Captioner, modern_captioner
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import KINDS, Patches
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
 
@@ -24,7 +24,7 @@ def interpreter():
     torch.manual_seed(0)
     own = {"source_vocab": patches.vocab_size, "max_len": 8, "dropout": 0.0, **patches.decides}
     own |= {"n_heads": 2, "n_kv_heads": 2, "d_head": 16}
-    model = Captioner(words.vocab_size, dataclasses.replace(modern(2, 32), **own)).eval()
+    model = Captioner(words.vocab_size, dataclasses.replace(modern_captioner(2, 32), **own)).eval()
     with torch.no_grad():
         for block in model.decoder.blocks:
             block.cross.out.weight *= 6

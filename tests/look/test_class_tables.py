@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.layers.source import Source
-from regard.look.answers import answer_page
-from regard.look.grams import written
+from regard.layers.embeddings import Source
+from regard.look.ngram_weights import written
 from regard.look.page import Contributions, Facts, Heatmap, Logo, Table
-from regard.models.class_chains import Chains, MarkovConfig
-from regard.models.class_counts import PwmConfig, WeightMatrices
+from regard.look.prediction_page import answer_page
+from regard.models.class_counts import Chains, MarkovConfig, PwmConfig, WeightMatrices
 from regard.models.linear import (
     LinearConfig,
     LinearSvm,
@@ -25,9 +23,11 @@ from regard.models.linear import (
     NbSvm,
     NbSvmConfig,
     Ridge,
+    WindowConfig,
+    WindowLogistic,
 )
-from regard.models.windows import WindowConfig, WindowLogistic
-from regard.tokens import KINDS, Kmers, Words
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import KINDS, Kmers, Words
 
 CLASSES = ("none", "promoter")
 TARGETS = Targets("label", ("kind",), (CLASSES,))

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from regard.evaluate.material import shard_of
-from regard.look.inside import add_inside
+from regard.evaluation.eval_data import shard_of
+from regard.look.counting_views import answering, most_used, spelt
+from regard.look.forward_trace import Reading
+from regard.look.internals import add_inside
 from regard.look.page import Bars, Lines, Page, Table
-from regard.look.reading import Reading
-from regard.look.tables import answering, most_used, spelt
-from regard.models.bayes import MapConfig, MapModel
+from regard.models.dirichlet_ngram import MapConfig, MapModel
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig, discounts
 from regard.models.ngrams import count
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 RECORDS = ["abba", "cab", "bac", "abc", "baab", "abbacab", "abba"]
 TOKENIZER = Characters.train([*RECORDS, "d"])  # d is known and never seen
@@ -197,7 +197,7 @@ def test_what_is_left_to_shorter_contexts_completes_what_was_kept():
 
 
 def test_a_long_text_is_cut_in_the_tables(monkeypatch):
-    monkeypatch.setattr("regard.look.tables.MOST_ROWS", 3)
+    monkeypatch.setattr("regard.look.counting_views.MOST_ROWS", 3)
     found = tables(panels(kneser_ney(), "abbacab"))
     (title,) = [t for t in found if t.startswith("Symbol by symbol")]
     assert title.endswith("its first 3 symbols") and len(found[title].rows) == 3

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError, UserError
-from regard.look.drawn_maps import colours
-from regard.look.figures import _heights, _wrapped, save
+from regard.look.figures import _heights, _wrapped, colours, save
 from regard.look.page import (
     Attention,
     Bars,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Forbidden
-from regard.evaluate.material import shard_of
-from regard.look import inside, language, tables
+from regard.decoding import Forbidden
+from regard.evaluation.eval_data import shard_of
+from regard.look import counting_views, internals, language_page
+from regard.look.forward_trace import Reading
 from regard.look.page import (
     Attention,
     BeamTree,
@@ -26,11 +27,10 @@ from regard.look.page import (
     Table,
     Text,
 )
-from regard.look.reading import Reading
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
-from regard.tokens import BPE, Bytes, Characters, Words
+from regard.tokenizers import BPE, Bytes, Characters, Words
 
 RECORDS = ["abba", "cab", "bac", "abc", "baab"]
 TOKENIZER = Characters.train(RECORDS)
@@ -40,7 +40,7 @@ PRESETS = sorted(Decoder.PRESETS)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Short samples, and one thread: models this small only wait for a second."""
-    monkeypatch.setattr(language, "LONGEST", 13)
+    monkeypatch.setattr(language_page, "LONGEST", 13)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -70,13 +70,13 @@ def record(text, tokenizer=TOKENIZER):
 
 def view(model, ids, tokenizer=TOKENIZER, **options):
     options = {"title": "a view", "continues": False} | options
-    return language.language_page(model, tokenizer, ids, **options)
+    return language_page.language_page(model, tokenizer, ids, **options)
 
 
 def inner(model, ids, **options):
     """The sections about what happens inside, alone."""
     page = Page("inside")
-    inside.add_inside(page, Reading(model, TOKENIZER, ids, **{"continues": False} | options))
+    internals.add_inside(page, Reading(model, TOKENIZER, ids, **{"continues": False} | options))
     return page
 
 
@@ -137,7 +137,7 @@ def test_the_next_symbol_is_that_of_the_logits_without_banned_tokens(preset):
     model = Decoder(TOKENIZER.vocab_size, Decoder.PRESETS[preset](2, 32)).eval()
     ids = record("cab")
     page = Page("next")
-    language.add_next(page, Reading(model, TOKENIZER, ids, False, banned=[0, 1, 3]))
+    language_page.add_next(page, Reading(model, TOKENIZER, ids, False, banned=[0, 1, 3]))
     (shown,) = of(page, Distribution)
     with torch.no_grad():
         logits = model.logits(torch.tensor([ids]))[0, -1].double()
@@ -175,12 +175,12 @@ def test_the_distance_looked_back_is_the_mean_over_queries():
     weights = torch.zeros(1, 2, 4, 4)
     weights[0, 0, range(4), range(4)] = 1  # the first head looks at itself,
     weights[0, 1, :, 0] = 1  # the second at the beginning
-    assert inside.distances(weights).tolist() == [[0.0, 1.5]]
+    assert internals.distances(weights).tolist() == [[0.0, 1.5]]
 
 
 def test_a_long_text_keeps_the_first_positions_of_attention_unchanged(monkeypatch):
     whole = of(inner(decoder(), record("abbacabb")), Attention)[0].array()
-    monkeypatch.setattr(inside, "MOST_WEIGHTS", 6 * 5 * 5)
+    monkeypatch.setattr(internals, "MOST_WEIGHTS", 6 * 5 * 5)
     page = inner(decoder(), record("abbacabb"))
     part = of(page, Attention)[0].array()
     assert part.shape == (2, 3, 5, 5)
@@ -230,7 +230,7 @@ def test_the_transition_table_is_counted_by_hand():
 
 
 def test_a_large_alphabet_shows_the_rows_of_the_text(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_SYMBOLS", 5)
+    monkeypatch.setattr(counting_views, "MOST_SYMBOLS", 5)
     (table,) = of(inner(bigram(), record("cab")), Heatmap)
     assert list(table.rows) == ["<S>", "c", "a", "b"]
     assert table.array().sum(1) == pytest.approx(np.ones(4), abs=1e-6)
@@ -316,7 +316,7 @@ def test_words_of_a_sample_stand_apart_from_those_of_the_prompt(continues):
     ids = record("to be or not", tokenizer)
     page = Page("samples")
     reading = Reading(lstm(tokenizer.vocab_size), tokenizer, ids, continues, banned=[0, 1, 3])
-    language.add_samples(page, reading)
+    language_page.add_samples(page, reading)
     texts = [text.removesuffix(" …") for text, _ in of(page, Sequences)[0].samples]
     assert all(text.startswith("" if continues else "to be") for text in texts)
     assert {word for text in texts for word in text.split()} == {"to", "be", "or", "not"}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UsageError
-from regard.look.drawn_maps import colours
+from regard.look.figures import colours
 from regard.look.logo import CAP, UNIT, heights, logo
 from regard.models.motifs import (
     DNA,

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from regard.layers.source import Source
-from regard.look.masked import filled_at, ids_of, masked_page
+from regard.layers.embeddings import Source
+from regard.look.masked_page import filled_at, ids_of, masked_page
 from regard.look.page import Attention, Distribution, Heatmap, Surprise, Table
-from regard.models.masked import MaskedModel, modern
-from regard.tokens import KINDS, Characters
+from regard.models.encoder import MaskedModel, modern_masked
+from regard.tokenizers import KINDS, Characters
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
     tokenizer = Characters.train(["abcde"])
-    config = dataclasses.replace(modern(2, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=12)
+    config = dataclasses.replace(
+        modern_masked(2, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=12
+    )
     made = MaskedModel(tokenizer.vocab_size, config).eval()
     with torch.no_grad():
         made.encoder.embedding.weight *= 5  # so that it has opinions
@@ -108,5 +110,5 @@ def test_many_positions_are_hidden_in_parts(model, monkeypatch):
     ids = ids_of("abcdeabcde", tokenizer)
     places = list(range(1, 11))
     whole = filled_at(made, ids, places, tokenizer.mask)
-    monkeypatch.setattr("regard.look.masked.BATCH_TOKENS", 25)  # two at once
+    monkeypatch.setattr("regard.look.masked_page.BATCH_TOKENS", 25)  # two at once
     assert filled_at(made, ids, places, tokenizer.mask) == pytest.approx(whole, abs=1e-5)

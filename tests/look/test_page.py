@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.drawn_maps import colours
+from regard.look.figures import colours
 from regard.look.page import (
     Attention,
     Bars,

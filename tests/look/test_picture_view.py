@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.examiner import Examiner
-from regard.look.answers import Answering, answer_page
 from regard.look.attribution import centred
 from regard.look.figures import save
+from regard.look.image_view import covered, similarity
 from regard.look.page import Picture
-from regard.look.pictured import covered, similarity
+from regard.look.prediction_page import Answering, answer_page
 from regard.models.vision import VisionTransformer, modern, vit
-from regard.tokens import Patches
+from regard.pipelines.predictor import Examiner
+from regard.tokenizers import Patches
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.look.plane import distances, divergence, neighbourhoods, principal, tsne
+from regard.look.projection import distances, divergence, neighbourhoods, principal, tsne
 
 
 def cloud(n=40, d=7, seed=0):

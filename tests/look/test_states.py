@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.look.inside import add_inside
+from regard.look.forward_trace import Reading
+from regard.look.internals import add_inside
 from regard.look.page import Heatmap, Page, Tagged
-from regard.look.reading import Reading
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 TOKENIZER = Characters.train(["abc"])
 
@@ -87,8 +87,8 @@ def test_states_that_only_move_on_keep_their_order():
 
 
 def test_many_states_and_symbols_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("regard.look.states.MOST_STATES", 4)
-    monkeypatch.setattr("regard.look.states.MOST_EMITTED", 2)
+    monkeypatch.setattr("regard.look.counting_views.MOST_STATES", 4)
+    monkeypatch.setattr("regard.look.counting_views.MOST_EMITTED", 2)
     seen, moves, emits = of(panels(markov(n_states=9), "abc"), Heatmap)
     assert "4 most visited" in seen.title and "4 of 9" in moves.title
     assert moves.array().shape == (4, 4) and emits.array().shape == (2, 4)

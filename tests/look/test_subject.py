@@ -7,15 +7,15 @@ import torch
 
 from regard import api
 from regard.errors import UserError
-from regard.evaluate.material import shard_of
-from regard.look import language
-from regard.look.subject import figure_words, file_named, fitted, run_facts, text_of
+from regard.evaluation.eval_data import shard_of
+from regard.look import language_page
+from regard.look.page_inputs import figure_words, file_named, fitted, run_facts, text_of
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.run import weights as weights_of
 from regard.run import write_config, write_json, write_tensors
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 TOKENIZER = Characters.train(["abcb"])
 SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
@@ -23,7 +23,7 @@ SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 
 
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
-    monkeypatch.setattr(language, "LONGEST", 13)
+    monkeypatch.setattr(language_page, "LONGEST", 13)
 
 
 def decoder():

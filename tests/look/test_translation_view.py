@@ -11,18 +11,19 @@ import pytest
 import torch
 
 from regard import api, run
-from regard.decode import Beam
+from regard.decoding import Beam
 from regard.errors import UsageError, UserError
-from regard.evaluate import conclusion
-from regard.evaluate.agreement import Agreement
-from regard.interpreter import Interpreter
-from regard.look import inside, translation
+from regard.evaluation.translation import Agreement
+from regard.look import internals
+from regard.look import translation_page as translation
 from regard.look.figures import DRAWERS
 from regard.look.page import Attention, BeamTree, Facts, Heatmap, Mask, Sequences, Surprise, Table
-from regard.look.translation import Pair, translation_page
-from regard.models.recurrent_translator import Attentive, Bottleneck
-from regard.models.word_for_word import WordForWord, WordForWordConfig
-from regard.tokens import Words
+from regard.look.translation_page import Pair, translation_page
+from regard.models.ibm_model1 import WordForWord, WordForWordConfig
+from regard.models.recurrent import Attentive, Bottleneck
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import Words
+from regard.training import final_report
 
 SOURCE, TARGET = "fab dc", "bca"
 WORDS = [("the red house", "das rote haus"), ("the house", "das haus"), ("the tree", "der baum"),
@@ -80,7 +81,7 @@ def softmax_of_products(model, source, said):
 
 
 def api_source(row):
-    from regard.layers.source import Source
+    from regard.layers.embeddings import Source
 
     return Source(row, torch.ones_like(row))
 
@@ -169,7 +170,7 @@ def test_a_long_pair_is_cut_and_few_rows_are_drawn(interpreter, monkeypatch):
     page = view(interpreter, "ab" * most, "cd" * most)
     (bits,) = of(page, Surprise)
     assert len(bits.tokens) == most - 1  # <S> and they fill it; there is no <E>
-    monkeypatch.setattr(inside, "MOST_WEIGHTS", 4 * 5 * most)
+    monkeypatch.setattr(internals, "MOST_WEIGHTS", 4 * 5 * most)
     cross, own, source = of(view(interpreter, "ab" * most, "cd" * most), Attention)
     assert cross.array().shape == (2, 2, 5, most) and "first 5 of 15 rows" in cross.title
     assert own.array().shape == (2, 2, 8, 8) and source.array().shape == (2, 2, 5, most)
@@ -224,7 +225,7 @@ def trained(tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conclusion, "TRANSLATED", 4)
+        patch.setattr(final_report, "TRANSLATED", 4)
         yield api.train(recipe, place / "run").run
     torch.set_num_threads(threads)
 

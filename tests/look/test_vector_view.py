@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.glossary import Glossary
-from regard.look.clusters import clusters
 from regard.look.page import Projector
-from regard.look.vectors import NEAREST, vector_page
-from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary
-from regard.tokens.words import Words
+from regard.look.projection import clusters
+from regard.look.word_vector_page import NEAREST, vector_page
+from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
+from regard.pipelines.word_vectors import Glossary
+from regard.tokenizers.words import Words
 
 
 def glossary_of(words, dimensions=6, seed=0):

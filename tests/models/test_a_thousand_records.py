@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.questions import Asked, QuestionLoader
-from regard.evaluate.material import shard_of
-from regard.layers.source import Source
+from regard.data.batching import Asked, QuestionLoader
+from regard.evaluation.eval_data import shard_of
+from regard.layers.embeddings import Source
 from regard.registry import family
-from regard.tokens import Characters
+from regard.tokenizers import Characters
 
 pytestmark = pytest.mark.slow
 

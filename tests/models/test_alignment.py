@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import shard
 
-from regard.models import alignment
-from regard.models.alignment import NULL, estimate
+from regard.models import ibm_model1
+from regard.models.ibm_model1 import NULL, estimate
 
 SOURCES, TARGETS = 8, 7  # sizes of the vocabularies, markers included
 
@@ -96,12 +96,12 @@ def test_the_likelihood_never_falls_and_every_word_sums_to_one():
 def test_a_corpus_in_pieces_gives_the_same_table(monkeypatch):
     pairs = paired(random_pairs(2))
     whole = estimate(pairs, SOURCES, 5)
-    monkeypatch.setattr(alignment, "CELLS", 20)
-    monkeypatch.setattr(alignment, "KEPT", 0)
+    monkeypatch.setattr(ibm_model1, "CELLS", 20)
+    monkeypatch.setattr(ibm_model1, "KEPT", 0)
     pieces = estimate(pairs, SOURCES, 5)
     assert torch.equal(whole.keys, pieces.keys)
     torch.testing.assert_close(whole.t, pieces.t)
-    assert len(list(alignment.cells(pairs, SOURCES, 10))) > 20
+    assert len(list(ibm_model1.cells(pairs, SOURCES, 10))) > 20
 
 
 def test_the_textbook_example_is_sorted_out():

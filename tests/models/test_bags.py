@@ -12,8 +12,9 @@ import torch
 from id_records import END, START, shard
 
 from regard.errors import UsageError
-from regard.layers.source import Source
-from regard.models.bags import (
+from regard.layers.embeddings import Source
+from regard.models.model_selection import batches
+from regard.models.ngram_features import (
     Bags,
     bagged,
     check_codes,
@@ -22,7 +23,6 @@ from regard.models.bags import (
     of_unit_length,
     rarity,
 )
-from regard.models.fitted import batches
 
 V = 9
 

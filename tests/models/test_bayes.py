@@ -13,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import START, shard
 
-from regard.models import bayes
-from regard.models.bayes import Level, MapConfig, MapModel, evidence, strongest
-from regard.models.beta import cumulative, quantile
+from regard.models import dirichlet_ngram
+from regard.models.dirichlet_ngram import (
+    Level,
+    MapConfig,
+    MapModel,
+    cumulative,
+    evidence,
+    quantile,
+    strongest,
+)
 
 V = 6
 RECORDS = st.lists(st.lists(st.integers(3, 5), max_size=9), min_size=1, max_size=8)
@@ -132,7 +139,7 @@ def test_the_evidence_is_the_integral_of_the_likelihood(alpha, ones):
 def test_the_strength_found_is_the_best_of_a_fine_grid(counts, ones):
     one = level(counts, [[0.6, 0.3, 0.1]] * len(counts))
     value = evidence(one, ones)
-    best = max(value(math.exp(log)) for log in np.arange(*bayes.LOGS, 0.05))
+    best = max(value(math.exp(log)) for log in np.arange(*dirichlet_ngram.LOGS, 0.05))
     assert value(strongest(one, ones)) >= best - 1e-3 * max(1, abs(best))
 
 

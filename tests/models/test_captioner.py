@@ -7,18 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Beam
-from regard.decode.translation import translate
+from regard.decoding import Beam
+from regard.decoding.seq2seq import translate
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
 from regard.layers.masks import Rendered
-from regard.layers.source import Source
-from regard.layers.tap import Tap
-from regard.models.captioner import Captioner, CaptionerConfig, modern, vit
-from regard.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from regard.models.stack import StackConfig
+from regard.models.encoder_decoder import (
+    Captioner,
+    CaptionerConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    modern_captioner,
+    vit,
+)
+from regard.models.transformer import StackConfig
 from regard.models.vision import VisionTransformer
-from regard.tokens import Patches
-from regard.train.augmentation import Changes
-from regard.train.objectives import NextToken
+from regard.tokenizers import Patches
+from regard.training.augmentation import Changes
+from regard.training.objectives import NextToken
 
 SIZES = ((9, 13), (9, 13), (5, 6), (12, 4))
 WORDS = 11
@@ -60,7 +66,7 @@ def test_it_has_no_code_of_its_own():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("preset", [modern, vit])
+@pytest.mark.parametrize("preset", [modern_captioner, vit])
 def test_it_is_a_vit_and_a_translator_put_together_by_hand(preset, pictures):
     """Vectors of a VisionTransformer with these weights, and the decoder of a text translator with
     these weights that is told to look at them.
@@ -92,7 +98,7 @@ def test_it_is_a_vit_and_a_translator_put_together_by_hand(preset, pictures):
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
 def test_padding_a_batch_of_pictures_changes_no_word(positions, pictures):
-    model, tokenizer = made(modern, pictures, picture_positions=positions)
+    model, tokenizer = made(modern_captioner, pictures, picture_positions=positions)
     model.double()  # it looks so hard that single precision's rounding would be seen
     ids = torch.randint(WORDS, (1, 6), generator=torch.Generator().manual_seed(3))
     rows = ids.expand(len(pictures), -1)
@@ -104,7 +110,7 @@ def test_padding_a_batch_of_pictures_changes_no_word(positions, pictures):
 
 @torch.no_grad()
 def test_training_without_a_mask_is_training_with_one(pictures):
-    model, tokenizer = made(modern, pictures[:2])
+    model, tokenizer = made(modern_captioner, pictures[:2])
     assert model.encoder.config.never_padded and not model.packs
     source = beside(pictures[:2], tokenizer)
     ids = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(3))
@@ -115,7 +121,7 @@ def test_training_without_a_mask_is_training_with_one(pictures):
 @torch.no_grad()
 def test_a_wide_beam_finds_the_most_probable_caption_of_all(pictures):
     words, longest, start, end = 5, 3, 0, 1
-    model, tokenizer = made(modern, pictures, words=words)
+    model, tokenizer = made(modern_captioner, pictures, words=words)
     sources = [tokenizer.encode_batch([p])[0] for p in pictures]
     beam = Beam(width=words**longest, length_penalty=0.0, n_best=1)
     found = translate(model, sources, beam, start=start, end=end, max_new=longest)
@@ -132,7 +138,7 @@ def test_a_wide_beam_finds_the_most_probable_caption_of_all(pictures):
 
 
 def test_changes_are_made_to_pictures_in_training_alone(pictures):
-    model, tokenizer = made(modern, pictures[:2])
+    model, tokenizer = made(modern_captioner, pictures[:2])
 
     class Painted(Changes):
         def __init__(self):

@@ -14,13 +14,19 @@ import torch
 from id_records import END, START, shard
 
 from regard.errors import UserError
-from regard.layers.source import Source
-from regard.models import fitted
-from regard.models.class_chains import Chains, MarkovConfig
-from regard.models.class_counts import Majority, PwmConfig, WeightMatrices
-from regard.models.fitted import FittedConfig, cost, folds, trials
-from regard.models.linear import LinearConfig, NaiveBayes, NaiveBayesConfig, NbSvm, NbSvmConfig
-from regard.models.windows import WindowConfig, WindowLogistic
+from regard.layers.embeddings import Source
+from regard.models import model_selection
+from regard.models.class_counts import Chains, Majority, MarkovConfig, PwmConfig, WeightMatrices
+from regard.models.linear import (
+    LinearConfig,
+    NaiveBayes,
+    NaiveBayesConfig,
+    NbSvm,
+    NbSvmConfig,
+    WindowConfig,
+    WindowLogistic,
+)
+from regard.models.model_selection import FittedConfig, cost, folds, trials
 from regard.registry import family
 from regard.run import load_model, weights, write_config, write_tensors
 
@@ -142,7 +148,7 @@ def test_what_was_learned_comes_back(task, name):
     costs = []
     for one in (model, floor):
         rows, wanted = [], []
-        for batch, source in fitted.batches(held, 16):
+        for batch, source in model_selection.batches(held, 16):
             answer = one.answers(source)
             kept = batch.targets >= 0 if task == "position-label" else slice(None)
             rows.append(answer[kept])
@@ -263,7 +269,7 @@ def test_a_second_text_has_features_of_its_own():
     held = asked(plain[0], labels, plain[1])
     model = NaiveBayes(V, NaiveBayesConfig(n_outputs=2, order=1, alpha=0.1))
     model.fit(held, None, quiet)
-    for batch, source in fitted.batches(held, 32):
+    for batch, source in model_selection.batches(held, 32):
         assert (model.answers(source).argmax(1) == batch.targets).all()
 
 
@@ -343,7 +349,7 @@ def test_chains_by_hand():
 
 def test_what_is_open_is_chosen_and_kept(monkeypatch):
     """Which of two tokens comes before the other: single tokens do not tell, pairs do."""
-    monkeypatch.setattr(fitted, "ENOUGH", 100)
+    monkeypatch.setattr(model_selection, "ENOUGH", 100)
     draw = np.random.default_rng(3)
     records, labels = [], []
     for _ in range(260):
@@ -360,7 +366,7 @@ def test_what_is_open_is_chosen_and_kept(monkeypatch):
             assert model.config.order >= 2
             assert ("validation part" if held else "inner folds") in said[-1]
             got = [model.answers(source).argmax(1) == batch.targets
-                   for batch, source in fitted.batches(valid, 32)]  # fmt: skip
+                   for batch, source in model_selection.batches(valid, 32)]  # fmt: skip
             assert torch.cat(got).double().mean() > 0.95
 
 
@@ -376,7 +382,7 @@ def test_a_window_sees_the_tokens_around_a_position():
     for window in (1, 3):
         model = WindowLogistic(V, WindowConfig(window=window, strength=0.1, **config))
         model.fit(held, None, quiet)
-        ((batch, source),) = fitted.batches(held, 32)
+        ((batch, source),) = model_selection.batches(held, 32)
         kept = batch.targets >= 0
         right = model.answers(source).argmax(-1)[kept] == batch.targets[kept]
         scores[window] = right.double().mean().item()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from regard.decode import Beam, Greedy, Sample, generate, workspace
-from regard.decode.replay import Replay
+from regard.decoding import Beam, Greedy, Sample, engine, generate
+from regard.decoding.cpu_replay import Replay
+from regard.layers.cache import Ring, State
 from regard.layers.convolution import FILTERS, ConvolutionBlock, Gated, Past, Stretch
-from regard.layers.state import Ring, State
 from regard.models.convolution import CNN, CNNConfig, modern, wavenet
 from regard.models.mlp import MLP, MLPConfig
 
@@ -183,10 +183,10 @@ def test_recorded_steps_decode_as_plain_ones(name, strategy, monkeypatch):
     def decoded():
         return generate(model, prompts, strategy, max_new=50, end=2, banned=[2], batch_size=6)
 
-    monkeypatch.setattr(workspace, "Replay", lambda *args: used.append(1) or Replay(*args))
+    monkeypatch.setattr(engine, "Replay", lambda *args: used.append(1) or Replay(*args))
     replayed = decoded()
     assert used
-    monkeypatch.setattr(workspace, "pays", lambda *args: False)
+    monkeypatch.setattr(engine, "pays", lambda *args: False)
     for ours, plain in zip(replayed, decoded(), strict=True):
         assert [one.ids for one in ours] == [one.ids for one in plain]
         assert ours[0].score == pytest.approx(plain[0].score, abs=1e-4)

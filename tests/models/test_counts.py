@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import START, shard
 
-from regard.layers.tap import Tap
+from regard.layers.attention import Tap
 from regard.models import counts
 from regard.models.counts import Bigram, CountConfig, Uniform, Unigram
 from regard.models.language_model import IGNORE

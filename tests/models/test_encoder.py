@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
 from regard.layers.pooling import POOLINGS, Pooling
-from regard.layers.source import Source
-from regard.layers.tap import Tap
 from regard.models.encoder import EncoderOnly, bert, modern
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decode import Beam, Greedy, generate, workspace
-from regard.layers.source import Source
+from regard.decoding import Beam, Greedy, engine, generate
+from regard.layers.embeddings import Source
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 
 V = 37
@@ -138,7 +138,7 @@ def test_a_sentence_is_translated_alone_as_among_others(strategy, monkeypatch):
     options = {"max_new": 30, "end": 2, "banned": [0, 1], "batch_size": 64}
     given = model.given(source_of(sources))
     together = generate(given, [[1]] * 7, strategy, **options)
-    monkeypatch.setattr(workspace, "pays", lambda *_: False)  # and without a recorded step
+    monkeypatch.setattr(engine, "pays", lambda *_: False)  # and without a recorded step
     for source, found in zip(sources, together, strict=True):
         alone = generate(model.given(source_of([source])), [[1]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
@@ -165,7 +165,7 @@ def test_one_memory_reads_one_source_after_another():
         rows = padded([sentence, [1] * 4])[:1]
         source = Source(rows, (torch.arange(4) < len(sentence))[None].long())
         given.read(source)
-        space = space or workspace.Workspace(given)
+        space = space or engine.Workspace(given)
         options = {"max_new": 40, "end": 2, "banned": [0, 1, 2]}
         again = generate(given, [[1]], Greedy(), workspace=space, **options)
         afresh = generate(model.given(source_of([sentence])), [[1]], Greedy(), **options)

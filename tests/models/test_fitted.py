@@ -12,11 +12,11 @@ import pytest
 import torch
 from id_records import shard
 
-from regard.models import bayes, budget, fitted
-from regard.models.bayes import MapConfig, MapModel
-from regard.models.budget import Budget
-from regard.models.fitted import LEAST, PROBED, SampledConfig, trials
+from regard.models import dirichlet_ngram, model_selection, supervised
+from regard.models.dirichlet_ngram import MapConfig, MapModel
 from regard.models.linear import GramConfig
+from regard.models.model_selection import LEAST, PROBED, SampledConfig, trials
+from regard.models.supervised import Budget
 from regard.registry import family
 from regard.run import weights
 
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in (budget, fitted, bayes):
+    for module in (supervised, model_selection, dirichlet_ngram):
         monkeypatch.setattr(module, "time", made)
     return made
 
@@ -108,13 +108,13 @@ def test_progress_is_printed_every_ten_seconds(clock):
 
 
 def test_longer_contexts_are_left_out_where_counting_them_takes_too_long(clock, monkeypatch):
-    counted = bayes.count
+    counted = dirichlet_ngram.count
 
     def count(train, order):
         clock.now += 10.0 * order
         return counted(train, order)
 
-    monkeypatch.setattr(bayes, "count", count)
+    monkeypatch.setattr(dirichlet_ngram, "count", count)
     draw = np.random.default_rng(0)
     period = draw.integers(3, 8, 15).tolist()
     text = shard([period * 20 for _ in range(10)], 8)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.shards import Shard
-from regard.layers.tap import Tap
-from regard.models import passes
+from regard.layers.attention import Tap
+from regard.models import hidden_markov
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.language_model import IGNORE
 
@@ -114,7 +114,7 @@ def test_expected_counts_are_derivatives_of_the_log_likelihood(topology):
     lengths = np.array([len(symbols) for symbols, _ in rows])
     flat = np.concatenate([symbols for symbols, _ in rows])
     fresh = np.array([fresh for _, fresh in rows])
-    (block,) = passes.blocks_of(flat, np.cumsum(lengths) - lengths, lengths, fresh, 10)
+    (block,) = hidden_markov.blocks_of(flat, np.cumsum(lengths) - lengths, lengths, fresh, 10)
     counts = model.expect(block)
     assert math.isclose(counts.log_likelihood, total.item(), rel_tol=1e-12)
     emission = torch.zeros_like(model.emission)
@@ -155,7 +155,7 @@ def test_no_pass_lowers_the_objective_and_impossible_moves_stay_so(
 
 
 def test_a_pass_gives_the_same_bits_on_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(passes, "TOKENS", 64)
+    monkeypatch.setattr(hidden_markov, "TOKENS", 64)
     random = np.random.default_rng(0)
     data = shard([random.integers(3, 9, n).tolist() for n in random.integers(1, 20, 200)], 9)
     found, before = [], torch.get_num_threads()

@@ -16,7 +16,7 @@ from regard.models.language_model import IGNORE
 from regard.recipe import TrainRecipe
 from regard.registry import FAMILIES, family
 from regard.run import load_model, weights, write_config, write_tensors
-from regard.train.precision import settings
+from regard.training.precision import settings
 
 V, MAX_LEN = 23, 24
 VARIANTS = {

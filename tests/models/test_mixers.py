@@ -10,19 +10,19 @@ import torch
 
 import regard
 import regard.cli
-from regard.decode import Beam, Greedy, generate
+from regard.decoding import Beam, Greedy, generate
 from regard.errors import UsageError
 from regard.layers.attention import SelfAttention
+from regard.layers.embeddings import Source
 from regard.layers.hyena import Filters, Hyena
 from regard.layers.linear_attention import LinearAttention
-from regard.layers.source import Source
-from regard.layers.windowed import WindowedAttention
+from regard.layers.windowed_attention import WindowedAttention
 from regard.models.decoder import Decoder, modern
 from regard.models.encoder import EncoderOnly
 from regard.models.encoder import modern as encoder
 from regard.models.hyena import HyenaModel, hyena, striped
 from regard.recipe import TrainRecipe, build, tables, to_toml
-from regard.train.optimizer import Optimizer, block_matrices
+from regard.training.optimizer import Optimizer, block_matrices
 from regard.verify import verify
 
 HEADS = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8}

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UsageError, UserError
-from regard.models import motif_tables
-from regard.models.motif_discovery import Fit, best_run, discover
-from regard.models.motif_seeds import Collection, dyads
+from regard.models import motifs
+from regard.models.motif_discovery import Collection, Fit, best_run, discover, dyads
 from regard.models.motifs import (
     DNA,
     PROTEIN,
@@ -217,13 +216,13 @@ def test_compiled_and_plain_give_the_same_bits():
     random = np.random.default_rng(3)
     table, codes = random.normal(size=(7, 25)), random.integers(0, 25, 500)
     starts, weights = random.integers(0, 494, 300), random.random(300)
-    sums, counts = motif_tables.compiled()
+    sums, counts = motifs.compiled()
     np.testing.assert_array_equal(
-        sums(table, codes, starts), motif_tables.plain_sums(table, codes, starts)
+        sums(table, codes, starts), motifs.plain_sums(table, codes, starts)
     )
     np.testing.assert_array_equal(
         counts(codes, starts, weights, np.zeros((7, 25))),
-        motif_tables.plain_counts(codes, starts, weights, np.zeros((7, 25))),
+        motifs.plain_counts(codes, starts, weights, np.zeros((7, 25))),
     )
 
 

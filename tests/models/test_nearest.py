@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Beam, Greedy
-from regard.evaluate.material import shard_of
-from regard.interpreter import Interpreter
-from regard.layers.source import Source
-from regard.models.nearest import Nearest, NearestConfig
-from regard.tokens import KINDS, Patches
+from regard.decoding import Beam, Greedy
+from regard.evaluation.eval_data import shard_of
+from regard.layers.embeddings import Source
+from regard.models.nearest_caption import Nearest, NearestConfig
+from regard.pipelines.translator import Interpreter
+from regard.tokenizers import KINDS, Patches
 
 CAPTIONS = ["a cat", "a very long dog on a log", "two birds", "a cat asleep", "sun"]
 

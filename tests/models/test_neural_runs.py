@@ -10,7 +10,7 @@ import torch
 
 import regard
 import regard.cli
-from regard.decode import Beam, Greedy, Sample
+from regard.decoding import Beam, Greedy, Sample
 from regard.verify import verify
 from regard.verify.checks import CHECKS
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import START, shard
 
-from regard.models import ngrams, tally
+from regard.models import ngrams
+from regard.models import ngrams as tally
 from regard.models.ngrams import ABSENT, UNSEEN, count
 
 RECORDS = st.lists(st.lists(st.integers(2, 6), max_size=9), min_size=1, max_size=8)

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from regard.bundled.shapes import turn
-from regard.evaluate.material import shard_of
-from regard.layers.source import Source
-from regard.layers.space_positions import Radial, SpacePositions
-from regard.layers.tap import Tap
-from regard.models.cloud_statistics import CloudLogistic, StatisticsConfig
+from regard.evaluation.eval_data import shard_of
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
+from regard.layers.positions import Radial, SpacePositions
 from regard.models.coulomb import Coulomb, CoulombConfig
-from regard.models.points import PointTransformer, modern, molecule
-from regard.tokens import Points
-from regard.tokens.points import Cloud
+from regard.models.linear_features import CloudLogistic, StatisticsConfig
+from regard.models.point_transformer import PointTransformer, modern, molecule
+from regard.tokenizers import Points
+from regard.tokenizers.points import Cloud
 
 
 def cloud(seed, count, *, atoms=False):

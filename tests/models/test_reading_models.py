@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from regard.layers.embeddings import Source
 from regard.layers.pooling import Pooling
-from regard.layers.source import Source
 from regard.models.hyena import HyenaReader
-from regard.models.readers import ConvolutionalReader, RecurrentReader
+from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
 from regard.registry import family
 
 V = 11

@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.models.recurrent import GRUModel, LSTMModel, RecurrentConfig, RNNModel
 from regard.run import load_model, write_tensors
-from regard.train.optimizer import block_matrices
+from regard.training.optimizer import block_matrices
 
 V, D, LAYERS = 11, 7, 2
 FAMILIES = {"rnn": RNNModel, "gru": GRUModel, "lstm": LSTMModel}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decode import Beam, Greedy, generate
-from regard.layers.source import Source
-from regard.layers.tap import Tap
+from regard.decoding import Beam, Greedy, generate
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
 from regard.models.language_model import IGNORE
-from regard.models.recurrent_translator import AttentiveConfig, RecurrentTranslatorConfig
+from regard.models.recurrent import AttentiveConfig, RecurrentTranslatorConfig
 from regard.recipe import check
 from regard.registry import family
 from regard.run import load_model, weights, write_config, write_tensors

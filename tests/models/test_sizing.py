@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.errors import UsageError
-from regard.models.sizing import SUITED, Shape, parameters, sized, suited
+from regard.models.parameter_matching import SUITED, Shape, parameters, sized, suited
 from regard.registry import FAMILIES, family
 
 

@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import UserError
-from regard.models.bags import Bags
-from regard.models.solvers import of_classes, of_labels, of_margins, of_values
+from regard.models.linear import of_classes, of_labels, of_margins, of_values
+from regard.models.ngram_features import Bags
 
 R, D, C = 40, 6, 3  # rows, features, answers
 needs_solver = pytest.mark.skipif(

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from regard.api import load_interpreter, plan, train
-from regard.decode import Beam, Forbidden, Greedy
-from regard.decode.translation import translate
+from regard.decoding import Beam, Forbidden, Greedy
+from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.evaluate import conclusion
-from regard.layers.source import Source
+from regard.layers.embeddings import Source
 from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.language_model import IGNORE
-from regard.models.recurrent_translator import Attentive, bahdanau
-from regard.models.together import Together
+from regard.models.recurrent import Attentive, bahdanau
+from regard.models.seq2seq import Together
+from regard.training import final_report
 
 V, START, END = 7, 1, 2
 
@@ -129,7 +129,7 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
 
     import regard.cli
 
-    monkeypatch.setattr(conclusion, "TRANSLATED", 4)
+    monkeypatch.setattr(final_report, "TRANSLATED", 4)
     words = ["abc", "bcd", "cab", "dab", "bad", "cad", "acd", "dcb", "abd", "bca"] * 4
     (tmp_path / "x.there").write_text("".join(f"{w}\n" for w in words))
     (tmp_path / "x.back").write_text("".join(f"{w[::-1]}\n" for w in words))

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.evaluate.material import shard_of
-from regard.layers.source import Source
-from regard.layers.tap import Tap
+from regard.evaluation.eval_data import shard_of
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
 from regard.models.encoder import EncoderOnly
-from regard.models.pictures import ConvNet, residual
-from regard.models.pixels import PixelConfig, PixelLogistic
-from regard.models.vision import VisionConfig, VisionTransformer, modern, vit
-from regard.tokens import Patches
+from regard.models.linear_features import PixelConfig, PixelLogistic
+from regard.models.vision import ConvNet, VisionConfig, VisionTransformer, modern, residual, vit
+from regard.tokenizers import Patches
 
 SIZES = ((9, 13), (9, 13), (5, 6), (12, 4))
 

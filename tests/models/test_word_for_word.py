@@ -12,13 +12,13 @@ import pytest
 import torch
 from id_records import END, START, shard
 
-from regard.decode import Beam, Greedy, generate
-from regard.decode.translation import translate
+from regard.decoding import Beam, Greedy, generate
+from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.layers.source import Source
-from regard.models import by_place, word_for_word
+from regard.layers.embeddings import Source
+from regard.models import ibm_model1
+from regard.models.ibm_model1 import WordForWord, WordForWordConfig, endings
 from regard.models.language_model import IGNORE
-from regard.models.word_for_word import WordForWord, WordForWordConfig, endings
 from regard.recipe import check
 from regard.run import load_model, weights, write_config, write_tensors
 
@@ -145,8 +145,8 @@ def test_scores_are_those_of_the_logits(model, monkeypatch):
     less = no_sevens(logits.flatten(0, 1), ids.flatten()).log_softmax(-1).view_as(logits)
     expected = less.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     expected = expected.masked_fill(targets == IGNORE, 0)
-    for chunk in (word_for_word.CHUNK, 1):
-        for module in (by_place, word_for_word):
+    for chunk in (ibm_model1.CHUNK, 1):
+        for module in (ibm_model1, ibm_model1):
             monkeypatch.setattr(module, "CHUNK", chunk)
         found = given.score(ids, targets, constrain=no_sevens)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -213,7 +213,7 @@ def test_decay_and_share_are_the_best_on_held_out_pairs(model):
     def nats(**options):
         other = make(valid=False, **options)
         total = 0.0
-        for source, targets in word_for_word.batches(valid):
+        for source, targets in ibm_model1.batches(valid):
             start = torch.full_like(targets[:, :1], START)
             ids = torch.cat((start, targets[:, :-1].clamp_min(0)), dim=1)
             total += float(other.given(source).score(ids, targets).sum())
@@ -222,13 +222,13 @@ def test_decay_and_share_are_the_best_on_held_out_pairs(model):
     decay, share = model.config.decay, model.config.share
     assert 0 < decay <= 1 and 0 < share < 1
     best = nats(decay=decay, share=share)
-    for other in word_for_word.DECAYS:
+    for other in ibm_model1.DECAYS:
         assert nats(decay=other, share=share) <= best + 1e-6
     for other in (share - 0.05, share + 0.02):
         assert nats(decay=decay, share=other) < best
     fixed = make(decay=0.25, share=0.5).config
     assert (fixed.decay, fixed.share) == (0.25, 0.5)
-    assert make(valid=False).config.decay == word_for_word.USUAL[0]
+    assert make(valid=False).config.decay == ibm_model1.USUAL[0]
     assert model.choose(shard([[]], V).paired(shard([[3]], S))) == (decay, share)
 
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.evaluate.material import shard_of
-from regard.models.word_vectors import (
+from regard.evaluation.eval_data import shard_of
+from regard.models.word2vec import (
     ABSENT,
     BORDER,
     CBOW,
@@ -23,9 +23,9 @@ from regard.models.word_vectors import (
     units,
     words_of,
 )
-from regard.tokens import KINDS
+from regard.tokenizers import KINDS
 
-kernels = pytest.importorskip("regard.models.kernels", exc_type=ImportError)
+kernels = pytest.importorskip("regard.kernels.word2vec", exc_type=ImportError)
 
 RATE = np.float32(0.1)
 

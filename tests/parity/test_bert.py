@@ -12,12 +12,12 @@ import torch
 from regard.api import load
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.layers.source import Source
-from regard.models import encoder, masked
-from regard.models.encoder import EncoderOnly
-from regard.models.masked import MaskedModel
+from regard.layers.embeddings import Source
+from regard.models import encoder
+from regard.models import encoder as masked
+from regard.models.encoder import EncoderOnly, MaskedModel
 from regard.run import load_model, read_tensors, weights, write_config, write_json, write_tensors
-from regard.tokens import KINDS, Characters, Words
+from regard.tokenizers import KINDS, Characters, Words
 
 SIZES = {"n_heads": 3, "n_kv_heads": 3, "d_head": 10, "d_ff": 44, "max_len": 40}
 TEXTS = ["the cat sat", "a mat", "the dog the dog sat on a mat", "dog", "cat zebra mat"]
@@ -41,7 +41,7 @@ def make_run(folder, task, tokenizer):
     torch.manual_seed(5)
     names, classes = ASKED.get(task, ((), ()))
     if task == "masked":
-        config = dataclasses.replace(masked.bert(2, 30), **SIZES)
+        config = dataclasses.replace(masked.bert_masked(2, 30), **SIZES)
         model = MaskedModel(tokenizer.vocab_size, config)
     else:
         outputs = len(names) if task in ("labels", "value") else len(classes[0])
@@ -222,7 +222,7 @@ def test_what_has_no_class_is_refused_by_name(tmp_path):
     tokenizer = Characters.train(["ab"])
     for number, model in enumerate(
         (
-            MaskedModel(6, masked.modern(1, 32)),
+            MaskedModel(6, masked.modern_masked(1, 32)),
             EncoderOnly(6, encoder.modern(1, 32)),
             EncoderOnly(6, dataclasses.replace(encoder.bert(1, 32), pooling="mean")),
         )

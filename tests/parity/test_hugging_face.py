@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from regard.api import load
-from regard.decode import Greedy
+from regard.decoding import Greedy
 from regard.interop import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import (
@@ -19,8 +19,8 @@ from regard.run import (
     write_json,
     write_tensors,
 )
-from regard.tokens import BPE, Bytes, Characters, Words
-from regard.tokens.byte_alphabet import ALPHABET
+from regard.tokenizers import BPE, Bytes, Characters, Words
+from regard.tokenizers.characters import ALPHABET
 
 TEXTS = ["a cab", "bad dad", "ecb  <S> <E>x", "über 😀\n\tab", "", "<pad><unk> a"]
 GPT2 = {

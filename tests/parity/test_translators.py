@@ -6,15 +6,15 @@ import json
 import pytest
 import torch
 
-from regard import tokens
-from regard.decode import Greedy
-from regard.decode.translation import translate
+from regard import tokenizers
+from regard.decoding import Greedy
+from regard.decoding.seq2seq import translate
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.layers.source import Source
+from regard.layers.embeddings import Source
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.run import described, load_model, read_tensors, weights, write_config, write_tensors
-from regard.tokens import BPE, Characters, Words
+from regard.tokenizers import BPE, Characters, Words
 
 CLASSES = {
     "vaswani": ("MarianMTModel", vaswani, {"n_encoder_layers": 3, "dropout": 0.0}),
@@ -225,7 +225,7 @@ def test_a_foreign_tokenizer_learns_what_starts_a_target(transformers, tmp_path)
     marks = {"eos_token": "<E>", "pad_token": "<pad>", "unk_token": "<unk>"}
     (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps(marks))
     import_hf(tmp_path / "hf", tmp_path / "run")
-    tokenizer = tokens.load(tmp_path / "run" / "tokenizer.json")
+    tokenizer = tokenizers.load(tmp_path / "run" / "tokenizer.json")
     assert (tokenizer.start, tokenizer.end, tokenizer.pad) == (PAD, END, PAD)
     assert tokenizer.encode("B a").tolist() == tokenizer.encode("b A").tolist()
     export_hf(tmp_path / "run", tmp_path / "again")

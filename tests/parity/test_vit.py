@@ -12,7 +12,7 @@ from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.models.vision import VisionTransformer, modern, vit
 from regard.run import load_model, weights, write_config, write_json, write_tensors
-from regard.tokens import Patches
+from regard.tokenizers import Patches
 
 NAMES = ("cat", "dog", "eel")
 

@@ -11,21 +11,21 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 
 import regard.api
-from regard.decode import greedy
+from regard.decoding import sampling
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.layers import attention
+from regard.layers.cache import State
 from regard.layers.masks import Documents
-from regard.layers.state import State
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.language_model import IGNORE
 from regard.models.recurrent import LSTMConfig, LSTMModel
 from regard.run import load_model, read_tensors, weights, write_config, write_tensors
-from regard.tokens import KINDS
-from regard.tokens.characters import Characters
-from regard.train.optimizer import Optimizer
+from regard.tokenizers import KINDS
+from regard.tokenizers.characters import Characters
+from regard.training.optimizer import Optimizer
 from regard.verify import Check, Report, files, verify
 from regard.verify.checks import CHECKS
 
@@ -396,7 +396,7 @@ def test_a_greedy_path_that_is_not_greedy_fails(tmp_path, monkeypatch):
         chosen, ids = scores.topk(2)
         return ids[:, 1], chosen[:, 1]
 
-    monkeypatch.setattr(greedy, "_most_probable", second_best)
+    monkeypatch.setattr(sampling, "_most_probable", second_best)
     assert failed(verify(decoder(tmp_path / "run"))) == {"beam 1 = greedy"}
 
 

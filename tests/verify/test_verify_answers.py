@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import regard.api
-from regard.data.questions import Asked
-from regard.evaluate.material import shard_of
+from regard.data.batching import Asked
+from regard.evaluation.eval_data import shard_of
+from regard.layers.embeddings import Source
 from regard.layers.pooling import Pooling
-from regard.layers.source import Source
 from regard.models.encoder import EncoderOnly, bert, modern
-from regard.tokens.characters import Characters
-from regard.train.answers import Answers
+from regard.tokenizers.characters import Characters
+from regard.training.objectives import Answers
 from regard.verify import verify
 from regard.verify.checks import ANSWERING
 

@@ -14,8 +14,7 @@ from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
-    from regard.examiner import Answer
-    from regard.spans import Span
+    from regard.pipelines.predictor import Answer, Span
 
 Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
 File = Annotated[
@@ -57,7 +56,7 @@ def command(
     from regard.api import load_examiner
     from regard.cli.output import plain, print_json
     from regard.cli.records import name_of, noted, read, reading_for
-    from regard.data.notes import Notes
+    from regard.data.inputs import Notes
 
     examiner = load_examiner(run, device=device)
     examiner.refuse_pipe(file)

@@ -63,7 +63,7 @@ def command(
     began = time.monotonic()
     from regard.api import compare
     from regard.cli.output import print_json, print_strip, print_table
-    from regard.train.progress import Reporter
+    from regard.training.progress import Reporter
 
     data = {"input": input or None, "target": target or None, **given(valid=valid, test=test)}
     try:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.data.examination import Examination
-    from regard.data.inspection import Inspection
-    from regard.data.sides import Sources
+    from regard.data.report import Examination, Inspection
+    from regard.data.sources import Sources
     from regard.recipe import DataRecipe
 
 
@@ -65,8 +64,7 @@ def command(
     from rich.console import Console
 
     from regard.cli.output import print_json
-    from regard.data.examination import examine
-    from regard.data.inspection import inspect, render
+    from regard.data.report import examine, inspect, render
     from regard.recipe import DataRecipe
 
     recipe = DataRecipe(
@@ -105,7 +103,7 @@ def command(
 def show_numbered(sources: Sources, why: str, json: bool) -> None:
     """What there is to say of pictures or point clouds."""
     from regard.cli.output import print_json, print_table
-    from regard.data.gallery import look_through, look_through_clouds
+    from regard.data.report import look_through, look_through_clouds
 
     form = sources.train.format
     found = (look_through if form == "images" else look_through_clouds)(sources, why)
@@ -134,9 +132,9 @@ def opened(recipe: DataRecipe, task: str) -> tuple[Sources, str, str]:
     """The data as the task reads it, which is guessed where it is not given; why it is that, and
     the line that says what else it could be.
     """
-    from regard.data.reading import reading_of
-    from regard.data.sides import Sources
+    from regard.data.sources import Sources
     from regard.data.targets import LABELLED
+    from regard.data.task_inference import reading_of
     from regard.errors import UsageError, did_you_mean
 
     tasks = ["next", "target", *LABELLED]
@@ -155,7 +153,7 @@ def chosen_tokens(sources: Sources) -> tuple[str, str]:
     from dataclasses import asdict
 
     from regard.recipe import TokensRecipe
-    from regard.train.choose import choose
+    from regard.training.defaults import choose
 
     chosen, lines = choose({"task": sources.task, "data": asdict(sources.recipe)})
     kind = chosen["tokens"]["kind"]
@@ -175,7 +173,7 @@ def suggested(found: Inspection, recipe: DataRecipe) -> Inspection:
     """What was found in pairs, with what `regard train` would choose for them."""
     from dataclasses import asdict, replace
 
-    from regard.train.choose import choose
+    from regard.training.defaults import choose
 
     chosen, (first, second) = choose({"task": "target", "data": asdict(recipe)})
     why = f"{first.partition('→ ')[2]}; {second}"

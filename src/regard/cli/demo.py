@@ -38,18 +38,18 @@ def command(
         raise UsageError(f"unknown demonstration {name!r}; {did_you_mean(name, list(NAMES))}")
     time = MINUTES[name] if minutes is None else minutes
     if name == "ladder":
-        from regard.demo import demo
+        from regard.demos import demo
 
         demo(out or Path("runs/demo"), time)
     elif name == "digits":
-        from regard.demo_digits import demo_digits
+        from regard.demos import demo_digits
 
         demo_digits(out or Path("runs/demo-digits"), time)
     elif name == "shapes":
-        from regard.demo_shapes import demo_shapes
+        from regard.demos import demo_shapes
 
         demo_shapes(out or Path("runs/demo-shapes"), time)
     else:
-        from regard.demo_translate import demo_translate
+        from regard.demos import demo_translate
 
         demo_translate(out or Path("runs/demo-translate"), time)

@@ -56,7 +56,7 @@ def command(
     from regard.api import load_embedder
     from regard.cli.output import plain
     from regard.cli.records import noted, read, reading_for
-    from regard.data.notes import Notes
+    from regard.data.inputs import Notes
     from regard.errors import UsageError
 
     if out is not None and out.suffix != ".npy":

@@ -17,11 +17,11 @@ from regard.cli.strategy import Beams, Device, Others, Penalty, Way
 
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
-    from regard.data.notes import Room
+    from regard.data.inputs import Room
     from regard.data.shards import Shard
-    from regard.evaluate.report import Figure, Measured
-    from regard.evaluate.translation import Translated
-    from regard.tokens import Tokenizer
+    from regard.evaluation.language_modeling import Figure, Measured
+    from regard.evaluation.translation import Translated
+    from regard.tokenizers import Tokenizer
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Files = Annotated[
@@ -158,7 +158,7 @@ class Material:
         from regard.api import Examiner, Interpreter, held_out
         from regard.cli.records import reading_for
         from regard.data.inputs import quiet
-        from regard.evaluate.material import labelled_from, pairs_from, shard_from
+        from regard.evaluation.eval_data import labelled_from, pairs_from, shard_from
 
         if not self.files:
             return held_out(self.run, model)
@@ -197,7 +197,7 @@ class Material:
 
     def look_into(self, shard: Shard, tokenizer: Tokenizer, room: Room | None) -> None:
         """Say how many records have unknown symbols, or are cut; an error when `strict`."""
-        from regard.data.notes import Notes
+        from regard.data.inputs import Notes
 
         notes = Notes(tokenizer, room)
         notes.of_shard(shard)
@@ -220,7 +220,7 @@ class Trial:
     def of(self, interpreter: Interpreter, shard: Shard) -> Translated:
         """What a translator makes of pairs."""
         from regard.cli.strategy import strategy_of
-        from regard.evaluate.translation import measure_translation
+        from regard.evaluation.translation import measure_translation
 
         strategy = strategy_of(
             self.strategy,
@@ -240,7 +240,7 @@ Result = tuple[dict[str, Any], Columns, str]  # for --json, for the table, below
 def of_symbols(ours: Predictor, against: Path | None, material: Material, stride: int) -> Result:
     """What a language model costs."""
     from regard.api import load_predictor
-    from regard.evaluate.report import figures
+    from regard.evaluation.language_modeling import figures
 
     side, shard = material.read(ours)
     measured = ours.measure(shard, stride)
@@ -262,7 +262,7 @@ def of_pairs(
 ) -> Result:
     """What a translator costs, and how good its translations are."""
     from regard.api import load_interpreter
-    from regard.evaluate.report import verdict
+    from regard.evaluation.language_modeling import verdict
 
     side, shard = material.read(ours)
     assert shard.source is not None
@@ -291,7 +291,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     """How good answers are."""
     from regard.api import load_examiner
     from regard.errors import UserError
-    from regard.evaluate.report import title, to_document
+    from regard.evaluation.language_modeling import title, to_document
 
     side, shard = material.read(ours)
     material.look_into(shard, ours.tokenizer, ours.context)
@@ -321,7 +321,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
 def of_vectors(ours: Glossary, against: Path | None, material: Material) -> Result:
     """What guessing costs word vectors, and what files of questions say of them."""
     from regard.api import load_glossary
-    from regard.evaluate.vectors import estimates_of
+    from regard.evaluation.word_similarity import estimates_of
 
     def measured(glossary: Glossary) -> tuple[Any, list[Any]]:
         asked, texts = estimates_of(glossary, material.files)
@@ -375,7 +375,7 @@ def summary(side: str, measured: Measured, found: dict[str, Figure]) -> tuple[di
 
 def compared(against: Path, ours: Measured, theirs: Measured) -> tuple[dict[str, Any], str]:
     """The difference in cost to another run, for --json and in words."""
-    from regard.evaluate.report import difference, verdict
+    from regard.evaluation.language_modeling import difference, verdict
 
     gap = difference(ours, theirs)
     words = verdict(gap)

@@ -28,7 +28,7 @@ def command(
     from regard.cli.output import print_json
     from regard.errors import UsageError
     from regard.interop.hugging_face import export_hf
-    from regard.interop.vec import export_vec
+    from regard.interop.word2vec_format import export_vec
 
     ways = {"hf": export_hf, "vec": export_vec}
     if to not in ways:

@@ -75,8 +75,8 @@ def command(
     from regard.api import continuations, load_predictor
     from regard.cli.output import plain, print_json
     from regard.cli.records import noted, read, reading_for
-    from regard.data.notes import Notes
-    from regard.decode import Forbidden
+    from regard.data.inputs import Notes
+    from regard.decoding import Forbidden
     from regard.errors import UsageError
 
     chosen = strategy_of(

@@ -26,7 +26,7 @@ def command(
     """
     from regard.cli.output import print_json
     from regard.interop.hugging_face import import_hf
-    from regard.interop.vec import import_vec
+    from regard.interop.word2vec_format import import_vec
 
     report = (import_vec if folder.is_file() else import_hf)(folder, out)
     if json:

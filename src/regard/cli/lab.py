@@ -32,9 +32,9 @@ def command(
     With your own data, and all of them: regard lab dimensions text.txt · regard lab all --quick
     """
     from regard.cli.output import print_json
-    from regard.lab.experiments import perform
+    from regard.lab.index import perform
     from regard.lab.result import Options, summary
-    from regard.train.progress import Reporter
+    from regard.training.progress import Reporter
 
     if not name:
         _list(json)
@@ -42,7 +42,7 @@ def command(
     reporter = Reporter(quiet=quiet)
     options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
     if name == "all":
-        from regard.lab.gallery import hang
+        from regard.lab.index import hang
 
         gallery = hang(options, out)
         if json:
@@ -61,7 +61,7 @@ def command(
 
 def _list(json: bool) -> None:
     from regard.cli.output import print_json, print_table
-    from regard.lab.experiments import EXPERIMENTS
+    from regard.lab.index import EXPERIMENTS
 
     if json:
         print_json({"experiments": {key: one.line for key, one in EXPERIMENTS.items()}})

@@ -14,8 +14,8 @@ from regard.errors import one_line
 if TYPE_CHECKING:
     from regard.api import Examiner, Glossary, Interpreter, Predictor
     from regard.look.page import Page
-    from regard.look.translation import Pair
-    from regard.tokens import Tokenizer
+    from regard.look.translation_page import Pair
+    from regard.tokenizers import Tokenizer
 
 HELD_OUT = 128  # tokens of held-out running text that are read when no text is given
 
@@ -94,8 +94,8 @@ def page_about(run: Path, text: str, target: str, beams: int) -> Page:
 
 def about_language(predictor: Predictor, text: str, beams: int) -> Page:
     """The page about a language model reading a text."""
-    from regard.look.language import language_page
-    from regard.look.subject import fitted, run_facts
+    from regard.look.language_page import language_page
+    from regard.look.page_inputs import fitted, run_facts
 
     whole = chosen(predictor, text)
     model, tokenizer = predictor.model, predictor.tokenizer
@@ -122,8 +122,8 @@ def about_translator(
     interpreter: Interpreter, run: Path, text: str, target: str, beams: int
 ) -> Page:
     """The page about a translator reading a pair."""
-    from regard.look.subject import agreement_of, fitted, run_facts
-    from regard.look.translation import translation_page
+    from regard.look.page_inputs import agreement_of, fitted, run_facts
+    from regard.look.translation_page import translation_page
 
     if interpreter.sees:
         return about_captioner(interpreter, run, text, target, beams)
@@ -154,9 +154,9 @@ def about_captioner(
     """The page about a captioner looking at the picture that is named, or at the first held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
-    from regard.look.captions import caption_page
-    from regard.look.subject import run_facts
-    from regard.look.translation import Pair
+    from regard.look.caption_page import caption_page
+    from regard.look.page_inputs import run_facts
+    from regard.look.translation_page import Pair
 
     if target and not name:
         raise UsageError("--target needs the picture that it tells: regard look RUN PICTURE")
@@ -188,10 +188,10 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     """The page about a model of labels or values, answering a text or held-out records alone."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
-    from regard.look.answers import answer_page
-    from regard.look.subject import enough, run_facts
-    from regard.models.masked import MaskedModel
-    from regard.tokens import Patches, Points
+    from regard.look.page_inputs import enough, run_facts
+    from regard.look.prediction_page import answer_page
+    from regard.models.encoder import MaskedModel
+    from regard.tokenizers import Patches, Points
 
     if isinstance(examiner.tokenizer, Patches | Points):
         return about_numbers(examiner, run, text, other)
@@ -224,9 +224,9 @@ def about_masked(examiner: Examiner, run: Path, text: str, other: str) -> Page:
     """The page about a model that fills in masked tokens: of a text, or of a held-out record."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
-    from regard.look.masked import ids_of, masked_page
-    from regard.look.subject import fitted, run_facts
-    from regard.models.masked import MaskedModel
+    from regard.look.masked_page import ids_of, masked_page
+    from regard.look.page_inputs import fitted, run_facts
+    from regard.models.encoder import MaskedModel
 
     model, tokenizer = examiner.model, examiner.tokenizer
     assert isinstance(model, MaskedModel)
@@ -261,11 +261,11 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
     held out.
     """
     from regard.api import held_out
-    from regard.data.named import thing_named
+    from regard.data.inputs import thing_named
     from regard.errors import UserError
-    from regard.look.answers import answer_page
-    from regard.look.subject import enough, run_facts
-    from regard.tokens import Patches, Points
+    from regard.look.page_inputs import enough, run_facts
+    from regard.look.prediction_page import answer_page
+    from regard.tokenizers import Patches, Points
 
     what = "picture" if isinstance(examiner.tokenizer, Patches) else "cloud"
     held, place = None, name
@@ -298,8 +298,8 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
 
 def about_words(glossary: Glossary, run: Path, text: str) -> Page:
     """The page about word vectors, and about the words of a text."""
-    from regard.look.subject import run_facts
-    from regard.look.vectors import vector_page
+    from regard.look.page_inputs import run_facts
+    from regard.look.word_vector_page import vector_page
 
     facts = run_facts(run, glossary.model, glossary.tokenizer)
     name = run.resolve().name
@@ -327,7 +327,7 @@ def tell_unknown(ids: Sequence[int], tokenizer: Tokenizer) -> None:
 
 def text_given(text: str, *, running: bool, most: int) -> str:
     """The text, or what the file that it names begins with."""
-    from regard.look.subject import file_named, text_of
+    from regard.look.page_inputs import file_named, text_of
 
     path = file_named(text) if text else None
     if path is None:
@@ -360,7 +360,7 @@ def chosen_pair(interpreter: Interpreter, run: Path, text: str, target: str) -> 
     """What a translator is to read: what is given, or a pair that was held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
-    from regard.look.translation import Pair
+    from regard.look.translation_page import Pair
 
     answer = interpreter.tokenizer.encode(target).tolist() if target else None
     text = text_given(text, running=False, most=interpreter.room)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.errors import ODD, printable
-from regard.evaluate.report import Figure, by_target, title
+from regard.evaluation.language_modeling import Figure, by_target, title
 
 TRANSLATION = ("bleu", "chrf", "exact")
 OF_TARGETS = ("auroc", "average_precision", "f1", "mcc", "rmse", "mae", "r2", "spearman")

@@ -12,9 +12,8 @@ import typer
 from regard.errors import one_line
 
 if TYPE_CHECKING:
-    from regard.data.inputs import InputReader, Item
-    from regard.data.notes import Notes
-    from regard.tokens import Tokenizer
+    from regard.data.inputs import InputReader, Item, Notes
+    from regard.tokenizers import Tokenizer
 
 Input = Annotated[
     str, typer.Option(help="The column of a table to read; by default the run's own.")
@@ -33,14 +32,14 @@ def say(words: str) -> None:
 
 def reading_for(run: Path, input: str = "", target: str = "", format: str = "auto") -> InputReader:
     """How files are read for a run: as its training files were, unless a user asks otherwise."""
-    from regard.loading import reading_of
+    from regard.pipelines.loading import reading_of
 
     return reading_of(run).asked(input=input, target=target, format=format)
 
 
 def read(run: Path, file: Path, tokenizer: Tokenizer, reading: InputReader) -> Iterator[list[Item]]:
     """The records of a file, or of standard input (`-`), some at a time."""
-    from regard.loading import told
+    from regard.pipelines.loading import told
 
     path = None if str(file) == "-" else file
     return reading.records(path, tokenizer, told(run), say)

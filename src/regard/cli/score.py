@@ -14,7 +14,7 @@ from regard.cli.strategy import Device
 if TYPE_CHECKING:
     from regard.api import Interpreter, Predictor
     from regard.data.inputs import InputReader, Item
-    from regard.evaluate.scoring import ScoredRecord
+    from regard.evaluation.language_modeling import ScoredRecord
 
     Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, what it costs
 
@@ -85,9 +85,9 @@ def of_records(
 ) -> Iterator[Row]:
     """The records of a file, scored."""
     from regard.cli.records import noted, read
-    from regard.data.notes import Notes
+    from regard.data.inputs import Notes
     from regard.errors import UserError
-    from regard.evaluate.scoring import AT_ONCE, ScoredRecord, score
+    from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord, score
 
     if str(file) != "-" and (why := reading.running_text(file)):
         raise UserError(f"{file} is read as running text ({why}): regard evaluate measures that")
@@ -108,9 +108,9 @@ def of_pairs(
 ) -> Iterator[Row]:
     """The targets of pairs, scored."""
     from regard.cli.records import noted, say
-    from regard.data.notes import Notes
-    from regard.evaluate.material import pair_items
-    from regard.evaluate.scoring import AT_ONCE, ScoredRecord
+    from regard.data.inputs import Notes
+    from regard.evaluation.eval_data import pair_items
+    from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord
 
     batches = pair_items(files, interpreter.source_tokenizer, reading, interpreter.side, say)
     notes = Notes(interpreter.source_tokenizer, interpreter.context, interpreter.tokenizer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.decode import Strategy
+    from regard.decoding import Strategy
 
 Name = Annotated[str, typer.Option(help="greedy, sample or beam.")]
 Way = Annotated[str, typer.Option("--strategy", help="greedy, sample, beam or consensus.")]
@@ -44,7 +44,7 @@ def strategy_of(
     """The decoding strategy of that name; a value out of range is a UsageError. Only where there is
     `text`, what ids say, there can be consensus.
     """
-    from regard.decode import Beam, Consensus, Greedy, Sample
+    from regard.decoding import Beam, Consensus, Greedy, Sample
     from regard.errors import UsageError, did_you_mean
 
     try:

@@ -12,8 +12,8 @@ import typer
 
 if TYPE_CHECKING:
     from regard.api import Trained
-    from regard.train.distributed import World
-    from regard.train.progress import Reporter
+    from regard.training.distributed import World
+    from regard.training.progress import Reporter
 
 Files = Annotated[
     list[Path],
@@ -86,8 +86,8 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
-    from regard.train.distributed import Told, joined
-    from regard.train.progress import Reporter
+    from regard.training.distributed import Told, joined
+    from regard.training.progress import Reporter
 
     overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
     tables: dict[str, dict[str, Any]] = {
@@ -127,10 +127,10 @@ def choice(
     """
     from regard.api import plan
     from regard.errors import UserError
-    from regard.pretraining import plan_both, stored
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
     from regard.run import RECIPE
+    from regard.training.two_stage import plan_both, stored
 
     if len(files) == 1 and (files[0] / RECIPE).exists():  # a run
         if not resume:
@@ -167,8 +167,8 @@ def carried_out(
     again: str,
 ) -> Trained:
     """Train; one who stops it where there is nothing to save is told how to go on all the same."""
-    from regard.pretraining import train_both
     from regard.recipe import build
+    from regard.training.two_stage import train_both
 
     shared: dict[str, Any] = {"resume": resume, "reporter": reporter, "world": world}
     try:

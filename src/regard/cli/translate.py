@@ -30,7 +30,7 @@ from regard.errors import one_line
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
-    from regard.interpreter import Translation
+    from regard.pipelines.translator import Translation
 
     Row = tuple[Item, str, list[Translation]]  # a record, the note on it, its translations
 
@@ -87,7 +87,7 @@ def command(
     from regard.api import load_interpreter
     from regard.cli.output import print_json
     from regard.cli.records import noted, read, reading_for
-    from regard.data.notes import Notes
+    from regard.data.inputs import Notes
     from regard.errors import UsageError
 
     if n_best > 1 and strategy != "beam":

@@ -1,4 +1,6 @@
-"""Files inside zip archives: `splits.zip:splits/train.csv` is a path like any other.
+"""The bytes of a file that is read whole, unpacked where it is gzip, within limits.
+
+Files inside zip archives: `splits.zip:splits/train.csv` is a path like any other.
 
 What an archive says of itself is checked before anything is unpacked: how many members it has, and
 how much they unpack to for their packed size.
@@ -6,6 +8,7 @@ how much they unpack to for their packed size.
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import os
 import struct
@@ -17,8 +20,44 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from regard.data.packed import RATIO, limit
 from regard.errors import UserError
+
+FREE = 1 << 30  # bytes that packed data may hold, whatever its own size
+DEFLATED = 1100  # times its size that gzip data can unpack to, at most
+RATIO = 200  # beyond that, so many times its own size: more than data has, far less than a bomb
+
+
+def limit(size: int) -> int:
+    """How many bytes may come of packed data of this size."""
+    return max(FREE, RATIO * size)
+
+
+def unpacked(path: Path, most: int) -> bytes:
+    """The first bytes of a file, at most so many, unpacked where it is gzip."""
+    try:
+        with open(path, "rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if not zipped:
+                return raw.read(most)
+            bound = limit(path.stat().st_size)
+            with gzip.GzipFile(fileobj=raw) as stream:
+                found = stream.read(min(most, bound + 1))
+        if len(found) > bound:
+            raise UserError(
+                f"{path}: unpacks to more than {bound >> 20:,} MB, {RATIO} times its size or more; "
+                "unpack it first"
+            )
+        return found
+    except EOFError:
+        raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: the packed data is corrupt: {str(error).lower()}") from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
+
 
 LISTED = 8  # members named where none, or a wrong one, was asked for
 MEMBERS = 1_000_000  # members of an archive
@@ -201,7 +240,7 @@ def members(archive: Path) -> list[str]:
     return sorted(name for name in names if not name.rpartition("/")[2].startswith("."))
 
 
-def listed(archive: Path) -> str:
+def describe_members(archive: Path) -> str:
     """What an archive holds, in words."""
     names = members(archive)
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
@@ -210,4 +249,4 @@ def listed(archive: Path) -> str:
 
 def _hint(archive: Path, member: str) -> str:
     close = get_close_matches(member, members(archive), n=1)
-    return f"did you mean {close[0]!r}?" if close else listed(archive)
+    return f"did you mean {close[0]!r}?" if close else describe_members(archive)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.archives import Member, archive_at, files_of
-from regard.data.packed import unpacked
+from regard.data.archives import Member, archive_at, files_of, unpacked
 from regard.errors import UserError, quoted
 
 MOST = 8 << 30  # bytes that a file of arrays may unpack to

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from regard.data.collected import Shown
+from regard.data.image_files import SUFFIXES, suffix
+from regard.data.images import Pictures
 from regard.data.labelled import Asked, Examples
+from regard.data.media import Shown
 from regard.data.pairs import Pairs
-from regard.data.picture_files import SUFFIXES, suffix
-from regard.data.pictures import Pictures
 from regard.errors import UsageError, UserError
 
 

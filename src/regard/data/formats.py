@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from regard.data.archives import listed, located, opened, size
+from regard.data.archives import describe_members, located, opened, size
 from regard.errors import UsageError, UserError, quoted
 
 BLOCK = 4 << 20  # bytes read at a time
@@ -33,7 +33,7 @@ SPACED = 1000  # different targets with blanks around them that are counted
 PROBLEMS = 5  # damaged records named; all of them are counted
 EXTENSIONS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 EXTENSIONS |= dict.fromkeys((".fa", ".fasta", ".faa", ".fna"), "fasta") | {".smi": "smi"}
-PLAIN = (".txt", ".text")
+PLAIN_SUFFIXES = (".txt", ".text")
 # A header, and a line of letters alone below it; comments and blank lines may come before.
 FASTA = re.compile(r"(?:;[^\n]*\n|[ \t]*\n)*>[^\n]*\n[ \t]*[A-Za-z*.-]+[ \t]*(?:\n|\Z)")
 UTF8 = "utf-8"
@@ -147,14 +147,14 @@ def _inside(folder: Path) -> list[Path]:
         files += [Path(where, name) for name in names if _is_text_name(name)]
     files = sorted(file for file in files if file.is_file())
     if not files:
-        kinds = " ".join([*EXTENSIONS, *PLAIN, ".gz"])
+        kinds = " ".join([*EXTENSIONS, *PLAIN_SUFFIXES, ".gz"])
         raise UserError(f"{folder}: holds no text files ({kinds})")
     return files
 
 
 def _is_text_name(name: str) -> bool:
     suffix = Path(name).suffix.lower()
-    return not name.startswith(".") and (suffix in EXTENSIONS or suffix in (*PLAIN, ".gz"))
+    return not name.startswith(".") and (suffix in EXTENSIONS or suffix in (*PLAIN_SUFFIXES, ".gz"))
 
 
 def _sibling(path: Path) -> str:
@@ -251,7 +251,8 @@ def refuse_binary(path: Path, sample: bytes) -> None:
     """Refuse a file whose first bytes are no UTF-8 text, with what they are instead."""
     if sample.startswith(b"PK\x03\x04"):
         raise UserError(
-            f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; {listed(path)}"
+            f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; "
+            f"{describe_members(path)}"
         )
     for magic, kind in PACKED.items():
         if sample.startswith(magic):

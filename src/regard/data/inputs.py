@@ -1,9 +1,21 @@
-"""Records that a trained model is applied to, read as the run read its training files.
+"""Symbols that a tokenizer does not know, or reads as others: how many, which, in which records.
+
+What is no text, by its name: the pictures or point clouds of a file, or one of them.
+
+What a thing is read as, the tokenizer of a run says, and `told`, what the run knows of its data.
+
+Records that a trained model is applied to, read as the run read its training files.
 
 `InputReader` is what a run knows of those files: their format, columns and classes. Its `records`
 streams those of another file, or of standard input, in their order. Every record has an id: that of
 its FASTA header or id column, or else the number of its line. One that cannot be read stays in its
 place, with a note that says why.
+
+What a user should know of the records that a model is applied to: a note for each, and counts.
+
+A note says that a record could not be read, is empty, is longer than what the model reads, has
+symbols that the tokenizer does not know, or is not what its symbols stand for, such as a SMILES
+that RDKit cannot parse.
 """
 
 from __future__ import annotations
@@ -15,6 +27,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,11 +35,10 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
 from regard.data.archives import is_archive
-from regard.data.clouds import form_of
-from regard.data.collected import TOGETHER
-from regard.data.fasta import fasta
-from regard.data.folders import Whole, texts_in
+from regard.data.class_folders import Whole, texts_in
 from regard.data.formats import (
     FASTA,
     UTF8,
@@ -39,16 +51,143 @@ from regard.data.formats import (
     invalid_utf8,
     refuse_binary,
 )
-from regard.data.halves import Halves
+from regard.data.images import unlabelled
 from regard.data.labelled import columns_of
-from regard.data.named import thing_named, things_in
-from regard.data.objects import keys_in, objects
+from regard.data.media import TOGETHER
 from regard.data.pairs import aligned
-from regard.data.readers import FORMATS, TABLES, Files
-from regard.data.tables import columns_in, hint, table, two_needed
+from regard.data.point_clouds import form_of, unlabelled_clouds
+from regard.data.readers import FORMATS, TABLES, Files, fasta, keys_in, objects
+from regard.data.shards import Shard
+from regard.data.sources import Piece
+from regard.data.tables import Halves, columns_in, hint, table, two_needed
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.recipe import MISSING
-from regard.tokens import Patches, Points, Tokenizer
+from regard.tokenizers import Patches, Points, Tokenizer
+from regard.tokenizers.tokenizer import Ids
+
+LOOKED_INTO = 1000  # records of which it is said what is unknown in them
+SHOWN = 5  # symbols, and records, that are named
+
+
+class Unknown:
+    """What is unknown on one side of the data; `strict` allows nothing."""
+
+    def __init__(self, tokenizer: Tokenizer, strict: bool) -> None:
+        self.tokenizer, self.strict = tokenizer, strict
+        self.count = self.records = 0
+        self.symbols: Counter[str] = Counter()  # of the records that were looked into
+        self.changed: Counter[str] = Counter()
+        self.places: list[str] = []
+
+    def note(self, piece: Piece, ids: Ids, lengths: Ids) -> None:
+        """Take account of a piece and the ids it became; a UserError names the record, if strict.
+
+        Records are counted piece by piece, so that of running text each piece counts as one.
+        """
+        self.changed += self.tokenizer.changed(piece.texts)
+        totals = np.concatenate([[0], np.cumsum(ids == self.tokenizer.unk)])
+        found = np.diff(totals[np.cumsum(lengths)], prepend=0)  # (R,)
+        self.count += int(totals[-1])
+        for number in np.flatnonzero(found).tolist():
+            self.records += 1
+            if self.records > LOOKED_INTO:
+                continue
+            place = piece.place(number) if piece.place else "running text"
+            symbols = self.tokenizer.unknown(piece.texts[number])
+            if self.strict:
+                raise UserError(
+                    f"{place}: unknown to {self.tokenizer.kind}: {_listed(symbols)}; "
+                    "with tokens.strict no record may have any"
+                )
+            self.symbols += symbols
+            if len(self.places) < SHOWN:
+                self.places.append(f"{place} ({int(found[number]):,})")
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest and regard.json."""
+        return {
+            "unknown": self.count,
+            "unknown_records": self.records,
+            "unknown_symbols": dict(self.symbols.most_common(20)),
+            "unknown_places": self.places,
+            "read_as_others": dict(self.changed),
+        }
+
+    def words(self, side: str) -> list[str]:
+        """What there is to say of this side, line by line."""
+        lines = []
+        if self.count:
+            lines.append(
+                f"unknown in {self.records:,} records of {side}: {_listed(self.symbols)}; "
+                + ", ".join(self.places)
+                + (", …" if self.records > SHOWN else "")
+            )
+        if self.changed:
+            lines.append(
+                f"{self.changed.total():,} symbols of {side} are read as others: "
+                + _listed(self.changed, str)
+            )
+        return lines
+
+
+def _listed(symbols: Counter[str], show: Any = repr) -> str:
+    """The most frequent, with their numbers."""
+    parts = [f"{show(symbol)} × {n:,}" for symbol, n in symbols.most_common(SHOWN)]
+    return ", ".join(parts) + (", …" if len(symbols) > SHOWN else "") or "symbols it cannot name"
+
+
+SURFACE = 1024  # points of a mesh, where a run does not say
+
+
+def things_in(
+    path: Path, tokenizer: Patches | Points, told: Mapping[str, Any], *, strict: bool = True
+) -> Iterator[tuple[str, Any]]:
+    """The pictures or clouds of a file or a folder, each with its place; a damaged one is a
+    UserError or, unless `strict`, what is wrong with it.
+    """
+    if isinstance(tokenizer, Patches):
+        side = int(told.get("resize", 0))
+        yield from unlabelled([path], tokenizer.channels, side, strict=strict)
+    else:
+        surface = int(told.get("surface", SURFACE))
+        yield from unlabelled_clouds([path], surface, strict=strict)
+
+
+def opened(
+    items: Iterable[Any], tokenizer: Tokenizer, told: Mapping[str, Any], base: Path = Path()
+) -> list[Any]:
+    """What a model reads: texts as they are or, for a tokenizer of images or point clouds, those
+    that paths name; see `thing_named`.
+    """
+    if not isinstance(tokenizer, Patches | Points):
+        return list(items)
+    return [
+        thing_named(str(one).strip(), tokenizer, told, base)[1]
+        if isinstance(one, str | Path)
+        else one
+        for one in items
+    ]
+
+
+def thing_named(
+    name: str, tokenizer: Patches | Points, told: Mapping[str, Any], base: Path = Path()
+) -> tuple[str, Any]:
+    """A picture or a cloud, after its place, by the path of its file from the folder `base`, or by
+    its number in a file of many: digits.npz[12]. UserError where there is none.
+    """
+    if not name:
+        raise UserError("an empty path names no file")
+    file, bracket, number = name.rstrip("]").rpartition("[")
+    several = bool(bracket) and number.isdigit() and not (base / name).exists()
+    path, wanted = (base / file, int(number)) if several else (base / name, 0)
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    found = next(islice(things_in(path, tokenizer, told), wanted, None), None)
+    if found is None:
+        what = "picture" if isinstance(tokenizer, Patches) else "cloud"
+        raise UserError(f"{path}: has no {what} {wanted}")
+    return found
+
 
 FEW, MANY = 64, 4096  # records of a file handed on together: at first, and at most
 LITTLE, MUCH = 4 << 10, 256 << 10  # bytes of a stream read at a time: at first, and at most
@@ -538,3 +677,142 @@ def _has_keys(line: str, keys: Sequence[str]) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and set(keys) <= set(value)
+
+
+NOTES_SHOWN = 3  # unknown symbols that a note names
+# What is counted, in words: of one record, and of more.
+KINDS = {
+    "damaged": ("could not be read", "could not be read"),
+    "empty": ("is empty", "are empty"),
+    "long": ("is longer than the model's context", "are longer than the model's context"),
+    "unknown": ("has unknown symbols", "have unknown symbols"),
+    "invalid": ("is not valid", "are not valid"),
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    """The most tokens of a record that a model uses; of a longer one it uses `used` of them."""
+
+    tokens: int
+    used: int
+    end: str = "first"  # or last
+
+    def note(self, tokens: int) -> str:
+        """What becomes of a record of so many tokens, if it is too long."""
+        if tokens <= self.tokens:
+            return ""
+        return f"truncated: {tokens:,} tokens, the model reads the {self.end} {self.used:,}"
+
+
+@dataclass
+class Notes:
+    """Notes on records, batch by batch, and how many there are of each kind.
+
+    `room` is None where a model reads records of any length. `empty` says whether an empty record
+    has a note.
+    """
+
+    tokenizer: Tokenizer
+    room: Room | None = None
+    seconds: Tokenizer | None = None  # that of the second texts, where they are targets
+    empty: bool = True
+    records: int = 0
+    noted: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def of(self, items: Sequence[Item]) -> list[str]:
+        """The note of each record, "" where there is nothing to say."""
+        found: list[dict[str, str]] = [{} for _ in items]
+        texts = [i for i, item in enumerate(items) if self._readable(item, found[i])]
+        if texts and not isinstance(self.tokenizer, Patches | Points):
+            self._look(items, texts, found)
+        for item, kinds in zip(items, found, strict=True):
+            self.records += 1
+            self.noted += bool(kinds)
+            for kind, words in kinds.items():
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+                self.first.setdefault(kind, f"{item.id} ({words})")
+        return ["; ".join(kinds.values()) for kinds in found]
+
+    def _readable(self, item: Item, found: dict[str, str]) -> bool:
+        """Is there something to look into? What there is to say otherwise goes to `found`."""
+        if item.note:
+            found["damaged"] = item.note
+        elif isinstance(item.text, str) and not item.text.strip():
+            if self.empty:
+                found["empty"] = "empty"
+        else:
+            return True
+        return False
+
+    def _look(self, items: Sequence[Item], places: list[int], found: list[dict[str, str]]) -> None:
+        """What the tokenizer makes of texts, and what is wrong with what they stand for."""
+        texts = [items[i].text for i in places]
+        lengths = self._unknown(self.tokenizer, texts, places, found)
+        twice = [items[i].second for i in places]
+        if any(twice):
+            more = self._unknown(self.seconds or self.tokenizer, twice, places, found)
+            lengths = lengths if self.seconds else lengths + more + 1
+        for i, length in zip(places, lengths.tolist(), strict=True):
+            if self.room and (words := self.room.note(length)):
+                found[i]["long"] = words
+        for i, words in zip(places, self.tokenizer.problems(texts), strict=True):
+            if words:
+                found[i]["invalid"] = words
+
+    def _unknown(
+        self,
+        tokenizer: Tokenizer,
+        texts: Sequence[str],
+        places: Sequence[int],
+        found: list[dict[str, str]],
+    ) -> np.ndarray:
+        """(R,) tokens of texts; those that have unknown ones are noted."""
+        ids, lengths = tokenizer.encode_batch(list(texts))
+        totals = np.concatenate([[0], np.cumsum(ids == tokenizer.unk)])
+        unknown = np.diff(totals[np.cumsum(lengths)], prepend=0)  # (R,)
+        for i in np.flatnonzero(unknown).tolist():
+            symbols = tokenizer.unknown(texts[i]).most_common(NOTES_SHOWN)
+            shown = ", ".join(f"{symbol[:20]!r}" for symbol, _ in symbols)
+            words = f"{unknown[i]:,} of {lengths[i]:,} symbols unknown"
+            found[places[i]].setdefault("unknown", words + (f": {shown}" if shown else ""))
+        return np.asarray(lengths)
+
+    def of_shard(self, shard: Shard) -> None:
+        """Count the records of a shard that are too long or have unknown symbols; numbers, of
+        which images are made, have neither.
+        """
+        if shard.ids.ndim == 2:
+            return
+        offsets, every = np.asarray(shard.offsets), shard.views
+        unknown = np.add.reduceat(np.asarray(shard.ids) == self.tokenizer.unk, offsets[:-1])
+        lengths = np.diff(offsets) - 2  # without markers
+        if shard.source is not None:
+            lengths = lengths + np.diff(np.asarray(shard.source.offsets)) - 1
+        unknown, lengths = unknown[::every], lengths[::every]
+        long = lengths > (self.room.tokens if self.room else np.inf)
+        self.records += len(lengths)
+        self.noted += int(np.count_nonzero(long | (unknown > 0)))
+        for kind, which in (("long", long), ("unknown", unknown > 0)):
+            if not which.any():
+                continue
+            i = int(np.flatnonzero(which)[0])
+            words = f"{unknown[i]:,} of {lengths[i]:,} symbols unknown"
+            if kind == "long" and self.room:
+                words = self.room.note(int(lengths[i]))
+            self.counts[kind] = int(np.count_nonzero(which))
+            self.first[kind] = f"record {i + 1:,} ({words})"
+
+    def lines(self) -> list[str]:
+        """How many records have a note, a line for each kind, with the first."""
+        return [
+            f"{n:,} of {self.records:,} records {KINDS[kind][n > 1]}; first: {self.first[kind]}"
+            for kind, n in self.counts.items()
+        ]
+
+    def refuse(self) -> None:
+        """A UserError if any record has a note."""
+        if self.noted:
+            raise UserError(f"{self.noted:,} of {self.records:,} records have notes (--strict)")

@@ -17,19 +17,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regard.data.fasta import Fasta, entries, fasta
-from regard.data.folders import Whole, class_folders
-from regard.data.formats import EXTENSIONS, PLAIN, UTF8, Tally, detect, expand, extension
-from regard.data.halves import Halves
-from regard.data.numbers import Notation, censored, notation_of, number
-from regard.data.objects import objects
-from regard.data.readers import TABLES, Chunk, Files, lines_of
-from regard.data.tables import BATCH, ROW, Batch, Table, table
-from regard.data.targets import Cells, Check, numbers, unchecked
+from regard.data.class_folders import Whole, class_folders
+from regard.data.formats import EXTENSIONS, PLAIN_SUFFIXES, UTF8, Tally, detect, expand, extension
+from regard.data.readers import TABLES, Chunk, Fasta, Files, entries, fasta, lines_of, objects
+from regard.data.tables import BATCH, ROW, Batch, Halves, Table, table
+from regard.data.targets import (
+    Cells,
+    Check,
+    Notation,
+    censored,
+    notation_of,
+    number,
+    numbers,
+    unchecked,
+)
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
-from regard.tokens.canonical import PLAIN as AS_WRITTEN
-from regard.tokens.canonical import Canonical
+from regard.tokenizers.tokenizer import PLAIN as AS_WRITTEN
+from regard.tokenizers.tokenizer import Canonical
 
 LABEL = "label"  # the name of a target that no column names
 SHOWN = 5  # classes named
@@ -508,7 +513,7 @@ def class_of(path: Path) -> str:
     """The class that a file holds, by its name without the endings that are known."""
     name = path.name.rpartition("/")[2].removesuffix(".gz")
     stem, dot, ending = name.rpartition(".")
-    return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN) else name
+    return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN_SUFFIXES) else name
 
 
 def classes_like(files: Sequence[Path], classes: Sequence[str]) -> tuple[tuple[str, ...], str]:

@@ -1,4 +1,12 @@
-"""A user's files as a stream of text records, or of running text, in bounded memory.
+"""Sequences in FASTA: a header line that begins with `>`, and the sequence on the lines below it.
+
+Sequences may span lines; blanks in them, blank lines and lines that begin with `;` (comments of the
+first FASTA) are left out, and letters keep their case. A header is an id, its first word, and
+whatever follows; `name=value` in it can be asked for by its name.
+
+Records under a key of JSON objects, one object a line (JSON Lines).
+
+A user's files as a stream of text records, or of running text, in bounded memory.
 
 `Source` takes files and folders, decides what they hold and says why, and streams them: `records`
 for one record a line, a table cell or a JSON object; `text` and `documents` for running text, where
@@ -10,16 +18,20 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
+from regard.data import formats
 from regard.data.archives import Archives
-from regard.data.fasta import Fasta, entries, fasta
-from regard.data.folders import Whole
+from regard.data.class_folders import Whole
 from regard.data.formats import (
     UTF8,
     Tally,
@@ -28,14 +40,293 @@ from regard.data.formats import (
     detect,
     expand,
     extension,
+    head,
     invalid_utf8,
     known_encoding,
+    too_long,
 )
-from regard.data.halves import Halves
-from regard.data.objects import Objects, objects
-from regard.data.tables import Table, table
+from regard.data.tables import (
+    BATCH,
+    ROW,
+    SAMPLE,
+    USUAL,
+    Batch,
+    Halves,
+    Table,
+    hint,
+    listed,
+    table,
+    two_needed,
+)
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.tokens.canonical import PLAIN, Canonical
+from regard.tokenizers.tokenizer import PLAIN, Canonical
+
+WHOLE = ("header", "id")  # what can be asked of any header
+FIELD = re.compile(r"(?:^|\s)([^\s=]+)=(\S*)")
+
+
+class Entry(NamedTuple):
+    """One sequence: its header without the `>`, and the line that stands on."""
+
+    header: str
+    text: str
+    line: int
+
+    @property
+    def id(self) -> str:
+        """The first word of the header."""
+        return (self.header.split(maxsplit=1) or [""])[0]
+
+
+@dataclass(frozen=True)
+class Fasta:
+    """How to read FASTA files: the sequence and, after it, what the `names` ask of the header."""
+
+    names: tuple[str, ...]
+    why: str
+    encoding: str = UTF8
+
+    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+        """The sequences and what was asked of their headers, and the headers' lines."""
+        columns: list[list[str]] = [[] for _ in range(1 + len(self.names))]
+        lines: list[int] = []
+        size = 0
+        for entry in entries(path, tally, self.encoding):
+            for column, cell in zip(columns, [entry.text, *self.cells(entry)], strict=True):
+                column.append(cell)
+            lines.append(entry.line)
+            size += len(entry.text) + ROW
+            if size > BATCH:
+                yield columns, lines
+                columns, lines, size = [[] for _ in columns], [], 0
+        yield columns, lines
+
+    def cells(self, entry: Entry) -> list[str]:
+        """What the names ask of a header; "" where it does not say."""
+        if not self.names:
+            return []
+        fields: dict[str, str] = dict(FIELD.findall(entry.header))
+        fields |= {"header": entry.header, "id": entry.id}
+        return [fields.get(name, "") for name in self.names]
+
+
+def fasta(
+    path: Path, names: Sequence[str], encoding: str = UTF8, flag: str = "data.target"
+) -> Fasta:
+    """Decide how FASTA like the file at `path` is read; names that no header has are an error."""
+    top = head(path, encoding)[0]
+    headers = re.findall(r"^>(.*)$", top, re.MULTILINE)
+    if not headers and len(top) < formats.HEAD:
+        raise UserError(
+            f"{path}: is read as fasta, but no line begins with > (a header); sequences without "
+            "headers, one a line, are --set data.format=lines"
+        )
+    fields = list(dict.fromkeys(key for header in headers for key, _ in FIELD.findall(header)))
+    for name in names:
+        if name not in (*WHOLE, *fields):
+            raise UsageError(
+                f"{path}: no header has {name}=… ({flag}); {hint(name, [*WHOLE, *fields])}"
+            )
+    asked = f" and {', '.join(names)} of its header" if names else ""
+    return Fasta(tuple(names), f"each sequence{asked}", encoding)
+
+
+def entries(
+    path: Path, tally: Tally, encoding: str = UTF8, *, longest: float | None = None
+) -> Iterator[Entry]:
+    """Every sequence in order; one of more symbols than `longest`, or than a record may have, is an
+    error.
+
+    To `tally` go headers without a sequence, sequences before the first header, and lines that are
+    not UTF-8 or are headers after blanks, which damage the sequence they stand in; ids that come
+    again are noted.
+    """
+    met: dict[str, int] = {}  # id to its line
+    doubled: set[str] = set()  # ids of more than one
+    for header, line, parts, problem in _stretches(path, encoding, longest or formats.LINE_LIMIT):
+        text = "".join(parts)
+        entry = Entry(header or "", text, line)
+        if problem:
+            tally.damaged(problem)
+        elif header is None:
+            if text:
+                tally.damaged(f"{path}:{line}: a sequence before the first header (a line with >)")
+        elif not text:
+            tally.damaged(f"{path}:{line}: the header {header[:40]!r} has no sequence")
+        else:
+            first = met.setdefault(entry.id, line) if entry.id else line
+            if first != line:
+                problem = f"{path}:{line}: the id {entry.id[:40]!r} was on line {first:,} already"
+                tally.again(entry.id, problem, times=1 if entry.id in doubled else 2)
+                doubled.add(entry.id)
+            yield entry
+
+
+def _stretches(
+    path: Path, encoding: str, longest: float
+) -> Iterator[tuple[str | None, int, list[str], str]]:
+    """(header, its line, the parts of its sequence, what is wrong), headers or not, in order."""
+    header: str | None = None
+    parts: list[str] = []
+    start, problem, size = 1, "", 0
+    for block in decoded_lines(path, encoding):
+        for i, text in enumerate(block.texts):
+            if text.startswith(">"):
+                yield header, start, parts, problem
+                header, start, parts, problem = text[1:].strip(), block.first + i, [], ""
+                size = 0
+            elif text and not text.startswith(";"):
+                part = "".join(text.split())
+                if part.startswith(">") and not problem:
+                    problem = f"{path}:{block.first + i}: blanks before >; a header has none"
+                if part and header is None and not parts:
+                    start = block.first + i
+                parts.append(part)
+                size += len(part)
+                if size > longest:
+                    raise too_long(path, start)
+            problem = problem or block.bad.get(i, "")
+    yield header, start, parts, problem
+
+
+@dataclass(frozen=True)
+class Objects:
+    """JSON Lines: an object with texts under `names` on every line, or a string if only one is.
+
+    What lies under the names after the first `texts` may be a number or a truth value too, and null
+    or missing is empty.
+    """
+
+    names: tuple[str, ...]
+    why: str
+    encoding: str = UTF8
+    texts: int = 2
+
+    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+        """The texts, in order, empty ones too; lines that are no such objects go to `tally`."""
+        for block in decoded_lines(path, self.encoding):
+            texts: list[list[str]] = [[] for _ in self.names]
+            lines: list[int] = []
+            for i, raw in enumerate(block.texts):
+                line = block.first + i
+                if i in block.bad:
+                    tally.damaged(block.bad[i])
+                    continue
+                if not raw.strip():
+                    tally.blank += 1
+                    continue
+                try:
+                    found = self._texts(raw)
+                except ValueError as error:
+                    tally.damaged(f"{path}:{line}: {error}")
+                    continue
+                for column, text in zip(texts, found, strict=True):
+                    column.append(text)
+                lines.append(line)
+            yield texts, lines
+
+    def _texts(self, raw: str) -> list[str]:
+        value = _parse(raw)
+        if isinstance(value, str) and len(self.names) == 1:
+            value = {self.names[0]: value}
+        if not isinstance(value, dict):
+            keys = " and ".join(map(repr, self.names))
+            raise ValueError(f"expected text under {keys}, got {type(value).__name__}")
+        found = [self._text(raw, value, key) for key in self.names[: self.texts]]
+        return found + [_cell(raw, value.get(key), key) for key in self.names[self.texts :]]
+
+    def _text(self, raw: str, values: dict[str, object], key: str) -> str:
+        if key not in values:
+            raise ValueError(f"no key {key!r}; it has {listed(list(values)) or 'none'}")
+        if not isinstance(values[key], str):
+            raise ValueError(f"expected text under {key!r}, got {type(values[key]).__name__}")
+        return _cell(raw, values[key], key)
+
+
+def _cell(raw: str, value: object, key: str) -> str:
+    """A value as a table would write it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"expected a text or a number under {key!r}, got {type(value).__name__}")
+    if isinstance(value, str) and "\\u" in raw:
+        _refuse_surrogates(value)
+    return str(value)
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(f"{half} is half of a pair, which is no character") from None
+
+
+def _parse(raw: str) -> object:
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: nested too deeply") from None
+    except ValueError:  # Python converts no whole number of more than 4,300 digits
+        raise ValueError("not JSON that can be read: a number has thousands of digits") from None
+
+
+def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> Objects:
+    """Decide under which keys the texts lie in JSON Lines like the file at `path`.
+
+    An only key may be "" to choose it, and so may the first where not all are of texts.
+    """
+    if all(keys):
+        found = f"text under {' and '.join(map(repr, keys))}"
+        return Objects(tuple(keys), found, encoding, texts)
+    samples, strings = _sampled(path, encoding)
+    named = _named(samples)
+    if len(keys) > 1 and (len(keys) <= texts or not all(keys[1:])):
+        raise two_needed(path, "KEY", named)
+    if not samples:
+        return Objects(("text",), "a string a line" if strings else "text under 'text'", encoding)
+    usual = [key for key in named if key.lower() in USUAL and key not in keys]
+    strings_at = [
+        key
+        for key in named
+        if key not in keys and any(isinstance(sample.get(key), str) for sample in samples)
+    ]
+    for only in (usual, strings_at):
+        if len(only) == 1:
+            why = f"text under {only[0]!r}"
+            return Objects((only[0], *keys[1:]), why, encoding, texts)
+    raise UsageError(
+        f"{path}: which key holds the text? say --input KEY (data.input); it has {listed(named)}"
+    )
+
+
+def keys_in(path: Path, encoding: str = UTF8) -> list[str]:
+    """The keys of the first objects in JSON Lines, each once."""
+    return _named(_sampled(path, encoding)[0])
+
+
+def _sampled(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
+    """The first objects in JSON Lines, and how many strings stand among them."""
+    samples: list[dict[str, object]] = []
+    strings = 0
+    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
+        try:
+            value = _parse(raw)
+        except ValueError:
+            continue
+        strings += isinstance(value, str)
+        if isinstance(value, dict):
+            samples.append(value)
+    return samples, strings
+
+
+def _named(samples: list[dict[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for sample in samples for key in sample))
+
 
 FORMATS = (
     *("auto", "lines", "text", "files", "csv", "tsv", "jsonl", "fasta", "smi", "labelled"),

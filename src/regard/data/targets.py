@@ -1,23 +1,143 @@
-"""What is asked of labelled records: a label, several, a value, or a label at every position.
+"""How a column writes its numbers: decimal points or commas, separators of thousands, `<3.5`.
+
+One notation is chosen for a whole column, from many of its cells, since `1,234` alone may be read
+in two ways.
+
+What is asked of labelled records: a label, several, a value, or a label at every position.
 
 The task is guessed from the targets as they are written, and said with its reason, or it is given.
 Then `Targets` knows the classes and turns written targets into numbers.
+
+What looks wrong with the targets of labelled records, a line each: spellings of one class, too
+many classes, texts among numbers, values far from all others.
+
+Nothing is changed for it: a user should look, since no model will notice.
+
+What is asked of the records of a shard, beside it: `STEM.targets.bin` and `STEM.targets.json`.
+
+The numbers are those of `Targets.encode`, little-endian: a class for every record (`label`), a row
+of n for every record (`labels`, `value`), or a class for every token of the shard, -1 at `<S>` and
+`<E>` (`position-label`), so that the shard's own offsets cut them. The JSON file holds type, shape
+and checksum, and is renamed into place last.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.numbers import number as number
-from regard.data.numbers import numeric
-from regard.errors import UsageError, did_you_mean
+from regard.data.shards import Array, ArrayFile, damaged, map_file, verify_file
+from regard.errors import UsageError, UserError, did_you_mean
+from regard.schemas import TargetFile
+from regard.storage import read_json
+
+SPACES = "\u00a0\u202f\u2009"  # no-break, narrow and thin: between thousands, as a space is
+# A bound instead of a value, as in <3.5, >= 10, ≤2,5 or ~7.
+CENSORED = re.compile(r"(?:<=?|>=?|[≤≥~≈])\s*[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?")
+LIKE = re.compile(r"[+-]?\d[\d.,' ]*(?:[eE][+-]?\d+)?")  # digits with separators between them
+
+
+def number(cell: str) -> float | None:
+    """The finite number that a cell spells, if it does, as Python writes numbers."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in cell else None
+
+
+def plain(cell: str) -> str:
+    """A cell with one sign for minus and one kind of space."""
+    if cell.isascii():
+        return cell
+    for space in SPACES:
+        cell = cell.replace(space, " ")
+    return cell.replace("\u2212", "-")
+
+
+def numeric(cell: str) -> bool:
+    """Does a cell spell a number in any notation, or a bound of one?"""
+    if number(cell) is not None:
+        return True
+    cell = plain(cell)
+    return bool(LIKE.fullmatch(cell) or CENSORED.fullmatch(cell))
+
+
+def censored(cell: str) -> bool:
+    """Is it a bound of a number, as `<3.5`?"""
+    return CENSORED.fullmatch(plain(cell)) is not None
+
+
+@dataclass(frozen=True)
+class Notation:
+    """The mark before decimals, and the one between thousands ("" where there is none)."""
+
+    decimal: str = "."
+    group: str = ""
+
+    @property
+    def usual(self) -> bool:
+        """Is it the one of Python, of which nothing needs to be said?"""
+        return self == Notation()
+
+    @property
+    def words(self) -> str:
+        """What it is, in words."""
+        parts = ["decimal commas"] if self.decimal == "," else []
+        named = {" ": "spaces", ",": "commas", ".": "points", "'": "apostrophes"}
+        parts += [f"{named[self.group]} between thousands"] if self.group else []
+        return " and ".join(parts) or "decimal points"
+
+    def spell(self, cell: str) -> str | None:
+        """The number of a cell as Python writes it; None where the cell is no such number."""
+        cell = plain(cell)
+        if self.group and self.group in cell:
+            whole, mark, rest = cell.partition(self.decimal)
+            if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(self.group)}\d{{3}})+", whole):
+                return None
+            cell = whole.replace(self.group, "") + mark + rest
+        if self.decimal != ".":
+            if "." in cell:
+                return None
+            cell = cell.replace(self.decimal, ".")
+        return cell if number(cell) is not None else None
+
+
+# Those that a column may have; of several that read as many cells, the first is taken.
+NOTATIONS = (
+    Notation(),
+    Notation(group=","),
+    Notation(","),
+    Notation(",", "."),
+    Notation(group=" "),
+    Notation(",", " "),
+    Notation(group="'"),
+)
+
+
+def notation_of(cells: Iterable[str], *, commas: bool = False) -> Notation:
+    """The notation that reads most of some cells; the usual one unless another reads more.
+
+    Cells of no number in any notation count for none. `commas` says that a decimal comma is likely,
+    as it is where columns stand between semicolons.
+    """
+    odd = [cell for cell in cells if cell]
+    if all(number(cell) is not None for cell in odd):
+        return NOTATIONS[0]
+    order = sorted(NOTATIONS, key=lambda n: commas and n.decimal != "," and not n.usual)
+    read = [sum(one.spell(cell) is not None for cell in odd) for one in order]
+    return order[read.index(max(read))]
+
 
 GAP = "?"  # a position of which nothing is asked
 LABELLED = ("label", "labels", "value", "position-label")
@@ -250,3 +370,238 @@ def _ordered(found: Iterable[str]) -> tuple[str, ...]:
     if all(value is not None for value in values.values()):
         return tuple(sorted(values, key=lambda cell: (values[cell], cell)))
     return tuple(sorted(values))
+
+
+Rows = list[tuple[str, str]]  # what it is about, and what to say
+
+MANY_CLASSES = 50  # classes, more than which are too many if most have one record
+FAR = 20  # interquartile ranges from the quartiles, beyond which a value is an outlier
+FEW_RECORDS = 0.1  # share of records with texts up to which numbers are the rule
+SHOWN = 3
+
+
+def of_classes(
+    name: str,
+    counts: Mapping[str, int],
+    places: Mapping[str, str],
+    spaced: Mapping[str, tuple[int, str]],
+) -> Rows:
+    """What is odd about classes: how many records each has, where each first stands, and which
+    targets were written with blanks around them, how often, and the first.
+    """
+    return [
+        *_spellings(name, counts, places),
+        *_trimmed(name, counts, spaced),
+        *_too_many(name, counts, places),
+        *_texts(name, counts, places),
+    ]
+
+
+def _at(label: str, places: Mapping[str, str]) -> str:
+    return f"{label[:40]!r} ({places[label]})" if label in places else repr(label[:40])
+
+
+def _spellings(name: str, counts: Mapping[str, int], places: Mapping[str, str]) -> Rows:
+    """Classes that are the same but for case and blanks."""
+    alike: dict[str, list[str]] = {}
+    for label in counts:
+        alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    found = [sorted(labels, key=lambda c: (-counts[c], c)) for labels in alike.values()]
+    found = [labels for labels in found if len(labels) > 1]
+    if not found:
+        return []
+    first, *others = found
+    more = f", and {len(others):,} more such groups" if others else ""
+    said = " and ".join(f"{_at(c, places)}" for c in first[:SHOWN])
+    classes = sum(map(len, found))
+    line = f"{classes:,} classes of {name!r} differ only by case or space: {said}{more}"
+    return [("spelling", line)]
+
+
+def _trimmed(name: str, counts: Mapping[str, int], spaced: Mapping[str, tuple[int, str]]) -> Rows:
+    """Classes written both with and without blanks around them, which are read as one."""
+    both = [label for label, (n, _) in spaced.items() if n < counts.get(label, 0)]
+    if not both:
+        return []
+    line = (
+        f"classes of {name!r} that differ only by spaces around them are read as one "
+        f"({len(both):,}); first: {spaced[both[0]][1]}"
+    )
+    return [("spelling", line)]
+
+
+def _too_many(name: str, counts: Mapping[str, int], places: Mapping[str, str]) -> Rows:
+    if len(counts) <= MANY_CLASSES or float(np.median(list(counts.values()))) > 1:
+        return []
+    once = next(label for label, n in counts.items() if n == 1)
+    line = (
+        f"{name!r} has {len(counts):,} classes, and most have one record, such as "
+        f"{_at(once, places)}: are they texts or numbers? --task target or --task value reads them"
+    )
+    return [("classes", line)]
+
+
+def _texts(name: str, counts: Mapping[str, int], places: Mapping[str, str]) -> Rows:
+    """A few texts where the other classes are numbers."""
+    texts = [label for label in counts if number(label) is None]
+    rows = sum(counts[label] for label in texts)
+    if not texts or len(texts) == len(counts) or rows > FEW_RECORDS * sum(counts.values()):
+        return []
+    what = f"{rows:,} {'row has' if rows == 1 else 'rows have'} text"
+    line = f"{what} where {name!r} has numbers elsewhere; first: {_at(texts[0], places)}"
+    return [("classes", line)]
+
+
+def limits(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float] | None:
+    """Below and above which a value is an outlier; None where half of the values are the same."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    reach = FAR * (high - low)
+    return (float(low - reach), float(high + reach)) if reach > 0 else None
+
+
+def of_values(name: str, values: NDArray[np.float64]) -> str:
+    """What is odd about values, without the place of the first; "" where nothing is."""
+    bounds = limits(values)
+    if bounds is None:
+        return ""
+    far = values[(values < bounds[0]) | (values > bounds[1])]
+    if not len(far):
+        return ""
+    what = f"{len(far):,} {'value' if len(far) == 1 else 'values'} of {name!r}"
+    verb = "lies" if len(far) == 1 else "lie"
+    return (
+        f"{what} {verb} more than {FAR} interquartile ranges from the others; first: {far[0]:.10g}"
+    )
+
+
+def tallied(found: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Records of each class over all sides."""
+    return Counter({label: sum(sides.values()) for label, sides in found.items()})
+
+
+FORMAT = 1
+DTYPES = {"label": "<i4", "labels": "|i1", "value": "<f4", "position-label": "<i2"}
+
+
+class AnswerWriter:
+    """Writes the targets of the shard with stem `path`, piece by piece; `close` gives them their
+    names, `abort` leaves nothing.
+    """
+
+    def __init__(self, path: Path, targets: Targets) -> None:
+        self.path, self.targets, self.count = Path(path), targets, 0
+        self._columns: list[ArrayFile] = []
+        try:
+            self._columns = [ArrayFile(file) for file in _files(self.path)]
+        except OSError as error:
+            self.abort()
+            raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def add(
+        self,
+        cells: Sequence[tuple[str, ...]],
+        lengths: Array,
+        place: Callable[[int], str] | None,
+        markers: int = 2,
+    ) -> None:
+        """Append the targets of records that have so many tokens each, markers not counted, of
+        which there are two around each record, or `<S>` alone.
+        """
+        values = self.targets.encode(cells)
+        if self.targets.task == "position-label":
+            values = self._placed(cells, values, lengths, place, markers)
+        self.write(values)
+
+    def write(self, values: Array) -> None:
+        """Append targets as they are stored: those of `read_answers`."""
+        try:
+            self._columns[0].write(values.astype(DTYPES[self.targets.task]))
+        except OSError as error:
+            self.abort()
+            raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+        self.count += len(values)
+
+    def _placed(
+        self,
+        cells: Sequence[tuple[str, ...]],
+        values: Array,
+        lengths: Array,
+        place: Callable[[int], str] | None,
+        markers: int,
+    ) -> Array:
+        """Classes of positions with -1 at the markers around every record."""
+        wanted = np.array([len(row[0]) for row in cells])
+        wrong = np.flatnonzero(wanted != lengths)
+        if len(wrong):
+            i = int(wrong[0])
+            where = f"{place(i)}: " if place else ""
+            raise UserError(
+                f"{where}{wanted[i]:,} labels of positions, but {lengths[i]:,} tokens; choose "
+                "tokens of one symbol each: characters, nucleotides, residues; of points, all "
+                "(tokens.samples=0)"
+            )
+        return marked(values, wanted, markers)
+
+    def close(self) -> None:
+        """Finish the files and give them their names, the JSON file last."""
+        numbers, facts = self._columns
+        shape = [self.count]
+        if self.targets.task in ("labels", "value"):
+            shape.append(len(self.targets.names))
+        document = {
+            "format": FORMAT,
+            "task": self.targets.task,
+            "shape": shape,
+            "blake2b": numbers.digest.hexdigest(),
+        }
+        try:
+            facts.write(np.frombuffer((json.dumps(document) + "\n").encode(), np.uint8))
+            for column in self._columns:
+                column.finish()
+            facts.path.unlink(missing_ok=True)  # older targets stop being some before they change
+            for column in self._columns:
+                os.replace(column.temporary, column.path)
+        except OSError as error:
+            self.abort()
+            raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+        self._columns = []
+
+    def abort(self) -> None:
+        """Give up: remove everything written so far."""
+        columns, self._columns = self._columns, []
+        for column in columns:
+            column.discard()
+
+
+def marked(values: Array, lengths: Array, markers: int = 2) -> Array:
+    """Classes of positions, of records that have so many each, with -1 at the markers around: two,
+    or `<S>` alone.
+    """
+    found = np.full(len(values) + markers * len(lengths), -1, np.dtype("<i2"))
+    inside = np.ones(len(found), bool)
+    ends = np.cumsum(lengths + markers)
+    inside[ends - lengths - markers] = False
+    if markers == 2:
+        inside[ends - 1] = False
+    found[inside] = values
+    return found
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    return path.with_name(path.name + ".targets.bin"), path.with_name(path.name + ".targets.json")
+
+
+def read_answers(path: Path, records: int, tokens: int, *, verify: bool = False) -> Array:
+    """Map the targets of the shard with stem `path`, which has so many records and tokens."""
+    numbers, facts_file = _files(path)
+    facts = read_json(facts_file, TargetFile)
+    task, shape, sum_ = facts["task"], facts["shape"], facts["blake2b"]
+    dtype = np.dtype(DTYPES[task])
+    expected = tokens if task == "position-label" else records
+    width = shape[1:] or [1]
+    if shape[:1] != [expected] or not 1 <= width[0] <= 100_000:
+        raise damaged(facts_file, f"its shape must begin with {expected}, got {shape}")
+    found = map_file(numbers, dtype, expected * width[0])
+    if verify:
+        verify_file(numbers, sum_)
+    return found.reshape(shape)

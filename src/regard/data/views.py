@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from regard.data.sides import Piece
-from regard.tokens.chemistry import rdkit, silence
-from regard.tokens.nucleotides import other_strand
+from regard.data.sources import Piece
+from regard.tokenizers.biology import other_strand
+from regard.tokenizers.smiles import rdkit, silence
 
 PART = 1 << 20  # letters of a text that are written at once
 SPELLINGS = 8  # of a molecule, where their number is left open

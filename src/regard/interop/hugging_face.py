@@ -18,19 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard import tokens
+from regard import tokenizers
 from regard.errors import UserError
-from regard.interop import configuration, encoders, images, translators
-from regard.interop.configuration import Format, named_format
-from regard.interop.foreign import Stored, inside, open_tensors
-from regard.interop.vocabulary import (
+from regard.interop import hf_decoder, hf_encoder, hf_seq2seq, hf_vit
+from regard.interop.hf_decoder import Format, named_format
+from regard.interop.hf_tokenizer import (
     adopt_markers,
     adopt_tokenizer,
     check_vocabulary,
     markers,
     write_tokenizer,
 )
-from regard.models.stack import StackConfig
+from regard.interop.untrusted_folder import Stored, inside, open_tensors
+from regard.models.transformer import StackConfig
 from regard.registry import family
 from regard.run import (
     CONFIG,
@@ -49,12 +49,12 @@ from regard.run import (
     write_tensors,
     write_text,
 )
-from regard.tokens.patches import Patches
-from regard.tokens.points import Points
-from regard.tokens.tokenizer import OwnTokenizer, read_json
+from regard.tokenizers.patches import Patches
+from regard.tokenizers.points import Points
+from regard.tokenizers.tokenizer import OwnTokenizer, read_json
 
 CLOSE = 1e-2  # how near a constant must be: half precision rounds it
-FORMATS = (*configuration.FORMATS, *translators.FORMATS, *encoders.FORMATS, *images.FORMATS)
+FORMATS = (*hf_decoder.FORMATS, *hf_seq2seq.FORMATS, *hf_encoder.FORMATS, *hf_vit.FORMATS)
 
 
 def export_hf(run: Path, out: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
             f"{run}: model {name!r} has no Hugging Face class; "
             + (other or "only 'transformer' can be exported")
         )
-    tokenizer = tokens.load(run / TOKENIZER)
+    tokenizer = tokenizers.load(run / TOKENIZER)
     if isinstance(tokenizer, Points):
         raise UserError(f"{run}: models of point clouds have no Hugging Face class")
     if isinstance(tokenizer, Patches):
@@ -82,8 +82,8 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
     check_vocabulary(run, tokenizer, vocab_size)
     ours = weights(load_model(run))
     told: dict[str, Any] = {}
-    if kind is encoders:
-        ours, told = encoders.outgoing(form, ours), encoders.answers(run, config)
+    if kind is hf_encoder:
+        ours, told = hf_encoder.outgoing(form, ours), hf_encoder.answers(run, config)
     theirs = renamed(form, ours, config)
     parameters = sum(tensor.numel() for tensor in theirs.values())
     for key, constant in form.table.constants.items():
@@ -91,7 +91,7 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
     ids, generation = markers(form, tokenizer, vocab_size, config.max_len)
     with new_folder(out) as folder:
         write_json(folder / CONFIG, kind.to_theirs(form, vocab_size, config) | ids | told)
-        if kind is not encoders:
+        if kind is not hf_encoder:
             write_json(folder / "generation_config.json", generation)
         write_tensors(
             folder / WEIGHTS, theirs, {"format": "pt"}
@@ -101,21 +101,21 @@ def export_hf(run: Path, out: Path) -> dict[str, Any]:
         files = sorted(path.name for path in folder.iterdir())
     left_out = {"dropout": config.dropout} if config.dropout and not form.has_dropout else {}
     report = {"class": form.name, "files": files, "parameters": parameters, "left_out": left_out}
-    return report | {"warnings": encoders.warnings(run, tokenizer) if kind is encoders else []}
+    return report | {"warnings": hf_encoder.warnings(run, tokenizer) if kind is hf_encoder else []}
 
 
 def export_images(run: Path, out: Path, config: Any, tokenizer: Patches) -> dict[str, Any]:
     """The same of a model of pictures."""
-    form = images.choose_format(config)
-    images.check_tokenizer(tokenizer)
-    ours = encoders.outgoing(form, weights(load_model(run)))
-    theirs, told = renamed(form, ours, config), encoders.answers(run, config)
+    form = hf_vit.choose_format(config)
+    hf_vit.check_tokenizer(tokenizer)
+    ours = hf_encoder.outgoing(form, weights(load_model(run)))
+    theirs, told = renamed(form, ours, config), hf_encoder.answers(run, config)
     parameters = sum(tensor.numel() for tensor in theirs.values())
     with new_folder(out) as folder:
-        write_json(folder / CONFIG, images.to_theirs(config) | told)
+        write_json(folder / CONFIG, hf_vit.to_theirs(config) | told)
         write_tensors(folder / WEIGHTS, theirs, {"format": "pt"})
         tokenizer.save(folder / PREPROCESSOR)
-        write_text(folder / "README.md", images.readme(parameters))
+        write_text(folder / "README.md", hf_vit.readme(parameters))
         files = sorted(path.name for path in folder.iterdir())
     report = {"class": form.name, "files": files, "parameters": parameters}
     return report | {"left_out": {}, "warnings": []}
@@ -141,22 +141,22 @@ def import_hf(folder: Path, out: Path) -> dict[str, Any]:
     path = inside(folder, CONFIG)
     values = read_json(path)[1]
     form = named_format(path, values, FORMATS)
-    shown = form in images.FORMATS
-    kind = images if shown else way(form.task)
+    shown = form in hf_vit.FORMATS
+    kind = hf_vit if shown else way(form.task)
     vocab_size, config = kind.from_theirs(form, path, values)
     model = blank(path, form, vocab_size, config)
     with new_folder(out) as into:
         ours = read_weights(folder, form, model)
-        tokenizer = images.opened(folder, config.patch) if shown else adopt_tokenizer(folder)
+        tokenizer = hf_vit.opened(folder, config.patch) if shown else adopt_tokenizer(folder)
         if form.task == "target":
-            tokenizer = adopt_markers(path, tokenizer, *translators.start_and_end(path, values))
+            tokenizer = adopt_markers(path, tokenizer, *hf_seq2seq.start_and_end(path, values))
         check_vocabulary(folder, tokenizer, vocab_size)
         tokenizer.save(into / tokenizer.file)
         asked: dict[str, Any] = {}
-        if form in encoders.FORMATS:
+        if form in hf_encoder.FORMATS:
             model.config = dataclasses.replace(model.config, separator=tokenizer.end)
-        if (form in encoders.FORMATS and form.task != "masked") or shown:
-            told = encoders.targets(form, path, values)
+        if (form in hf_encoder.FORMATS and form.task != "masked") or shown:
+            told = hf_encoder.targets(form, path, values)
             asked = {"data": {"targets": dataclasses.asdict(told)}}
         parameters = sum(x.numel() for name, x in ours.items() if name not in form.table.own)
         source = folder.resolve().name
@@ -171,7 +171,7 @@ def import_hf(folder: Path, out: Path) -> dict[str, Any]:
 
 def way(task: str) -> Any:
     """The module that knows the classes of a task."""
-    return {"next": configuration, "target": translators}.get(task, encoders)
+    return {"next": hf_decoder, "target": hf_seq2seq}.get(task, hf_encoder)
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def blank(path: Path, form: Format, vocab_size: int, config: StackConfig) -> Any
     """The model of this configuration without memory: names and shapes only."""
     try:
         with torch.device("meta"):
-            kind = "patches" if form in images.FORMATS else ""
+            kind = "patches" if form in hf_vit.FORMATS else ""
             return family("transformer", form.task, kind)(vocab_size, config)
     except ValueError as error:  # a width that some part refuses
         raise UserError(f"{path}: {error}") from None
@@ -277,7 +277,7 @@ def drop_constants(found: dict[str, Stored], form: Format, model: Any) -> None:
 
 
 def exported_readme(
-    form: Format, parameters: int, config: StackConfig, tokenizer: tokens.Tokenizer
+    form: Format, parameters: int, config: StackConfig, tokenizer: tokenizers.Tokenizer
 ) -> str:
     """How to load an exported folder."""
     own = isinstance(tokenizer, OwnTokenizer)  # then a prompt may be empty: `<S>` is put before it
@@ -287,8 +287,8 @@ def exported_readme(
     if form.task == "target":
         kind, prompt, why = "Seq2SeqLM", "a source", "what is to be translated"
         options = "num_beams=5"
-    if form in encoders.FORMATS:
-        return encoders.readme(form, parameters, tokenizer)
+    if form in hf_encoder.FORMATS:
+        return hf_encoder.readme(form, parameters, tokenizer)
     return f"""# {form.name}, {parameters:,} parameters
 
 Trained with regard. Loads with Hugging Face transformers (4.51 or newer) and the tools that read

@@ -28,11 +28,19 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.documents import regular
 from regard.errors import UserError
-from regard.models.motif_tables import DNA, PROTEIN, RNA, Alphabet, Floats
-from regard.models.motifs import Background, Motif, PositionWeightMatrix
+from regard.models.motifs import (
+    DNA,
+    PROTEIN,
+    RNA,
+    Alphabet,
+    Background,
+    Floats,
+    Motif,
+    PositionWeightMatrix,
+)
 from regard.run import write_text
+from regard.storage import regular
 
 ALPHABETS = (DNA, RNA, PROTEIN)
 DIGITS = 6  # decimals of a probability

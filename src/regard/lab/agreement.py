@@ -23,16 +23,16 @@ from torch import Tensor
 
 from regard.data.batching import Batch
 from regard.data.shards import Shard
-from regard.lab.practice import pass_over, practise
+from regard.lab.mini_trainer import pass_over, practise
 from regard.lab.result import Claim, Options, Result, Share
 from regard.look.page import Heatmap, Lines, Sequences, Table, Text
 from regard.models.counts import CountingModel
 from regard.models.hidden_markov import HiddenMarkovConfig
 from regard.models.language_model import LanguageModel
-from regard.models.sizing import sized
+from regard.models.parameter_matching import sized
 from regard.recipe import TrainRecipe
 from regard.registry import family
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
 
 NOUNS = ("cat", "chef", "child", "king")
 PLACES = ("near", "behind")

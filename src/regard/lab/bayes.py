@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.lab.result import Claim, Options, Result, Share
 from regard.look.page import Bars, Heatmap, Lines, Scatter, Table, Text
-from regard.models.beta import quantile
+from regard.models.dirichlet_ngram import quantile
 
 TRUE = 0.3  # probability of the coin
 SEEN = (0, 1, 3, 10, 30, 100, 300)  # draws after which the posterior is shown

@@ -17,13 +17,13 @@ import torch
 from regard.data.readers import Source
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.evaluate.material import shard_of
+from regard.evaluation.eval_data import shard_of
 from regard.lab.result import Claim, Mean, Options, Result, Z
 from regard.look.page import Lines, Table, Text
-from regard.models.word_vectors import SkipGram, VectorConfig, Vocabulary, survey
-from regard.tokens import KINDS, Tokenizer
-from regard.train.loop import seed_of
-from regard.train.vectors import Copies
+from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary, survey
+from regard.tokenizers import KINDS, Tokenizer
+from regard.training.loop import seed_of
+from regard.training.word2vec_training import Copies
 
 HIDDEN, WORDS, SENTENCE = 12, 400, 12  # directions of the made-up text, its words, words in a row
 SHARPNESS = 2.0  # how much a direction changes the chances of a word

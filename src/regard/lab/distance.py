@@ -1,4 +1,21 @@
-"""Two related motifs, far apart: which models can still relate them?
+"""Sequences with two motifs that belong together: whether they agree is the label.
+
+DNA of A and T holds a motif of G and C twice, each time as one of two variants with the same
+letters in another order. The label says whether both are the same variant: the exclusive or of two
+coin tosses, so that neither motif alone tells anything, nor does any letter's frequency, and only
+what relates the two can be right. The motifs are easy to find on purpose: distance is what is
+asked about.
+
+A model reads `<S> letters ?` and is asked for the label that follows.
+
+Models that are asked whether two motifs agree: each learns from examples and becomes a judge.
+
+Counting models and the hidden Markov model are generative: one of each label, and the label under
+which a sequence is more probable. They are fitted afresh for each distance, and the motif models
+are even told where the pair begins, since they know no other way to find it. Neural models read
+the whole sequence and are asked for the label; one model learns all distances together.
+
+Two related motifs, far apart: which models can still relate them?
 
 Lecture 14 of "Bayesian Data Analysis and Machine Learning for Physical Sciences" says of Bayesian
 Markov motifs (Siebert & Söding 2016) that they beat weight matrices but struggle with related
@@ -9,25 +26,260 @@ ones of equal size and with equal training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from regard.lab.motif_pairs import SLACK, VOCABULARY, WIDTH, draw
-from regard.lab.motif_readers import (
-    HiddenReader,
-    Lessons,
-    MotifReader,
-    NeuralReader,
-    Reader,
-    random_of,
-)
+from regard.data.batching import Batch
+from regard.data.collate import IGNORE
+from regard.data.shards import Shard
+from regard.lab.mini_trainer import pass_over, practise
 from regard.lab.result import Claim, Options, Result, Share, less
 from regard.look.page import Facts, Heatmap, Lines, Sequences, Table, Text
-from regard.models.motifs import DNA
-from regard.models.sizing import parameters
+from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
+from regard.models.motifs import DNA, MotifClassifier
+from regard.models.parameter_matching import parameters, sized
+from regard.recipe import TrainRecipe
+from regard.training.loop import seed_of
+
+START, ASK, DIFFERENT, SAME = range(DNA.size, DNA.size + 4)  # after the ids of A, C, G, T
+VOCABULARY = DNA.size + 4
+BACKGROUND = DNA.encode("AT")
+VARIANTS = np.stack([DNA.encode("GGCC"), DNA.encode("CCGG")])  # (2, W)
+WIDTH = VARIANTS.shape[1]
+SLACK = 8  # places by which the pair is moved at random
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """(N, L) letters with a pair of motifs each, where the pair begins (N,), and (N,) labels."""
+
+    letters: Ids
+    begins: Ids
+    labels: NDArray[np.bool_]  # are both motifs the same variant?
+
+    @property
+    def ids(self) -> Ids:
+        """(N, L + 2): as models read them, from `<S>` to the question."""
+        return np.pad(self.letters, ((0, 0), (1, 1)), constant_values=((0, 0), (START, ASK)))
+
+    @property
+    def aligned(self) -> Ids:
+        """(N, L - SLACK): from the first letter of the first motif to the last of the second."""
+        width = self.letters.shape[1] - SLACK
+        return np.take_along_axis(self.letters, self.begins[:, None] + np.arange(width), axis=1)
+
+    def batch(self) -> Batch:
+        """Only the label is asked for, after the question."""
+        ids, many = torch.from_numpy(self.ids), len(self.labels)
+        targets = torch.full_like(ids, IGNORE)
+        targets[:, -1] = torch.from_numpy(np.where(self.labels, SAME, DIFFERENT))
+        return Batch(ids, targets, None, np.arange(many), many, many)
+
+    def shard(self, label: bool) -> Shard:
+        """The sequences with this label, as records in memory; the question ends them."""
+        ids = self.ids[self.labels == label]
+        records, length = ids.shape
+        return Shard(
+            path=Path("memory"),
+            kind="records",
+            ids=ids.ravel(),
+            offsets=np.arange(records + 1) * length,
+            vocab_size=VOCABULARY,
+            records=records,
+            tokens=ids.size,
+            symbols=records * (length - 1),
+            bytes=records * (length - 2),
+        )
+
+
+def length_of(distance: int) -> int:
+    """Letters in a sequence whose motifs are so far apart."""
+    return int(distance - 1 + 2 * WIDTH + SLACK)
+
+
+def draw(distance: int, many: int, random: np.random.Generator) -> Pairs:
+    """Sequences in which the second motif begins `distance` letters after the last of the first;
+    as many of one label as of the other, or one more.
+    """
+    if distance < 1 or many < 1:
+        raise ValueError(f"distance and many must be 1 or more, got {distance} and {many}")
+    letters = random.choice(BACKGROUND, (many, length_of(distance)))  # (N, L)
+    labels = random.permutation(many) % 2 == 1
+    first = random.integers(0, 2, many)  # which variant
+    second = np.where(labels, first, 1 - first)
+    begins = random.integers(0, SLACK + 1, many)
+    within = begins[:, None] + np.arange(WIDTH)  # (N, W)
+    np.put_along_axis(letters, within, VARIANTS[first], axis=1)
+    np.put_along_axis(letters, within + WIDTH - 1 + distance, VARIANTS[second], axis=1)
+    return Pairs(letters, begins, labels)
+
+
+EXAMPLES, SCHOOL = 0, 1  # streams of random numbers: for counting models, for neural ones
+GROWING = 0.6  # of the steps pass until the longest distance is met
+CHUNK = 250  # sequences judged at once
+COUNTING = 10.0  # letters the hidden Markov model counts while a network learns one
+
+Judge = Callable[[Pairs, int], NDArray[np.bool_]]  # sequences and their distance to labels
+Told = Callable[[float], None]  # hears how many letters have been read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What there is to learn from, the same for every model of a kind."""
+
+    distances: Sequence[int]
+    steps: int  # of neural models
+    batch: int = 32  # sequences in a step
+    examples: int = 1000  # sequences of each distance, for those that count
+    passes: int = 20  # of expectation maximisation, at most
+    parameters: int = 60_000  # of every neural model, to a tenth
+
+    def at(self, step: int) -> int:
+        """The distance of a step: each of those met so far in turn, the longest being met last."""
+        many = len(self.distances)
+        met = min(many, 1 + int(many * step / (GROWING * self.steps)))
+        return self.distances[step % met]
+
+    @property
+    def letters(self) -> int:
+        """That a neural model reads."""
+        return sum(self.batch * length_of(self.at(step)) for step in range(self.steps))
+
+    @property
+    def recipe(self) -> TrainRecipe:
+        """The trainer's own defaults, on the CPU."""
+        return TrainRecipe(steps=self.steps, device="cpu", compile="off")
+
+
+def random_of(seed: int, *stream: int) -> np.random.Generator:
+    """Random numbers that depend on nothing else."""
+    return np.random.default_rng(seed_of(seed, *stream))
+
+
+@dataclass(frozen=True)
+class MotifReader:
+    """A motif of each label, of some order; order 0 is a weight matrix."""
+
+    order: int
+
+    def cost(self, lessons: Lessons) -> float:
+        """In letters read."""
+        return 0.0
+
+    def learn(self, lessons: Lessons, seed: int, told: Told) -> Judge:
+        """One classifier for each distance, told where the pair begins."""
+        fitted = {}
+        for distance in lessons.distances:
+            pairs = draw(distance, lessons.examples, random_of(seed, EXAMPLES, distance))
+            fitted[distance] = MotifClassifier(self.order).fit(pairs.aligned, pairs.labels.tolist())
+        return lambda pairs, distance: np.array(fitted[distance].predict(pairs.aligned))
+
+
+@dataclass(frozen=True)
+class HiddenReader:
+    """A hidden Markov model of each label."""
+
+    states: int
+
+    def cost(self, lessons: Lessons) -> float:
+        """In letters read."""
+        once = sum(lessons.examples * length_of(distance) for distance in lessons.distances)
+        return lessons.passes * once / COUNTING
+
+    def learn(self, lessons: Lessons, seed: int, told: Told) -> Judge:
+        """Two models for each distance, by expectation maximisation."""
+        fitted = {}
+        for distance in lessons.distances:
+            pairs = draw(distance, lessons.examples, random_of(seed, EXAMPLES, distance))
+            fitted[distance] = [self.fit(pairs, label, lessons, seed, told) for label in (0, 1)]
+
+        def judge(pairs: Pairs, distance: int) -> NDArray[np.bool_]:
+            ids = torch.from_numpy(pairs.ids)
+            targets = torch.cat([ids[:, 1:], ids.new_full((len(ids), 1), IGNORE)], dim=1)
+            logs = [model.score(ids, targets).double().sum(1) for model in fitted[distance]]
+            return np.asarray((logs[1] > logs[0]).numpy())
+
+        return judge
+
+    def fit(
+        self, pairs: Pairs, label: int, lessons: Lessons, seed: int, told: Told
+    ) -> HiddenMarkov:
+        """The model of one label."""
+        shard = pairs.shard(bool(label))
+        config = HiddenMarkovConfig(n_states=self.states, max_len=pairs.ids.shape[1])
+        heard = partial(told, shard.tokens / COUNTING)
+        return pass_over(shard, config, lessons.passes, seed_of(seed, label), heard)
+
+
+@cache
+def shape_of(name: str, wanted: int, max_len: int) -> Any:
+    """A family's configuration with so many parameters; looking for it takes a while."""
+    return sized(name, wanted, VOCABULARY, n_layers=2, max_len=max_len)
+
+
+@dataclass(frozen=True)
+class NeuralReader:
+    """A neural language model that is asked for the label alone.
+
+    `sees` is the context a convolution is as deep as; `changes` replace fields of the family's
+    configuration.
+    """
+
+    family: str
+    sees: int = 0
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    def cost(self, lessons: Lessons) -> float:
+        """In letters read."""
+        return lessons.letters
+
+    def config(self, lessons: Lessons) -> Any:
+        """Of the size that all have."""
+        longest = length_of(max(lessons.distances)) + 2
+        config = shape_of(self.family, lessons.parameters, self.sees or longest)
+        return dataclasses.replace(config, max_len=longest, **dict(self.changes))
+
+    def learn(self, lessons: Lessons, seed: int, told: Told) -> Judge:
+        """One model for all distances, on sequences it never sees twice."""
+
+        def batch_of(step: int) -> Batch:
+            return draw(lessons.at(step), lessons.batch, random_of(seed, SCHOOL, step)).batch()
+
+        recipe = dataclasses.replace(lessons.recipe, seed=seed)
+        model = practise(
+            self.family,
+            VOCABULARY,
+            self.config(lessons),
+            recipe,
+            batch_of,
+            lambda batch: told(batch.ids.numel()),
+        )
+
+        def odds(ids: Tensor) -> Tensor:
+            logits: Tensor = model.head(model(ids)[:, -1])  # (B, V), after the question
+            return logits[:, SAME] - logits[:, DIFFERENT]
+
+        def judge(pairs: Pairs, distance: int) -> NDArray[np.bool_]:
+            with torch.no_grad():
+                parts = [odds(ids) for ids in torch.from_numpy(pairs.ids).split(CHUNK)]
+            return np.asarray((torch.cat(parts) > 0).numpy())
+
+        return judge
+
+
+Reader = MotifReader | HiddenReader | NeuralReader
+
 
 TESTED = 2  # a stream of random numbers: sequences nobody has seen
 ORDER, STATES, WINDOW = 2, 12, 48

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from regard.lab.practice import practise
+from regard.lab.inputs import Stream, drawn, windows
+from regard.lab.mini_trainer import practise
 from regard.lab.result import Claim, Mean, Options
-from regard.lab.texts import Stream, drawn, windows
 from regard.layers.positions import POSITIONS
 from regard.look.page import Lines, Table
 from regard.models.decoder import DecoderConfig
-from regard.models.sizing import parameters
+from regard.models.parameter_matching import parameters
 from regard.recipe import TrainRecipe
 
 HOLDS, BREAKS = 0.05, 0.1  # nats by which the loss may rise beyond the length trained on, or must

@@ -20,15 +20,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batching import IGNORE, Batch
-from regard.lab.practice import practise
+from regard.data.batching import Batch
+from regard.data.collate import IGNORE
+from regard.lab.mini_trainer import practise
 from regard.lab.result import ABOVE, Claim, Mean, Options, Result, Share
 from regard.look.page import Heatmap, Lines, Table, Text
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.sizing import sized
+from regard.models.parameter_matching import sized
 from regard.recipe import TrainRecipe
 from regard.registry import family
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
 
 LETTERS = 8
 ASK = LETTERS  # the last symbol of a sequence: what was the first?

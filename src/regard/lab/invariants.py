@@ -18,13 +18,11 @@ from torch import Tensor
 
 from regard.errors import missing_extra
 from regard.lab.result import Claim, Mean, Options, Result, Z
-from regard.layers.attention import Place, SelfAttention, attend, softmax
+from regard.layers.attention import SCORES, Place, SelfAttention, Tap, attend, make_score, softmax
 from regard.layers.norms import make_norm
 from regard.layers.positions import POSITIONS, Positions, make_positions
-from regard.layers.scores import SCORES, make_score
-from regard.layers.tap import Tap
 from regard.look.page import Bars, Histogram, Lines, Scatter, Table, Text
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
 
 D_MODEL, N_HEADS, LENGTH = 32, 4, 12
 WIDTHS = (1, 4, 16, 64, 256, 1024)  # of keys

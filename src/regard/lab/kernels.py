@@ -18,21 +18,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.lab.columns import points_of
+from regard.lab.inputs import points_of
 from regard.lab.result import ABOVE, Claim, Mean, Options, Result
-from regard.layers.attention import attend
-from regard.layers.positions import sinusoids
-from regard.layers.scores import (
+from regard.layers.attention import (
     Gaussian,
     Score,
+    Tap,
+    attend,
     dot,
     negative_distance,
     negative_log_distance,
     scaled_dot,
 )
-from regard.layers.tap import Tap
+from regard.layers.positions import sinusoids
 from regard.look.page import Heatmap, Lines, Table, Text
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
 
 # What deck 003 prints of its data, and the wave through these three points: A sin(B x + C).
 PRINTED = ((1.36, 1.79), (3.40, -1.77), (6.05, -2.17))

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from regard.bundled import FILMS
 from regard.errors import UserError
-from regard.lab.columns import two_columns
+from regard.lab.inputs import two_columns
 from regard.lab.result import Claim, Options, Result, Share
-from regard.layers.attention import attend
-from regard.layers.scores import Cosine
+from regard.layers.attention import Cosine, attend
 from regard.look.page import Distribution, Heatmap, Lines, Table, Text
 
 COLD, HOT, STEPS = 1e-3, 1e3, 37  # temperatures

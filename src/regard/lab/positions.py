@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from regard.lab import extrapolation
 from regard.lab.extrapolation import Course
+from regard.lab.inputs import stream_of
 from regard.lab.result import Claim, Options, Result
-from regard.lab.texts import stream_of
 from regard.layers.positions import Binary, sinusoids
 from regard.look.page import Heatmap, Lines, Table, Text
 

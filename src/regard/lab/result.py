@@ -15,8 +15,8 @@ from regard.errors import UserError, missing_extra
 from regard.look.figures import save
 from regard.look.page import Component, Page, Table, Text
 from regard.look.page.component import cell, same_length
-from regard.models.beta import quantile
-from regard.train.progress import Reporter, clock
+from regard.models.dirichlet_ngram import quantile
+from regard.training.progress import Reporter, clock
 
 EVERY = 5.0  # seconds between two lines about how far the work is
 TELLING = 0.03  # of the work is done before it is told when it will end

@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.batching import Batch
-from regard.lab.practice import teach
+from regard.lab.inputs import Stream, drawn, stream_of, windows
+from regard.lab.mini_trainer import teach
 from regard.lab.result import ABOVE, Claim, Mean, Options, Result
-from regard.lab.texts import Stream, drawn, stream_of, windows
 from regard.look.page import Lines, Table, Text
 from regard.models.decoder import modern
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.sizing import parameters, sized
+from regard.models.parameter_matching import parameters, sized
 from regard.recipe import TrainRecipe
 from regard.registry import family
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
 
 BOOTSTRAPS = 400
 NEAR = 0.05  # of the loss by which a forecast may miss

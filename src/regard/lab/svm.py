@@ -1,4 +1,6 @@
-"""Does attention trained by gradient descent become a margin classifier of tokens?
+"""Hard-margin problems over matrices: the smallest W with <A, W> ≥ 1 for every A, by its norm.
+
+Does attention trained by gradient descent become a margin classifier of tokens?
 
 Tarzanagh, Li, Thrampoulidis & Oymak 2023 (arXiv:2308.16898, "Transformers as support vector
 machines") study one layer, f(X, z) = v · Xᵀ softmax(X W z), the head v fixed. They show an implicit
@@ -21,15 +23,53 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.lab.margins import Array, cosine, frobenius, nuclear
+from regard.errors import missing_extra
 from regard.lab.result import Claim, Options, Result, Share
-from regard.layers.attention import attend
-from regard.layers.scores import dot
-from regard.layers.tap import Tap
+from regard.layers.attention import Tap, attend, dot
 from regard.look.page import Bars, Facts, Heatmap, Lines, Table, Text
-from regard.train.loop import seed_of
+from regard.training.loop import seed_of
+
+Array = NDArray[np.float64]
+
+
+def frobenius(constraints: Array) -> Array:
+    """min |W|_F with <A, W> ≥ 1 for every A (N, D, D): least distance programming by non-negative
+    least squares (Lawson & Hanson 1974, chapter 23).
+    """
+    try:
+        from scipy.optimize import nnls
+    except ImportError:
+        raise missing_extra("scikit-learn", "science") from None
+    flat = constraints.reshape(len(constraints), -1)  # (N, D²)
+    matrix = np.concatenate([flat.T, np.ones((1, len(flat)))])
+    target = np.append(np.zeros(flat.shape[1]), 1.0)
+    weights, left = nnls(matrix, target, maxiter=50 * len(flat))
+    rest = target - matrix @ weights
+    if left < 1e-9:
+        raise ValueError("the tokens cannot be separated: the constraints contradict one another")
+    return np.asarray(-rest[:-1] / rest[-1]).reshape(constraints.shape[1:])
+
+
+def nuclear(constraints: Array, passes: int = 80) -> Array:
+    """min |W|_* under the same constraints, by reweighting (Mohan & Fazel 2012, JMLR 13:3441): each
+    pass minimises tr(Wᵀ (W₀W₀ᵀ + ε)^(-1/2) W), the Frobenius problem in other coordinates.
+    """
+    w, epsilon = frobenius(constraints), 1.0
+    for _ in range(passes):
+        values, vectors = np.linalg.eigh(w @ w.T + epsilon * np.eye(len(w)))
+        root = (vectors * values**0.25) @ vectors.T  # (W₀W₀ᵀ + ε)^(1/4)
+        w = root @ frobenius(root @ constraints)  # <A, root U> = <root A, U>
+        epsilon = max(0.6 * epsilon, 1e-10)
+    return w
+
+
+def cosine(a: Array, b: Array) -> float:
+    """Of the angle between two matrices."""
+    return float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
+
 
 ALIGNED, ENOUGH = 0.95, 0.8  # cosine of the angle, and the share of seeds that must reach it
 SELECTED = 0.95  # weight of a token that is selected

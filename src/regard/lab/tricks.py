@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.lab.inputs import Stream, drawn, stream_of, windows
 from regard.lab.invariants import entropy_of
-from regard.lab.practice import teach
+from regard.lab.mini_trainer import teach
 from regard.lab.result import ABOVE, Claim, Mean, Options, Result
-from regard.lab.texts import Stream, drawn, stream_of, windows
+from regard.layers.attention import Tap
 from regard.layers.block import Block
-from regard.layers.tap import Tap
 from regard.look.page import Bars, Lines, Table, Text
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.language_model import NeuralLanguageModel

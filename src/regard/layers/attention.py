@@ -1,4 +1,20 @@
-"""Attention: every query takes a weighted mean of the values, the weights a softmax of how well its
+"""Named activations: a tap is passed down `forward`, so nothing is ever stored on a module.
+
+Names read like paths: `block.3.attention.weights`. Asking for attention weights selects the
+explicit path of `attend`, because the fused kernel never forms them.
+
+Compatibility functions: how well does a key fit a query?
+
+The general f(Q, K), each a function or small class of q (B, H, T, K) and k (B, H, S, K) that
+returns (B, H, T, S); softmax over the last axis, the keys, follows in `attend`. Scaled dot is the
+default and the only one the fused kernel computes; the others take the explicit path. Minus log
+distance turns the softmax into inverse-distance weighting, w = (1/d) / sum(1/d); the Gaussian is
+Nadaraya-Watson smoothing with a normal kernel.
+
+Which attention the kernels for short rows take over from PyTorch's: training on short or packed
+records, each so little work that kernels made for long rows wait more than they compute.
+
+Attention: every query takes a weighted mean of the values, the weights a softmax of how well its
 key fits.
 
 Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762), with any score, mask and bias. The fused
@@ -8,21 +24,200 @@ S) weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.bands import Band
+from regard.errors import UsageError, did_you_mean
+from regard.layers.cache import KeyValue, Memory
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
-from regard.layers.scores import Score, make_score, scaled_dot
-from regard.layers.short_attention import fits, short_attention
-from regard.layers.state import KeyValue, Memory
-from regard.layers.tap import Tap
+from regard.layers.sliding_window import Band
+
+
+class Tap:
+    """Collects the activations whose names match a pattern (`*.weights`, `logits`)."""
+
+    def __init__(
+        self, patterns: Iterable[str], *, _prefix: str = "", _store: dict[str, Tensor] | None = None
+    ) -> None:
+        self.patterns = tuple(patterns)
+        self.prefix = _prefix
+        self.found: dict[str, Tensor] = {} if _store is None else _store
+
+    def at(self, name: str | int) -> Tap:
+        """The same tap, one level down: `tap.at("block").at(3)("weights", w)` stores
+        `block.3.weights`.
+        """
+        return Tap(self.patterns, _prefix=f"{self.prefix}{name}.", _store=self.found)
+
+    def wants(self, name: str) -> bool:
+        """Would this activation be kept? Lets `forward` skip work nobody asked for."""
+        return any(fnmatchcase(self.prefix + name, pattern) for pattern in self.patterns)
+
+    def __call__(self, name: str, tensor: Tensor) -> None:
+        """Offer an activation; it is kept, detached, when wanted."""
+        if self.wants(name):
+            self.found[self.prefix + name] = tensor.detach()
+
+
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
+    """q·k / sqrt(K), so that the variance does not grow with K (Vaswani et al. 2017, section
+    3.2.1).
+    """
+    scale: float = q.size(-1) ** -0.5
+    return q @ k.mT * scale  # (B, H, T, S)
+
+
+def dot(q: Tensor, k: Tensor) -> Tensor:
+    """q·k (Luong et al. 2015, arXiv:1508.04025)."""
+    return q @ k.mT  # (B, H, T, S)
+
+
+def squared_distance(q: Tensor, k: Tensor) -> Tensor:
+    """|q - k|², by differences rather than by the expanded square, which loses digits near zero."""
+    return (q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(-1)  # (B, H, T, S)
+
+
+def distance(q: Tensor, k: Tensor) -> Tensor:
+    """|q - k|, kept off zero where the root has no gradient and the logarithm no value."""
+    return squared_distance(q, k).clamp_min(1e-12).sqrt()  # (B, H, T, S)
+
+
+def negative_distance(q: Tensor, k: Tensor) -> Tensor:
+    """-|q - k|."""
+    return -distance(q, k)
+
+
+def negative_log_distance(q: Tensor, k: Tensor) -> Tensor:
+    """-log |q - k|: the softmax of it weighs keys by inverse distance."""
+    return -distance(q, k).log()
+
+
+class Gaussian(nn.Module):
+    """-|q - k|² / (2 h²) with a learned bandwidth h per head (Nadaraya 1964, Watson 1964)."""
+
+    def __init__(self, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        # h² = sqrt(K) at first: the scale of the dot product above
+        self.log_bandwidth = nn.Parameter(torch.full((n_heads, 1, 1), d_head**0.5).log() / 2)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, T, S)."""
+        return -squared_distance(q, k) / (2 * (2 * self.log_bandwidth).exp())
+
+
+class Cosine(nn.Module):
+    """cos(q, k) times a learned sharpness per head; alone it could never prefer one key by more
+    than e².
+    """
+
+    def __init__(self, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        self.log_sharpness = nn.Parameter(torch.full((n_heads, 1, 1), d_head**0.5).log())
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, T, S)."""
+        return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.log_sharpness.exp()
+
+
+class Bilinear(nn.Module):
+    """q W k, one matrix per head (Luong et al. 2015, "general")."""
+
+    def __init__(self, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        # W = I / sqrt(K): scaled dot product at first
+        self.weight = nn.Parameter(
+            torch.eye(d_head).repeat(n_heads, 1, 1) * d_head**-0.5
+        )  # (H, K, K)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, T, S)."""
+        return q @ self.weight @ k.mT
+
+
+class Additive(nn.Module):
+    """v·tanh(W q + U k), one small network per head (Bahdanau et al. 2015, arXiv:1409.0473, section
+    A.1.2).
+    """
+
+    def __init__(self, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        scale = d_head**-0.5
+        self.query = nn.Parameter(torch.randn(n_heads, d_head, d_head) * scale)  # (H, K, K)
+        self.key = nn.Parameter(torch.randn(n_heads, d_head, d_head) * scale)
+        self.value = nn.Parameter(torch.randn(n_heads, d_head, 1) * scale)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, T, S); holds (B, H, T, S, K) for a moment."""
+        mixed = torch.tanh((q @ self.query).unsqueeze(-2) + (k @ self.key).unsqueeze(-3))
+        return (mixed @ self.value[:, None]).squeeze(-1)
+
+
+PLAIN: dict[str, Score] = {
+    "scaled_dot": scaled_dot,
+    "dot": dot,
+    "negative_distance": negative_distance,
+    "negative_log_distance": negative_log_distance,
+}
+LEARNED: dict[str, type[nn.Module]] = {
+    "gaussian": Gaussian,
+    "cosine": Cosine,
+    "bilinear": Bilinear,
+    "additive": Additive,
+}
+SCORES = (*PLAIN, *LEARNED)
+
+
+def make_score(name: str, n_heads: int, d_head: int) -> Score:
+    """The score of that name, with its own parameters where it has any."""
+    if name in PLAIN:
+        return PLAIN[name]
+    if name in LEARNED:
+        return LEARNED[name](n_heads, d_head)
+    raise UsageError(f"unknown score {name!r}; {did_you_mean(name, list(SCORES))}")
+
+
+try:
+    from regard.kernels.short_attention import short_attention
+except ImportError:  # no Triton here: PyTorch's own kernels
+    short_attention = None  # type: ignore[assignment, unused-ignore]
+
+__all__ = ["fits", "short_attention"]
+
+FEWEST = 16  # queries; fewer are decoding, which has its own kernels
+MOST = 128  # queries or keys: one tile holds all scores, and more do not fit into the registers
+LARGEST = 128 * 64  # numbers in a tile of keys: more do not fit into every GPU's shared memory
+WIDTHS = (16, 32, 64, 128)  # of a head
+
+
+def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bool:
+    """May `short_attention` take q (B, H, T, K), k and v (B, G, S, K) and a boolean mask?
+
+    It wants half precision on a GPU, G = H, one mask for all heads, and short rows.
+    """
+    t, s, d = q.size(2), k.size(2), q.size(3)
+    return (
+        short_attention is not None
+        and q.is_cuda
+        and q.dtype in (torch.bfloat16, torch.float16)
+        and q.dtype == k.dtype == v.dtype
+        and q.shape[:2] == k.shape[:2]
+        and FEWEST <= t <= MOST
+        and s <= MOST
+        and d in WIDTHS
+        and max(t, s) * d <= LARGEST
+        and (mask is None or mask.size(1) == 1)
+    )
 
 
 def attend(

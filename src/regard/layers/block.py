@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.layers.attention import CrossAttention, Place
-from regard.layers.dropout import dropout
-from regard.layers.state import LayerState, Memory
-from regard.layers.tap import Tap
+from regard.layers.attention import CrossAttention, Place, Tap
+from regard.layers.cache import LayerState, Memory
+from regard.layers.feedforward import dropout
 
 
 class Block(nn.Module):

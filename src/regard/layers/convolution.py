@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.dropout import dropout
-from regard.layers.feedforward import FEEDFORWARDS, SwiGLU, make_feedforward
-from regard.layers.state import Ring
+from regard.layers.cache import Ring
+from regard.layers.feedforward import FEEDFORWARDS, SwiGLU, dropout, make_feedforward
 
 FILTERS = (*FEEDFORWARDS, "gated")
 

@@ -25,11 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.attention import Place
+from regard.layers.attention import Place, Tap
+from regard.layers.cache import ALL, LayerState, Ring
 from regard.layers.convolution import Past, Stretch
 from regard.layers.long_convolution import Online, long_convolution
-from regard.layers.state import ALL, LayerState, Ring
-from regard.layers.tap import Tap
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
 BANDS = 16  # waves that tell the logarithm of a distance, of 0 to 15 turns up to max_len

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.attention import Place, SelfAttention
-from regard.layers.state import ALL, Rows
-from regard.layers.tap import Tap
+from regard.layers.attention import Place, SelfAttention, Tap
+from regard.layers.cache import ALL, Rows
 
 CHUNK = 64  # positions that are compared one with another, before sums take over
 

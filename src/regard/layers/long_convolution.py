@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.state import ALL, Rows
+from regard.layers.cache import ALL, Rows
 
 try:
-    from regard.layers.turning_kernels import turn_rows, turn_rows_back
+    from regard.kernels.weighted_fft import turn_rows, turn_rows_back
 except ImportError:  # no Triton here
     turn_rows = turn_rows_back = None  # type: ignore[assignment, unused-ignore]
 

@@ -3,6 +3,18 @@
 Three doors, one class: a scheme may `add` a code to the embeddings (binary, sinusoidal, learned),
 `rotate` queries and keys (rotary), or give a `bias` to the scores (T5, ALiBi). Each scheme opens
 the doors it needs; the rest pass through.
+
+Positions in the plane: the schemes of `positions` for tokens that stand at a row and a column.
+
+`where` is (B, N, 2): coordinates on the grid that training had, fractions between its places for
+pictures of another size, so that nothing changes when a picture is only finer; NaN stands nowhere.
+
+Positions in space: the doors of `positions` for tokens that stand at any coordinates.
+
+`where` is (B, N, d), NaN for what stands nowhere. Three things can be told, each or all: where a
+token stands, by a code that is added; how far two tokens are from each other, as a bias of their
+score; and what stands around a token, at which distance. The last two change nothing when all is
+moved or turned.
 """
 
 from __future__ import annotations
@@ -12,6 +24,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 
@@ -242,3 +255,198 @@ def make_positions(
         "rotary": lambda: Rotary(d_head, max_len, theta),
     }
     return makers[name]()
+
+
+class LearnedGrid(Positions):
+    """One trained vector for every place of the grid and one for what stands nowhere; between
+    places, what lies around is mixed (bilinear).
+    """
+
+    def __init__(self, d_model: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.grid = grid
+        self.embedding = nn.Embedding(1 + grid[0] * grid[1], d_model)  # the first: nowhere
+
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
+        """See Positions."""
+        return x + self.shares(where).to(x.dtype) @ self.embedding.weight.to(x.dtype)
+
+    def shares(self, where: Where) -> Tensor:
+        """(B, N, 1 + places): how much of each vector stands at these coordinates."""
+        assert isinstance(where, Tensor)
+        nowhere = where[..., 0].isnan()
+        tents = []
+        for axis, size in enumerate(self.grid):
+            at = where[..., axis].nan_to_num(-2.0)[..., None]  # (B, N, 1)
+            tents.append((1 - (at - torch.arange(size, device=at.device)).abs()).clamp_min(0))
+        both = (tents[0][..., :, None] * tents[1][..., None, :]).flatten(-2)
+        return torch.cat((nowhere[..., None].to(both.dtype), both), -1)
+
+
+class SinusoidalGrid(Positions):
+    """The fixed waves of 2017, of the row in the first half of the coordinates and of the column in
+    the second; nothing where it stands nowhere.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        if d_model % 4:
+            raise UsageError(
+                f"positions = 'sinusoidal' of a picture needs d_model to be a multiple of 4, "
+                f"got {d_model}"
+            )
+
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
+        """See Positions."""
+        assert isinstance(where, Tensor)
+        half = x.size(-1) // 2
+        waves = torch.cat([sinusoids(where[..., i].nan_to_num(), half) for i in range(2)], -1)
+        return x + waves.masked_fill(where[..., :1].isnan(), 0).to(x.dtype)
+
+
+class RotaryGrid(Positions):
+    """Turns pairs of coordinates: half of them by an angle proportional to the row, the other half
+    by one proportional to the column (Heo et al. 2024, arXiv:2403.13298, "axial"). Coordinate i is
+    paired with i + K/2, as everywhere here; what stands nowhere is not turned.
+    """
+
+    rates: Tensor
+
+    def __init__(self, d_head: int, theta: float) -> None:
+        super().__init__()
+        if d_head % 4:
+            raise UsageError(
+                f"positions = 'rotary' of a picture needs d_head to be a multiple of 4, "
+                f"got {d_head}"
+            )
+        rates = theta ** -(torch.arange(0, d_head // 2, 2).float() / (d_head // 2))  # (K/4,)
+        self.register_buffer("rates", rates, persistent=False)
+
+    def rotation(self, where: Where) -> Rotation | None:
+        """See Positions."""
+        assert isinstance(where, Tensor)
+        angles = (where.nan_to_num()[..., None] * self.rates).flatten(-2)  # (B, N, K/2)
+        cosine, sine = angles.cos()[:, :, None], angles.sin()[:, :, None]  # (B, N, 1, K/2)
+        return torch.cat((cosine,) * 2, dim=-1), torch.cat((-sine, sine), dim=-1)
+
+
+GRID_POSITIONS = ("learned", "sinusoidal", "rotary", "none")
+
+
+def make_grid_positions(
+    name: str, *, d_model: int, d_head: int, grid: tuple[int, int], theta: float
+) -> Positions:
+    """The scheme of that name for a grid of so many rows and columns."""
+    if name == "learned":
+        return LearnedGrid(d_model, grid)
+    if name == "sinusoidal":
+        return SinusoidalGrid(d_model)
+    if name == "rotary":
+        return RotaryGrid(d_head, theta)
+    if name == "none":
+        return Positions()
+    hint = did_you_mean(name, list(GRID_POSITIONS))
+    raise UsageError(f"positions {name!r} are not for pictures; {hint}")
+
+
+SPACE_POSITIONS = ("learned", "sinusoidal", "none")
+WAVES = 100.0  # steps of the fixed waves in the largest distance
+
+
+class Radial(nn.Module):
+    """Distances as heights of n bells, side by side from 0 to `reach`."""
+
+    centres: Tensor
+
+    def __init__(self, count: int, reach: float) -> None:
+        super().__init__()
+        self.register_buffer("centres", torch.linspace(0, reach, count), persistent=False)
+        self.width = reach / max(1, count - 1)
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """(...) to (..., n); what is NaN has no height anywhere."""
+        gaps = (distances.nan_to_num(-1e3 * self.width)[..., None] - self.centres) / self.width
+        return torch.exp(-gaps.square() / 2)
+
+
+def apart(queries: Tensor, keys: Tensor) -> Tensor:
+    """(B, T, S) distances of coordinates (B, T, d) and (B, S, d); NaN where one stands nowhere."""
+    return (queries[:, :, None] - keys[:, None]).square().sum(-1).sqrt()
+
+
+class Around(nn.Module):
+    """What stands around each token: the sum over all others of their vectors, each weighed,
+    feature by feature, by its distance (Schütt et al. 2017, "SchNet", arXiv:1706.08566).
+    """
+
+    def __init__(self, d_model: int, count: int) -> None:
+        super().__init__()
+        self.weigh = nn.Linear(count, d_model, bias=False)
+        self.read = nn.Linear(d_model, d_model, bias=False)
+        self.first = nn.Linear(d_model, d_model)
+        self.second = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, bells: Tensor) -> Tensor:
+        """(B, N, D) from vectors (B, N, D) and distances (B, N, N, n), 0 for what is nowhere."""
+        weights = self.weigh(bells)  # (B, N, N, D)
+        own = torch.eye(x.size(1), device=x.device, dtype=torch.bool)[None, :, :, None]
+        sums = (weights.masked_fill(own, 0) * self.read(x)[:, None]).sum(2)  # (B, N, D)
+        return self.second(F.gelu(self.first(sums)))  # type: ignore[no-any-return]
+
+
+class SpacePositions(Positions):
+    """Coordinates by the code of that name, distances by so many bells up to `reach`, and what
+    stands `around`; no bells tell nothing of distances.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        d_model: int,
+        n_heads: int,
+        dimensions: int,
+        distances: int,
+        reach: float,
+        around: bool,
+    ) -> None:
+        super().__init__()
+        if name not in SPACE_POSITIONS:
+            hint = did_you_mean(name, list(SPACE_POSITIONS))
+            raise UsageError(f"positions {name!r} are not for points; {hint}")
+        self.name, self.reach, self.biased = name, reach, distances > 0
+        self.first = self.second = self.weigh = self.around = None
+        if name == "learned":
+            self.first = nn.Linear(dimensions, d_model)
+            self.second = nn.Linear(d_model, d_model)
+        if distances:
+            self.bells = Radial(distances, reach)
+            self.weigh = nn.Linear(distances, n_heads, bias=False)
+            self.around = Around(d_model, distances) if around else None
+
+    def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
+        """See Positions."""
+        assert isinstance(where, Tensor)
+        nowhere = where[..., :1].isnan()
+        at = where.nan_to_num() / (self.reach / 2)
+        if self.around is not None:
+            x = x + self.around(x, self.bells(apart(where, where)).to(x.dtype))
+        if self.first is not None and self.second is not None:
+            code = self.second(F.gelu(self.first(at.to(self.first.weight.dtype))))
+        elif self.name == "sinusoidal":
+            d = where.size(-1)
+            part = -(-x.size(-1) // d)
+            waves = [sinusoids(at[..., i] * WAVES / 2, part + part % 2) for i in range(d)]
+            code = torch.cat(waves, -1)[..., : x.size(-1)]
+        else:
+            return x
+        told: Tensor = code.masked_fill(nowhere, 0).to(x.dtype)
+        return x + told
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """See Positions."""
+        if self.weigh is None:
+            return None
+        bells = self.bells(apart(queries, keys))  # (B, T, S, n)
+        bias: Tensor = self.weigh(bells.to(self.weigh.weight.dtype))
+        return bias.movedim(-1, 1)  # (B, H, T, S)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.layers.state import Recurrence, last_of
+from regard.layers.cache import Recurrence, last_of
 
 
 class RecurrentStack(nn.Module):

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.source import Source
-from regard.layers.stems import PatchStem, PointStem
-from regard.models.assessor import Assessor, NeuralAssessor
+from regard.layers.embeddings import PatchStem, PointStem, Source
+from regard.models.supervised import Assessor, NeuralAssessor
 
 BATCH_TOKENS = 1 << 14  # positions read at once
 

@@ -14,19 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.layers.source import Source
-from regard.models.bayes import MapModel
-from regard.models.class_chains import Chains, likelihoods
-from regard.models.class_counts import WeightMatrices
+from regard.layers.embeddings import Source
+from regard.look.attribution import centred
+from regard.look.counting_views import spelt
+from regard.look.logo import panel
+from regard.look.page import Contributions, Facts, Heatmap, Logo, Page, Text
+from regard.look.unit_motifs import alphabet_of
+from regard.models.class_counts import Chains, WeightMatrices, likelihoods
+from regard.models.dirichlet_ngram import MapModel
+from regard.models.linear import WindowLogistic
 from regard.models.motifs import PositionWeightMatrix
-from regard.models.windows import WindowLogistic
-from regard.tokens import Tokenizer
-
-from .attended import alphabet_of
-from .attribution import centred
-from .logo import panel
-from .page import Contributions, Facts, Heatmap, Logo, Page, Text
-from .tables import spelt
+from regard.tokenizers import Tokenizer
 
 MOST_CLASSES = 6  # whose tables are drawn
 MOST_POSITIONS = 300  # of a weight matrix

@@ -1,4 +1,12 @@
-"""The page's components as pictures: one PNG, SVG or PDF with a panel per component, for papers.
+"""Matrices as pictures: the maps of `figures`, and the colours that all pictures share.
+
+Points and logos as pictures.
+
+Pictures with a map of their patches, for figures.
+
+Clouds of points with a map of their tokens, for figures.
+
+The page's components as pictures: one PNG, SVG or PDF with a panel per component, for papers.
 
 The colours are those of the page's style sheet in its light form. Components made of words (texts,
 facts, tables, samples) have no picture and are left out.
@@ -7,6 +15,7 @@ facts, tables, samples) have no picture and are left out.
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,18 +25,248 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
+from regard.look.page.charts import (
+    Attention,
+    Bars,
+    Heatmap,
+    Histogram,
+    Lines,
+    Mask,
+    Projector,
+    Scatter,
+)
+from regard.look.page.component import Component, visible
+from regard.look.page.document import asset
+from regard.look.page.media import Picture, Space
+from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
-from .drawn_answers import draw_logo, draw_projector, draw_scatter
-from .drawn_clouds import draw_space
-from .drawn_maps import colours, draw_attention, draw_heatmap, draw_mask, ramp
-from .drawn_pictures import draw_picture, shown
-from .page.charts import Bars, Histogram, Lines
-from .page.clouds import Space
-from .page.component import Component, visible
-from .page.maps import Attention, Heatmap, Mask
-from .page.pictures import Picture
-from .page.points import Projector, Scatter
-from .page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
+MOST_LABELS = 40  # on one side of a map
+
+
+def colours(name: str) -> list[str]:
+    """The light colours of a variable of the page's style sheet, such as `ramp` or `series`."""
+    found = re.search(rf"--{re.escape(name)}: ([^;]+);", asset("page.css"))
+    if found is None:
+        raise ValueError(f"page.css has no variable --{name}")
+    return [colour.strip() for colour in found.group(1).split(",")]
+
+
+def ramp(name: str) -> Any:
+    """Such a variable as a colour map."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, colours(name))
+
+
+def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
+    """A heat map with its labels and colour bar."""
+    from matplotlib.colors import FuncNorm, Normalize
+    from matplotlib.patches import Rectangle
+
+    axes = panel.subplots()
+    values = np.ma.masked_invalid(heatmap.array())
+    limit = float(np.abs(values).max()) if values.count() else 1.0
+    norm: Any = Normalize()
+    if heatmap.scale == "weights":
+        norm = weighed()
+    elif heatmap.scale in ("diverging", "mask"):
+        norm = Normalize(-limit, limit) if heatmap.scale == "diverging" else Normalize(0, 1)
+    elif heatmap.scale == "logarithmic":  # as on the page: log(1 + n), and nothing where n is 0
+        values = np.ma.masked_equal(values, 0)
+        norm = FuncNorm((np.log1p, np.expm1), vmin=0, vmax=limit or 1.0)
+    name = heatmap.scale if heatmap.scale in ("diverging", "mask") else "ramp"
+    aspect = "equal" if 0.2 < values.shape[0] / values.shape[1] < 5 else "auto"
+    image = axes.imshow(values, cmap=ramp(name), norm=norm, aspect=aspect)
+    edge: dict[str, Any] = {"fill": False, "edgecolor": colours("mark")[0], "linewidth": 1.4}
+    for row, column in heatmap.marks:
+        axes.add_patch(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, **edge))
+    _label_map(axes, list(heatmap.rows), list(heatmap.columns))
+    axes.set_title(visible(heatmap.title, spaces=False))
+    if heatmap.scale != "mask":
+        panel.colorbar(image, ax=axes, label=visible(heatmap.unit, spaces=False), shrink=0.8)
+
+
+def draw_mask(panel: Any, mask: Mask) -> None:
+    """A mask, in two colours."""
+    draw_heatmap(panel, mask.heatmap())
+
+
+def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
+    for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
+        at = range(0, len(names), -(-len(names) // MOST_LABELS))
+        axis.set_ticks(list(at), [_named(names[i])[:24] for i in at], rotation=turn, fontsize=7)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+
+
+def _named(text: str) -> str:
+    """A label, as on the page: a name keeps its inner spaces, a token's white space shows."""
+    token = text != text.strip() or not text or "\n" in text or "\t" in text
+    return visible(text, spaces=token)
+
+
+def weighed() -> Any:
+    """As on the page, colour follows the square root of the weight."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, vmin=0, vmax=1)
+
+
+def draw_attention(panel: Any, attention: Attention) -> None:
+    """Every head of every layer, small."""
+    weights = attention.array()
+    n_layers, n_heads, n_queries, n_keys = weights.shape
+    grid = panel.subplots(n_layers, n_heads, squeeze=False)
+    for i, name in enumerate(attention.layer_names()):
+        for j in range(n_heads):
+            axes = grid[i, j]
+            axes.imshow(weights[i, j], cmap=ramp("ramp"), norm=weighed(), aspect="auto")
+            if n_layers * n_heads <= 4 and max(n_queries, n_keys) <= MOST_LABELS:
+                _label_map(axes, list(attention.tokens), attention.keys())
+            else:
+                axes.set(xticks=[], yticks=[])
+            if i == 0:
+                axes.set_title(f"head {j + 1}", fontsize=8)
+            if j == 0:
+                axes.set_ylabel(visible(name, spaces=False), fontsize=8)
+    panel.suptitle(visible(attention.title, spaces=False) or None)
+
+
+def draw_scatter(panel: Any, scatter: Scatter) -> None:
+    """Points by group, the last colour for all rarer ones, or by value; marked ones named."""
+    axes, palette, names = panel.subplots(), colours("series"), scatter.names()
+    points, last = scatter.array(), len(palette) - 1
+    if names:
+        places = np.minimum([names.index(name) for name in scatter.groups], last)
+        for group in range(min(len(names), last + 1)):
+            word = "others" if group == last and len(names) > last + 1 else names[group]
+            style = {"color": palette[group], "label": visible(word, spaces=False)}
+            axes.scatter(*points[places == group].T, s=10, alpha=0.8, linewidths=0, **style)
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    elif len(scatter.values):
+        shown = axes.scatter(*points.T, s=10, c=scatter.values, cmap=ramp("ramp"), linewidths=0)
+        panel.colorbar(shown, ax=axes, label=visible(scatter.unit, spaces=False), shrink=0.8)
+    else:
+        axes.scatter(*points.T, s=10, color=colours("accent")[0], alpha=0.8, linewidths=0)
+    for i, name in scatter.marks.items():
+        axes.scatter(*points[i], s=42, facecolor="none", edgecolor=colours("ink")[0])
+        axes.annotate(visible(name, spaces=False), points[i], (6, 3), textcoords="offset points")
+    if scatter.diagonal:
+        ends = [points.min(), points.max()]
+        axes.plot(ends, ends, color=colours("muted")[0], linestyle="--", linewidth=1)
+    axes.set_xlabel(visible(scatter.x_label, spaces=False))
+    axes.set_ylabel(visible(scatter.y_label, spaces=False))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(visible(scatter.title, spaces=False), loc="left")
+
+
+def draw_projector(panel: Any, projector: Projector) -> None:
+    """The first of its planes, with the chosen word and its neighbours."""
+    draw_scatter(panel, next(iter(projector.scatters().values())))
+
+
+def draw_logo(panel: Any, logo: Logo) -> None:
+    """Stacks of letters, each stretched to its bits."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.patches import PathPatch
+    from matplotlib.textpath import TextPath
+    from matplotlib.transforms import Affine2D
+
+    axes, palette, bold = panel.subplots(), colours("series"), FontProperties(weight="bold")
+    for j, stack in enumerate(logo.stacks(0.005 * logo.most)):
+        base = 0.0
+        for letter, bits, colour in stack:
+            path = TextPath((0, 0), visible(letter), size=1, prop=bold)
+            box = path.get_extents()
+            if box.width and box.height:
+                size = Affine2D().translate(-box.x0, -box.y0)
+                size = size.scale(0.92 / box.width, bits / box.height).translate(j + 0.04, base)
+                axes.add_patch(PathPatch(size.transform_path(path), color=palette[colour], lw=0))
+            base += bits
+    width = len(logo.array())
+    axes.set(xlim=(0, width), ylim=(0, logo.most), ylabel="bits")
+    axes.set_xticks(np.arange(width) + 0.5, [str(logo.first + j) for j in range(width)])
+    axes.spines[["top", "right"]].set_visible(False)
+    told = f" ({logo.note})" if logo.note else ""
+    axes.set_title(visible(logo.title + told, spaces=False), loc="left")
+
+
+MOST = 24  # maps of one figure
+COVER = 0.62  # as on the page
+
+
+def shown(picture: Picture | Space) -> tuple[int, int]:
+    """Rows and columns of maps that are drawn."""
+    count = min(MOST, len(picture.names))
+    across = min(picture.across or count, 6)
+    return -(-count // across), across
+
+
+def draw_picture(panel: Any, picture: Picture) -> None:
+    """Every map over the picture, as `<S>`, or its only row, has it."""
+    rows, columns = picture.grid
+    image, maps = picture.image(), picture.array()[:, 0]
+    down, across = shown(picture)
+    axes = panel.subplots(down, across, squeeze=False)
+    for place in axes.flat:
+        place.axis("off")
+    for place, name, values in zip(axes.flat, picture.names, maps, strict=False):
+        reach = float(np.abs(values).max()) or 1.0
+        edge = 0, image.shape[1], image.shape[0], 0
+        place.imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
+        spread = np.sqrt(values / reach) if picture.scale == "weights" else values / reach
+        low, colours = (0, "ramp") if picture.scale == "weights" else (-1, "diverging")
+        place.imshow(
+            spread.reshape(rows, columns),
+            cmap=ramp(colours),
+            vmin=low,
+            vmax=1,
+            alpha=COVER,
+            extent=edge,
+            interpolation="nearest",
+        )
+        place.set_title(visible(name, spaces=False), fontsize=7)
+    panel.suptitle(visible(picture.title, spaces=False))
+
+
+TILT, TURN = 0.5, 0.6  # radians that flat pictures of space are seen from
+
+
+def draw_space(panel: Any, space: Space) -> None:
+    """Every map over the points, as `<S>`, or its only row, has it, seen from one side."""
+    points, owners = np.asarray(space.points, np.float64), np.asarray(space.owners)
+    across, up, depth = seen(points)
+    order = np.argsort(depth)
+    down, wide = shown(space)
+    axes = panel.subplots(down, wide, squeeze=False)
+    for place in axes.flat:
+        place.axis("off")
+    for place, name, values in zip(axes.flat, space.names, space.array()[:, 0], strict=False):
+        reach = float(np.abs(values).max()) or 1.0
+        weighed = space.scale == "weights"
+        spread = np.sqrt(values / reach) if weighed else values / reach
+        place.scatter(
+            across[order],
+            up[order],
+            c=spread[owners[order]],
+            cmap=ramp("ramp" if weighed else "diverging"),
+            vmin=0 if weighed else -1,
+            vmax=1,
+            s=6,
+        )
+        place.set_aspect("equal")
+        place.set_title(visible(name, spaces=False), fontsize=7)
+    panel.suptitle(visible(space.title, spaces=False))
+
+
+def seen(points: Any) -> tuple[Any, Any, Any]:
+    """Where points (P, 3) stand on the page, and how near: flat ones from above."""
+    x, y, z = points.T
+    if not np.ptp(z):
+        return x, y, z
+    right, back = np.cos(TURN) * x + np.sin(TURN) * z, np.cos(TURN) * z - np.sin(TURN) * x
+    return right, np.cos(TILT) * y - np.sin(TILT) * back, np.sin(TILT) * y + np.cos(TILT) * back
+
 
 FORMATS = (".png", ".svg", ".pdf")
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them

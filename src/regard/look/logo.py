@@ -12,11 +12,10 @@ import math
 import numpy as np
 
 from regard.errors import UsageError
+from regard.look.figures import colours
+from regard.look.page.component import escape
+from regard.look.page.symbols import Logo
 from regard.models.motifs import DNA, RNA, Alphabet, Motif
-
-from .drawn_maps import colours
-from .page.component import escape
-from .page.symbols import Logo
 
 CAP = 0.72  # height of a capital letter over the font size, as in Arial, Helvetica and Liberation
 UNIT = 100  # a letter is drawn this wide and tall, then scaled

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from regard.layers.attention import Tap
+from regard.layers.cache import Ring, State, last_of
 from regard.layers.convolution import FILTERS, ConvolutionBlock, Past, Stretch
-from regard.layers.dropout import dropout
+from regard.layers.feedforward import dropout
 from regard.layers.norms import NORMS, make_norm
-from regard.layers.state import Ring, State, last_of
-from regard.layers.tap import Tap
 from regard.models.language_model import NeuralLanguageModel
 
 NORM_EPS = 1e-6  # as in the Transformer's presets

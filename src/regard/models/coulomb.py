@@ -19,14 +19,13 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.layers.source import Source
-from regard.layers.space_positions import apart
-from regard.layers.tap import Tap
-from regard.models.assessor import FittedAssessor
-from regard.models.budget import Budget
-from regard.models.fitted import SampledConfig, batches, few, trials, varied
-from regard.models.grown import Grown
-from regard.models.points import CloudConfig
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
+from regard.layers.positions import apart
+from regard.models.model_selection import SampledConfig, batches, few, trials, varied
+from regard.models.ngrams import Grown
+from regard.models.point_transformer import CloudConfig
+from regard.models.supervised import Budget, FittedAssessor
 
 WIDTHS = (4.0, 1.0, 16.0)  # tried, of the median distance of two molecules
 STRENGTHS = (1e-8, 1e-5, 1e-3)  # tried

@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 
 from regard.data.shards import Shard
-from regard.layers.state import ContextWindow, State
-from regard.layers.tap import Tap
-from regard.models.budget import Budget
-from regard.models.grown import Grown
+from regard.layers.attention import Tap
+from regard.layers.cache import ContextWindow, State
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
-from regard.models.ngrams import ABSENT, NGrams, count, empty
+from regard.models.ngrams import ABSENT, Grown, NGrams, count, empty
+from regard.models.supervised import Budget
 
 Say = Callable[[str], None]
 

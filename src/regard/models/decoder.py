@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import Place, Sight
+from regard.layers.attention import Place, Sight, Tap
+from regard.layers.cache import Memory, State, last_of
 from regard.layers.masks import Causal
 from regard.layers.positions import Where, as_tensor
-from regard.layers.state import Memory, State, last_of
-from regard.layers.tap import Tap
-from regard.layers.windowed import Rolling, WindowedAttention, cached_sight
+from regard.layers.windowed_attention import Rolling, WindowedAttention, cached_sight
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.stack import Stack, StackConfig, initialise
+from regard.models.transformer import Stack, StackConfig, initialise
 
 DecoderConfig = StackConfig  # a decoder says nothing more of itself
 

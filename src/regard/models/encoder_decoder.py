@@ -4,6 +4,14 @@ Vaswani et al. 2017 (arXiv:1706.03762). Presets: `vaswani`, as in the paper (pos
 Face's MarianMTModel), and `modern`, the same with the norms before each part, which trains at
 higher rates and without long warm-up (PegasusForConditionalGeneration). Both have sinusoidal
 positions, ReLU and one embedding matrix for source, target and output, scaled by sqrt(d_model).
+
+A captioner: an encoder of pictures, and a decoder of texts that looks at what was read.
+
+It is `encoder_decoder.EncoderDecoder`, and its encoder that of `vision`: the stem of patches and
+the positions of a plane stand where a translator embeds the words of its source; all else, the
+attention from words to patches too, is the translator's (as Vinyals et al. 2015, arXiv:1411.4555,
+with Transformers in both places). Presets: `modern` (RMSNorm, SwiGLU, rotary positions, those of
+pictures in two dimensions) and `vit`, ViT's encoder beside the decoder of 2017 with norms first.
 """
 
 from __future__ import annotations
@@ -15,16 +23,18 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from regard.layers.attention import Tap
+from regard.layers.cache import Memory, State
+from regard.layers.embeddings import Source
 from regard.layers.masks import Across, Mask, Rendered
-from regard.layers.source import Source
-from regard.layers.state import Memory, State
-from regard.layers.tap import Tap
+from regard.layers.positions import GRID_POSITIONS
 from regard.models import decoder
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.stack import StackConfig
-from regard.models.translator import Given, NeuralTranslator
+from regard.models.seq2seq import Given, NeuralTranslator
+from regard.models.transformer import StackConfig
+from regard.models.vision import THETA, PictureConfig, VisionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,3 +155,58 @@ class Informed(Given, NeuralLanguageModel):
     def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
         """See LanguageModel."""
         return self.decoder.extend(ids, lengths, state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerConfig(PictureConfig, EncoderDecoderConfig):
+    """Shape and parts of both stacks; `max_len` and `positions` are those of captions."""
+
+    picture_positions: str = "rotary"  # of patches: learned, sinusoidal, rotary or none
+
+    def __post_init__(self) -> None:
+        PictureConfig.__post_init__(self)
+        EncoderDecoderConfig.__post_init__(self)
+        if self.picture_positions not in GRID_POSITIONS:
+            allowed = ", ".join(GRID_POSITIONS)
+            raise ValueError(f"picture_positions are {allowed}, got {self.picture_positions!r}")
+
+    @property
+    def reading(self) -> StackConfig:
+        """See EncoderDecoderConfig: as a ViT of this shape."""
+        fields = (*dataclasses.fields(StackConfig), *dataclasses.fields(PictureConfig))
+        told = {field.name: getattr(self, field.name) for field in fields} | {
+            "n_layers": self.n_encoder_layers,
+            "positions": self.picture_positions,
+            "theta": THETA,
+            "tied": False,
+            "scale_embedding": False,  # of ids; a stem has its own scale
+        }
+        return VisionConfig(**told)
+
+
+def modern_captioner(n_layers: int, d_model: int) -> CaptionerConfig:
+    """The modern preset of both: RMSNorm, SwiGLU, QK-norm, rotary positions."""
+    base = dataclasses.asdict(decoder.modern(n_layers, d_model))
+    return CaptionerConfig(**base, n_encoder_layers=n_layers)
+
+
+def vit(n_layers: int, d_model: int) -> CaptionerConfig:
+    """Pre-norm, GELU, learned positions of patches, sinusoids of words."""
+    base = dataclasses.asdict(decoder.vaswani(n_layers, d_model))
+    base |= {"post_norm": False, "feedforward": "gelu_exact"}
+    return CaptionerConfig(**base, n_encoder_layers=n_layers, picture_positions="learned")
+
+
+class Captioner(EncoderDecoder):
+    """An encoder of pictures and a decoder that looks at its output in every block."""
+
+    Config = CaptionerConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "modern": modern_captioner,
+        "vit": vit,
+    }
+    tokens: ClassVar[str] = "patches"
+
+    def __init__(self, vocab_size: int, config: CaptionerConfig) -> None:
+        super().__init__(vocab_size, config)
+        self.steps_alike = config.uniform  # else changing pictures asks how large they are

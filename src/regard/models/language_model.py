@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.state import State
-from regard.layers.tap import Tap
+from regard.layers.attention import Tap
+from regard.layers.cache import State
 
 IGNORE = -1  # a target that is not scored: padding, or context seen before
 CHUNK = 1 << 24  # logits held at once while scoring: 64 MB in fp32

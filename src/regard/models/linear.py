@@ -1,18 +1,36 @@
-"""Bags of n-grams (`bags`) weighed by one coefficient for every n-gram and answer.
+"""Coefficients of linear models by scikit-learn, the extra `science`: the minimum of
+
+    Σ cost(x W + b, y) + strength / 2 · |W|²
+
+over sparse rows x. The costs are cross-entropy, half of squares (ridge regression: Hoerl & Kennard
+1970) and squared hinges, one class against the rest: a support vector machine (Cortes & Vapnik
+1995) as LIBLINEAR solves it (Fan et al. 2008), whose biases are penalised too. Only numbers come
+back, in fp64, so that models are asked and stored without scikit-learn. While something is only
+being chosen, the minimum need not be exact (`rough`).
+
+Bags of n-grams (`bags`) weighed by one coefficient for every n-gram and answer.
 
 `naive-bayes`: n-grams drawn independently, given the class (multinomial: McCallum & Nigam 1998).
 `logistic`: the coefficients under which the answers are likeliest, less a penalty; of values that
 is ridge regression. `svm`: those that part the classes with the widest margin. `nb-svm`: the same
 after every n-gram was weighed by what naive Bayes thinks of it, between the two (Wang & Manning
 2012, "Baselines and Bigrams").
+
+A label at every position from the tokens around it: a window of them, one coefficient for every
+token at every distance and label.
+
+Qian & Sejnowski 1988 did this for the secondary structure of proteins, with a window of 13
+residues; without hidden units their network is multinomial logistic regression. Beyond the markers
+at the ends of a sequence there is nothing.
 """
 
 from __future__ import annotations
 
 import math
 import time
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -22,10 +40,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.shards import Shard
-from regard.layers.source import Source
-from regard.layers.tap import Tap
-from regard.models.assessor import FittedAssessor
-from regard.models.bags import (
+from regard.errors import missing_extra
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Source
+from regard.models.model_selection import (
+    SampledConfig,
+    Trials,
+    batches,
+    few,
+    shares,
+    trials,
+    varied,
+)
+from regard.models.ngram_features import (
     LARGEST,
     Bags,
     bagged,
@@ -37,18 +64,150 @@ from regard.models.bags import (
     of_unit_length,
     rarity,
 )
-from regard.models.budget import Budget
-from regard.models.fitted import (
-    SampledConfig,
-    Trials,
-    batches,
-    few,
-    shares,
-    trials,
-    varied,
-)
-from regard.models.grown import Grown
-from regard.models.solvers import Solved, of_classes, of_labels, of_margins, of_values
+from regard.models.ngrams import Grown
+from regard.models.supervised import Budget, FittedAssessor
+
+Solved = tuple[Tensor, Tensor]  # coefficients (F, O) and biases (O,)
+ROUNDS = 2000  # at most
+
+
+def matrix(bags: Bags) -> Any:
+    """Rows as SciPy has them; where scikit-learn is missing, what to install."""
+    try:
+        import sklearn  # noqa: F401 - brings SciPy
+        from scipy.sparse import csr_matrix
+    except ImportError:
+        raise missing_extra("scikit-learn", "science") from None
+    parts = (bags.values.numpy(), bags.columns.numpy(), bags.starts.numpy())
+    return csr_matrix(parts, shape=(len(bags), bags.width))
+
+
+def fitted(estimator: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """(O, F) coefficients and (O,) biases of an estimator; of two classes one row, of the second.
+    One that stops short of its minimum is near enough.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(x, y)
+    return np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
+
+
+def logistic(strength: float, rough: bool) -> Any:
+    """The estimator of class probabilities."""
+    from sklearn.linear_model import LogisticRegression
+
+    tolerance = 1e-3 if rough else 1e-5
+    return LogisticRegression(
+        C=1 / strength, solver="newton-cg", tol=tolerance, max_iter=ROUNDS, random_state=0
+    )
+
+
+def machine(strength: float, rough: bool) -> Any:
+    """The estimator of margins."""
+    from sklearn.svm import LinearSVC
+
+    tolerance = 1e-2 if rough else 1e-4
+    return LinearSVC(C=1 / strength, dual="auto", tol=tolerance, max_iter=ROUNDS, random_state=0)
+
+
+def of_classes(
+    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+) -> Solved:
+    """Multinomial logistic regression on classes (R,). A class that never occurs is as probable as
+    half a row makes it.
+    """
+    x, weights, bias = matrix(bags), np.zeros((bags.width, outputs)), np.zeros(outputs)
+    there = targets.unique().tolist()
+    if len(there) < 2:
+        return torch.from_numpy(weights), shares(targets, outputs).log()
+    found, biases = fitted(logistic(strength, rough), x, targets.numpy())
+    if len(there) == 2:
+        found, biases = np.concatenate([-found, found]) / 2, np.concatenate([-biases, biases]) / 2
+    bias[:] = biases.min() + np.log(0.5 / len(targets))
+    weights[:, there], bias[there] = found.T, biases
+    return torch.from_numpy(weights), torch.from_numpy(bias)
+
+
+def of_labels(
+    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+) -> Solved:
+    """Logistic regression on each of several labels (R, O), gaps left out."""
+    made = []
+    x = matrix(bags)
+    for rows, holds in each(targets, outputs):
+        if len(np.unique(holds)) < 2:
+            logs = shares(torch.from_numpy(holds.astype(np.int64)), 2).log()
+            made.append((np.zeros(bags.width), float(logs[1] - logs[0])))
+        else:
+            found, bias = fitted(logistic(strength, rough), x[rows], holds)
+            made.append((found[0], float(bias[0])))
+    return beside(made)
+
+
+def of_margins(
+    bags: Bags,
+    targets: Tensor,
+    outputs: int,
+    strength: float,
+    *,
+    scales: Tensor | None = None,
+    rough: bool = False,
+) -> Solved:
+    """Support vector machines for each class against the rest, targets (R,), or for each label
+    (R, O), gaps left out. With `scales` (F, O), features are multiplied by those first, and the
+    coefficients are for the product.
+    """
+    made: list[tuple[Any, float]] = []
+    x = matrix(bags)
+    for number, (rows, holds) in enumerate(each(targets, outputs)):
+        if len(np.unique(holds)) < 2:
+            made.append((np.zeros(bags.width), 1.0 if holds.any() else -1.0))
+        elif outputs == 2 and number == 1 and targets.dim() == 1 and scales is None:
+            made.append((-made[0][0], -made[0][1]))  # the rest of one is the other
+        else:
+            own = x[rows]
+            if scales is not None:
+                own = own.multiply(scales[:, number].numpy()[None]).tocsr()
+            found, bias = fitted(machine(strength, rough), own, holds)
+            made.append((found[0], float(bias[0])))
+    return beside(made)
+
+
+def of_values(
+    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+) -> Solved:
+    """Ridge regression on values (R, O), gaps left out."""
+    x = matrix(bags)
+    from sklearn.linear_model import Ridge
+
+    made = []
+    for column in range(outputs):
+        y = targets[:, column].double().numpy()
+        rows = np.flatnonzero(~np.isnan(y))
+        if not len(rows):
+            made.append((np.zeros(bags.width), 0.0))
+            continue
+        solver = Ridge(alpha=strength, solver="sparse_cg", tol=1e-4 if rough else 1e-8)
+        found, bias = fitted(solver, x[rows], y[rows])
+        made.append((found[0], float(bias[0])))
+    return beside(made)
+
+
+def each(targets: Tensor, outputs: int) -> Iterator[tuple[Any, Any]]:
+    """For every class or label, the rows where it is known and whether it holds there."""
+    for number in range(outputs):
+        if targets.dim() == 1:
+            yield slice(None), (targets == number).numpy()
+        else:
+            known = targets[:, number] >= 0
+            yield known.nonzero()[:, 0].numpy(), targets[known, number].numpy() == 1
+
+
+def beside(made: list[tuple[Any, float]]) -> Solved:
+    """Coefficients (F,) and biases, one answer beside the other."""
+    weights = torch.from_numpy(np.stack([one for one, _ in made], axis=1))
+    return weights, torch.tensor([bias for _, bias in made], dtype=torch.float64)
+
 
 FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
 ORDERS = (1, 2, 3)  # tried
@@ -442,3 +601,122 @@ def spread(targets: Tensor) -> Solved:
     mean = values.nan_to_num(0.0).sum(0) / many
     square = (values - mean).square().where(there, 0.0).sum(0) / many
     return mean, square.sqrt().where(square > 0, 1.0)
+
+
+WINDOWS = (13, 5, 9, 17, 21)  # tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowConfig(SampledConfig):
+    """How many tokens are seen, and how large coefficients may get."""
+
+    window: int = 0  # the position itself in the middle; 0 = chosen by held-out records
+    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("strength")
+        if not 0 <= self.window <= 1001 or (self.window and self.window % 2 == 0):
+            raise ValueError(
+                f"window must be 0 (chosen) or odd and at most 1001, got {self.window}"
+            )
+
+
+class WindowLogistic(FittedAssessor):
+    """Logistic regression on one-hot tokens around a position."""
+
+    Config = WindowConfig
+    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+        "chosen": lambda n_layers, d_model: WindowConfig()
+    }
+    coefficients: Tensor
+    bias: Tensor
+
+    def __init__(self, vocab_size: int, config: WindowConfig) -> None:
+        super().__init__()
+        self.vocab_size, self.config = vocab_size, config
+        shape = config.window * vocab_size, config.n_outputs
+        self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))  # (W V, O)
+        self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (O,)
+
+    def fit(
+        self,
+        shard: Shard,
+        valid: Shard | None,
+        say: Callable[[str], None],
+        budget: Budget | None = None,
+    ) -> None:
+        """See FittedAssessor. What was open becomes part of the configuration."""
+        budget = budget or Budget(say)
+        config, widest = self.config, self.config.window or max(WINDOWS)
+        every, targets, groups = self.read(shard, widest)
+        train, others = len(targets), None
+        if valid is not None and valid.records:
+            more, others, _ = self.read(valid, widest)
+            every = joined([every, more])
+        judged = trials(self.task, targets, others, groups)
+
+        def answer(one: Any, learn: Tensor, check: Tensor) -> Tensor:
+            learned = self.nearer(every.rows(learn), one.window)
+            weights, bias = self.solve(learned, judged.targets[learn], one, True)
+            return self.nearer(every.rows(check), one.window).product(weights) + bias
+
+        tried = varied(config, window=WINDOWS)
+        share = len(tried) / (len(tried) + len(varied(config, strength=STRENGTHS)))
+        config = judged.best(tried, answer, budget, share=share, finish=FINISH)
+        tried = varied(config, strength=STRENGTHS)
+        config = judged.best(tried, answer, budget, finish=FINISH)
+        self.config = config = judged.affordable(config, budget)
+        learned = few(torch.arange(train), config.records or train)
+        own = self.nearer(every.rows(learned), config.window)
+        self.coefficients, self.bias = self.solve(own, targets[learned], config, False)
+        say(
+            f"window {config.window}, strength {config.strength:g}, where open by {judged.how}, "
+            f"from {len(learned):,} positions"
+        )
+
+    def nearer(self, bags: Bags, window: int) -> Bags:
+        """The same positions with less around them."""
+        width = window * self.vocab_size
+        return bags.part(width, (bags.width - width) // 2)
+
+    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+        """Coefficients and biases from positions."""
+        strength = config.strength or STRENGTHS[0]
+        return of_classes(bags, targets, config.n_outputs, strength, rough=rough)
+
+    def read(self, shard: Shard, window: int) -> tuple[Bags, Tensor, Tensor]:
+        """The positions of a shard that have a label, what it is, and the record of each, records
+        numbered as they are read.
+        """
+        bags, targets, groups, before = [], [], [], 0
+        for batch, source in batches(shard, self.config.max_len):
+            asked = batch.targets >= 0
+            bags.append(windows(source, window, self.vocab_size, asked))
+            targets.append(batch.targets[asked])
+            groups.append(before + asked.nonzero()[:, 0])
+            before += len(asked)
+        _, numbered = torch.cat(groups).unique_consecutive(return_inverse=True)
+        return joined(bags), torch.cat(targets), numbered
+
+    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+        """See Assessor. Padding has the answer 0."""
+        there = source.segments > 0
+        bags = windows(source, self.config.window, self.vocab_size, there)
+        found = self.bias.new_zeros(*there.shape, len(self.bias))  # (B, T, O)
+        found[there] = bags.product(self.coefficients) + self.bias
+        return found
+
+
+def windows(source: Source, window: int, vocab_size: int, asked: Tensor) -> Bags:
+    """The tokens around each position that is asked (B, T): at distance d from the left end of its
+    window, token x is in column d · V + x.
+    """
+    half, there = window // 2, source.segments > 0
+    ids = F.pad(source.ids.masked_fill(~there, -1), (half, half), value=-1)
+    near = ids.unfold(1, window, 1)[asked]  # (P, W), -1 where there is nothing
+    columns = near + vocab_size * torch.arange(window, device=near.device)
+    inside = near >= 0
+    starts = F.pad(inside.sum(1).cumsum(0), (1, 0))
+    values = torch.ones(int(starts[-1]), dtype=torch.float64, device=near.device)
+    return Bags(starts, columns[inside], values, window * vocab_size)

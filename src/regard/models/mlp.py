@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError
+from regard.layers.attention import Tap
+from regard.layers.cache import Ring, State, last_of
 from regard.layers.convolution import Past, Stretch
-from regard.layers.dropout import dropout
-from regard.layers.feedforward import BENDS
-from regard.layers.state import Ring, State, last_of
-from regard.layers.tap import Tap
+from regard.layers.feedforward import BENDS, dropout
 from regard.models.language_model import NeuralLanguageModel
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **BENDS}

@@ -9,15 +9,16 @@ from typing import TypeVar
 import torch
 
 from regard.errors import UserError
-from regard.models.assessor import Assessor
-from regard.models.word_vectors import WordVectors
+from regard.models.supervised import Assessor
+from regard.models.word2vec import WordVectors
 from regard.run import load_model, open_run
-from regard.verify import answers, vectors
-from regard.verify.answers import Answering
-from regard.verify.files import save_and_load, tokenizer_round_trip
-from regard.verify.pairs import sources_together_are_alone, translated_together_is_alone
-from regard.verify.predictions import (
+from regard.verify import prediction_checks, word2vec_checks
+from regard.verify.files import resume_bit_equality, save_and_load, tokenizer_round_trip
+from regard.verify.fixtures import Held, Subject, open_subject
+from regard.verify.lm_checks import (
     batch_is_single,
+    beam_is_brute_force,
+    beam_one_is_greedy,
     cached_is_uncached,
     causality_by_gradient,
     fused_is_explicit,
@@ -25,11 +26,10 @@ from regard.verify.predictions import (
     probabilities_sum_to_one,
     scores_are_logits,
 )
+from regard.verify.prediction_checks import Answering
 from regard.verify.report import Check, Finding, Report
-from regard.verify.resuming import resume_bit_equality
-from regard.verify.search import beam_is_brute_force, beam_one_is_greedy
-from regard.verify.subject import Held, Subject, open_subject
-from regard.verify.vectors import Guessing
+from regard.verify.seq2seq_checks import sources_together_are_alone, translated_together_is_alone
+from regard.verify.word2vec_checks import Guessing
 
 Tried = TypeVar("Tried", bound=Held)
 
@@ -52,22 +52,22 @@ CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
 }
 
 ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of labels and values
-    "fused = explicit": answers.fused_is_explicit,
-    "batch = single": answers.batch_is_single,
-    "shuffled = in order": answers.shuffled_is_ordered,
-    "points permuted = in order": answers.permuted_is_ordered,
-    "embedded together = alone": answers.embedded_together_is_alone,
-    "probabilities sum to one": answers.probabilities_are_some,
-    "gradient = finite differences": answers.gradient_is_a_difference,
-    "figures on record": answers.figures_are_on_record,
+    "fused = explicit": prediction_checks.fused_is_explicit,
+    "batch = single": prediction_checks.batch_is_single,
+    "shuffled = in order": prediction_checks.shuffled_is_ordered,
+    "points permuted = in order": prediction_checks.permuted_is_ordered,
+    "embedded together = alone": prediction_checks.embedded_together_is_alone,
+    "probabilities sum to one": prediction_checks.probabilities_are_some,
+    "gradient = finite differences": prediction_checks.gradient_is_a_difference,
+    "figures on record": prediction_checks.figures_are_on_record,
     "save/load identity": save_and_load,
     "tokenizer round trip": tokenizer_round_trip,
     "resume bit-equality": resume_bit_equality,
 }
 
 GUESSING: dict[str, Callable[[Guessing], Finding | None]] = {  # of word vectors
-    "one thread = many": vectors.threads_do_not_matter,
-    "figures on record": vectors.figures_are_on_record,
+    "one thread = many": word2vec_checks.threads_do_not_matter,
+    "figures on record": word2vec_checks.figures_are_on_record,
     "save/load identity": save_and_load,
     "tokenizer round trip": tokenizer_round_trip,
     "resume bit-equality": resume_bit_equality,
@@ -84,9 +84,9 @@ def verify(run: str | Path) -> Report:
         folder = open_run(run)
         model = load_model(folder)
         if isinstance(model, Assessor):
-            checks = tried(ANSWERING, answers.open_answering(folder, model))
+            checks = tried(ANSWERING, prediction_checks.open_answering(folder, model))
         elif isinstance(model, WordVectors):
-            checks = tried(GUESSING, vectors.open_guessing(folder, model))
+            checks = tried(GUESSING, word2vec_checks.open_guessing(folder, model))
         else:
             checks = tried(CHECKS, open_subject(folder, model))
     return Report(checks)

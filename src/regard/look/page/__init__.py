@@ -4,15 +4,21 @@ A component is plain data; `Page.render` puts it into JSON blocks of one self-co
 scripts under `assets/` draw it. Tokens are text everywhere: no data ever becomes markup.
 """
 
-from .charts import Bars, Histogram, Lines
-from .clouds import Space
-from .component import Component
-from .document import Page
-from .maps import Attention, Heatmap, Mask
-from .pictures import Picture
-from .points import Projector, Scatter
-from .prose import Facts, Links, Sequences, Table, Text
-from .symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
+from regard.look.page.charts import (
+    Attention,
+    Bars,
+    Heatmap,
+    Histogram,
+    Lines,
+    Mask,
+    Projector,
+    Scatter,
+)
+from regard.look.page.component import Component
+from regard.look.page.document import Page
+from regard.look.page.media import Picture, Space
+from regard.look.page.prose import Facts, Links, Sequences, Table, Text
+from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
     "Attention",

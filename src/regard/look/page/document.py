@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from .component import Component, escape, to_json
+from regard.look.page.component import Component, escape, to_json
 
 # Joined in this order into one script with one scope: later files use functions of earlier ones.
 SCRIPTS = (

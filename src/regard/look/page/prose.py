@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .component import Component, cell, choice, escape, same_length
+from regard.look.page.component import Component, cell, choice, escape, same_length
 
 
 @dataclass(frozen=True, eq=False)

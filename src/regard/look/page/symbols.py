@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .component import Component, matrix, number, numbers, same_length, visible
-from .prose import Facts
+from regard.look.page.component import Component, matrix, number, numbers, same_length, visible
+from regard.look.page.prose import Facts
 
 _NODE_KEYS = {"id", "parent", "token", "score", "kept", "finished", "step"}
 

@@ -1,0 +1,258 @@
+"""How good a model's answers are: labels, several of them, values, or labels of positions.
+
+What a run answered to the records that were held out, kept in its folder, and the answers of the
+folds of a cross-validation put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batching import Asked, Batch, known
+from regard.data.shards import Array, Shard
+from regard.data.targets import Targets
+from regard.decoding.engine import computing, device_of
+from regard.errors import UserError
+from regard.evaluation.classification import Classified, Tagged, label, labels, positions
+from regard.evaluation.estimates import Estimate
+from regard.evaluation.language_modeling import Figure
+from regard.evaluation.regression import Valued, values
+from regard.layers.embeddings import Source
+from regard.models.supervised import Assessor
+from regard.run import FACTS, read_facts, read_tensors, write_tensors
+from regard.tokenizers import Tokenizer
+
+BATCH_TOKENS = 16384  # positions read at once
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What a model answers to the records of a shard, beside the truths.
+
+    Both are (R, O) and (R,) or (R, O) or, of positions, (P, O) and (P,), where (R,) `lengths` says
+    how many positions each record has.
+    """
+
+    task: str
+    scores: NDArray[np.float64]
+    truths: Array
+    lengths: NDArray[np.int64]
+    targets: Targets | None = None  # what was asked: names, classes, what metrics are of
+
+    @property
+    def positional(self) -> bool:
+        """Is there an answer at every position?"""
+        return self.task == "position-label"
+
+    @cached_property
+    def judged(self) -> Classified | Tagged | Valued:
+        """How good they are; records whose class training does not have are left out."""
+        asked = self.targets
+        if self.task == "value":
+            scale, names = (asked.deviations, asked.names) if asked else ((), ())
+            return values(self.scores, self.truths, scale=scale, names=names)
+        if self.task == "labels":
+            return labels(self.scores, self.truths, **self._columns())
+        of: dict[str, Any] = {}
+        if asked is not None:
+            of = {"positive": asked.place_of_positive(), "names": asked.classes[0]}
+        if self.task == "label":
+            there = known(self.truths)
+            if there.any():
+                return label(self.scores[there], self.truths[there], **of)
+        return positions(self.scores, self.truths, self.lengths, **of)
+
+    def _columns(self) -> dict[str, Any]:
+        """What `labels` needs of each column."""
+        asked = self.targets
+        if asked is None:
+            return {}
+        places = [asked.place_of_positive(i) for i in range(len(asked.names))]
+        return {
+            "positive": [1 if place is None else place for place in places],
+            "classes": [pair if len(pair) == 2 else () for pair in asked.classes],
+            "names": asked.names,
+        }
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics by name."""
+        return self.judged.estimates
+
+    def figures(self) -> dict[str, Figure]:
+        """The metrics with their intervals."""
+        return {name: one.figure() for name, one in self.estimates.items()}
+
+
+def answered(
+    model: Assessor, shard: Shard, tokenizer: Tokenizer, targets: Targets | None = None
+) -> Answered:
+    """Ask a model about every record of a labelled shard; `targets` are what its metrics are of."""
+    asked = Asked(shard, tokenizer, int(model.config.max_len))
+    outputs, each = int(model.config.n_outputs), asked.positional
+    lengths = asked.lengths if each else np.ones(shard.records, np.int64)
+    ends = np.cumsum(lengths)
+    scores = np.empty((int(ends[-1]), outputs))
+    for batch, found in run(model, asked):
+        for row, record in enumerate(batch.items.tolist()):
+            first = ends[record] - lengths[record]
+            scores[first : ends[record]] = found[row, : lengths[record]] if each else found[row]
+    truths = asked.targets
+    if each:
+        read = [asked.targets[a : a + n] for a, n in zip(asked.starts, lengths, strict=True)]
+        truths = np.concatenate(read)
+    if shard.views > 1:
+        scores = averaged(model.task, scores, shard.views)
+        truths, lengths = truths[:: shard.views], lengths[:: shard.views]
+    return Answered(model.task, scores, truths, lengths, targets)
+
+
+def averaged(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:
+    """The scores (R, O) of records from those of their views (R · views, O): what all say on
+    average, of probabilities as logits again.
+    """
+    said = torch.from_numpy(scores).unflatten(0, (-1, views))
+    if task == "value":
+        mean = said.mean(1)
+    elif task == "labels":
+        mean = torch.logit(said.sigmoid().mean(1), eps=1e-12)
+    else:
+        mean = said.log_softmax(-1).logsumexp(1) - math.log(views)
+    found: NDArray[np.float64] = mean.numpy()
+    return found
+
+
+@torch.inference_mode()
+def run(model: Assessor, asked: Asked) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch, and the answers to it on the host."""
+    device = device_of(model)
+    for batch in asked.batches(BATCH_TOKENS):
+        assert batch.segments is not None
+        source = Source(batch.ids, batch.segments)
+        with computing(device):
+            found = model.answers(source.to(device)).double().cpu()
+        yield batch, found
+
+
+def probabilities(task: str, scores: Tensor) -> Tensor:
+    """What logits mean: of classes the softmax, of labels the sigmoid; values are what they are."""
+    if task == "value":
+        return scores
+    return scores.sigmoid() if task == "labels" else nn.functional.softmax(scores, -1)
+
+
+ANSWERS = "answers.safetensors"  # of a run: scores and truths of what was held out
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Answers, what was asked, and the seconds that answering took."""
+
+    answered: Answered
+    targets: Targets
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        """How many were asked about."""
+        return len(self.answered.lengths)
+
+    def first(self, records: int) -> Kept:
+        """Those of the first so many records."""
+        told = self.answered
+        count = int(told.lengths[:records].sum())  # a row for each position, or for the record
+        short = replace(
+            told,
+            scores=told.scores[:count],
+            truths=told.truths[:count],
+            lengths=told.lengths[:records],
+        )
+        return replace(self, answered=short)
+
+    @property
+    def unknown(self) -> int:
+        """Records of a class that training does not have."""
+        told = self.answered
+        return int((told.truths < 0).sum()) if told.task == "label" else 0
+
+
+def keep(run: Path, answered: Answered, seconds: float) -> None:
+    """Store answers in a run folder, for `kept`."""
+    tensors = {
+        "scores": torch.from_numpy(np.ascontiguousarray(answered.scores)),
+        "truths": torch.from_numpy(np.array(answered.truths)),
+        "lengths": torch.from_numpy(np.array(answered.lengths)),
+        "seconds": torch.tensor(seconds, dtype=torch.float64),
+    }
+    write_tensors(run / ANSWERS, tensors)
+
+
+def kept(run: Path) -> Kept:
+    """What a run answered when it ended."""
+    found, targets = read_tensors(run / ANSWERS), targets_of(run)
+    try:
+        scores, truths, lengths = (found[name].numpy() for name in ("scores", "truths", "lengths"))
+        told = Answered(targets.task, scores, truths, lengths, targets)
+        return Kept(told, targets, float(found["seconds"]))
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{run / ANSWERS} is damaged: {error}") from None
+
+
+def targets_of(run: Path) -> Targets:
+    """What is asked of a run: the task and the names of its answers."""
+    stored = read_facts(run).get("data", {}).get("targets")
+    if stored is None:
+        raise UserError(f"{run / FACTS} does not say what is asked of this run")
+    return Targets.stored(stored)
+
+
+def together(folds: Sequence[Kept]) -> Kept:
+    """The answers of all folds, one after the other, each record with those of the model that has
+    not seen it.
+
+    Training parts may lack a class: it is then impossible for that fold. Of several labels, one
+    that a training part has in one form only is missing there.
+    """
+    if len(folds) == 1:
+        return folds[0]
+    task, names = folds[0].targets.task, folds[0].targets.names
+    classes = _all_classes([one.targets for one in folds])
+    parts = [_fitted(one, classes) for one in folds]
+    scores, truths = (np.concatenate(several) for several in zip(*parts, strict=True))
+    lengths = np.concatenate([one.answered.lengths for one in folds])
+    first = folds[0].targets
+    deviations = np.mean([one.targets.deviations for one in folds], axis=0).tolist()
+    targets = Targets(task, names, classes, first.positive, tuple(deviations))
+    whole = Answered(task, scores, truths, lengths, targets)
+    return Kept(whole, targets, sum(one.seconds for one in folds))
+
+
+def _all_classes(several: Sequence[Targets]) -> tuple[tuple[str, ...], ...]:
+    """The classes of each column in any fold: those of the fullest fold first, then the rest."""
+    columns = zip(*(one.classes for one in several), strict=True)
+    ordered = (sorted(column, key=len, reverse=True) for column in columns)
+    return tuple(tuple(dict.fromkeys(c for some in each for c in some)) for each in ordered)
+
+
+def _fitted(one: Kept, classes: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], Array]:
+    """Scores and truths of a fold, numbered by the classes of all."""
+    scores, truths, own = one.answered.scores, one.answered.truths, one.targets.classes
+    if one.targets.task == "value":
+        return scores, truths
+    if one.targets.task == "labels":
+        whole = np.array([tuple(a) == tuple(b) for a, b in zip(own, classes, strict=True)])
+        return np.where(whole, scores, 0.0), np.where(whole, truths, -1)
+    places = np.array([classes[0].index(name) for name in own[0]], np.int64)
+    wide = np.full((len(scores), len(classes[0])), -np.inf)
+    wide[:, places] = scores
+    return wide, np.where(truths >= 0, places[np.maximum(truths, 0)], -1)

@@ -1,0 +1,1 @@
+"""Fitting: objectives, optimizers, schedules, checkpoints and the loop that joins them."""

@@ -1,0 +1,255 @@
+"""The training loop: the loss is what it says, nothing moves after a NaN, stops cost only time."""
+
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+
+from regard.api import plan, train
+from regard.data.corpus import prepare
+from regard.errors import UserError
+from regard.run import read_tensors, weights
+from regard.training import loop, throughput
+from regard.training.progress import Reporter, Status
+from regard.training.session import Session
+from regard.training.throughput import Pace
+from regard.training.trainer import Trainer
+from regard.training.validation import MeanLoss
+
+SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
+TIMINGS = ("seconds", "symbols_per_second")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def words(tmp_path):
+    path = tmp_path / "words.txt"
+    letters = "abcde"
+    lines = [letters[i % 5 :: 1 + i % 3] + letters[: i % 4] for i in range(150)]
+    path.write_text("\n".join(line or "a" for line in lines) + "\n")
+    return path
+
+
+def trainer_of(words, run, *assignments):
+    recipe, _ = plan([words], assignments=[*SMALL, *assignments])
+    run.mkdir(exist_ok=True)
+    session = Session(run, False, Reporter(quiet=True), 0.0)
+    return session.trainer(recipe, prepare(recipe.data, recipe.tokens, run, print), None)
+
+
+def metrics(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
+
+
+def test_a_step_reports_the_cost_of_its_symbols_before_the_update(words, tmp_path):
+    trainer = trainer_of(words, tmp_path / "run", "model.dropout=0")
+    batches = trainer.loader.step(0)
+    expected = symbols = 0.0
+    with torch.no_grad():
+        for batch in batches:
+            logs = trainer.model.logits(batch.ids, batch.segments).log_softmax(-1)
+            wanted = batch.targets != -1
+            picked = logs.gather(-1, batch.targets.clamp_min(0)[..., None])[..., 0]
+            expected -= float(picked[wanted].sum())
+            symbols += int(wanted.sum())
+    nats, counted = trainer.take_step(0)
+    assert counted == symbols
+    assert nats == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_accumulating_over_micro_batches_gives_the_gradient_of_the_whole(
+    words, tmp_path, optimizer
+):
+    gradients = []
+    for micro in (16, 4096):
+        options = [f"train.optimizer={optimizer}", f"train.micro_tokens={micro}"]
+        options += ["model.dropout=0", "train.precision=fp64"]
+        trainer = trainer_of(words, tmp_path / str(micro), *options)
+        parts = len(trainer.loader.step(0))
+        trainer.gradient(0)
+        gradients.append([p.grad.clone() for p in trainer.model.parameters()])
+    assert parts == 1
+    for a, b in zip(*gradients, strict=True):
+        assert a == pytest.approx(b, abs=1e-12)
+
+
+def test_a_poisoned_weight_stops_the_step_before_the_update(words, tmp_path):
+    trainer = trainer_of(words, tmp_path / "run")
+    trainer.take_step(0)
+    with torch.no_grad():
+        trainer.model.head.weight[3, 2] = math.nan
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    records = trainer.loader.records_of(1)
+    with pytest.raises(UserError) as error:
+        trainer.take_step(1)
+    said = str(error.value)
+    assert said.startswith("step 1: head.weight is not finite (loss nan)")
+    assert ", ".join(map(str, records[:5])) in said
+    after = list(trainer.model.parameters())
+    assert all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)
+    )
+
+
+def test_an_infinite_gradient_is_named(words, tmp_path):
+    trainer = trainer_of(words, tmp_path / "run")
+    parameter = dict(trainer.model.named_parameters())["embedding.weight"]
+    parameter.register_hook(lambda gradient: gradient + math.inf)
+    with pytest.raises(UserError, match=r"step 0: the gradient of embedding.weight is not finite"):
+        trainer.take_step(0)
+
+
+def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.nan, None))
+    recipe, _ = plan([words], assignments=SMALL)
+    with pytest.raises(UserError, match="step 1: validation gives no number"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_where_validation_is_infinite_the_last_model_is_kept(words, tmp_path, monkeypatch):
+    """Forbidden transitions can make validation infinite, which no comparison gets past."""
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.inf, None))
+    recipe, _ = plan([words], assignments=SMALL)
+    result = train(recipe, tmp_path / "run")
+    assert result.outcome == "done"
+    last = read_tensors(tmp_path / "run" / "checkpoints" / "step-000008" / "model.safetensors")
+    best = read_tensors(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(best[name], last[name]) for name in last)
+    assert {m["nats_per_symbol"] for m in metrics(tmp_path / "run") if m["event"] == "valid"} == {
+        None
+    }
+
+
+def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, monkeypatch):
+    values = iter([3.0, 1.0, 2.0, 1.5, 1.0, 5.0, 4.0, 2.0])
+    seen = []
+
+    def scripted(*_):
+        return MeanLoss(next(values), 0.5)
+
+    recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
+    monkeypatch.setattr(loop, "nats_per_symbol", scripted)
+    write = loop.write_tensors
+    monkeypatch.setattr(loop, "write_tensors", lambda *a: (seen.append(a[0].name), write(*a)))
+    train(recipe, tmp_path / "run")
+    facts = json.loads((tmp_path / "run" / "regard.json").read_text())
+    assert facts["best_step"] == 2  # the first of the two equal ones
+    assert seen == ["model.safetensors"] * 2
+
+
+@pytest.mark.parametrize("moment", ["step", "validation"])
+def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(words, tmp_path, monkeypatch, moment):
+    """Also where the signal falls into a validation, which is cut short and made up for."""
+    recipe, _ = plan(
+        [words], assignments=[*SMALL, "train.eval_every=3", "train.checkpoint_every=100"]
+    )
+    train(recipe, tmp_path / "calm")
+    pending = [True]
+
+    def interrupt_once(*_):
+        if pending:
+            pending.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    scored, report = loop.log_probs, Trainer.report
+    with monkeypatch.context() as patch:
+        if moment == "validation":
+            patch.setattr(loop, "log_probs", lambda *a, **k: (interrupt_once(), scored(*a, **k))[1])
+        else:
+            patch.setattr(Trainer, "report", lambda *a: (report(*a), interrupt_once())[0])
+        stopped = train(recipe, tmp_path / "run")
+    assert (stopped.outcome, stopped.signal) == ("interrupted", signal.SIGINT)
+    assert stopped.steps == (3 if moment == "validation" else 1)
+    assert not (tmp_path / "run" / "regard.json").exists()
+    assert train(recipe, tmp_path / "run", resume=True).outcome == "done"
+    for name in ("model.safetensors", "checkpoints/step-000008/optimizer.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "calm")
+
+
+def test_a_checkpoint_that_does_not_fit_the_recipe_is_refused(words, tmp_path):
+    recipe, _ = plan([words], assignments=SMALL)
+    train(recipe, tmp_path / "run")
+    path = tmp_path / "run" / "recipe.toml"
+    path.write_text(path.read_text().replace("d_ff = 32", "d_ff = 64"))
+    with pytest.raises(UserError, match=r"does not fit its recipe\.toml"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_two_processes_cannot_train_in_one_folder(words, tmp_path, monkeypatch):
+    recipe, _ = plan([words], assignments=SMALL)
+    report, said = Trainer.report, []
+
+    def second(trainer, *arguments):
+        report(trainer, *arguments)
+        if trainer.progress.step == 2:
+            with pytest.raises(UserError) as error:
+                train(recipe, tmp_path / "run", resume=True)
+            said.append(str(error.value))
+
+    monkeypatch.setattr(Trainer, "report", second)
+    assert train(recipe, tmp_path / "run").outcome == "done"
+    assert said == [f"another process is training in {tmp_path / 'run'}"]
+
+
+def test_the_time_left_is_told_after_twenty_steps(words, tmp_path):
+    told = []
+    trainer = trainer_of(words, tmp_path / "run")
+    trainer.steps, trainer.reporter.update = 1000, lambda status: told.append(status.eta)
+    for step in range(1, 25):
+        trainer.progress.step = step
+        trainer.report(1.0, 100.0, 0.5, step)
+    assert told[:19] == [None] * 19
+    assert told[19] == pytest.approx(0.5 * 980)
+
+
+def test_a_status_is_one_line_of_figures():
+    line = Status(5, 10, math.log(2) * 3, 1234.5, 62.0, 1.5).line()
+    assert "3.000 bits/symbol" in line and "best valid 1.5000" in line and "ETA 1:02" in line
+    assert Status(5, 10, 1.0, 1.0, None, None).line().endswith("ETA …")
+
+
+def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
+    words, tmp_path, monkeypatch
+):
+    """Three minutes on names were worse than half a minute: the best weights never annealed."""
+    values = iter([9.0, 3.0, 2.0, 2.5, 2.6, 2.7, 1.9, 1.8, 1.7, 1.6])  # the first: calibration
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    monkeypatch.setattr(throughput, "REPLANNED", ())
+    monkeypatch.setattr(Pace, "steps_within", lambda self, clock, done=0: 100)
+    sets = [one for one in SMALL if "steps" not in one] + ["train.minutes=5", "train.eval_every=4"]
+    recipe, _ = plan([words], assignments=sets)
+    taken = []
+    real = Trainer.restore_best
+
+    def restore(self):
+        real(self)
+        taken.append({name: x.clone() for name, x in weights(self.model).items()})
+        best = read_tensors(self.run_folder / "model.safetensors")
+        assert all(torch.equal(best[name], taken[0][name]) for name in best)
+
+    monkeypatch.setattr(Trainer, "restore_best", restore)
+    result = train(recipe, tmp_path / "run")
+    # best at step 8; clearly worse at 12, 16 and 20; four more steps, half of eight
+    assert len(taken) == 1 and result.outcome == "done" and result.steps == 24
+    assert "steps = 24\n" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_a_run_of_given_steps_is_never_cut_short(words, tmp_path, monkeypatch):
+    values = iter([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
+    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
+    assert train(recipe, tmp_path / "run").steps == recipe.train.steps

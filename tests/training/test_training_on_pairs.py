@@ -1,0 +1,116 @@
+"""Training on pairs: it learns, it resumes exactly, and packing changes nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from regard.api import plan, train
+from regard.data.corpus import reopen
+from regard.decoding import Greedy
+from regard.decoding.seq2seq import translate
+from regard.registry import TRANSLATORS
+from regard.run import load_model, read_tensors
+from regard.training import final_report
+from regard.training.trainer import Trainer
+from regard.training.validation import log_probs
+from regard.verify.checks import CHECKS, verify
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Tiny models are fastest on one thread, on a busy machine by far."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def few_translations(monkeypatch):
+    """Models that have learned little never stop."""
+    monkeypatch.setattr(final_report, "TRANSLATED", 4)
+
+
+@pytest.fixture(scope="module")
+def reversed_words(tmp_path_factory):
+    """Words and the same words backwards."""
+    folder, draw = tmp_path_factory.mktemp("pairs"), random.Random(1)
+    words = {"".join(draw.choices("abcdef", k=draw.randint(2, 5))) for _ in range(900)}
+    words = sorted(words)
+    draw.shuffle(words)
+    (folder / "words.there").write_text("".join(f"{w}\n" for w in words))
+    (folder / "words.back").write_text("".join(f"{w[::-1]}\n" for w in words))
+    return [folder / "words.there", folder / "words.back"]
+
+
+def recipe_of(files, *keys):
+    small = ["model.n_layers=2", "model.d_model=64", "model.dropout=0", "train.batch_tokens=1024"]
+    return plan(files, assignments=[*small, *keys])
+
+
+@pytest.mark.slow
+def test_it_learns_to_say_words_backwards(reversed_words, tmp_path):
+    recipe, lines = recipe_of(reversed_words, "train.steps=150", "train.label_smoothing=0")
+    assert recipe.task == "target" and "there and back, line by line" in lines[0]
+    result = train(recipe, tmp_path / "run")
+    assert result.figures["test"]["nats_per_symbol"].value < 0.1
+    model, corpus = load_model(tmp_path / "run"), reopen(tmp_path / "run")
+    tokenizer = corpus.tokenizer
+    sources = [[*map(int, tokenizer.encode(word)), tokenizer.end] for word in ("abcde", "fad")]
+    found = translate(model, sources, Greedy(), start=tokenizer.start, end=tokenizer.end)
+    assert [tokenizer.decode(one.ids) for (one,) in found] == ["edcba", "daf"]
+
+
+def test_a_run_on_pairs_resumes_to_the_same_bits(reversed_words, tmp_path, monkeypatch):
+    keys = ["train.steps=12", "train.checkpoint_every=1", "model.dropout=0.1", "train.eval_every=4"]
+    recipe, _ = recipe_of(reversed_words, *keys)
+    train(recipe, tmp_path / "whole")
+    take = Trainer.take_step
+
+    def dies(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return take(self, step)
+
+    monkeypatch.setattr(Trainer, "take_step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "cut")
+    monkeypatch.setattr(Trainer, "take_step", take)
+    train(recipe, tmp_path / "cut", resume=True)
+    one, other = (read_tensors(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_sources_may_have_a_vocabulary_of_their_own(reversed_words, tmp_path):
+    recipe, _ = recipe_of(reversed_words, "train.steps=3", "tokens.joint=false")
+    train(recipe, tmp_path / "run")
+    corpus, model = reopen(tmp_path / "run"), load_model(tmp_path / "run")
+    assert corpus.source_tokenizer is not None
+    assert model.config.source_vocab == corpus.source_tokenizer.vocab_size
+
+
+def test_every_target_has_the_probability_it_has_alone(reversed_words, tmp_path):
+    recipe, _ = recipe_of(reversed_words, "train.steps=3")
+    train(recipe, tmp_path / "run")
+    model, corpus = load_model(tmp_path / "run"), reopen(tmp_path / "run")
+    shard = corpus.valid
+    packed, scored = log_probs(model, shard, corpus.tokenizer)
+    model.packs = False  # one pair a row
+    alone, again = log_probs(model, shard, corpus.tokenizer)
+    assert (scored == again).all() and scored.sum() == shard.tokens - shard.records
+    assert abs(packed - alone).max() < 1e-4
+
+
+@pytest.mark.parametrize("model", sorted(TRANSLATORS))
+def test_every_translator_trains_and_passes_every_check_there_is(reversed_words, tmp_path, model):
+    keys = ["train.steps=6", f"model.name={model}"]
+    if model != "ibm1":
+        keys += ["model.n_layers=1", "model.d_model=32", "train.batch_tokens=512"]
+    train(plan(reversed_words, assignments=keys)[0], tmp_path / "run")
+    report = verify(tmp_path / "run")
+    assert all(check.ok for check in report.checks), report
+    missing = {"fused = explicit"} if model != "transformer" else set()
+    assert {check.name for check in report.checks} == set(CHECKS) - missing
