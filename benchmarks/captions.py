@@ -38,16 +38,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.api import held_out, load_interpreter, plan, train
+from regard.api import held_out, load_translator, plan, train
 from regard.data.images import digest
 from regard.data.shards import Shard
 from regard.data.splits import deal, hashes, together
-from regard.decoding import Consensus
-from regard.decoding.mbr import likeness
-from regard.evaluation.estimates import Estimate
-from regard.evaluation.translation import Sentence, judged_of, measure_translation, recall
+from regard.decoding import MinimumBayesRisk
+from regard.decoding.mbr import similarity
+from regard.evaluation.estimates import BootstrapEstimate
+from regard.evaluation.translation import Sentence, measure_translation, recall, score_translations
 from regard.models import nearest_caption
-from regard.pipelines.translator import Interpreter
+from regard.pipelines.translator import Translator
 from regard.training.progress import Reporter
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "emoji.toml"
@@ -144,7 +144,7 @@ class Done:
 
     said: dict[str, tuple[Sentence, ...]]
     known: tuple[tuple[str, bool], ...]
-    recalled: dict[str, Estimate]
+    recalled: dict[str, BootstrapEstimate]
     seconds: float
 
 
@@ -182,19 +182,19 @@ def carried_out(job: Job, known: Known, options: argparse.Namespace) -> Done:
 def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -> Done:
     """What a run, or several together, say of every picture that was held out."""
     began = time.monotonic()
-    interpreter = load_interpreter(*runs, device=options.device)
+    interpreter = load_translator(*runs, device=options.device)
     _, shard = held_out(runs[0], interpreter)
     assert shard.source is not None
     picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
     own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
     said = {"": measure_translation(interpreter, shard, batch_size=TOGETHER).made}
-    if isinstance(interpreter.model, nearest_caption.Nearest):
+    if isinstance(interpreter.model, nearest_caption.NearestCaptioner):
         said[f", consensus of {NEAR}"] = neighbours(interpreter.model, interpreter, shard)
     else:
-        consensus = Consensus(interpreter.tokenizer.decode)
+        consensus = MinimumBayesRisk(interpreter.tokenizer.decode)
         made = measure_translation(interpreter, shard, consensus, batch_size=TOGETHER).made
         said[", consensus"] = made
-    recalled: dict[str, Estimate] = {}
+    recalled: dict[str, BootstrapEstimate] = {}
     own_fifth = not options.folds and (not options.fifths or runs[0].name.endswith("-fold-0"))
     if options.recall and own_fifth:
         recalled = recall(interpreter, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
@@ -202,7 +202,7 @@ def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -
 
 
 def neighbours(
-    model: nearest_caption.Nearest, interpreter: Interpreter, shard: Shard
+    model: nearest_caption.NearestCaptioner, interpreter: Translator, shard: Shard
 ) -> tuple[Sentence, ...]:
     """Of the captions of the nearest pictures, for each, the one most like the others."""
     assert shard.source is not None
@@ -214,7 +214,7 @@ def neighbours(
     gaps = pictures.square().sum(1) - 2 * asked @ pictures.T  # (M, N), less |asked|²
     for number, order in enumerate(gaps.argsort(dim=1, stable=True)[:, :NEAR].tolist()):
         found = list(dict.fromkeys(captions[i] for i in order))
-        told = found[int(likeness(found).mean(1).argmax())]
+        told = found[int(similarity(found).mean(1).argmax())]
         made.append(Sentence("", text(shard.record(number)[1:-1]), told))
     return tuple(made)
 
@@ -227,7 +227,7 @@ def pooled(name: str, runs: Sequence[Done], recalled: bool) -> Iterator[tuple[st
         estimates = {}
         for part, some in (("all", both), ("without tones", [x for x in both if not x[1][1]])):
             made, groups = [one for one, _ in some], [group for _, (group, _) in some]
-            estimates[part] = judged_of(made, groups=groups)
+            estimates[part] = score_translations(made, groups=groups)
         if recalled and not way:  # which is no matter of search
             estimates["without tones"] |= runs[0].recalled
         examples = [(x.reference, x.translation) for x, (_, toned) in both if not toned][:20]

@@ -41,7 +41,7 @@ import numpy as np
 import torch
 
 from regard.data.shards import Shard
-from regard.models.dirichlet_ngram import MapConfig, MapModel
+from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.ngrams import CHUNK, count, pieces
 
@@ -159,7 +159,7 @@ def speed(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def orders_of_map(train: Shard, valid: Shard, test: Shard, longest: int) -> dict[str, Any]:
     """Bits per symbol of `map` of every order, and which is best on the validation part."""
-    model = MapModel(train.vocab_size, MapConfig(order=longest))
+    model = DirichletNGram(train.vocab_size, DirichletNGramConfig(order=longest))
     began = time.perf_counter()
     model.fit(train, None, print)
     seconds = time.perf_counter() - began

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from regard.api import held_out, load, plan, train
 from regard.bundled import NAMES
-from regard.decoding import Greedy, Workspace, generate
+from regard.decoding import DecodeSession, Greedy, generate
 from regard.interop import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
@@ -75,7 +75,7 @@ def exported(model: Decoder) -> Any:
 def ours(model: Decoder, prompts: Ids, new: int) -> Callable[[], Ids]:
     """A call that continues the prompts with regard."""
 
-    work = Workspace(model)  # kept between calls, as `regard.load` keeps one
+    work = DecodeSession(model)  # kept between calls, as `regard.load` keeps one
 
     def call() -> Ids:
         strategy, ends = Greedy(log_probs=False), {"end": END, "banned": [END]}

@@ -42,7 +42,7 @@ from regard.data.corpus import Corpus, prepare
 from regard.interop import export_hf
 from regard.recipe import Recipe
 from regard.run import weights, write_config, write_tensors
-from regard.training.objectives import NextToken
+from regard.training.objectives import NextTokenObjective
 from regard.training.progress import Reporter
 from regard.training.session import Session
 from regard.training.trainer import Trainer
@@ -195,7 +195,7 @@ def difference(trainer: Trainer, peer: nn.Module) -> float:
     targets = batch.targets.clone()
     targets[:, -1] = IGNORE
     with torch.no_grad():
-        _, nats = NextToken(trainer.model)(batch.ids, targets)
+        _, nats = NextTokenObjective(trainer.model)(batch.ids, targets)
         return abs(float(nats) / int((targets != IGNORE).sum()) - float(loss_of(peer, batch.ids)))
 
 

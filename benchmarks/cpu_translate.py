@@ -45,7 +45,7 @@ from cpu_translate_train import (
 )
 
 from regard.decoding import Beam
-from regard.decoding.seq2seq import Interpreting, translate
+from regard.decoding.seq2seq import TranslationRequest, translate
 from regard.layers.int8 import to_int8
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.tokenizers import Characters
@@ -86,7 +86,7 @@ def make(preset: str, case: Case) -> EncoderDecoder:
 
 def ours(model: EncoderDecoder, sources: Ids, new: int) -> Callable[[], Ids]:
     """A call that translates with regard, in the memory of the call before."""
-    interpreting = Interpreting(model)
+    interpreting = TranslationRequest(model)
 
     def call() -> Ids:
         found = translate(

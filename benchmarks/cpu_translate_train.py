@@ -25,13 +25,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.api import plan
-from regard.data.batching import Loader
+from regard.data.batching import TokenLoader
 from regard.data.corpus import prepare
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.run import weights, write_config, write_tensors
 from regard.tokenizers.tokenizer import Tokenizer
-from regard.training.objectives import NextToken
+from regard.training.objectives import NextTokenObjective
 from regard.training.trainer import Trainer
 
 OURS, OURS8, HF = "ours", "ours, int8", "Hugging Face"
@@ -152,7 +152,7 @@ def rectangles(trainer: Trainer, steps: int) -> list[list[Rectangle]]:
     length, those of a step together.
     """
     recipe, pad = trainer.recipe, trainer.corpus.tokenizer.start  # its own padding
-    loader = Loader(
+    loader = TokenLoader(
         trainer.loader.shard,
         trainer.corpus.tokenizer,
         max_len=trainer.loader.max_len,
@@ -202,7 +202,7 @@ def difference(trainer: Trainer, peer: Any, part: Rectangle) -> float:
     seen = part["attention_mask"]
     with torch.no_grad():
         theirs = float(their_loss(peer.eval(), part, 0.0))
-        _, nats = NextToken(model)(
+        _, nats = NextTokenObjective(model)(
             part["decoder_input_ids"], part["labels"], None, part["input_ids"], seen
         )
     model.train()

@@ -24,7 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from regard.decoding import Greedy, Workspace, generate
+from regard.decoding import DecodeSession, Greedy, generate
 from regard.interop import export_hf
 from regard.models.decoder import Decoder, gpt2, modern
 from regard.run import weights, write_config, write_tensors
@@ -47,7 +47,7 @@ def exported(model: Decoder, folder: Path) -> Any:
 
 
 def ours(
-    model: Decoder, prompts: torch.Tensor, workspace: Workspace | None = None, new: int = NEW
+    model: Decoder, prompts: torch.Tensor, workspace: DecodeSession | None = None, new: int = NEW
 ) -> list[list[int]]:
     """What our engine says; the end token is banned so that every row goes on."""
     found = generate(
@@ -119,7 +119,7 @@ def profile(model: Decoder, prompts: torch.Tensor) -> dict[str, Any]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as recorded
 
-    workspace = Workspace(model)
+    workspace = DecodeSession(model)
     ours(model, prompts, workspace)
     with recorded(activities=[ProfilerActivity.CUDA]) as found:
         start = time.perf_counter()
@@ -164,7 +164,7 @@ def main() -> None:
     print("batch    ours tok/s   first s " + "".join(f"{p:>12}" for p in args.peer.split(",")))
     for batch in map(int, args.batches.split(",")):
         prompts = torch.randint(3, args.vocab, (batch, PROMPT), device="cuda")
-        work = Workspace(model)  # kept between calls, as `regard.load` keeps one
+        work = DecodeSession(model)  # kept between calls, as `regard.load` keeps one
         speed, said, first = rate(lambda p=prompts, w=work: ours(model, p, w), args.runs)
         row: dict[str, Any] = {"batch": batch, "ours": round(speed), "first": round(first, 2)}
         for cache in filter(None, args.peer.split(",")):

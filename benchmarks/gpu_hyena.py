@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import regard.layers.hyena
-from regard.layers.attention import Place, SelfAttention, Sight
+from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention
 from regard.layers.hyena import Hyena
 from regard.layers.masks import Causal, Mask, Window
 from regard.layers.sliding_window import banded
@@ -158,20 +158,20 @@ def band(bench: Bench, length: int) -> Mask:
     return found or mask
 
 
-def layer(bench: Bench, kind: str, length: int) -> tuple[nn.Module, Place]:
+def layer(bench: Bench, kind: str, length: int) -> tuple[nn.Module, AttentionContext]:
     """A layer with random weights, and what it is told."""
     s = bench.scale
     torch.manual_seed(0)
     if kind == "hyena":
         mixer = Hyena(s.width, max_len=max(s.lengths))
         mixer.reset()
-        return mixer.to(bench.device), Place()
+        return mixer.to(bench.device), AttentionContext()
     if kind == "window":
-        near = Sight(band(bench, length))
-        return WindowedAttention(s.width, s.heads, width=s.window).to(bench.device), Place(
-            near=near
-        )
-    return SelfAttention(s.width, s.heads).to(bench.device), Place(mask=Causal())
+        near = MaskAndBias(band(bench, length))
+        return WindowedAttention(s.width, s.heads, width=s.window).to(
+            bench.device
+        ), AttentionContext(near=near)
+    return SelfAttention(s.width, s.heads).to(bench.device), AttentionContext(mask=Causal())
 
 
 def layers(bench: Bench, names: list[str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ import torch
 from regard.api import plan
 from regard.data.corpus import prepare
 from regard.decoding import Beam
-from regard.decoding.seq2seq import Interpreting, translate
+from regard.decoding.seq2seq import TranslationRequest, translate
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
 from regard.run import weights, write_config, write_tensors
@@ -193,7 +193,7 @@ def decode(folder: Path) -> dict[str, Any]:
     model = EncoderDecoder(V, vaswani(6, 512))
     theirs = exported(model, folder).cuda().bfloat16()
     model = model.cuda().bfloat16().eval()
-    interpreting = Interpreting(model)
+    interpreting = TranslationRequest(model)
     sources = torch.randint(4, V, (BATCH, LENGTH))
     sources[:, -1] = 2
 

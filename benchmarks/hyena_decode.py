@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from regard.decoding import Greedy, generate
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 from regard.layers.hyena import HyenaState
 from regard.models.hyena import HyenaModel, hyena
 
@@ -36,7 +36,8 @@ END, VOCABULARY = 2, 64
 
 
 class Sum:
-    """A causal convolution by the sum over all inputs so far, in the place of `Online`."""
+    """A causal convolution by the sum over all inputs so far, in the place of
+    `OnlineConvolution`."""
 
     def __init__(self, batch: int, filters: Tensor) -> None:
         channels, self.capacity = filters.shape
@@ -60,7 +61,7 @@ def make(layers: int, width: int, tokens: int) -> HyenaModel:
     return HyenaModel(VOCABULARY, replace(hyena(layers, width), max_len=tokens)).eval()
 
 
-def started(model: HyenaModel, tokens: int, *, summed: bool) -> State:
+def started(model: HyenaModel, tokens: int, *, summed: bool) -> DecodeState:
     """An empty state; with `summed`, every long convolution sums."""
     state = model.start(1, tokens)
     if summed:

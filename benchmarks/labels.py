@@ -114,7 +114,7 @@ def pretraining(
 
 def pooled(parts: Sequence[Any]) -> Any:
     """The answers of all folds as one."""
-    from regard.evaluation.predictions import Answered
+    from regard.evaluation.predictions import Predictions as Answered
 
     joined = [np.concatenate([getattr(p, k) for p in parts]) for k in ("scores", "truths")]
     return Answered(parts[0].task, *joined, np.concatenate([p.lengths for p in parts]))
@@ -122,7 +122,8 @@ def pooled(parts: Sequence[Any]) -> Any:
 
 def ensemble(parts: Sequence[Any]) -> Any:
     """What all seeds say of the same records, on average."""
-    from regard.evaluation.predictions import Answered, averaged
+    from regard.evaluation.predictions import Predictions as Answered
+    from regard.evaluation.predictions import average_views as averaged
 
     first = parts[0]
     stacked = np.stack([p.scores for p in parts], 1).reshape(-1, first.scores.shape[1])

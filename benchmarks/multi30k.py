@@ -102,7 +102,7 @@ def tell(command: Sequence[str]) -> str:
 
 def by_length(folder: Path, jobs: Sequence[Job]) -> dict[str, Any]:
     """BLEU of each model on the sources of each length, all test sets together."""
-    from regard.evaluation.translation import judge
+    from regard.evaluation.translation import corpus_metrics as judge
 
     files = folder / jobs[0].text
     sources, references = (

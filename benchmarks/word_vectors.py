@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 import regard
-from regard.api import load_glossary
+from regard.api import load_word_vectors
 from regard.evaluation.word_similarity import questions, similarities
 from regard.interop.word2vec_format import export_vec
 from regard.run import WEIGHTS, read_tensors
@@ -97,7 +97,7 @@ def same_file(run: Path, folder: Path, words: list[str]) -> bool:
 
     export_vec(run, folder / "ours.vec")
     loaded = KeyedVectors.load_word2vec_format(str(folder / "ours.vec"))
-    glossary = load_glossary(run)
+    glossary = load_word_vectors(run)
     assert np.array_equal(loaded.vectors, glossary.inputs), "gensim reads other numbers"
     return all(
         [near.word for near in glossary.nearest(word, 10)]
@@ -113,7 +113,7 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
     for seed in range(options.first, options.first + options.seeds):
         run = folder / f"{name}-{seed}"
         found["rate"].append(ours(name, text, seed, options.epochs, run))
-        value, result["covered"] = correlation(load_glossary(run), options.pairs)
+        value, result["covered"] = correlation(load_word_vectors(run), options.pairs)
         found["ours"].append(value)
         if options.gensim:
             model, rate = theirs(name, text, seed, options.epochs, options.threads)
@@ -132,7 +132,7 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
         result["spearman_minus_gensim"] = interval(gaps)
         rates = zip(found["rate"], found["gensim_rate"], strict=True)
         result["rate_ratio"] = statistics.median(a / b for a, b in rates)
-        words = load_glossary(again).words[100:1100:50]
+        words = load_word_vectors(again).words[100:1100:50]
         result["same_neighbours"] = same_file(again, folder, words)
     return result
 

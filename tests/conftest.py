@@ -24,7 +24,7 @@ def letters():
     import torch
 
     from regard.models.encoder_decoder import EncoderDecoder, modern
-    from regard.pipelines.translator import Interpreter
+    from regard.pipelines.translator import Translator as Interpreter
     from regard.tokenizers import KINDS
 
     tokenizer = KINDS["characters"].train(["abcdefghij klmnop."])

@@ -17,11 +17,11 @@ from regard.decoding import Greedy
 from regard.errors import UserError
 from regard.models import vision
 from regard.models.decoder import Decoder, modern
-from regard.models.encoder import EncoderOnly
-from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
-from regard.pipelines.generator import Predictor
-from regard.pipelines.predictor import Examiner
-from regard.pipelines.word_vectors import Glossary
+from regard.models.encoder import EncoderModel
+from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig
+from regard.pipelines.generator import Generator
+from regard.pipelines.predictor import Predictor
+from regard.pipelines.word_vectors import WordVectors
 from regard.tokenizers import KINDS, Patches, Words
 
 CLASSES = ("high", "low", "middle")
@@ -33,7 +33,7 @@ def predictor():
     torch.manual_seed(1)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "max_len": 32}
     model = Decoder(tokenizer.vocab_size, dataclasses.replace(modern(1, 16), **shape))
-    return Predictor(model.eval(), tokenizer, Path("none"), None)
+    return Generator(model.eval(), tokenizer, Path("none"), None)
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,17 @@ def examiner():
     tokenizer = KINDS["characters"].train(["abcdef"])
     torch.manual_seed(2)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "n_outputs": 3, "max_len": 32}
-    preset = next(iter(EncoderOnly.PRESETS.values()))
-    model = EncoderOnly(tokenizer.vocab_size, dataclasses.replace(preset(1, 16), **shape))
-    return Examiner(model.eval(), tokenizer, Targets("label", ("kind",), (CLASSES,)))
+    preset = next(iter(EncoderModel.PRESETS.values()))
+    model = EncoderModel(tokenizer.vocab_size, dataclasses.replace(preset(1, 16), **shape))
+    return Predictor(model.eval(), tokenizer, Targets("label", ("kind",), (CLASSES,)))
 
 
 @pytest.fixture(scope="module")
 def glossary():
     tokenizer = Words([" one", " two"])
-    model = SkipGram(tokenizer.vocab_size, VectorConfig(d_model=3, n_words=2))
+    model = SkipGram(tokenizer.vocab_size, Word2VecConfig(d_model=3, n_words=2))
     model.take(Vocabulary(np.array([-1, -1, -1, -1, 0, 1]), np.array([2, 1])))
-    return Glossary(model, tokenizer)
+    return WordVectors(model, tokenizer)
 
 
 def test_items_and_whether_there_was_one():
@@ -135,7 +135,7 @@ def test_images_are_named_by_their_paths_or_given(tmp_path):
     tokenizer = Patches.train(list(pixels), patch=4)
     config = dataclasses.replace(vision.modern(1, 16), n_outputs=3, **tokenizer.decides)
     model = vision.VisionTransformer(tokenizer.vocab_size, config).eval()
-    examiner = Examiner(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
+    examiner = Predictor(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
     given = examiner.classify(pixels)
     assert len(given) == 2
     for one in (pixels[0], tmp_path / "a.png", str(tmp_path / "a.png")):
@@ -177,5 +177,5 @@ def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch):
 
 
 def test_every_kind_of_pipeline_has_a_public_name():
-    for name in ("Predictor", "Interpreter", "Examiner", "Glossary"):
+    for name in ("Generator", "Translator", "Predictor", "WordVectors"):
         assert getattr(regard, name).__name__ == name

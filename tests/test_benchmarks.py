@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.api import held_out, load_interpreter, plan, train
+from regard.api import held_out, load_translator, plan, train
 from regard.evaluation.translation import measure_translation
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -214,7 +214,7 @@ def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
             sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes", *keys]
             run = tmp_path / f"{fifths}-{folds}-{number}"
             train(plan([path], assignments=["data.test_fraction=0", *sets])[0], run)
-            interpreter = load_interpreter(run)
+            interpreter = load_translator(run)
             shard = held_out(run, interpreter)[1]
             decode = interpreter.tokenizer.decode
             sides.append({decode(shard.record(i)[1:-1]) for i in range(shard.records)})
@@ -236,7 +236,7 @@ def test_the_consensus_of_one_nearest_picture_is_its_caption(captions, tmp_path,
     sets = ["task=target", "data.valid_fraction=0", "data.test_fraction=0.3", "model.name=nearest"]
     sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes"]
     train(plan([tmp_path / "all.npz"], assignments=sets)[0], tmp_path / "run")
-    interpreter = load_interpreter(tmp_path / "run")
+    interpreter = load_translator(tmp_path / "run")
     shard = held_out(tmp_path / "run", interpreter)[1]
     expected = [one.translation for one in measure_translation(interpreter, shard).made]
     monkeypatch.setattr(captions, "NEAR", 1)

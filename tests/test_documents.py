@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.schemas import Event, Facts
+from regard.schemas import Event, RunMetadata
 from regard.storage import DEEPEST, Malformed, parse, read_json, read_lines
 
 plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text()
@@ -79,7 +79,7 @@ def test_facts_of_the_wrong_type_are_named_with_their_key(tmp_path, name):
     path = tmp_path / "regard.json"
     path.write_text(json.dumps(value))
     with pytest.raises(UserError) as caught:
-        read_json(path, Facts)
+        read_json(path, RunMetadata)
     assert f"{path} is damaged: " in str(caught.value) and message in str(caught.value)
 
 

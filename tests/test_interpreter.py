@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from regard import run
-from regard.api import load, load_interpreter, load_predictor
+from regard.api import load, load_generator, load_translator
 from regard.decoding import Beam, Greedy, Sample
 from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.counts import Bigram, CountConfig
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.pipelines.translator import Interpreter
+from regard.pipelines.translator import Translator
 from regard.tokenizers import KINDS
 
 TEXTS = ["abc", "", "hg fe", "a", "  ", "ponm.", "abc", "b" * 15]
@@ -83,7 +83,7 @@ def test_a_target_costs_what_the_model_says_of_each_token(interpreter):
         zip(pairs, interpreter.score(pairs), strict=True)
     ):
         ids = torch.tensor([[*tokenizer.encode(source).tolist(), tokenizer.end]])
-        heard = interpreter.model.given(Source(ids, torch.ones_like(ids)))
+        heard = interpreter.model.given(Inputs(ids, torch.ones_like(ids)))
         said = [*tokenizer.encode(target).tolist(), tokenizer.end]
         logs = heard.logits(torch.tensor([[tokenizer.start, *said[:-1]]])).log_softmax(-1)[0]
         expected = [float(logs[t, i]) for t, i in enumerate(said)]
@@ -103,10 +103,10 @@ def stored(folder, model, tokenizer, name="transformer"):
 def test_a_run_folder_gives_the_same_interpreter(interpreter, tmp_path):
     folder = stored(tmp_path, interpreter.model, interpreter.tokenizer)
     found = load(folder)
-    assert isinstance(found, Interpreter) and found.source_tokenizer.raw == found.tokenizer.raw
+    assert isinstance(found, Translator) and found.source_tokenizer.raw == found.tokenizer.raw
     assert spoken(found.translate(TEXTS)) == spoken(interpreter.translate(TEXTS))
     with pytest.raises(UserError, match=r"translates \(task target\).*use `regard translate`"):
-        load_predictor(folder)
+        load_generator(folder)
     rough = load(folder, int8=True).translate(TEXTS, Greedy())
     assert [several[0].input for several in rough] == TEXTS
 
@@ -123,7 +123,7 @@ def test_sources_may_have_words_of_their_own(interpreter, tmp_path):
     with pytest.raises(UserError, match=r"source_tokenizer\.json has 22 tokens, config\.json says"):
         load(folder)
     words.save(folder / run.SOURCE_TOKENIZER)
-    found = load_interpreter(folder)
+    found = load_translator(folder)
     assert found.source_tokenizer.encode("dos").tolist() == words.encode("dos").tolist()
     (one,), (two,) = found.translate(["uno", "cinco tres"], Greedy(), max_new=4)
     assert len(one.tokens) <= 4 and set(one.text) | set(two.text) <= set("abcdefghij klmnop.")
@@ -134,4 +134,4 @@ def test_a_run_that_does_not_translate_is_told_apart(tmp_path):
     tokenizer = KINDS["characters"].train(["ab"])
     stored(tmp_path, Bigram(tokenizer.vocab_size, CountConfig()), tokenizer, "bigram")
     with pytest.raises(UserError, match=r"\(task next\); translate needs a run of task target"):
-        load_interpreter(tmp_path)
+        load_translator(tmp_path)

@@ -13,7 +13,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 import regard.cli
 from regard.api import load
 from regard.interop import import_hf
-from regard.pipelines.predictor import Span, merged, tagged
+from regard.pipelines.predictor import Span, merge_spans, tag_words
 from regard.tokenizers import KINDS
 
 TEXT = "Ángela Merkel, of Berlin-Mitte,  met UN's Ban."
@@ -40,7 +40,7 @@ def span(label, start, score=0.5):
 )
 def test_tags_make_up_spans(labels, expected):
     words = [span(label, i) for i, label in enumerate(labels.split())]
-    found = merged("abcdefgh", words)
+    found = merge_spans("abcdefgh", words)
     assert [f"{one.label} {one.start}:{one.end}" for one in found] == expected
     assert [one.text for one in found] == ["abcdefgh"[one.start : one.end] for one in found]
 
@@ -50,14 +50,16 @@ def test_a_span_is_as_sure_as_its_words_on_average():
         Span("a", 0, 1, "B-PER", {"B-PER": 0.9, "I-PER": 0.1}, 0.9),
         Span("b", 2, 3, "I-PER", {"B-PER": 0.3, "I-PER": 0.7}, 0.7),
     ]
-    (one,) = merged("a b", words)
+    (one,) = merge_spans("a b", words)
     assert one.text == "a b" and one.score == pytest.approx(0.8)
     assert one.scores == pytest.approx({"B-PER": 0.6, "I-PER": 0.4})
 
 
 def test_tags_are_told_from_other_labels():
-    assert tagged(TAGS) and tagged(("I-DNA", "O"))
-    assert not tagged(("O", "LABEL_1")) and not tagged(("B", "I", "O")) and not tagged(("O",))
+    assert tag_words(TAGS) and tag_words(("I-DNA", "O"))
+    assert (
+        not tag_words(("O", "LABEL_1")) and not tag_words(("B", "I", "O")) and not tag_words(("O",))
+    )
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe"])

@@ -18,20 +18,20 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.decoding import Beam, Consensus, Forbidden, Greedy, Sample
+from regard.decoding import Beam, ForbiddenTransitions, Greedy, MinimumBayesRisk, Sample
 from regard.evaluation.eval_data import shard_of
 from regard.models.decoder import Decoder, modern
-from regard.models.encoder import EncoderOnly
+from regard.models.encoder import EncoderModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_decoder import modern as modern_pair
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
-from regard.models.seq2seq import Together
-from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
-from regard.pipelines.generator import Predictor
-from regard.pipelines.predictor import Examiner
-from regard.pipelines.translator import Interpreter
-from regard.pipelines.word_vectors import Glossary
+from regard.models.seq2seq import Ensemble
+from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig
+from regard.pipelines.generator import Generator
+from regard.pipelines.predictor import Predictor
+from regard.pipelines.translator import Translator
+from regard.pipelines.word_vectors import WordVectors
 from regard.registry import family
 from regard.tokenizers import KINDS
 from regard.tokenizers.words import Words
@@ -92,9 +92,9 @@ def translator(tokenizer, seed):
 def classifier(tokenizer, task):
     torch.manual_seed(5)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "task": task, "n_outputs": 3}
-    preset = next(iter(EncoderOnly.PRESETS.values()))
+    preset = next(iter(EncoderModel.PRESETS.values()))
     config = dataclasses.replace(preset(2, 16), max_len=64, **shape)
-    return sure(EncoderOnly(tokenizer.vocab_size, config))
+    return sure(EncoderModel(tokenizer.vocab_size, config))
 
 
 class Pipelines:
@@ -103,9 +103,9 @@ class Pipelines:
     def __init__(self, device="cpu"):
         letters = KINDS["characters"].train([LETTERS])
         size = letters.vocab_size
-        forbidden = Forbidden.from_pairs([(5, 6), (7, 8), (6, 6)], size)
+        forbidden = ForbiddenTransitions.from_pairs([(5, 6), (7, 8), (6, 6)], size)
         self.models = {
-            name: Predictor(language_model(name, letters).to(device), letters, Path("none"), rule)
+            name: Generator(language_model(name, letters).to(device), letters, Path("none"), rule)
             for name, rule in [
                 ("transformer", forbidden),
                 ("lstm", None),
@@ -115,20 +115,20 @@ class Pipelines:
             if device == "cpu" or name != "kneser-ney"
         }
         one, two = (translator(letters, seed).to(device) for seed in (1, 2))
-        both = Together([one, two]).eval()
-        self.translators = [Interpreter(one, letters), Interpreter(both, letters)]
+        both = Ensemble([one, two]).eval()
+        self.translators = [Translator(one, letters), Translator(both, letters)]
         classes = ("high", "low", "middle")
         self.examiners = [
-            Examiner(model.to(device), letters, Targets(task, ("kind",), (classes,)))
+            Predictor(model.to(device), letters, Targets(task, ("kind",), (classes,)))
             for task in ("label", "position-label")
             for model in [classifier(letters, task)]
         ]
         words = ["one", "two", "three", "four"]
         spelt = Words([f" {word}" for word in words])
-        vectors = SkipGram(spelt.vocab_size, VectorConfig(d_model=6, n_words=4))
+        vectors = SkipGram(spelt.vocab_size, Word2VecConfig(d_model=6, n_words=4))
         rows = np.concatenate([np.full(4, -1), np.arange(4)]).astype(np.int64)
         vectors.take(Vocabulary(rows, np.arange(4, 0, -1)))
-        self.glossary = Glossary(vectors, spelt)
+        self.glossary = WordVectors(vectors, spelt)
 
     def generate(self, name, prompts, strategy, max_new):
         found = self.models[name].generate(prompts, strategy, max_new=max_new)
@@ -180,7 +180,7 @@ def drawn(count, device="cpu", seed=0):
                 Sample(top_p=0.9, seed=1),
                 Beam(width=3, n_best=2),
                 Beam(width=4, length_penalty=1.0),
-                Consensus(letters.decode, width=4),
+                MinimumBayesRisk(letters.decode, width=4),
             ]
         )
 
@@ -256,7 +256,12 @@ def test_sixteen_hundred_calls_give_what_they_give_alone_on_a_gpu():
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 def test_searches_of_other_widths_in_between_change_nothing(device):
     letters = KINDS["characters"].train([LETTERS])
-    strategies = [Consensus(letters.decode, width=4), Beam(width=3), Sample(seed=1), Beam(width=4)]
+    strategies = [
+        MinimumBayesRisk(letters.decode, width=4),
+        Beam(width=3),
+        Sample(seed=1),
+        Beam(width=4),
+    ]
     shared = Pipelines(device)
     for strategy in (*strategies, *strategies, *strategies[::-1]):
         for call in ("generate", "transformer", ["abc"], strategy, 40), (

@@ -13,12 +13,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "Compared",
-    "Examiner",
-    "Glossary",
-    "Interpreter",
+    "ComparisonResult",
+    "Generator",
     "Predictor",
-    "Trained",
+    "TrainResult",
+    "Translator",
+    "WordVectors",
     "compare",
     "load",
     "plan",

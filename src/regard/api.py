@@ -16,26 +16,26 @@ from regard.arguments import is_path, one_or_many
 from regard.data.corpus import prepare
 from regard.data.point_clouds import form_of
 from regard.data.shards import Shard
-from regard.data.sources import SIDES, Sources
-from regard.data.task_inference import Reading, reading_of
+from regard.data.sources import SPLITS, DataSource
+from regard.data.task_inference import InferredTask, infer_task
 from regard.errors import UsageError, UserError
 from regard.evaluation import eval_data
 from regard.evaluation.comparison import Comparison
 from regard.evaluation.eval_data import shard_of
 from regard.look.comparison_page import Strip, comparison_page
-from regard.pipelines.generator import Continuation, Predictor, continuations
+from regard.pipelines.generator import Continuation, Generator, continuations
 from regard.pipelines.loading import (
     load,
     load_embedder,
-    load_examiner,
-    load_glossary,
-    load_interpreter,
+    load_generator,
     load_predictor,
-    load_speaker,
+    load_sequence_model,
+    load_translator,
+    load_word_vectors,
 )
-from regard.pipelines.predictor import Examiner
-from regard.pipelines.translator import Interpreter, Translation
-from regard.pipelines.word_vectors import Glossary
+from regard.pipelines.predictor import Predictor
+from regard.pipelines.translator import Translation, Translator
+from regard.pipelines.word_vectors import WordVectors
 from regard.recipe import (
     NUMBERED,
     DataRecipe,
@@ -53,43 +53,43 @@ from regard.training.comparison_runs import (
     CLOSING,
     FRACTIONS,
     PER_ROW,
-    Board,
-    Outcome,
-    Rung,
-    as_large,
-    climb,
-    compared,
-    default_rows,
+    ComparisonRun,
+    ProgressTable,
+    RunResult,
+    build_comparison,
+    comparison_run,
+    default_models,
     folds_of,
-    outcome,
-    rung,
+    match_parameters,
+    run_result,
+    train_all,
 )
 from regard.training.defaults import choose
-from regard.training.distributed import World, joined
-from regard.training.final_report import Trained, conclude
+from regard.training.distributed import ProcessGroup, joined
+from regard.training.final_report import TrainResult, evaluate_and_write
 from regard.training.init_from import inherit
 from regard.training.progress import Reporter
 from regard.training.session import Session, context
 
 __all__ = [
-    "Compared",
+    "ComparisonResult",
     "Continuation",
-    "Examiner",
-    "Glossary",
-    "Interpreter",
+    "Generator",
     "Predictor",
-    "Trained",
+    "TrainResult",
     "Translation",
+    "Translator",
+    "WordVectors",
     "compare",
     "continuations",
     "held_out",
     "load",
     "load_embedder",
-    "load_examiner",
-    "load_glossary",
-    "load_interpreter",
+    "load_generator",
     "load_predictor",
-    "load_speaker",
+    "load_sequence_model",
+    "load_translator",
+    "load_word_vectors",
     "plan",
     "shard_of",
     "train",
@@ -121,7 +121,7 @@ def plan(
         raise UserError(f"cannot read {recipes[0]}: {error.strerror}") from None
     build(values)  # wrong keys are told before any file is read
     if files:
-        own = {k: v for k, v in values.get("data", {}).items() if k not in SIDES}
+        own = {k: v for k, v in values.get("data", {}).items() if k not in SPLITS}
         values["data"] = {**own, "train": files}
     for section, keys in tables.items():
         given = {k: v for k, v in keys.items() if v not in (None, (), [])}
@@ -134,11 +134,11 @@ def plan(
     first = []
     if "task" not in values:
         model = str(values.get("model", {}).get("name", ""))
-        reading = Reading(task_named(model))
+        reading = InferredTask(task_named(model))
         if not reading.task:
-            reading = reading_of(check("data", DataRecipe, values.get("data", {})), model)
+            reading = infer_task(check("data", DataRecipe, values.get("data", {})), model)
         values["task"], first = reading.task, [reading.line] if reading.line else []
-    values = inherit(seen(values))
+    values = inherit(with_file_kind(values))
     build(values)
     chosen, lines = choose(values)
     recipe = build(chosen)
@@ -150,7 +150,7 @@ def plan(
     return recipe, first + lines
 
 
-def seen(values: dict[str, Any]) -> dict[str, Any]:
+def with_file_kind(values: dict[str, Any]) -> dict[str, Any]:
     """The tables with what follows from files of what is no text: the kind of its tokens, or of
     those of sources, where the targets are captions.
     """
@@ -159,7 +159,7 @@ def seen(values: dict[str, Any]) -> dict[str, Any]:
     if form == "auto":
         form = form_of([Path(str(path)) for path in data.get("train", ())])
         if not form and task == "target" and data.get("target"):  # a table of paths, perhaps
-            form = Sources(check("data", DataRecipe, data), task).train.format
+            form = DataSource(check("data", DataRecipe, data), task).train.format
     if form in NUMBERED:
         values["data"] = {**data, "format": form}
         tokens, kind = dict(values.get("tokens", {})), NUMBERED[form]
@@ -178,7 +178,7 @@ def seen(values: dict[str, Any]) -> dict[str, Any]:
 def absolute(values: dict[str, Any]) -> dict[str, Any]:
     """The tables with every path made absolute, so that a run can be resumed from anywhere."""
     data, train = values.get("data", {}), values.get("train", {})
-    for key in SIDES:
+    for key in SPLITS:
         paths = data.get(key, [])
         paths = [paths] if isinstance(paths, str) else paths
         if isinstance(paths, list | tuple):
@@ -203,8 +203,8 @@ def train(
     resume: bool = False,
     reporter: Reporter | None = None,
     began: float | None = None,
-    world: World | None = None,
-) -> Trained:
+    world: ProcessGroup | None = None,
+) -> TrainResult:
     """Train as the recipe says into the run folder `out`; with `resume`, go on where it stopped.
 
     `began` (time.monotonic) is when the clock of train.minutes started; now, if not given. `world`
@@ -217,11 +217,11 @@ def train(
             return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)
     told = world.reporter(reporter or Reporter(quiet=True))
     fitted = Session(Path(out), resume, told, began, world).fit(recipe)
-    return world.together(lambda: conclude(Path(out), fitted, measures=world.first))
+    return world.together(lambda: evaluate_and_write(Path(out), fitted, measures=world.first))
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """What `compare` returns: the table, a text's surprise by model, and where all of it is."""
 
     comparison: Comparison
@@ -243,7 +243,7 @@ def compare(
     transformer: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
     began: float | None = None,
-) -> Compared:
+) -> ComparisonResult:
     """Train every model on the same split, each in its own process, and put them in one table.
 
     Neural rows have as many parameters as the Transformer that suits the data, or that is asked for
@@ -276,32 +276,34 @@ def compare(
     corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
     for line in (*corpus.warnings, *corpus.cut(context(chosen.model.config))):
         reporter.warn(line)
-    models = models or default_rows(chosen.task, corpus, reporter.say)
-    recipes, parts = as_large(chosen, models, corpus), range(folds_of(chosen))
+    models = models or default_models(chosen.task, corpus, reporter.say)
+    recipes, parts = match_parameters(chosen, models, corpus), range(folds_of(chosen))
     rungs = [
-        rung(recipe, folder, seed, fold=fold)
+        comparison_run(recipe, folder, seed, fold=fold)
         for seed in range(seeds)
         for recipe in recipes
         for fold in parts
     ]
     if scaling:
-        rungs += [rung(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes]
-    found: dict[Path, Outcome] = {}
+        rungs += [
+            comparison_run(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes
+        ]
+    found: dict[Path, RunResult] = {}
     end = began + minutes * 60 - CLOSING - PER_ROW * len(recipes)
 
-    def judge(one: Rung) -> None:
-        found[one.run] = outcome(one, folder)
+    def judge(one: ComparisonRun) -> None:
+        found[one.run] = run_result(one, folder)
 
-    with Board(reporter, rungs) as board:
-        made = climb(rungs, end, folder, board, judge=judge, warn=reporter.warn)
+    with ProgressTable(reporter, rungs) as board:
+        made = train_all(rungs, end, folder, board, judge=judge, warn=reporter.warn)
     missing = dict.fromkeys(one.row.name for one in rungs if one not in made)
-    comparison = compared(made, folder, found, left_out=list(missing))
+    comparison = build_comparison(made, folder, found, left_out=list(missing))
     strip = surprise(comparison)
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
     page.write(folder / "compare.html")
     write_text(folder / "compare.md", comparison.to_markdown())
     write_json(folder / "compare.json", comparison.to_json())
-    return Compared(comparison, strip, folder)
+    return ComparisonResult(comparison, strip, folder)
 
 
 def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
@@ -312,10 +314,10 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
         return None
     found: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
-    text, source = one_held_out(load_speaker(comparison.rows[0].runs[0]), most)
+    text, source = one_held_out(load_sequence_model(comparison.rows[0].runs[0]), most)
     for row in comparison.rows:
-        model = load_speaker(row.runs[0])
-        if isinstance(model, Interpreter):
+        model = load_sequence_model(row.runs[0])
+        if isinstance(model, Translator):
             (scored,) = model.score([(source, text)])
             tokens, logs = scored.tokens, scored.log_probs
         else:
@@ -324,12 +326,12 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
 
 
-def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, Any]:
+def one_held_out(model: Generator | Translator, most: int) -> tuple[str, Any]:
     """The first held-out text of a run, at most so many tokens of running text, and its source."""
     assert model.run is not None
     _, shard = held_out(model.run, model)
     record = [int(i) for i in shard.record(0)]
-    if isinstance(model, Interpreter):
+    if isinstance(model, Translator):
         assert shard.source is not None
         asked = model.source_tokenizer.read_back(shard.source.record(0))
         return model.tokenizer.decode(record[1:-1]), asked
@@ -337,8 +339,8 @@ def one_held_out(model: Predictor | Interpreter, most: int) -> tuple[str, Any]:
 
 
 def held_out(
-    run: str | Path, predictor: Predictor | Interpreter | Examiner | Glossary
+    run: str | Path, predictor: Generator | Translator | Predictor | WordVectors
 ) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
-    source = predictor.source_tokenizer if isinstance(predictor, Interpreter) else None
+    source = predictor.source_tokenizer if isinstance(predictor, Translator) else None
     return eval_data.held_out(Path(run), predictor.tokenizer, source)

@@ -32,14 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import (
-    Compared,
-    Examiner,
+    ComparisonResult,
+    Generator,
     Predictor,
     compare,
     continuations,
-    load_examiner,
-    load_interpreter,
+    load_generator,
     load_predictor,
+    load_translator,
 )
 from regard.bundled import NAMES, PHRASES
 from regard.bundled.shapes import save_shapes
@@ -57,9 +57,9 @@ from regard.look.demo_report import (
     add_reading,
     add_samples_beside,
 )
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.page_inputs import run_facts
-from regard.look.prediction_page import answer_page
+from regard.look.prediction_page import prediction_page
 from regard.tokenizers import Patches
 from regard.training.progress import Reporter
 
@@ -103,7 +103,7 @@ def demo(
     if found.strip is not None:
         print("bits of each symbol of a held-out name (0 to 9, + is more; $ is the end):")
         print_strip(*found.strip)
-    predictors = {row.model: load_predictor(row.runs[0]) for row in found.comparison.rows}
+    predictors = {row.model: load_generator(row.runs[0]) for row in found.comparison.rows}
     samples = made_up(predictors, set(names.read_text(encoding="utf-8").split()))
     print("\nnew names (* is in the list already):")
     for name, texts in samples.items():
@@ -115,7 +115,7 @@ def demo(
     return folder
 
 
-def tell(found: Compared) -> None:
+def tell(found: ComparisonResult) -> None:
     """Print the table and the verdict of a comparison."""
     columns, rows = found.comparison.cells()
     print_table(columns, rows, title=title(found))
@@ -131,7 +131,7 @@ def free_folder(out: Path) -> Path:
     return folder
 
 
-def made_up(predictors: Mapping[str, Predictor], known: set[str]) -> dict[str, list[str]]:
+def made_up(predictors: Mapping[str, Generator], known: set[str]) -> dict[str, list[str]]:
     """New names from several rungs, those that are in the list marked."""
     samples = {}
     for name in [name for name in NAMES_SHOWN if name in predictors]:
@@ -141,8 +141,8 @@ def made_up(predictors: Mapping[str, Predictor], known: set[str]) -> dict[str, l
 
 
 def report(
-    found: Compared,
-    predictors: Mapping[str, Predictor],
+    found: ComparisonResult,
+    predictors: Mapping[str, Generator],
     samples: Mapping[str, Sequence[str]],
     corpus: Corpus,
 ) -> Path:
@@ -158,11 +158,13 @@ def report(
     if attending is not None:
         ids = [int(i) for i in held.record(0)[:-1]]
         banned = attending.tokenizer.never_produced(attending.model.vocab_size)
-        add_reading(page, Reading(attending.model, attending.tokenizer, ids, False, None, banned))
+        add_reading(
+            page, ForwardTrace(attending.model, attending.tokenizer, ids, False, None, banned)
+        )
     return page.write(found.folder / "report.html")
 
 
-def lengths_of(predictor: Predictor) -> list[int]:
+def lengths_of(predictor: Generator) -> list[int]:
     """How long the records are that a model makes."""
     prompts = [""] * MEASURED
     several = predictor.generate(prompts, Sample(seed=2), max_new=LONGEST, batch_size=MEASURED)
@@ -170,7 +172,7 @@ def lengths_of(predictor: Predictor) -> list[int]:
 
 
 # shows what a model said of records, as numbers of classes, and which of them it got wrong
-Show = Callable[[Examiner, Shard, NDArray[Any], NDArray[Any]], None]
+Show = Callable[[Predictor, Shard, NDArray[Any], NDArray[Any]], None]
 
 
 def demo_answers(out: str | Path, make: Callable[[Path], Path], show: Show, **options: Any) -> Path:
@@ -193,7 +195,7 @@ def look_at_one(run: Path, folder: Path, show: Show) -> Path:
     """Show what a run got wrong of the test part, and write the page about the first such record,
     or about the first where there is none.
     """
-    examiner, corpus = load_examiner(run), reopen(folder)
+    examiner, corpus = load_predictor(run), reopen(folder)
     tokenizer, shard = examiner.tokenizer, corpus.test or corpus.train
     assert shard.targets is not None
     said, truths = examiner.measure(shard).scores.argmax(1), np.asarray(shard.targets)
@@ -201,7 +203,7 @@ def look_at_one(run: Path, folder: Path, show: Show) -> Path:
     show(examiner, shard, said, wrong)
     chosen = int(wrong[0]) if len(wrong) else 0
     record = shard.record(chosen)
-    page = answer_page(
+    page = prediction_page(
         examiner,
         tokenizer.picture(record) if isinstance(tokenizer, Patches) else record,
         title=f"A {examiner.targets.classes[0][truths[chosen]]}, as the Transformer sees it",
@@ -260,7 +262,7 @@ def demo_digits(
     )
 
 
-def draw_wrong(examiner: Examiner, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]) -> None:
+def draw_wrong(examiner: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]) -> None:
     """Digits that were read wrong."""
     tokenizer, classes = examiner.tokenizer, examiner.targets.classes[0]
     assert isinstance(tokenizer, Patches) and shard.targets is not None
@@ -319,7 +321,7 @@ def demo_shapes(
 
 
 def name_mistaken(
-    examiner: Examiner, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]
+    examiner: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]
 ) -> None:
     """Shapes that were taken for others, the most frequent first."""
     classes, truths = examiner.targets.classes[0], np.asarray(shard.targets)
@@ -376,7 +378,7 @@ def print_translations(runs: dict[str, Path], folder: Path) -> None:
     phrases = [decode(shard.source.record(i)[1:-1]) for i in numbers]
     columns = {"phrase": phrases, "German": [decode(shard.record(i)[1:-1]) for i in numbers]}
     for model, run in runs.items():
-        made = load_interpreter(run).translate(phrases, Greedy())
+        made = load_translator(run).translate(phrases, Greedy())
         columns[model] = [
             "✓" if one.text == right else one.text
             for (one, *_), right in zip(made, columns["German"], strict=True)

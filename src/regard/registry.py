@@ -11,7 +11,7 @@ FAMILIES = {
     "uniform": "regard.models.counts:Uniform",
     "unigram": "regard.models.counts:Unigram",
     "bigram": "regard.models.counts:Bigram",
-    "map": "regard.models.dirichlet_ngram:MapModel",
+    "map": "regard.models.dirichlet_ngram:DirichletNGram",
     "kneser-ney": "regard.models.kneser_ney:KneserNey",
     "hmm": "regard.models.hidden_markov:HiddenMarkov",
     "mlp": "regard.models.mlp:MLP",
@@ -23,23 +23,23 @@ FAMILIES = {
     "transformer": "regard.models.decoder:Decoder",
 }
 TRANSLATORS = {
-    "ibm1": "regard.models.ibm_model1:WordForWord",
-    "rnn": "regard.models.recurrent:Bottleneck",
-    "rnn-attention": "regard.models.recurrent:Attentive",
+    "ibm1": "regard.models.ibm_model1:IBM1Translator",
+    "rnn": "regard.models.recurrent:RecurrentSeq2Seq",
+    "rnn-attention": "regard.models.recurrent:AttentiveSeq2Seq",
     "transformer": "regard.models.encoder_decoder:EncoderDecoder",
 }
 ASSESSORS = {
-    "cnn": "regard.models.sequence_classifiers:ConvolutionalReader",
-    "lstm": "regard.models.sequence_classifiers:RecurrentReader",
-    "hyena": "regard.models.hyena:HyenaReader",
-    "transformer": "regard.models.encoder:EncoderOnly",
+    "cnn": "regard.models.sequence_classifiers:ConvolutionalClassifier",
+    "lstm": "regard.models.sequence_classifiers:RecurrentClassifier",
+    "hyena": "regard.models.hyena:HyenaClassifier",
+    "transformer": "regard.models.encoder:EncoderModel",
 }
 MAJORITY = {"majority": "regard.models.class_counts:Majority"}
 CLASSIFIERS = {
     "naive-bayes": "regard.models.linear:NaiveBayes",
     "nb-svm": "regard.models.linear:NbSvm",
-    "pwm": "regard.models.class_counts:WeightMatrices",
-    "markov": "regard.models.class_counts:Chains",
+    "pwm": "regard.models.class_counts:PWMClassifier",
+    "markov": "regard.models.class_counts:ClassMarkov",
 }
 LINEAR = {
     "logistic": "regard.models.linear:Logistic",
@@ -53,7 +53,7 @@ TASKS = {
     "labels": MAJORITY | LINEAR | ASSESSORS,
     "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
     "position-label": MAJORITY | {"logistic": "regard.models.linear:WindowLogistic"} | ASSESSORS,
-    "masked": {"transformer": "regard.models.encoder:MaskedModel"},
+    "masked": {"transformer": "regard.models.encoder:MaskedLM"},
     "vectors": {
         "cbow": "regard.models.word2vec:CBOW",
         "skipgram": "regard.models.word2vec:SkipGram",
@@ -66,12 +66,12 @@ IMAGES = {
     "transformer": "regard.models.vision:VisionTransformer",
 }
 CAPTIONERS = {
-    "nearest": "regard.models.nearest_caption:Nearest",
+    "nearest": "regard.models.nearest_caption:NearestCaptioner",
     "transformer": "regard.models.encoder_decoder:Captioner",
 }
 CLOUDS = {
     "majority": "regard.models.class_counts:Majority",
-    "logistic": "regard.models.linear_features:CloudLogistic",
+    "logistic": "regard.models.linear_features:PointCloudLogistic",
     "transformer": "regard.models.point_transformer:PointTransformer",
 }
 COULOMB = {"coulomb": "regard.models.coulomb:Coulomb"}

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import check
 from regard.registry import TASKS, family
-from regard.schemas import Config, Event, Facts
+from regard.schemas import Config, Event, RunMetadata
 from regard.storage import checked, read_json, read_lines, regular
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -98,10 +98,10 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_facts(run: Path) -> dict[str, Any]:
+def read_metadata(run: Path) -> dict[str, Any]:
     """What regard.json says; nothing where there is none."""
     path = run / FACTS
-    found: dict[str, Any] = read_json(path, Facts) if path.exists() else {}
+    found: dict[str, Any] = read_json(path, RunMetadata) if path.exists() else {}
     return found
 
 

@@ -27,7 +27,7 @@ class Config(TypedDict):
     config: dict[str, Any]
 
 
-class Side(TypedDict):
+class StoredSplit(TypedDict):
     """How much a part of the data holds."""
 
     records: Count
@@ -36,12 +36,12 @@ class Side(TypedDict):
     bytes: Count
 
 
-class Sides(TypedDict):
+class StoredSplits(TypedDict):
     """The three parts of the data."""
 
-    train: Side
-    valid: Side
-    test: Side
+    train: StoredSplit
+    valid: StoredSplit
+    test: StoredSplit
 
 
 class StoredTargets(TypedDict):
@@ -105,7 +105,7 @@ class Data(TypedDict, total=False):
     longest: Annotated[int, Field(ge=0, le=1 << 24)]
 
 
-class Figure(TypedDict, total=False):
+class StoredMetric(TypedDict, total=False):
     """A metric with its interval; null where it is infinite."""
 
     value: Required[float | None]
@@ -116,8 +116,10 @@ class Figure(TypedDict, total=False):
 
 def fitting_metrics(found: dict[str, Any]) -> dict[str, Any]:
     """Metrics by name and, under `targets`, those of each of several targets; or a ValueError."""
-    matching({name: one for name, one in found.items() if name != "targets"}, dict[str, Figure])
-    matching(found.get("targets", {}), dict[str, dict[str, Figure]])
+    matching(
+        {name: one for name, one in found.items() if name != "targets"}, dict[str, StoredMetric]
+    )
+    matching(found.get("targets", {}), dict[str, dict[str, StoredMetric]])
     return found
 
 
@@ -128,7 +130,7 @@ class Alignment(TypedDict):
     links: Count
 
 
-class Facts(TypedDict, total=False):
+class RunMetadata(TypedDict, total=False):
     """regard.json: what a run is and how it was measured."""
 
     outcome: str
@@ -149,7 +151,7 @@ class Facts(TypedDict, total=False):
 class TrainedData(Data):
     """The data of a run that was trained here."""
 
-    sides: Required[Sides]
+    sides: Required[StoredSplits]
 
 
 class TrainedFacts(TypedDict):
@@ -188,7 +190,7 @@ class Event(TypedDict):
     nats_per_symbol: NotRequired[float | None]
 
 
-class Translation(TypedDict):
+class StoredTranslation(TypedDict):
     """A held-out sentence, and what the model made of it."""
 
     source: str
@@ -196,14 +198,14 @@ class Translation(TypedDict):
     translation: str
 
 
-class Translations(TypedDict):
+class StoredTranslations(TypedDict):
     """translations.json: what a run made of held-out sentences, and how long it took."""
 
-    sentences: list[Translation]
+    sentences: list[StoredTranslation]
     seconds: Seconds
 
 
-class Memory(TypedDict):
+class StoredMemory(TypedDict):
     """memory.json: what the process of a row took at its peak."""
 
     peak_memory_bytes: Count

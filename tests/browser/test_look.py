@@ -10,7 +10,7 @@ from regard.look import language_page as language
 from regard.look.language_page import language_page
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.models.dirichlet_ngram import MapConfig, MapModel
+from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMConfig, LSTMModel
@@ -40,7 +40,7 @@ def model_of(name, tokenizer):
         return hidden
     counting = {
         "bigram": (Bigram, CountConfig()),
-        "map": (MapModel, MapConfig(order=4)),
+        "map": (DirichletNGram, DirichletNGramConfig(order=4)),
         "kneser-ney": (KneserNey, KneserNeyConfig()),
     }
     family, config = counting[name]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from regard.look.caption_page import caption_page
-from regard.look.translation_page import Pair
+from regard.look.translation_page import SourceTarget
 from regard.models.encoder_decoder import Captioner, modern_captioner
-from regard.pipelines.translator import Interpreter
+from regard.pipelines.translator import Translator
 from regard.tokenizers import KINDS, Patches
 
 pytestmark = pytest.mark.browser
@@ -21,8 +21,8 @@ def test_every_word_has_its_map(tmp_path, browser_page):
     torch.manual_seed(0)
     own = {"source_vocab": patches.vocab_size, "max_len": 8, **patches.decides}
     model = Captioner(words.vocab_size, dataclasses.replace(modern_captioner(1, 32), **own)).eval()
-    pair = Pair(patches.encode_batch([image])[0], words.encode("c <b> a").tolist())
-    made = caption_page(Interpreter(model, words, patches), pair, title="Noise", beams=2)
+    pair = SourceTarget(patches.encode_batch([image])[0], words.encode("c <b> a").tolist())
+    made = caption_page(Translator(model, words, patches), pair, title="Noise", beams=2)
     tab = browser_page.open(made.write(tmp_path / "look.html"))
     first = tab.locator(".picture").first
     above = first.locator(".over").all_inner_texts()

@@ -10,19 +10,19 @@ import torch
 
 from regard.data.targets import Targets
 from regard.look.masked_page import ids_of, masked_page
-from regard.look.prediction_page import answer_page
-from regard.models.class_counts import Chains, MarkovConfig, PwmConfig, WeightMatrices
-from regard.models.encoder import MaskedModel, modern_masked
+from regard.look.prediction_page import prediction_page
+from regard.models.class_counts import ClassMarkov, MarkovConfig, PWMClassifier, PwmConfig
+from regard.models.encoder import MaskedLM, modern_masked
 from regard.models.linear import LinearConfig, LinearSvm
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import Characters, Nucleotides
 
 pytestmark = pytest.mark.browser
 
 FAMILIES = {
     "svm": (LinearSvm, LinearConfig(order=2, places="each", weighting="counts", strength=1.0)),
-    "pwm": (WeightMatrices, PwmConfig(pseudocount=1.0)),
-    "markov": (Chains, MarkovConfig(order=3)),
+    "pwm": (PWMClassifier, PwmConfig(pseudocount=1.0)),
+    "markov": (ClassMarkov, MarkovConfig(order=3)),
 }
 
 
@@ -36,7 +36,7 @@ def test_pages_about_fitted_rows_draw_without_an_error(name, tmp_path, browser_p
     tokenizer = Nucleotides.train(texts)
     family, config = FAMILIES[name]
     config = dataclasses.replace(config, n_outputs=2, max_len=64)
-    examiner = Examiner(
+    examiner = Predictor(
         family(tokenizer.vocab_size, config),
         tokenizer,
         Targets("label", ("kind",), (("no", "<b>yes</b>"),)),
@@ -44,7 +44,7 @@ def test_pages_about_fitted_rows_draw_without_an_error(name, tmp_path, browser_p
     shard = examiner.shard(texts)
     shard = dataclasses.replace(shard, targets=np.arange(40, dtype=np.int32) % 2)
     examiner.model.fit(shard, None, lambda line: None)
-    page = answer_page(examiner, texts[1], title="fitted", held=("test", shard))
+    page = prediction_page(examiner, texts[1], title="fitted", held=("test", shard))
     shown = browser_page.open(page.write(tmp_path / "look.html"))
     assert shown.locator(".undrawn").count() == 0 and shown.locator("main b").count() == 0
     for width in (1280, 390):
@@ -68,7 +68,7 @@ def test_a_page_about_masks_draws_without_an_error(tmp_path, browser_page):
     config = dataclasses.replace(
         modern_masked(1, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=16
     )
-    model = MaskedModel(tokenizer.vocab_size, config).eval()
+    model = MaskedLM(tokenizer.vocab_size, config).eval()
     page = masked_page(model, tokenizer, ids_of("ab <mask>c<b>d", tokenizer), title="masks")
     shown = browser_page.open(page.write(tmp_path / "look.html"))
     assert shown.locator(".undrawn").count() == 0 and shown.locator("main b").count() == 0

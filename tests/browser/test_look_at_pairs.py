@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from regard.evaluation.translation import Agreement
-from regard.look.translation_page import Pair, translation_page
+from regard.look.translation_page import SourceTarget, translation_page
 from regard.models.encoder_decoder import EncoderDecoder, modern
-from regard.models.ibm_model1 import WordForWord, WordForWordConfig
-from regard.models.recurrent import Attentive, Bottleneck
-from regard.pipelines.translator import Interpreter
+from regard.models.ibm_model1 import IBM1Config, IBM1Translator
+from regard.models.recurrent import AttentiveSeq2Seq, RecurrentSeq2Seq
+from regard.pipelines.translator import Translator
 from regard.tokenizers import Words
 
 pytestmark = pytest.mark.browser
@@ -29,18 +29,18 @@ SECTIONS = {
         "Attention within the source",
         *AFTER,
     ],
-    Attentive: [*BEFORE, "Hidden state", *AFTER],
-    Bottleneck: ["The model", "Translation", "Surprise", "Hidden state", *AFTER],
-    WordForWord: [*BEFORE, *AFTER],
+    AttentiveSeq2Seq: [*BEFORE, "Hidden state", *AFTER],
+    RecurrentSeq2Seq: ["The model", "Translation", "Surprise", "Hidden state", *AFTER],
+    IBM1Translator: [*BEFORE, *AFTER],
 }
 
 
 def interpreter_of(family):
     torch.manual_seed(0)
     tokenizer = Words.train([text for pair in PAIRS for text in pair])
-    size, maker = tokenizer.vocab_size, Interpreter(None, tokenizer)
-    if family is WordForWord:
-        model = WordForWord(size, WordForWordConfig(max_len=12))
+    size, maker = tokenizer.vocab_size, Translator(None, tokenizer)
+    if family is IBM1Translator:
+        model = IBM1Translator(size, IBM1Config(max_len=12))
         model.fit(maker.pairs(*zip(*PAIRS, strict=True)), None, print)
     elif family is EncoderDecoder:
         config = dataclasses.replace(modern(2, 24), n_heads=3, n_kv_heads=3, d_head=8, max_len=12)
@@ -48,7 +48,7 @@ def interpreter_of(family):
     else:
         preset = next(iter(family.PRESETS.values()))
         model = family(size, dataclasses.replace(preset(1, 9), max_len=12))
-    return Interpreter(model.eval(), tokenizer)
+    return Translator(model.eval(), tokenizer)
 
 
 @pytest.mark.parametrize("family", SECTIONS, ids=lambda family: family.__name__)
@@ -58,7 +58,7 @@ def test_every_translator_draws_without_an_error_or_a_request(family, tmp_path, 
     heads = Agreement([[0.1, 0.2, 0.3], [0.4, 0.9, 0.6]], 7) if family is EncoderDecoder else None
     page = translation_page(
         maker,
-        Pair(source, target, reference=source),
+        SourceTarget(source, target, reference=source),
         title=f"translates {MARKUP}",
         facts=[("model", family.__name__)],
         agreement=heads,

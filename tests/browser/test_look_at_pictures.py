@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.look.prediction_page import answer_page
+from regard.look.prediction_page import prediction_page
 from regard.models.vision import VisionTransformer, vit
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import Patches
 
 pytestmark = pytest.mark.browser
@@ -23,8 +23,8 @@ def page(tmp_path):
     torch.manual_seed(0)
     config = dataclasses.replace(vit(2, 64), n_outputs=3, **tokenizer.decides)
     model = VisionTransformer(tokenizer.vocab_size, config).eval()
-    examiner = Examiner(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
-    made = answer_page(examiner, image, title="Noise", facts=[("model", "random")])
+    examiner = Predictor(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
+    made = prediction_page(examiner, image, title="Noise", facts=[("model", "random")])
     return made.write(tmp_path / "look.html")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.look.page import (
-    Attention,
+    AttentionMaps,
     Bars,
     BeamTree,
     Contributions,
@@ -19,7 +19,7 @@ from regard.look.page import (
     Histogram,
     Lines,
     Logo,
-    Mask,
+    MaskMap,
     Page,
     Scatter,
     Sequences,
@@ -65,8 +65,10 @@ def every_component(words):
         Facts([(w, w) for w in words], title=word),
         Table(words, [words, words], highlight=[1], title=word),
         Heatmap(weights, words, words, title=word, unit=word),
-        Mask(weights > 0, words, title=word),
-        Attention(np.stack([weights] * 6).reshape(2, 3, n, n), words, layers=words[:2], title=word),
+        MaskMap(weights > 0, words, title=word),
+        AttentionMaps(
+            np.stack([weights] * 6).reshape(2, 3, n, n), words, layers=words[:2], title=word
+        ),
         Surprise(words, [(word, np.arange(n)), (words[1], [math.inf] * n)], title=word),
         Contributions(words, [(word, np.arange(n) - 2.0)], title=word, unit=word),
         Logo(words, np.arange(2 * n).reshape(2, n), range(n), 9.0, title=word, note=word),
@@ -252,7 +254,7 @@ def test_a_heat_map_reads_out_the_cell_under_the_keys_and_the_pointer(browser_pa
 
 def test_a_heat_map_paints_its_values(browser_page, tmp_path):
     page = browser_page.open(
-        written(tmp_path, Mask(np.array([[True, False, False]]), ["q"], list("abc")))
+        written(tmp_path, MaskMap(np.array([[True, False, False]]), ["q"], list("abc")))
     )
     pixels = page.evaluate(
         """() => { const c = document.querySelector('.map canvas'), g = c.getContext('2d');
@@ -271,7 +273,7 @@ def test_one_head_opens_large_and_its_arcs_say_who_looks_where(browser_page, tmp
     weights = np.zeros((2, 3, 4, 5))
     weights[..., 0] = 1.0
     weights[1, 2, 1] = [0.0, 0.25, 0.0, 0.75, 0.0]
-    attention = Attention(weights, list("abcd"), list("vwxyz"), layers=["first", "second"])
+    attention = AttentionMaps(weights, list("abcd"), list("vwxyz"), layers=["first", "second"])
     page = browser_page.open(written(tmp_path, attention))
     assert page.locator(".thumb canvas").count() == 6
     page.locator(".thumb").first.focus()
@@ -294,7 +296,7 @@ def test_one_head_opens_large_and_its_arcs_say_who_looks_where(browser_page, tmp
 def test_scores_stand_beside_the_weights_of_the_chosen_head(browser_page, tmp_path):
     weights = np.tril(np.full((1, 2, 2, 2), 0.5))
     scores = np.array([[[[1.5, -np.inf], [-2.0, 0.5]], [[3.0, -np.inf], [0.0, 4.0]]]])
-    attention = Attention(weights, list("ab"), scores=scores, score_name="q · k")
+    attention = AttentionMaps(weights, list("ab"), scores=scores, score_name="q · k")
     page = browser_page.open(written(tmp_path, attention))
     assert page.locator(".beside h5").all_text_contents() == [
         "q · k: before the softmax",
@@ -353,7 +355,7 @@ def test_512_tokens_and_48_heads_stay_usable(browser_page, tmp_path):
     n = 512
     weights = np.zeros((6, 8, n, n), dtype=np.float32)
     weights[:] = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
-    page = browser_page.open(written(tmp_path, Attention(weights, [f"t{i}" for i in range(n)])))
+    page = browser_page.open(written(tmp_path, AttentionMaps(weights, [f"t{i}" for i in range(n)])))
     page.wait_for_selector(".thumb canvas")
     took = page.evaluate(
         """() => { const start = performance.now();
@@ -414,7 +416,7 @@ def test_pages_do_not_scroll_sideways(browser_page, tmp_path, width):
 
 
 def test_dark_follows_the_reader_and_print_is_light(browser_page, tmp_path):
-    page = browser_page.open(written(tmp_path, Mask(np.array([[True]]), ["q"])))
+    page = browser_page.open(written(tmp_path, MaskMap(np.array([[True]]), ["q"])))
     pixel = """() => { const c = document.querySelector('.map canvas'), g = c.getContext('2d');
         return Array.from(g.getImageData(c.width - 9, c.height - 9, 1, 1).data) }"""
     light = page.evaluate(pixel)
@@ -443,7 +445,7 @@ def test_the_smallest_and_the_emptiest_data_are_drawn(browser_page, tmp_path):
         Surprise(["a"], [("m", [math.nan])]),
         Heatmap([[math.nan]], ["r"], ["c"]),
         Heatmap([[2.0]], ["r"], [""], scale="diverging"),
-        Attention(np.zeros((1, 1, 1, 1)), ["a"]),
+        AttentionMaps(np.zeros((1, 1, 1, 1)), ["a"]),
         BeamTree(root),
         Lines([("empty", [], [])], log_x=True),
         Lines([("point", [3], [0])], log_y=True),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.sources import SIDES
+from regard.data.sources import SPLITS
 from regard.training import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
@@ -379,7 +379,7 @@ def test_a_recipe_serves_other_files_that_are_given_beside_it(cli, tmp_path):
     found = cli("train", "en_de.toml", "a.fr", "b.cs", *given, "--out", "run")
     assert found.code == 0, found.err
     recipe = tomllib.loads((tmp_path / "run" / "recipe.toml").read_text())
-    names = {side: [Path(p).name for p in recipe["data"][side]] for side in SIDES}
+    names = {side: [Path(p).name for p in recipe["data"][side]] for side in SPLITS}
     assert names == {"train": ["a.fr", "b.cs"], "valid": [], "test": ["c.fr", "d.cs"]}
     assert recipe["model"]["preset"] == "vaswani" and recipe["train"]["steps"] == 2
     facts = json.loads((tmp_path / "run" / "regard.json").read_text())

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from regard import compare
-from regard.api import as_large, plan
+from regard.api import match_parameters, plan
 from regard.cli import run
 from regard.data.corpus import prepare
 from regard.models.parameter_matching import parameters
@@ -116,7 +116,7 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
     chosen, _ = plan(files, assignments=asked)
     corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda words: None, task="target")
     counted = {}
-    for recipe in as_large(chosen, list(TRANSLATORS), corpus):
+    for recipe in match_parameters(chosen, list(TRANSLATORS), corpus):
         model, size = recipe.model, corpus.tokenizer.vocab_size
         assert model.config.max_len == chosen.model.config.max_len
         if model.name != "ibm1":
@@ -129,7 +129,7 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
 
 def test_every_patient_row_has_the_same_minutes_also_those_made_later(pairs, tmp_path):
     chosen, _ = plan([pairs / "some.en", pairs / "some.de"])
-    made = [comparison_runs.rung(chosen, tmp_path, seed) for seed in range(4)]
+    made = [comparison_runs.comparison_run(chosen, tmp_path, seed) for seed in range(4)]
     assert comparison_runs.share_minutes(made, 2.0) == 2.0
     made[2].run.mkdir()
     recipe = made[2].recipe.replace(train={"minutes": 1.25})
@@ -157,8 +157,8 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     chosen, _ = plan([words])
     corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda line: None)
     made = [
-        comparison_runs.rung(recipe, tmp_path)
-        for recipe in as_large(chosen, list(FAMILIES), corpus)
+        comparison_runs.comparison_run(recipe, tmp_path)
+        for recipe in match_parameters(chosen, list(FAMILIES), corpus)
     ]
 
     def train(one, told):
@@ -171,7 +171,7 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     monkeypatch.setattr(comparison_runs, "seconds_of", lambda run: given[run.name] - clock.start)
     began, judged = clock.now, []
     end = began + 60 * minutes
-    found = comparison_runs.climb(
+    found = comparison_runs.train_all(
         made, end, tmp_path, lambda one, state: None, judge=judged.append, warn=warned.append
     )
     assert clock.now <= end + 1 and clock.now > end - 20

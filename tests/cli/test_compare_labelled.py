@@ -12,7 +12,7 @@ import pytest
 from regard.api import plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.evaluation.predictions import kept
+from regard.evaluation.predictions import load_predictions
 from regard.run import RECIPE
 from regard.training import comparison_runs, session
 
@@ -76,7 +76,7 @@ def test_where_counting_is_all_there_is_counting_wins(tmp_path, capsys):
     for row in found["rows"]:  # what the run itself says, and what its kept answers say by hand
         facts = json.loads((tmp_path / "out" / row["model"] / "regard.json").read_text())
         assert row["metrics"]["accuracy"] == pytest.approx(facts["metrics"]["test"]["accuracy"])
-        told = kept(tmp_path / "out" / row["model"]).answered
+        told = load_predictions(tmp_path / "out" / row["model"]).answered
         by_hand = np.mean(told.scores.argmax(1) == told.truths)
         assert row["metrics"]["accuracy"]["value"] == pytest.approx(by_hand)
         assert row["records_per_second"] > 0
@@ -126,7 +126,9 @@ def test_folds_test_every_record_once_and_rows_in_pairs(tmp_path, capsys, here):
     assert found["folds"] == 3 and found["records"] == len(rows)
     assert here == ["majority", "naive-bayes", "majority-seed1", "naive-bayes-seed1"]
     for row in found["rows"]:
-        parts = [kept(out / row["model"] / f"fold-{fold:03d}").answered for fold in range(3)]
+        parts = [
+            load_predictions(out / row["model"] / f"fold-{fold:03d}").answered for fold in range(3)
+        ]
         assert sum(len(part.truths) for part in parts) == len(rows)
         right = np.concatenate([part.scores.argmax(1) == part.truths for part in parts])
         assert row["metrics"]["accuracy"]["value"] == pytest.approx(right.mean())
@@ -173,8 +175,8 @@ def test_folds_are_trained_in_one_process_of_their_own(tmp_path, capsys, monkeyp
     recipe, _ = plan([path], data=data, model={"name": "majority"})
     prepare(recipe.data, recipe.tokens, tmp_path, told.append, task="label")
     told.clear()
-    made = [comparison_runs.rung(recipe, tmp_path, fold=fold) for fold in range(2)]
-    comparison_runs.climb(
+    made = [comparison_runs.comparison_run(recipe, tmp_path, fold=fold) for fold in range(2)]
+    comparison_runs.train_all(
         made, time.monotonic() + 60, tmp_path, lambda one, state: told.append((one.fold, state))
     )
     assert told[0] == (0, "training") and told[-1] == (1, "done") and all(one.done for one in made)
@@ -199,7 +201,7 @@ def test_one_left_out_at_a_time(tmp_path, capsys):
     assert metrics == {"majority": 0.0, "naive-bayes": 1.0}
     assert all("folds" not in row for row in found["rows"])  # of one record each: no spread
     for fold in range(8):
-        told = kept(tmp_path / "out" / "majority" / f"fold-{fold:03d}")
+        told = load_predictions(tmp_path / "out" / "majority" / f"fold-{fold:03d}")
         assert told.records == 1
 
 

@@ -168,7 +168,8 @@ def test_a_published_model_is_begun_from_with_its_own_tokens(cli, tmp_path, tabl
     import tokenizers
     import torch
 
-    from regard.models.encoder import MaskedModel, bert_masked
+    from regard.models.encoder import MaskedLM as MaskedModel
+    from regard.models.encoder import bert_masked
     from regard.run import load_model, weights, write_config, write_json, write_tensors
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

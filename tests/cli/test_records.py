@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import regard.cli
-from regard.api import load_examiner, load_predictor
+from regard.api import load_generator, load_predictor
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 
@@ -56,7 +56,7 @@ def rows_of(result):
 def test_fasta_is_classified_by_sequence_not_by_line(cli, by_file, tmp_path):
     """Headers were classified as if they were sequences, and each line of one by itself."""
     (tmp_path / "new.fa").write_text(">s1 one\nGGCC\nGGGC\n>s2\nAATTAA\n>s3\n\n>s4\nGGZZ\n")
-    examiner = load_examiner(by_file)
+    examiner = load_predictor(by_file)
     expected = [answer.label for answer in examiner.classify(["GGCCGGGC", "AATTAA", "GGZZ"])]
     found = cli("classify", by_file, "new.fa")
     rows = rows_of(found)
@@ -78,7 +78,7 @@ def test_a_table_is_classified_by_the_column_of_the_run(cli, by_column, tmp_path
     (tmp_path / "new.csv").write_text("note,dna,id\nx,GGCCGG,a\ny,,b\nz\nw," + "A" * 99 + ",d\n")
     found = cli("classify", by_column, "new.csv")
     rows = rows_of(found)
-    (expected,) = load_examiner(by_column).classify(["GGCCGG"])
+    (expected,) = load_predictor(by_column).classify(["GGCCGG"])
     assert rows[0][:3] == [expected.label, f"{expected.scores[expected.label]:.4f}", "a"]
     assert [row[2:] for row in rows[1:]] == [
         ["b", "empty"],
@@ -110,14 +110,14 @@ def test_vectors_have_the_ids_of_their_records(cli, by_column, tmp_path):
     cli("embed", by_column, "new.csv", "--out", "v.npy")
     vectors = np.load("v.npy")
     assert np.isnan(vectors[1]).all() and vectors.shape == (3, len(rows[0]) - 2)
-    expected = load_examiner(by_column).embed(["GGCC", "AATT"])
+    expected = load_predictor(by_column).embed(["GGCC", "AATT"])
     np.testing.assert_allclose(vectors[[0, 2]], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_scores_and_prompts_from_fasta(cli, bigram, tmp_path):
     (tmp_path / "some.fa").write_text(">one\nac\ne\n>two\nbQ\n")
     rows = rows_of(cli("score", bigram, "some.fa"))
-    expected = [sum(logs) for _, logs in load_predictor(bigram).score(["ace", "bQ"])]
+    expected = [sum(logs) for _, logs in load_generator(bigram).score(["ace", "bQ"])]
     assert [float(row[0]) for row in rows] == pytest.approx(expected, abs=1e-5)
     assert [row[1:] for row in rows] == [["one", ""], ["two", "1 of 2 symbols unknown: 'Q'"]]
     options = ["--strategy", "greedy", "--max-new", 4]

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from regard import run
-from regard.decoding import Beam, Consensus, Greedy
-from regard.evaluation.translation import judge
+from regard.decoding import Beam, Greedy, MinimumBayesRisk
+from regard.evaluation.translation import corpus_metrics
 
 LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
 
@@ -249,15 +249,15 @@ def test_pairs_are_evaluated_with_signatures(cli, translator, interpreter, files
 
 
 def test_translations_by_consensus(cli, translator, interpreter, bigram, files):
-    strategy = Consensus(interpreter.tokenizer.decode, width=6)
+    strategy = MinimumBayesRisk(interpreter.tokenizer.decode, width=6)
     expected = [one.text for (one,) in interpreter.translate(SOURCES, strategy)]
     asked = ["--strategy", "consensus", "--beams", 6]
     assert cli("translate", translator, files[0], *asked).out.splitlines() == expected
     default = cli("translate", translator, files[0], "--strategy", "consensus", "--json").document
-    wide = interpreter.translate(SOURCES, Consensus(interpreter.tokenizer.decode, width=24))
+    wide = interpreter.translate(SOURCES, MinimumBayesRisk(interpreter.tokenizer.decode, width=24))
     found = [one["score"] for one in default["sequences"]]
     assert found == pytest.approx([one.score for (one,) in wide], abs=1e-3)
-    judged = judge(expected, TARGETS)["chrf"].value
+    judged = corpus_metrics(expected, TARGETS)["chrf"].value
     document = cli("evaluate", translator, *files, *asked, "--json").document
     assert document["strategy"] == "consensus"
     assert document["metrics"]["chrf"]["value"] == pytest.approx(judged, abs=0.01)

@@ -8,7 +8,7 @@ import pytest
 
 from regard.data import archives
 from regard.data.archives import members, opened, size, unpacked
-from regard.data.readers import Source
+from regard.data.readers import TextFiles
 from regard.errors import UserError
 
 TEXT = b"anna\nbob\n" * 400
@@ -32,7 +32,7 @@ def test_a_member_is_a_file_like_any_other(archive):
     with opened(path) as file:
         assert file.read(4) == b"anna" and file.seek(0) == 0 and file.read() == TEXT
     assert size(path) == len(TEXT) and members(archive) == ["a/names.txt"]
-    assert sum(len(chunk.texts) for chunk in Source([path]).records()) == 800
+    assert sum(len(chunk.texts) for chunk in TextFiles([path]).records()) == 800
 
 
 def test_every_damaged_byte_is_an_error_or_no_matter(archive):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.batching import IGNORE, Loader, windows
+from regard.data.batching import IGNORE, TokenLoader, windows
 from regard.data.shards import Shard, ShardWriter
 from regard.errors import UsageError, UserError
 
@@ -113,7 +113,7 @@ def test_ignored_targets_are_those_the_models_ignore():
 )
 def test_an_epoch_holds_every_item_exactly_once(tmp_path, lengths, max_len, packs, micro):
     shard = build(tmp_path / "x", lengths)
-    loader = Loader(
+    loader = TokenLoader(
         shard, TOKENS, max_len=max_len, batch_tokens=1, seed=3, packs=packs, micro_tokens=micro
     )
     loader.items_per_step = max(k for k in (1, 2, 3, 5) if loader.items % k == 0)
@@ -136,7 +136,7 @@ def test_an_epoch_holds_every_item_exactly_once(tmp_path, lengths, max_len, pack
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_ranks_share_out_the_same_steps(tmp_path, packs, world):
     lengths = [3, 1, 25, 8, 0, 2, 17, 4, 6]
-    loader = Loader(
+    loader = TokenLoader(
         build(tmp_path / "x", lengths), TOKENS, max_len=7, batch_tokens=31, seed=5, packs=packs
     )
     for n in range(6):
@@ -151,7 +151,7 @@ def test_ranks_share_out_the_same_steps(tmp_path, packs, world):
 
 
 def test_more_ranks_than_items_leaves_some_with_nothing(tmp_path):
-    loader = Loader(
+    loader = TokenLoader(
         build(tmp_path / "x", [3, 4]), TOKENS, max_len=9, batch_tokens=99, seed=0, packs=True
     )
     assert loader.items_per_step == 2  # an item never comes twice in a step
@@ -163,7 +163,7 @@ def test_more_ranks_than_items_leaves_some_with_nothing(tmp_path):
 def test_a_step_is_the_same_after_opening_again(tmp_path, packs, kind):
     def loader(seed=8):
         shard = Shard.open(tmp_path / "x")
-        return Loader(shard, TOKENS, max_len=6, batch_tokens=40, seed=seed, packs=packs)
+        return TokenLoader(shard, TOKENS, max_len=6, batch_tokens=40, seed=seed, packs=packs)
 
     build(tmp_path / "x", [3, 40, 7, 5, 21, 9], kind)
     first = loader()
@@ -177,7 +177,7 @@ def test_a_step_is_the_same_after_opening_again(tmp_path, packs, kind):
 
 def test_steps_say_which_records_they_read(tmp_path):
     shard = build(tmp_path / "x", [3, 30, 2, 14, 0])
-    loader = Loader(shard, TOKENS, max_len=6, batch_tokens=12, seed=1, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=6, batch_tokens=12, seed=1, packs=True)
     seen = set()
     for n in range(8):
         tokens = [t for b in loader.step(n) for t in b.ids.flatten().tolist() if t > PAD]
@@ -191,7 +191,7 @@ def test_steps_say_which_records_they_read(tmp_path):
 @given(lengths=st.lists(st.integers(0, 30), min_size=1, max_size=4), max_len=st.integers(2, 19))
 def test_running_text_fills_every_window_from_one_stream(tmp_path, lengths, max_len):
     shard = build(tmp_path / "x", lengths, "text")
-    loader = Loader(shard, TOKENS, max_len=max_len, batch_tokens=10**6, seed=4, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=max_len, batch_tokens=10**6, seed=4, packs=True)
     stream = shard.ids.tolist()
     width = min(max_len, len(stream) - 1)
     assert loader.items == loader.items_per_step == max(1, (len(stream) - max_len) // max_len)
@@ -235,17 +235,17 @@ def test_one_marker_for_start_and_end_still_scores_every_end(tmp_path, kind):
 
 def test_the_grid_of_running_text_moves_every_epoch(tmp_path):
     shard = build(tmp_path / "x", [500], "text")
-    loader = Loader(shard, TOKENS, max_len=20, batch_tokens=60, seed=4, packs=False)
+    loader = TokenLoader(shard, TOKENS, max_len=20, batch_tokens=60, seed=4, packs=False)
     shifts = [loader.spans(np.array([e * loader.items]))[1].starts.item() % 20 for e in range(200)]
     assert set(shifts) == set(range(20))
     assert [b.ids.shape for b in loader.step(3)] == [(3, 20)]
 
 
 def test_records_much_longer_than_the_window_are_treated_as_running_text(tmp_path):
-    long = Loader(
+    long = TokenLoader(
         build(tmp_path / "x", [90, 110]), TOKENS, max_len=10, batch_tokens=50, seed=0, packs=True
     )
-    short = Loader(
+    short = TokenLoader(
         build(tmp_path / "y", [60, 80]), TOKENS, max_len=10, batch_tokens=50, seed=0, packs=True
     )
     assert (long.running, short.running) == (True, False)
@@ -254,7 +254,7 @@ def test_records_much_longer_than_the_window_are_treated_as_running_text(tmp_pat
 
 def test_one_item_per_record_needs_no_index(tmp_path):
     shard = build(tmp_path / "x", names(50))
-    loader = Loader(shard, TOKENS, max_len=16, batch_tokens=40, seed=0, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=16, batch_tokens=40, seed=0, packs=True)
     items, spans = loader.spans(np.arange(50))
     assert loader._pieces is None
     assert np.array_equal(shard.record_of(spans.starts), items)
@@ -272,7 +272,9 @@ def test_one_item_per_record_needs_no_index(tmp_path):
 @pytest.mark.parametrize("packs", [False, True])
 def test_padding_stays_small(tmp_path, lengths, max_len, batch_tokens, packs):
     shard = build(tmp_path / "x", lengths)
-    loader = Loader(shard, TOKENS, max_len=max_len, batch_tokens=batch_tokens, seed=0, packs=packs)
+    loader = TokenLoader(
+        shard, TOKENS, max_len=max_len, batch_tokens=batch_tokens, seed=0, packs=packs
+    )
     steps = [loader.step(n) for n in range(5, 15)]
     area = sum(b.ids.numel() for step in steps for b in step)
     real = sum(b.tokens for step in steps for b in step)
@@ -368,18 +370,20 @@ def test_wrong_settings_are_named(tmp_path, change, message):
     shard = build(tmp_path / "x", [4, 2])
     settings_ = {"max_len": 9, "batch_tokens": 20, "seed": 0, "packs": True} | change
     with pytest.raises(UsageError, match=message):
-        Loader(shard, TOKENS, **settings_)
+        TokenLoader(shard, TOKENS, **settings_)
 
 
 def test_wrong_data_and_wrong_calls_are_named(tmp_path):
     shard = build(tmp_path / "x", [4, 2])
     with pytest.raises(UserError, match="written with 100000 tokens, this tokenizer has 9"):
-        Loader(shard, Tokens(vocab_size=9), max_len=9, batch_tokens=9, seed=0, packs=True)
+        TokenLoader(shard, Tokens(vocab_size=9), max_len=9, batch_tokens=9, seed=0, packs=True)
     with pytest.raises(UserError, match="holds no records"):
-        Loader(build(tmp_path / "y", []), TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
+        TokenLoader(
+            build(tmp_path / "y", []), TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True
+        )
     with pytest.raises(UsageError, match=r"stride must lie in \[1, max_len = 9\], got 10"):
         windows(shard, TOKENS, max_len=9, stride=10, batch_tokens=9, packs=True)
-    loader = Loader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
     for call in ((-1, 0, 1), (0, 2, 2)):
         with pytest.raises(ValueError, match=f"got step {call[0]}, rank {call[1]}"):
             loader.step(*call)

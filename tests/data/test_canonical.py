@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from regard.data import leakage
 from regard.data.leakage import canonical_form
-from regard.data.report import examine, inspect
-from regard.data.sources import Sources
+from regard.data.report import inspect, inspect_labelled
+from regard.data.sources import DataSource
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.tokenizers import Kmers, Nucleotides, Residues
 
@@ -30,7 +30,7 @@ def form(kind="auto", **data):
 def splits_of(path, groups, kind, **keys):
     """The splits that the texts of each group are in."""
     recipe = DataRecipe(train=(str(path),), input="x", target="y", **SPLIT | keys)
-    sources, found = Sources(recipe, "label", TokensRecipe(kind=kind)), defaultdict(set)
+    sources, found = DataSource(recipe, "label", TokensRecipe(kind=kind)), defaultdict(set)
     for piece in sources.pieces():
         for text in piece.texts:
             found[groups[text]].add(piece.side)
@@ -72,7 +72,7 @@ def test_lower_case_copies_are_in_one_split_and_counted(tmp_path):
     sources, found = splits_of(write(tmp_path / "t.csv", groups), groups, "nucleotides")
     assert {len(splits) for splits in found.values()} == {1}
     assert {min(splits) for splits in found.values()} == {0, 1, 2}
-    seen = examine(sources)
+    seen = inspect_labelled(sources)
     assert seen.copies == 150 and all(not leak.records for leak in seen.leaks.values())
     assert ("copies", "150 of 300 records repeat another one (compared without regard to letter "
             "case, U or T); copies are in one split") in seen.warnings()  # fmt: skip
@@ -92,12 +92,12 @@ def test_spellings_of_a_molecule_are_in_one_split(tmp_path):
     sources, found = splits_of(write(tmp_path / "t.csv", groups), groups, "smiles")
     assert {len(splits) for splits in found.values()} == {1}
     assert len(set.union(*found.values())) == 3
-    assert examine(sources).copies == len(groups) - len(MOLECULES)
+    assert inspect_labelled(sources).copies == len(groups) - len(MOLECULES)
     assert form("smiles").of("not a molecule") == "not a molecule"
     assert form("characters", augment="smiles").of("OCC") == form("groups").of("C(O)C")
     lines = tmp_path / "t.smi"
     lines.write_text("OCC\nCCO\nCCN\n")
-    assert inspect(Sources(DataRecipe(train=(str(lines),))).train).duplicates == 1
+    assert inspect(DataSource(DataRecipe(train=(str(lines),))).train).duplicates == 1
 
 
 def test_without_rdkit_it_is_said_that_spellings_were_not_compared(monkeypatch, tmp_path):
@@ -107,7 +107,7 @@ def test_without_rdkit_it_is_said_that_spellings_were_not_compared(monkeypatch, 
     assert found.of("OCC") == "OCC"
     path = tmp_path / "t.smi"
     path.write_text("OCC\nCCO\n")
-    sources = Sources(DataRecipe(train=(str(path),)))
+    sources = DataSource(DataRecipe(train=(str(path),)))
     assert sources.remarks == [found.note] and inspect(sources.train).remarks == (found.note,)
 
 
@@ -137,7 +137,7 @@ def test_composed_and_decomposed_letters_are_one_record(tmp_path):
     path = tmp_path / "names.txt"
     both = [*names, *(unicodedata.normalize("NFD", name) for name in names)]
     path.write_text("\n".join(both) + "\n")
-    sources = Sources(DataRecipe(train=(str(path),), **SPLIT))
+    sources = DataSource(DataRecipe(train=(str(path),), **SPLIT))
     found = defaultdict(set)
     for piece in sources.pieces():
         for text in piece.texts:
@@ -153,5 +153,5 @@ def test_leaks_of_given_files_are_found_in_any_case(tmp_path):
         train=(str(tmp_path / "train.csv"),), test=(str(tmp_path / "test.csv"),), input="x",
         target="y", valid_fraction=0,
     )  # fmt: skip
-    sources = Sources(recipe, "label", TokensRecipe(kind="nucleotides"))
+    sources = DataSource(recipe, "label", TokensRecipe(kind="nucleotides"))
     assert sources.leaks()["test"]["records"] == 1

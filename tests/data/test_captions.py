@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from regard.api import plan
-from regard.data.batching import Loader, windows
+from regard.data.batching import TokenLoader, windows
 from regard.data.corpus import prepare, reopen
 from regard.data.inputs import thing_named
-from regard.data.report import look_through
-from regard.data.sources import Sources
+from regard.data.report import inspect_images
+from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 from regard.tokenizers import Patches
@@ -29,7 +29,7 @@ def arrays(tmp_path):
 
 def pairs(data):
     """(pixels, caption, side) of all records, and the sources they are from."""
-    sources = Sources(data, "target")
+    sources = DataSource(data, "target")
     found = []
     for piece in sources.pieces():
         both = zip(piece.sources, piece.texts, strict=True)
@@ -83,7 +83,7 @@ def test_groups_stay_on_one_side_and_pictures_do(arrays, tmp_path):
     for pixels, _, side in found:
         by_picture.setdefault(pixels, set()).add(side)
     assert len(by_picture) == 40 and all(len(one) == 1 for one in by_picture.values())
-    told = look_through(sources, "")
+    told = inspect_images(sources, "")
     assert told.captions.different == 80 and not any(leak.records for leak in told.leaks.values())
     assert dict(told.rows())["pictures"] == "80"
 
@@ -98,7 +98,7 @@ def test_shards_and_batches_hold_every_pair_once_whole(arrays, tmp_path):
     words, patches = corpus.tokenizer, corpus.source_tokenizer
     shared = {"max_len": 12, "batch_tokens": 40, "packs": False}
     batches = [*windows(corpus.train, words, stride=6, **shared)]
-    loader = Loader(corpus.train, words, seed=0, **shared)
+    loader = TokenLoader(corpus.train, words, seed=0, **shared)
     epoch = -(-loader.items // loader.items_per_step)
     trained = [batch for step in range(3 * epoch) for batch in loader.step(step)]
     for some in (batches, trained):
@@ -119,7 +119,7 @@ def test_shards_and_batches_hold_every_pair_once_whole(arrays, tmp_path):
 
 def test_mistakes_are_named(arrays, tmp_path):
     def opened(**data):
-        return Sources(DataRecipe(**{"train": (str(arrays),), **data}), "target")
+        return DataSource(DataRecipe(**{"train": (str(arrays),), **data}), "target")
 
     with pytest.raises(UsageError, match="which array is the captions"):
         opened()

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from regard.data.class_folders import class_folders
-from regard.data.labelled import Asked, Labelled
+from regard.data.labelled import ColumnSelection, LabelledFiles
 from regard.errors import UsageError, UserError
 
 FILES = {
@@ -50,7 +50,7 @@ def read(source):
 
 
 def test_a_file_is_a_record_of_the_class_of_its_folder(paths):
-    source = Labelled(paths, Asked())
+    source = LabelledFiles(paths, ColumnSelection())
     assert source.format == "files"
     found = read(source)
     assert len(found) == 4 and set(found) == EXPECTED
@@ -59,12 +59,14 @@ def test_a_file_is_a_record_of_the_class_of_its_folder(paths):
     assert {chunk.place(i).rpartition("/")[2] for i in range(4)} == {
         *("a.txt", "49960", "b.txt", "c.txt")
     }
-    again = Labelled(paths, Asked(), format=source.format)  # as a stored recipe says it
+    again = LabelledFiles(
+        paths, ColumnSelection(), format=source.format
+    )  # as a stored recipe says it
     assert set(read(again)) == EXPECTED and again.fingerprint() == source.fingerprint()
 
 
 def test_lines_are_records_where_asked_for(paths):
-    found = read(Labelled(paths, Asked(per_line=True)))
+    found = read(LabelledFiles(paths, ColumnSelection(per_line=True)))
     expected = [(line, c) for text, c in EXPECTED for line in text.split("\n") if line]
     assert Counter(found) == Counter(expected)
 
@@ -73,7 +75,11 @@ def test_fasta_in_folders_of_classes_keeps_its_sequences(tmp_path):
     for name, text in (("a/1.fa", ">x\nAC\n>y\nGT\n"), ("b/2.fa", ">z\nTT\n")):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
-    assert read(Labelled([tmp_path], Asked())) == [("AC", "a"), ("GT", "a"), ("TT", "b")]
+    assert read(LabelledFiles([tmp_path], ColumnSelection())) == [
+        ("AC", "a"),
+        ("GT", "a"),
+        ("TT", "b"),
+    ]
 
 
 def test_damaged_and_empty_files_are_counted(tmp_path):
@@ -81,13 +87,13 @@ def test_damaged_and_empty_files_are_counted(tmp_path):
     for name, data in (contents | {"b/5.txt": b"fine"}).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
-    source = Labelled([tmp_path], Asked())
+    source = LabelledFiles([tmp_path], ColumnSelection())
     assert read(source) == [("good", "a"), ("fine", "b")]
     assert (source.blank, source.skipped) == (1, 2)
     assert "3.txt:2: invalid UTF-8, byte 0xff at offset 1" in source.problems[0]
     assert "4.txt: is a binary file" in source.problems[1]
     with pytest.raises(UserError, match=r"3\.txt:2: invalid UTF-8"):
-        read(Labelled([tmp_path], Asked(), strict=True))
+        read(LabelledFiles([tmp_path], ColumnSelection(), strict=True))
 
 
 def test_what_is_not_laid_out_so_is_no_folder_of_classes(tmp_path):

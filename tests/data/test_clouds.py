@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from regard.data.inputs import thing_named
-from regard.data.labelled import Asked
-from regard.data.point_clouds import Clouds, form_of, frames_of, unlabelled_clouds
-from regard.data.sources import Sources
+from regard.data.labelled import ColumnSelection
+from regard.data.point_clouds import PointCloudFiles, form_of, frames_of, unlabelled_point_clouds
+from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 from regard.tokenizers import Points
@@ -35,8 +35,8 @@ CUBE = """OFF
 
 
 def records(paths, *targets, labels=None, strict=False, surface=1024, input=""):
-    asked = Asked(inputs=(input,), targets=targets, labels=labels)
-    source = Clouds(paths, asked, strict=strict, surface=surface)
+    asked = ColumnSelection(inputs=(input,), targets=targets, labels=labels)
+    source = PointCloudFiles(paths, asked, strict=strict, surface=surface)
     chunks = list(source.examples())
     things = [thing for chunk in chunks for thing in chunk.texts]
     return source, things, [cells for chunk in chunks for cells in chunk.targets]
@@ -77,7 +77,7 @@ def test_damaged_molecules_are_named_and_left_out_or_refused(tmp_path):
     with pytest.raises(UsageError, match="where are the labels"):
         records([path])
     with pytest.raises(UserError, match=r"bad.xyz\[1\]"):
-        list(unlabelled_clouds([path], 0))
+        list(unlabelled_point_clouds([path], 0))
 
 
 def test_arrays_of_one_length_end_to_end_and_padded(tmp_path):
@@ -130,7 +130,7 @@ def test_a_cloud_is_found_by_its_name_and_has_no_caption(tmp_path):
     told = DataRecipe(train=(str(table),), input="file", target="text")
     for recipe in (told, DataRecipe(train=(str(tmp_path / "two.xyz"),), target="energy")):
         with pytest.raises(UsageError, match="labels or values, not captions"):
-            Sources(recipe, "target")
+            DataSource(recipe, "target")
 
 
 def test_pictures_in_arrays_are_no_points(tmp_path):
@@ -200,8 +200,8 @@ def test_bare_lines_tables_of_paths_and_copies_in_another_order(tmp_path):
     for name, rows in (("a", points), ("b", points[::-1]), ("c", points + 1)):
         np.savetxt(tmp_path / f"{name}.xyz", rows)
     (tmp_path / "table.csv").write_text("file,kind\na.xyz,1\nb.xyz,2\nc.xyz,3\nmissing.xyz,4\n")
-    asked = Asked(inputs=("file",), targets=("kind",))
-    source = Clouds([tmp_path / "table.csv"], asked)
+    asked = ColumnSelection(inputs=("file",), targets=("kind",))
+    source = PointCloudFiles([tmp_path / "table.csv"], asked)
     (chunk,) = source.examples()
     assert [cells[0] for cells in chunk.targets] == ["1", "2", "3"] and source.skipped == 1
     assert "table.csv:5" in source.problems[0] and "missing.xyz" in source.problems[0]
@@ -209,7 +209,7 @@ def test_bare_lines_tables_of_paths_and_copies_in_another_order(tmp_path):
     assert keys[0] == keys[1] != keys[2]
     (tmp_path / "a.xyz").write_text("1 2 3\n4 5\n")
     with pytest.raises(UserError, match="line 2: must be 3 numbers"):
-        list(unlabelled_clouds([tmp_path / "a.xyz"], 0))
+        list(unlabelled_point_clouds([tmp_path / "a.xyz"], 0))
 
 
 def test_arrays_that_do_not_fit_each_other_are_named(tmp_path):
@@ -229,14 +229,14 @@ def test_arrays_that_do_not_fit_each_other_are_named(tmp_path):
     }
     for name, (arrays, message) in wrong.items():
         np.savez(tmp_path / f"{name}.npz", **arrays)
-        asked = Asked(targets=("y", "z") if "z" in arrays else ("y",))
+        asked = ColumnSelection(targets=("y", "z") if "z" in arrays else ("y",))
         with pytest.raises(UserError, match=message):
-            list(Clouds([tmp_path / f"{name}.npz"], asked).examples())
+            list(PointCloudFiles([tmp_path / f"{name}.npz"], asked).examples())
 
 
 def test_numbers_too_large_for_their_type_are_damaged_clouds(tmp_path):
     np.savez(tmp_path / "x.npz", points=np.full((2, 2, 3), [[[1.0]], [[1e300]]]), y=[0, 1])
-    source = Clouds([tmp_path / "x.npz"], Asked(targets=("y",)))
+    source = PointCloudFiles([tmp_path / "x.npz"], ColumnSelection(targets=("y",)))
     (chunk,) = source.examples()
     assert len(chunk.texts) == 1 and "must be finite numbers" in source.problems[0]
 

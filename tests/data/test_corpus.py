@@ -8,7 +8,7 @@ import pytest
 from regard.data import corpus, formats
 from regard.data import corpus as encoding
 from regard.data.corpus import prepare
-from regard.data.sources import Piece
+from regard.data.sources import SourceChunk
 from regard.errors import UserError
 from regard.recipe import DataRecipe, TokensRecipe, build
 from regard.tokenizers import KINDS
@@ -41,8 +41,8 @@ def test_a_text_read_in_blocks_is_stored_as_if_it_were_encoded_whole(
 
 def test_a_text_without_spaces_is_not_held_back(tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "LONGEST_WORD", 10)
-    pieces = [Piece(0, (), begins=True), Piece(0, ["acgt" * 9])]
-    pieces += [Piece(0, ["acgt ac"]), Piece(0, (), ends=True)]
+    pieces = [SourceChunk(0, (), begins=True), SourceChunk(0, ["acgt" * 9])]
+    pieces += [SourceChunk(0, ["acgt ac"]), SourceChunk(0, (), ends=True)]
     cut = KINDS["words"].train(["a"]).cut
     texts = ["".join(piece.texts) for piece in encoding.at_borders(pieces, cut, 0)]
     assert texts == ["", "acgt" * 9, "acgt", " ac", ""]

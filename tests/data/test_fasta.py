@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from regard.data import formats, tables
-from regard.data.formats import Tally, guess
-from regard.data.readers import Source, entries
-from regard.data.sources import Sources
+from regard.data.formats import SkippedRecords, guess
+from regard.data.readers import TextFiles, entries
+from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 
@@ -45,7 +45,7 @@ def test_sequences_are_joined_and_nothing_else_is_changed(write, monkeypatch, bl
     )
     path = write("s.fasta", gzip.compress(raw, mtime=0) if zipped else raw)
     monkeypatch.setattr(formats, "BLOCK", block)
-    source = Source([path])
+    source = TextFiles([path])
     assert source.format == "fasta"
     assert texts(source) == ["ACgtNN-*", "ACGTac", "M"]
     assert lines(source) == [3, 7, 9]
@@ -59,7 +59,7 @@ def test_batches_end_where_they_are_full_and_lose_nothing(write, monkeypatch):
     sequences = ["".join(rng.choices("ACDEFGHIKL", k=rng.randint(1, 90))) for _ in range(60)]
     path = write("s.fa", "".join(f">{i}\n{s}\n" for i, s in enumerate(sequences)))
     monkeypatch.setattr(fasta, "BATCH", 300)
-    chunks = list(Source([path]).records())
+    chunks = list(TextFiles([path]).records())
     assert len(chunks) > 5
     assert [text for chunk in chunks for text in chunk.texts] == sequences
 
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named_by_file_and_line_and_counted(write):
     path = write(
         "s.fa", b"MKV\nLL\n>a\n>b\nAA\n>a\nCC\n>b again\nDD\n>c\nE\xffE\n>d\nFF\n>\nG\n>\nH\n"
     )
-    source = Source([path])
+    source = TextFiles([path])
     assert texts(source) == ["AA", "CC", "DD", "FF", "G", "H"]  # copies of an id are kept
     assert source.skipped == 3
     expected = [
@@ -87,11 +87,11 @@ def test_what_is_wrong_is_named_by_file_and_line_and_counted(write):
         (b">a x\nA\n>a y\nC\n", r":3: the id 'a' was on line 1 already"),
     ):
         with pytest.raises(UserError, match=message):
-            texts(Source([write("t.fa", raw)], strict=True))
+            texts(TextFiles([write("t.fa", raw)], strict=True))
 
 
 def test_ids_may_come_again_in_another_file(write):
-    source = Source([write("1.fa", ">a\nA\n"), write("2.fa", ">a\nC\n")], strict=True)
+    source = TextFiles([write("1.fa", ">a\nA\n"), write("2.fa", ">a\nC\n")], strict=True)
     assert texts(source) == ["A", "C"]
 
 
@@ -99,14 +99,14 @@ def test_fasta_without_a_header_says_what_to_do(write):
     with pytest.raises(
         UserError, match=r"s\.fa: is read as fasta, but no line begins with >.*lines"
     ):
-        Source([write("s.fa", "ACGT\nACGT\n")])
-    assert texts(Source([write("s.fa", "ACGT\nAC\n")], format="lines")) == ["ACGT", "AC"]
+        TextFiles([write("s.fa", "ACGT\nACGT\n")])
+    assert texts(TextFiles([write("s.fa", "ACGT\nAC\n")], format="lines")) == ["ACGT", "AC"]
 
 
 def test_a_genome_can_be_running_text(write, monkeypatch):
     monkeypatch.setattr(formats, "LINE_LIMIT", 50)  # for records alone
     path = write("s.fna", ">a\n" + "ACGT\n" * 20 + ">b\n>c x\nGG\n")
-    source = Source([path], format="text")
+    source = TextFiles([path], format="text")
     documents = list(source.documents())
     assert ["".join(document.text()) for document in documents] == ["ACGT" * 20, "GG"]
     assert documents[0].place(5) == f"{path}@5"
@@ -114,7 +114,7 @@ def test_a_genome_can_be_running_text(write, monkeypatch):
     assert source.problems == [f"{path}:22: the header 'b' has no sequence"]
     data = DataRecipe(train=(str(path),), format="text", valid_fraction=0.1, test_fraction=0.1)
     sides = {}
-    for piece in Sources(data).pieces():
+    for piece in DataSource(data).pieces():
         sides[piece.side] = sides.get(piece.side, "") + "".join(piece.texts)
     assert [len(sides[side]) for side in (0, 1, 2)] == [66, 8, 8]
     assert "".join(sides[side] for side in (0, 1, 2)) == "ACGT" * 20 + "GG"
@@ -125,7 +125,7 @@ def test_an_endless_sequence_is_refused(write, monkeypatch):
     monkeypatch.setattr(tables, "LINE_LIMIT", 50)
     path = write("s.fa", ">a\n" + "ACGTACGTAC\n" * 6)
     with pytest.raises(UserError, match=r"s\.fa:1: a record is longer"):
-        texts(Source([path]))
+        texts(TextFiles([path]))
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_a_header_and_a_sequence_are_fasta_whatever_the_name(text, format):
 
 def test_plain_names_must_agree_on_fasta(write):
     with pytest.raises(UsageError, match=r"mix formats: .*a\.txt is fasta, .*b\.txt is lines"):
-        Source([write("a.txt", ">a\nACGT\n"), write("b.txt", "anna\nbob\n")])
-    assert Source([write("c", ">a\nACGT\n"), write("d", ">a\nACGT\n")]).format == "fasta"
+        TextFiles([write("a.txt", ">a\nACGT\n"), write("b.txt", "anna\nbob\n")])
+    assert TextFiles([write("c", ">a\nACGT\n"), write("d", ">a\nACGT\n")]).format == "fasta"
 
 
 HOSTILE = st.lists(
@@ -166,7 +166,7 @@ def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, bloc
     path = write("fuzz.fa", content)
     monkeypatch.setattr(formats, "BLOCK", block)
     try:
-        source = Source([path], strict=strict)
+        source = TextFiles([path], strict=strict)
         found = texts(source)
         assert len(lines(source)) == len(found)
     except UserError as error:
@@ -176,7 +176,7 @@ def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, bloc
 
 
 def test_a_header_after_blanks_damages_the_sequence_it_stands_in(write):
-    source = Source([write("some.fa", b">a\nAC\n  >b\nGT\n>c\nTT\n")])
+    source = TextFiles([write("some.fa", b">a\nAC\n  >b\nGT\n>c\nTT\n")])
     assert texts(source) == ["TT"]
     assert source.skipped == 1 and "some.fa:3: blanks before >" in source.problems[0]
 
@@ -193,17 +193,17 @@ def test_sequences_written_are_sequences_read(write, sequences, width):
     for i, text in enumerate(sequences):
         parts = [text[at : at + width] for at in range(0, len(text), width)]
         written += f">id{i} note\n" + "\n".join(parts) + "\n"
-    found = list(entries(write("a.fa", written), Tally()))
+    found = list(entries(write("a.fa", written), SkippedRecords()))
     assert [entry.text for entry in found] == sequences
     assert [entry.id for entry in found] == [f"id{i}" for i in range(len(sequences))]
 
 
 def test_molecules_end_at_the_first_blank(write):
-    source = Source([write("m.smi", "CCO ethanol\n\nc1ccccc1\tbenzene ring\nC\n")])
+    source = TextFiles([write("m.smi", "CCO ethanol\n\nc1ccccc1\tbenzene ring\nC\n")])
     assert source.format == "smi"
     assert texts(source) == ["CCO", "c1ccccc1", "C"]
     assert source.blank == 1
-    said = Source([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
+    said = TextFiles([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
     assert texts(said) == ["good film", "bad"]
 
 
@@ -222,11 +222,11 @@ def archive(tmp_path):
 
 
 def test_members_of_archives_are_files_like_others(archive):
-    source = Source([Path(f"{archive}:deep/a.fasta")])
+    source = TextFiles([Path(f"{archive}:deep/a.fasta")])
     assert texts(source) == ["ACGT", "GG"]
     assert source.size == len(">x\nACGT\n>y\nGG\n")
     assert [chunk.place(1) for chunk in source.records()] == [f"{archive}:deep/a.fasta:3"]
-    other = Source([Path(f"{archive}:deep/b.csv.gz")])
+    other = TextFiles([Path(f"{archive}:deep/b.csv.gz")])
     assert texts(other) == ["anna"]
     assert source.fingerprint() != other.fingerprint()
 
@@ -240,15 +240,15 @@ def test_what_an_archive_does_not_hold_is_explained(archive, tmp_path):
         (f"{tmp_path}/alls.zip:x", r"alls\.zip: no such file or folder; did you mean 'all\.zip'"),
     ):
         with pytest.raises(UserError, match=message):
-            texts(Source([Path(path)]))
+            texts(TextFiles([Path(path)]))
     raw = bytearray(archive.read_bytes())
     raw[45] ^= 255
     (tmp_path / "bad.zip").write_bytes(raw)
     with pytest.raises(UserError, match=r"bad\.zip"):
-        texts(Source([Path(f"{tmp_path}/bad.zip:deep/a.fasta")]))
+        texts(TextFiles([Path(f"{tmp_path}/bad.zip:deep/a.fasta")]))
     (tmp_path / "no.zip").write_text("plain")
     with pytest.raises(UserError, match=r"no\.zip: cannot be unpacked"):
-        Source([Path(f"{tmp_path}/no.zip:x")])
+        TextFiles([Path(f"{tmp_path}/no.zip:x")])
 
 
 @pytest.mark.parametrize("block", [1, 5, 1 << 20])
@@ -257,23 +257,23 @@ def test_an_encoding_that_is_asked_for_is_read(write, monkeypatch, encoding, blo
     text = "müller\nzoë ½\n\nend"
     path = write("a.txt", text.encode(encoding))
     monkeypatch.setattr(formats, "BLOCK", block)
-    assert texts(Source([path], format="lines", encoding=encoding)) == ["müller", "zoë ½", "end"]
-    running = Source([path], format="text", encoding=encoding)
+    assert texts(TextFiles([path], format="lines", encoding=encoding)) == ["müller", "zoë ½", "end"]
+    running = TextFiles([path], format="text", encoding=encoding)
     assert "".join(running.text()) == text
 
 
 def test_encodings_are_never_guessed_and_must_hold_throughout(write):
     latin = write("l.txt", "anna\nzoë\n".encode("latin-1"))
-    source = Source([latin], format="lines")
+    source = TextFiles([latin], format="lines")
     assert texts(source) == ["anna"]
     assert "--set data.encoding=latin-1" in source.problems[0]
     with pytest.raises(UserError, match=r"u\.txt: is UTF-16 text.*data\.encoding=utf-16"):
-        texts(Source([write("u.txt", "anna\n".encode("utf-16"))], format="lines"))
+        texts(TextFiles([write("u.txt", "anna\n".encode("utf-16"))], format="lines"))
     with pytest.raises(UserError, match=r"l\.txt: is not ascii text: .* about byte 7"):
-        texts(Source([latin], format="lines", encoding="ascii"))
+        texts(TextFiles([latin], format="lines", encoding="ascii"))
     for name in ("latin-15x", "hex", ""):
         with pytest.raises(UsageError, match=r"unknown data\.encoding"):
-            Source([latin], encoding=name)
+            TextFiles([latin], encoding=name)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
@@ -283,9 +283,9 @@ def test_real_fasta_files_have_the_known_counts():
         ("dna/cnnprom/Bacillus_prom.fa.gz", 373, 81),
         ("protein/flip_gb1/splits.zip:splits/one_vs_rest.fasta", 8733, 265),
     ):
-        found = texts(Source([SHARED / name]))
+        found = texts(TextFiles([SHARED / name]))
         assert len(found) == count
         assert length is None or {len(text) for text in found} == {length}
-    genome = texts(Source([SHARED / "dna/ecoli_k12/GCF_000005845.2_ASM584v2_genomic.fna.gz"]))
+    genome = texts(TextFiles([SHARED / "dna/ecoli_k12/GCF_000005845.2_ASM584v2_genomic.fna.gz"]))
     assert [len(text) for text in genome] == [4_641_652]
     assert set(genome[0]) == set("ACGT")

@@ -13,7 +13,7 @@ from rich.console import Console
 from regard.cli.data import command
 from regard.data import formats, report
 from regard.data.pairs import Pairs
-from regard.data.readers import Source
+from regard.data.readers import TextFiles
 from regard.data.report import inspect, render, suggest
 from regard.data.splits import assign, cut_points
 from regard.errors import UserError
@@ -26,7 +26,7 @@ def source(tmp_path):
     def source(text, format="lines", name="a.txt"):
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return Source([path], format=format)
+        return TextFiles([path], format=format)
 
     return source
 
@@ -147,7 +147,7 @@ def test_repeated_and_leaked_lines_of_running_text_are_counted_exactly(source, m
 def test_documents_are_the_records_of_running_text_and_have_no_ends(tmp_path):
     for name, text in (("1.txt", "ab\n"), ("2.txt", "c" * 50), ("3.txt", "c" * 50 + "\n")):
         (tmp_path / name).write_text(text)
-    found = inspect(Source([tmp_path], format="text"), valid_fraction=0, test_fraction=0)
+    found = inspect(TextFiles([tmp_path], format="text"), valid_fraction=0, test_fraction=0)
     assert (found.records, found.symbols, found.alphabet_size) == (3, 104, 4)
     assert (found.duplicates, found.leaks) == (1, {})  # a file's end ends its last line
     assert "documents" in shown(found)
@@ -193,7 +193,7 @@ def test_the_terminal_is_shown_control_characters_and_markup_but_obeys_neither(s
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
 def test_names_are_counted_as_is_known():
-    found = inspect(Source([SHARED / "names" / "names.txt"]))
+    found = inspect(TextFiles([SHARED / "names" / "names.txt"]))
     assert (found.records, found.symbols, found.alphabet_size) == (32_033, 228_146, 26)
     assert found.duplicates == 32_033 - 29_494
     assert (found.suggestion.tokens, found.suggestion.model) == ("characters", "transformer")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.labelled import Asked, Labelled, class_of, columns_of
-from regard.data.report import examine
-from regard.data.sources import Sources
+from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, columns_of
+from regard.data.report import inspect_labelled
+from regard.data.sources import DataSource
 from regard.data.splits import assign
 from regard.data.targets import Targets, as_long, guess, number, numbers, survey
 from regard.errors import UsageError, UserError
@@ -43,7 +43,9 @@ def read(source):
 
 
 def opened(*paths, format="auto", strict=False, encoding="utf-8", **asked):
-    return Labelled(list(paths), Asked(**asked), format=format, strict=strict, encoding=encoding)
+    return LabelledFiles(
+        list(paths), ColumnSelection(**asked), format=format, strict=strict, encoding=encoding
+    )
 
 
 def guessed(source):
@@ -67,7 +69,7 @@ def test_two_texts_are_read_and_compared_as_one(write):
     assert (chunk.texts, chunk.sources) == (["x y", "x"], ["z", "y z"])
     assert len(set(chunk.keys())) == 2
     with pytest.raises(UsageError, match=r"data\.input names one column or two, got 3"):
-        Asked(inputs=("a", "b", "c"))
+        ColumnSelection(inputs=("a", "b", "c"))
 
 
 def test_objects_may_hold_numbers_truth_and_nothing(write):
@@ -101,7 +103,7 @@ def test_a_header_of_fasta_gives_keys_ids_or_what_a_pattern_finds(write):
     with pytest.raises(UsageError, match=r"no header has clas=….*did you mean 'class'"):
         opened(path, targets=("clas",))
     with pytest.raises(UsageError, match=r"data\.pattern = '\(' is no regular expression"):
-        Asked(pattern="(")
+        ColumnSelection(pattern="(")
 
 
 def test_a_file_for_every_class_gives_its_name(write):
@@ -135,11 +137,11 @@ def test_held_out_files_of_classes_go_by_name_or_by_order(write, tmp_path):
         recipe = DataRecipe(
             train=(files["pos"], files["neg"]), test=tuple(files[n] for n in held), valid_fraction=0
         )
-        sources = Sources(recipe, "label")
+        sources = DataSource(recipe, "label")
         found = {p.targets[0][0] for p in sources.pieces() if p.side == 2}
         assert found == expected
     held = write_folder(tmp_path / "held", "neg", "pos")  # sorted otherwise than training
-    sources = Sources(DataRecipe(train=(files["pos"], files["neg"]), test=(held,)), "label")
+    sources = DataSource(DataRecipe(train=(files["pos"], files["neg"]), test=(held,)), "label")
     found = {(p.texts[0], p.targets[0][0]) for p in sources.pieces() if p.side == 2}
     assert found == {("held neg", "neg"), ("held pos", "pos")}
     odd = write_folder(tmp_path / "odd", "a", "b")  # a folder's files have no order of their own
@@ -147,7 +149,7 @@ def test_held_out_files_of_classes_go_by_name_or_by_order(write, tmp_path):
         with pytest.raises(
             UsageError, match=r"which classes do .* hold\? give one file for each of"
         ):
-            Sources(DataRecipe(train=(files["pos"], files["neg"]), test=paths), "label")
+            DataSource(DataRecipe(train=(files["pos"], files["neg"]), test=paths), "label")
 
 
 def test_lines_begin_with_their_label(write):
@@ -244,8 +246,8 @@ def test_the_numbers_of_a_column_are_read_in_its_own_notation(write):
     path = str(write("t.csv", "text;y\na;1,5\nb;-0,25\nc;<3,54\nd;1.234,5\ne;2.000\nf;n.d.\n"))
     other = str(write("v.csv", "text;y\ng;3.000\n"))  # as training writes it
     recipe = DataRecipe(train=(path,), valid=(other,), target="y", test_fraction=0)
-    assert guessed(Sources(recipe, "labelled").train)[0] == "value"
-    sources = Sources(recipe, "value")
+    assert guessed(DataSource(recipe, "labelled").train)[0] == "value"
+    sources = DataSource(recipe, "value")
     found = [
         (text, t) for p in sources.pieces() for text, t in zip(p.texts, p.targets, strict=True)
     ]
@@ -260,7 +262,7 @@ def test_the_numbers_of_a_column_are_read_in_its_own_notation(write):
     ]
     everything = str(write("u.csv", "text,y\na,NA\nb,?\n"))
     with pytest.raises(UserError, match=r"no record can be used: 2 rows have no 'y' value"):
-        read(Sources(DataRecipe(train=(everything,), target="y"), "value").train)
+        read(DataSource(DataRecipe(train=(everything,), target="y"), "value").train)
 
 
 def test_classes_that_are_numbers_but_for_a_few_are_still_classes(write):
@@ -313,14 +315,14 @@ def test_several_targets_are_labels_values_or_refused(write):
 
 def test_a_task_checks_its_targets_and_names_the_line(write):
     path = str(write("t.csv", "text,y\nab,1\ncd,inf\nef,x\ngh,-2e3\n"))
-    value = Sources(DataRecipe(train=(path,), target="y"), "value").train
+    value = DataSource(DataRecipe(train=(path,), target="y"), "value").train
     assert [t for _, t in read(value)] == [("1",), ("-2e3",)]
     text = "2 rows have text instead of a number in column 'y' and were skipped"
     assert value.remarks == [f"{text}; first: {path}:3 has 'inf'"]
-    strict = Sources(DataRecipe(train=(path,), target="y", strict=True), "value").train
+    strict = DataSource(DataRecipe(train=(path,), target="y", strict=True), "value").train
     with pytest.raises(UserError, match=r"t\.csv:3: 'inf' in column 'y' is not a number; leave"):
         read(strict)
-    positions = Sources(DataRecipe(train=(path,), target="y"), "position-label").train
+    positions = DataSource(DataRecipe(train=(path,), target="y"), "position-label").train
     with pytest.raises(UserError, match=r"all 4 .*t\.csv:2: 1 labels for 2 symbols"):
         read(positions)
     with pytest.raises(ValueError, match="not a number"):
@@ -400,7 +402,7 @@ def test_classes_are_ordered_and_encoded(write):
 def sides(write, text, task="label", **keys):
     """The side of every text of a table."""
     path = write("t.csv", text)
-    sources = Sources(check("data", DataRecipe, {"train": str(path), **keys}), task)
+    sources = DataSource(check("data", DataRecipe, {"train": str(path), **keys}), task)
     return {t: p.side for p in sources.pieces() for t in p.texts}
 
 
@@ -497,8 +499,10 @@ def test_scaffolds_are_asked_of_rdkit(write, monkeypatch):
     # Of 7: a has 4 and trains (4.2 fit); of the rest the last validates (5.6).
     assert found == {"a1": 0, "a2": 0, "a3": 0, "b1": 2, "c1": 2, "bad": 1}
     path = write("t.csv", "text,y\n" + rows)
-    sources = Sources(DataRecipe(train=(str(path),), target="y", split="scaffold"), "label")
-    assert ("scaffolds", "1 are no molecules to RDKit, the first 'bad'") in examine(sources).rows()
+    sources = DataSource(DataRecipe(train=(str(path),), target="y", split="scaffold"), "label")
+    assert ("scaffolds", "1 are no molecules to RDKit, the first 'bad'") in inspect_labelled(
+        sources
+    ).rows()
 
 
 def test_folds_test_each_record_once_and_validate_by_others(write):
@@ -538,12 +542,12 @@ def test_plans_are_for_labelled_records(write):
     path = str(write("a.txt", "anna\nbob\n"))
     for keys in ({"split": "stratified"}, {"folds": 2}, {"group": "g"}, {"pattern": "x"}):
         with pytest.raises(UsageError, match=f"data.{next(iter(keys))}.* labelled records"):
-            Sources(DataRecipe(train=(path,), **keys))
+            DataSource(DataRecipe(train=(path,), **keys))
 
 
 def test_the_same_input_on_two_sides_is_a_leak(write):
     path = write("t.csv", "text,y,set\nsame,1,train\nsame,0,test\nother,1,test\nx,0,valid\n")
-    sources = Sources(DataRecipe(train=(str(path),), target="y", split="set"), "label")
+    sources = DataSource(DataRecipe(train=(str(path),), target="y", split="set"), "label")
     leaks = sources.leaks()
     assert leaks == {
         "valid": {"records": 0, "examples": []},
@@ -601,8 +605,8 @@ def test_only_user_errors_escape_labelled_records(write, format, content, task, 
     target = {} if format == "labelled" else {"target": "y"}
     try:
         recipe = DataRecipe(train=(str(path),), format=format, **target, **keys)
-        sources = Sources(recipe, task)
-        found = examine(sources)
+        sources = DataSource(recipe, task)
+        found = inspect_labelled(sources)
     except UserError as error:
         assert "\n" not in str(error)
     else:
@@ -652,7 +656,7 @@ def test_a_file_of_labels_counts_among_the_data(write):
 )
 def test_real_sets_are_read_whole(files, keys, task, counts):
     train = tuple(str(SHARED / name) for name in files)
-    source = Sources(DataRecipe(train=train, **keys), "labelled").train
+    source = DataSource(DataRecipe(train=train, **keys), "labelled").train
     columns = survey(source.examples(), 1)
     assert (columns[0].filled, source.skipped) == (counts, 0)
     assert guess(columns, source.names)[0] == task
@@ -667,5 +671,5 @@ def test_flip_says_its_own_sides():
     recipe = DataRecipe(
         train=(f"{archive}:splits/two_vs_rest.csv",), target="target", split="set,validation"
     )
-    found = Counter(p.side for p in Sources(recipe, "value").pieces() for _ in p.texts)
+    found = Counter(p.side for p in DataSource(recipe, "value").pieces() for _ in p.texts)
     assert found == {0: 381, 1: 43, 2: 8309}

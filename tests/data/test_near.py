@@ -5,7 +5,7 @@ import random
 import pytest
 
 from regard.data import leakage as module
-from regard.data.leakage import NEAR, near, word_length
+from regard.data.leakage import NEAR, near_duplicates, word_length
 
 
 def sets(text, k):
@@ -43,7 +43,7 @@ def test_what_is_found_is_what_comparing_all_finds(letters, k):
     other += train[:7]
     assert word_length(train) == k
     expected = brute(train, other, k)
-    found = near(train, other)
+    found = near_duplicates(train, other)
     assert 30 < len(expected) < len(other) - 60  # some are near, some are not
     assert found.records == len(expected)
     assert (found.compared, found.training) == (len(set(other)), 150)
@@ -53,19 +53,22 @@ def test_what_is_found_is_what_comparing_all_finds(letters, k):
 
 
 def test_texts_shorter_than_a_word_are_wholes():
-    assert near(["ab", "xyz"], ["ab", "abc", "q"]).records == 0
-    found = near(
+    assert near_duplicates(["ab", "xyz"], ["ab", "abc", "q"]).records == 0
+    found = near_duplicates(
         ["the same sentence, almost word for word"], ["the same sentence, almost word for word."]
     )
     assert found.records == 1
-    assert near([], ["a"]).records == near(["a"], []).records == 0
-    assert near(["grün wie das Gras 😀 im Mai"], ["grün wie das Gras 😀 im Mai!"]).records == 1
+    assert near_duplicates([], ["a"]).records == near_duplicates(["a"], []).records == 0
+    assert (
+        near_duplicates(["grün wie das Gras 😀 im Mai"], ["grün wie das Gras 😀 im Mai!"]).records
+        == 1
+    )
 
 
 def test_the_budget_is_kept_and_said(monkeypatch):
     monkeypatch.setattr(module, "BUDGET", 2000)
     texts = [f"{i:050d}" for i in range(100)]
-    found = near(texts, texts[:10])
+    found = near_duplicates(texts, texts[:10])
     assert (found.training, found.compared) == (40, 10)
 
 
@@ -83,6 +86,6 @@ def test_many_alike_do_not_take_the_square_of_their_number():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_jaccard", counted)
-        found = near(alike[:2500], alike[2500:])
+        found = near_duplicates(alike[:2500], alike[2500:])
     assert found.records == found.compared == len(alike) - 2500
     assert calls <= 4 * found.compared

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.data.inputs import Item, Notes, Room
+from regard.data.inputs import Item, RecordNotes, TokenLimit
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
 from regard.tokenizers import KINDS
@@ -11,7 +11,7 @@ BASES = KINDS["nucleotides"].train(["ACGT"])
 
 
 def test_each_record_has_its_own_note():
-    notes = Notes(BASES, Room(4, 4))
+    notes = RecordNotes(BASES, TokenLimit(4, 4))
     records = [
         Item("ACGT", "a"),
         Item("MKVE*", "b"),
@@ -36,14 +36,14 @@ def test_each_record_has_its_own_note():
 
 
 def test_nothing_to_say_is_nothing_refused():
-    notes = Notes(BASES)
+    notes = RecordNotes(BASES)
     assert notes.of([Item("ACGT" * 1000, "a")]) == [""] and notes.lines() == []
     notes.refuse()
 
 
 def test_two_texts_are_as_long_as_both():
     """Read as `<S> a b <E> c d <E>`, of which max_len = 7 holds two and two."""
-    notes = Notes(BASES, Room(5, 5))
+    notes = RecordNotes(BASES, TokenLimit(5, 5))
     assert notes.of([Item("AC", "a", "GT")]) == [""]
     assert notes.of([Item("AC", "a", "GTT")]) == [
         "truncated: 6 tokens, the model reads the first 5"
@@ -52,7 +52,7 @@ def test_two_texts_are_as_long_as_both():
 
 def test_a_shard_is_counted_as_its_records_are():
     texts = ["ACGT", "AXXT", "ACGTACGT", "XXXXXX"]
-    ours, shard = Notes(BASES, Room(4, 4)), Notes(BASES, Room(4, 4))
+    ours, shard = RecordNotes(BASES, TokenLimit(4, 4)), RecordNotes(BASES, TokenLimit(4, 4))
     ours.of([Item(text, str(i)) for i, text in enumerate(texts)])
     shard.of_shard(shard_of(texts, BASES))
     assert (ours.counts, ours.noted) == (shard.counts, shard.noted)
@@ -61,6 +61,6 @@ def test_a_shard_is_counted_as_its_records_are():
 
 def test_molecules_that_are_none_are_noted_where_rdkit_is():
     pytest.importorskip("rdkit")
-    notes = Notes(KINDS["smiles"].train(["CCO", "c1ccccc1"]))
+    notes = RecordNotes(KINDS["smiles"].train(["CCO", "c1ccccc1"]))
     found = notes.of([Item("CCO", "a"), Item("C1CC", "b"), Item("CC>>CO", "c")])
     assert found == ["", "RDKit cannot parse this SMILES", ""]

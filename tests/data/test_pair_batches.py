@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.batching import IGNORE, Loader, windows
+from regard.data.batching import IGNORE, TokenLoader, windows
 from regard.data.collate import lay_out_pairs, padding_share
 from regard.data.shards import Shard, ShardWriter
 from regard.errors import UsageError, UserError
@@ -84,7 +84,7 @@ def unpack(batch):
 )
 def test_an_epoch_holds_every_pair_that_fits_exactly_once(tmp_path, pairs, max_len, packs, micro):
     shard = build(tmp_path, [*pairs, (3, 3)])  # one that fits in any case
-    loader = Loader(
+    loader = TokenLoader(
         shard, TOKENS, max_len=max_len, batch_tokens=1, seed=3, packs=packs, micro_tokens=micro
     )
     fits = [r for r, pair in enumerate([*pairs, (3, 3)]) if max(pair) < max_len]
@@ -133,13 +133,13 @@ def test_evaluation_scores_every_target_once_beside_its_own_source(
 @pytest.mark.parametrize("world", [1, 2, 5])
 def test_ranks_share_out_the_same_pairs(tmp_path, packs, world):
     shard = build(tmp_path, like_sentences(40))
-    loader = Loader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs)
+    loader = TokenLoader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs)
     for n in range(5):
         alone = Counter(x for b in loader.step(n) for x in unpack(b))
         shared = [loader.step(n, rank, world) for rank in range(world)]
         assert Counter(x for part in shared for b in part for x in unpack(b)) == alone
         assert {wanted(shard, r) for r in loader.records_of(n)} == set(alone)
-    again = Loader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs).step(4)
+    again = TokenLoader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs).step(4)
     for one, two in zip(again, loader.step(4), strict=True):
         assert torch.equal(one.ids, two.ids) and torch.equal(one.source.ids, two.source.ids)
 
@@ -147,7 +147,7 @@ def test_ranks_share_out_the_same_pairs(tmp_path, packs, world):
 def test_few_shapes_hold_the_same_pairs_in_one_rectangle_a_step(tmp_path):
     shard = build(tmp_path, [(7, t) for _, t in like_sentences(60)])
     options = {"max_len": 25, "batch_tokens": 200, "seed": 5, "packs": False}
-    loader = Loader(shard, TOKENS, **options, few=True)
+    loader = TokenLoader(shard, TOKENS, **options, few=True)
     seen, shapes = Counter(), set()
     for n in range(round(3 * loader.steps_per_epoch)):
         (batch,) = loader.step(n)
@@ -159,7 +159,7 @@ def test_few_shapes_hold_the_same_pairs_in_one_rectangle_a_step(tmp_path):
     rows = loader.items_per_step
     assert shapes == {((rows, -(-longest // 8) * 8), (rows, 8))}
     assert sum(seen.values()) == rows * round(3 * loader.steps_per_epoch)
-    parts = Loader(shard, TOKENS, **options, few=True, micro_tokens=80).step(0)
+    parts = TokenLoader(shard, TOKENS, **options, few=True, micro_tokens=80).step(0)
     assert len(parts) > 1
     assert all(part.ids.numel() + part.source.ids.numel() <= 80 for part in parts)
     assert Counter(x for part in parts for x in unpack(part)) == Counter(unpack(loader.step(0)[0]))
@@ -176,7 +176,7 @@ def areas(batches):
 def test_padding_of_sentences_stays_below_five_percent_of_both_sides(tmp_path, packs, ratio):
     sizes = [(s, max(1, round(ratio * t))) for s, t in like_sentences(4000)]
     shard = build(tmp_path, sizes)
-    loader = Loader(shard, TOKENS, max_len=64, batch_tokens=4096, seed=0, packs=packs)
+    loader = TokenLoader(shard, TOKENS, max_len=64, batch_tokens=4096, seed=0, packs=packs)
     steps = [loader.step(n) for n in range(10, 20)]
     area, real = areas([b for step in steps for b in step])
     assert 1 - real / area < 0.05
@@ -221,7 +221,7 @@ def test_layouts_of_pairs_overlap_nowhere(pairs, rows, most):
 
 def test_pairs_out_of_proportion_are_dropped_when_asked(tmp_path):
     shard = build(tmp_path, [(6, 3), (3, 7), (4, 4), (0, 2), (2, 0), (0, 3)])
-    loader = Loader(shard, TOKENS, max_len=9, batch_tokens=99, seed=0, packs=True, max_ratio=2)
+    loader = TokenLoader(shard, TOKENS, max_len=9, batch_tokens=99, seed=0, packs=True, max_ratio=2)
     assert loader.dropped == 2  # 7 for 3, and 3 for none, which counts as one
     assert loader.records_of(0) == [0, 2, 3, 4]
 
@@ -229,13 +229,13 @@ def test_pairs_out_of_proportion_are_dropped_when_asked(tmp_path):
 def test_what_cannot_be_batched_says_why(tmp_path):
     shard = build(tmp_path, [(9, 3), (2, 9)])
     with pytest.raises(UserError, match=r"none of the 2 training pairs.*model.max_len = 9 tokens$"):
-        Loader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
+        TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
     with pytest.raises(UserError, match=r"or of more than 1\.5 times the other's$"):
-        Loader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True, max_ratio=1.5)
+        TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True, max_ratio=1.5)
     with pytest.raises(
         UsageError, match="at least 20, the length of the longest target and source"
     ):
-        Loader(shard, TOKENS, max_len=10, batch_tokens=9, seed=0, packs=True, micro_tokens=19)
+        TokenLoader(shard, TOKENS, max_len=10, batch_tokens=9, seed=0, packs=True, micro_tokens=19)
     other = write(tmp_path / "y", [1], 3)
     with pytest.raises(UserError, match=r"x-source must hold as many records as .*y, got 2 and 1"):
         other.paired(shard.source)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regard.data import formats
 from regard.data.corpus import prepare, reopen
 from regard.data.pairs import Pairs, correlation, looks_paired
-from regard.data.sources import SIDES, Sources
+from regard.data.sources import SPLITS, DataSource
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 
@@ -306,7 +306,7 @@ def test_a_corpus_holds_every_pair_on_the_side_of_its_source(write, tmp_path, jo
     paths = str(write("t.en", lines(sources))), str(write("t.de", lines(targets)))
     data = DataRecipe(train=paths, valid_fraction=0.2, test_fraction=0.1)
     corpus = prepared(tmp_path / "run", data, joint=joint)
-    found = {name: stored(corpus, name) for name in SIDES}
+    found = {name: stored(corpus, name) for name in SPLITS}
     every = list(zip(sources, targets, strict=True))
     assert sorted(x for side in found.values() for x in side) == sorted(every)
     order = {pair: i for i, pair in enumerate(every)}
@@ -328,7 +328,7 @@ def test_a_corpus_holds_every_pair_on_the_side_of_its_source(write, tmp_path, jo
         "ü" in [corpus.source_tokenizer.text(i) for i in range(corpus.source_tokenizer.vocab_size)]
     ) == joint
     again = reopen(tmp_path / "run", verify=True)
-    assert {name: stored(again, name) for name in SIDES} == found
+    assert {name: stored(again, name) for name in SPLITS} == found
 
 
 def test_what_is_unknown_is_counted_on_each_side(write, tmp_path):
@@ -379,7 +379,7 @@ def test_a_fraction_of_training_goes_by_the_source_too(write, tmp_path):
     paths = str(write("t.en", lines(sources))), str(write("t.de", lines(map(str, range(600)))))
     data = DataRecipe(train=paths, train_fraction=0.5)
     found = {source for source, _ in stored(prepared(tmp_path / "run", data), "train")}
-    everything = Sources(DataRecipe(train=paths), "target")
+    everything = DataSource(DataRecipe(train=paths), "target")
     for piece in everything.pieces():
         if piece.side == 0:
             kept = [source in found for source in piece.sources]

@@ -11,9 +11,9 @@ from PIL import Image as PIL
 
 from regard.data.corpus import prepare
 from regard.data.image_files import read_idx, read_picture, resized
-from regard.data.images import Pictures, holds_pictures, unlabelled
-from regard.data.labelled import Asked
-from regard.data.sources import Sources
+from regard.data.images import ImageFiles, holds_images, unlabelled
+from regard.data.labelled import ColumnSelection
+from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
 
@@ -28,7 +28,7 @@ def idx(array, kind=8):
 
 
 def records(files, **asked):
-    source = Pictures([*files], Asked(**asked), strict=True)
+    source = ImageFiles([*files], ColumnSelection(**asked), strict=True)
     chunks = list(source.examples())
     images = [image for chunk in chunks for image in chunk.texts]
     return source, images, [cells[0] for chunk in chunks for cells in chunk.targets]
@@ -46,12 +46,14 @@ def test_idx_with_the_labels_beside_it(tmp_path):
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(
         gzip.compress(idx(LABELS.astype(np.uint8)))
     )
-    assert holds_pictures([path])
+    assert holds_images([path])
     same(records([path]))
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(IMAGES[:2]))
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(LABELS[:2].astype(np.uint8)))
     data = {"train": (str(path),), "target": str(tmp_path / "train-labels-idx1-ubyte.gz")}
-    sources = Sources(DataRecipe(test=(str(tmp_path / "t10k-images-idx3-ubyte"),), **data), "label")
+    sources = DataSource(
+        DataRecipe(test=(str(tmp_path / "t10k-images-idx3-ubyte"),), **data), "label"
+    )
     held = [piece for piece in sources.pieces() if piece.side == 2]  # whose labels are their own
     assert [cells for piece in held for cells in piece.targets] == [("2",), ("0",)]
 
@@ -90,7 +92,7 @@ def test_folders_of_classes_and_tables_of_paths(tmp_path):
     _, images, labels = records([tmp_path / "shown"])
     assert sorted(labels) == sorted(map(str, LABELS)) and images[0].shape == (5, 7, 1)
     recipe = DataRecipe(train=(str(tmp_path / "table.csv"),), input="file", target="kind")
-    assert Sources(recipe, "label").numbered  # without being told
+    assert DataSource(recipe, "label").numbered  # without being told
 
 
 def test_a_broken_picture_is_named_and_left_out_or_refused(tmp_path):
@@ -98,11 +100,11 @@ def test_a_broken_picture_is_named_and_left_out_or_refused(tmp_path):
     (tmp_path / "a").mkdir()
     module.fromarray(IMAGES[0]).save(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "2.png").write_bytes(b"\x89PNG no more")
-    lenient = Pictures([tmp_path / "a"], Asked())
+    lenient = ImageFiles([tmp_path / "a"], ColumnSelection())
     assert [len(chunk) for chunk in lenient.examples()] == [1]
     assert lenient.skipped == 1 and "2.png: is no picture" in lenient.problems[0]
     with pytest.raises(UserError, match=r"2\.png: is no picture that can be read"):
-        list(Pictures([tmp_path / "a"], Asked(), strict=True).examples())
+        list(ImageFiles([tmp_path / "a"], ColumnSelection(), strict=True).examples())
     with pytest.raises(UserError, match=r"2\.png"):
         list(unlabelled([tmp_path / "a"], 1))
 
@@ -204,8 +206,8 @@ def test_an_archive_of_folders_is_read_as_the_folders_are(tmp_path, top):
             (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
             PIL.fromarray(pixels).save(tmp_path / "set" / name)
             packed.write(tmp_path / "set" / name, top + name)
-    assert holds_pictures([tmp_path / "set.zip"])
-    found = [Pictures([tmp_path / name], Asked()) for name in ("set", "set.zip")]
+    assert holds_images([tmp_path / "set.zip"])
+    found = [ImageFiles([tmp_path / name], ColumnSelection()) for name in ("set", "set.zip")]
     chunks = [next(source.examples()) for source in found]
     assert chunks[0].targets == chunks[1].targets == [("cat",)] * 3 + [("dog",)] * 3
     for one, two in zip(chunks[0].texts, chunks[1].texts, strict=True):
@@ -217,6 +219,6 @@ def test_pixels_that_are_no_numbers_are_damaged_pictures(tmp_path, value):
     images = np.full((3, 4, 4), value)
     images[0] = 0.5
     np.savez(tmp_path / "x.npz", images=images, labels=[0, 1, 1])
-    source = Pictures([tmp_path / "x.npz"], Asked())
+    source = ImageFiles([tmp_path / "x.npz"], ColumnSelection())
     kept = [image for chunk in source.examples() for image in chunk.texts]
     assert len(kept) == 1 and source.skipped == 2

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regard.data.batching import Asked, QuestionLoader
+from regard.data.batching import LabelledExamples, LabelledLoader
 from regard.data.targets import marked
 from regard.evaluation.eval_data import shard_of
 from regard.tokenizers import Characters
@@ -32,7 +32,7 @@ def rows(batch):
 def test_every_record_is_read_whole_and_once_beside_its_target(most):
     values = np.stack([np.arange(30), -np.arange(30)], axis=1).astype(np.float32)
     values[4, 1] = np.nan
-    asked, seen = Asked(labelled(values), TOKENIZER, 12), []
+    asked, seen = LabelledExamples(labelled(values), TOKENIZER, 12), []
     for batch in asked.batches(most):
         assert batch.ids.numel() <= max(most, 12)
         for record, ids, target in rows(batch):
@@ -48,7 +48,7 @@ def test_every_record_is_read_whole_and_once_beside_its_target(most):
 def test_labels_of_positions_stand_where_their_symbols_do():
     lengths = np.array([len(text) for text in TEXTS])
     letters = np.concatenate([np.arange(n) % 3 for n in lengths])
-    asked = Asked(labelled(marked(letters, lengths)), TOKENIZER, 12)
+    asked = LabelledExamples(labelled(marked(letters, lengths)), TOKENIZER, 12)
     for batch in asked.batches(40):
         assert batch.targets.shape == batch.ids.shape
         for record, ids, target in rows(batch):
@@ -61,7 +61,7 @@ def test_labels_of_positions_stand_where_their_symbols_do():
 
 def test_two_texts_share_a_row_and_the_longer_is_cut_first():
     seconds = ["hg"] * 30
-    asked = Asked(labelled(np.arange(30, dtype=np.int32), seconds), TOKENIZER, 8)
+    asked = LabelledExamples(labelled(np.arange(30, dtype=np.int32), seconds), TOKENIZER, 8)
     for batch in asked.batches(64):
         for record, ids, target in rows(batch):
             one, two = TEXTS[record], seconds[record]
@@ -75,7 +75,7 @@ def test_two_texts_share_a_row_and_the_longer_is_cut_first():
 
 def test_a_step_is_a_function_of_its_number_and_shared_by_processes():
     shard = labelled(np.arange(30, dtype=np.int32))
-    loader = QuestionLoader(shard, TOKENIZER, max_len=12, batch_tokens=40, seed=3, micro_tokens=24)
+    loader = LabelledLoader(shard, TOKENIZER, max_len=12, batch_tokens=40, seed=3, micro_tokens=24)
     epochs = [r for n in range(60) for r in loader.records_of(n)]
     assert len(set(np.bincount(epochs[: 30 * (len(epochs) // 30)]).tolist())) <= 2
     for n in (0, 7):
@@ -92,7 +92,7 @@ def test_few_shapes_hold_the_same_records_in_one_rectangle_a_step():
     texts = ["a" * n for n in range(1, 41)]
     shard = replace(shard_of(texts, TOKENIZER), targets=np.arange(40, dtype=np.int32))
     options = {"max_len": 30, "batch_tokens": 90, "seed": 3}
-    tight, few = (QuestionLoader(shard, TOKENIZER, **options, few=x) for x in (False, True))
+    tight, few = (LabelledLoader(shard, TOKENIZER, **options, few=x) for x in (False, True))
     shapes = set()
     for n in range(30):
         (batch,) = few.step(n)
@@ -101,7 +101,7 @@ def test_few_shapes_hold_the_same_records_in_one_rectangle_a_step():
         want = [row for part in tight.step(n) for row in rows(part)]
         assert sorted(map(repr, rows(batch))) == sorted(map(repr, want))
     assert 1 < len(shapes) <= 6
-    parts = QuestionLoader(shard, TOKENIZER, **options, few=True, micro_tokens=60).step(0)
+    parts = LabelledLoader(shard, TOKENIZER, **options, few=True, micro_tokens=60).step(0)
     assert len(parts) > 1 and all(part.ids.numel() <= 60 for part in parts)
 
 
@@ -109,8 +109,8 @@ def test_packed_rows_hold_the_same_records_side_by_side():
     texts = ["abcdefgh"[: 1 + n % 8] for n in range(60)]
     shard = replace(shard_of(texts, TOKENIZER), targets=np.arange(60, dtype=np.int32))
     options = {"max_len": 30, "batch_tokens": 120, "seed": 3}
-    tight = QuestionLoader(shard, TOKENIZER, **options)
-    packed = QuestionLoader(shard, TOKENIZER, **options, few=True, packs=True)
+    tight = LabelledLoader(shard, TOKENIZER, **options)
+    packed = LabelledLoader(shard, TOKENIZER, **options, few=True, packs=True)
     for n in range(8):
         (batch,) = packed.step(n)
         found = []

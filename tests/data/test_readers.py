@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data import formats, tables
 from regard.data.formats import guess
-from regard.data.readers import Chunk, Record, Source
+from regard.data.readers import Chunk, Record, TextFiles
 from regard.errors import UsageError, UserError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -43,7 +43,7 @@ def small_blocks(monkeypatch, block, limit=None):
 
 def test_lines_lose_their_ends_and_nothing_else(write):
     path = write("a.txt", "\ufeff anna \r\nb\tob\n\n\x0bcarl\u2028x\ry\n\r\nlast")
-    source = Source([path], format="lines")
+    source = TextFiles([path], format="lines")
     assert texts(source) == [" anna ", "b\tob", "\x0bcarl\u2028x\ry", "last"]
     assert (source.blank, source.skipped) == (2, 0)
     assert places(source) == [f"{path}:{n}" for n in (1, 2, 4, 6)]
@@ -61,10 +61,10 @@ def test_block_size_changes_nothing(write, monkeypatch, block, zipped):
     raw = "\ufeffäb\r\n\r\nzürich\n\n漢字😀\nend\r".encode()
     path = write("a.txt", gzip.compress(raw, mtime=0) if zipped else raw)
     small_blocks(monkeypatch, block)
-    lines = Source([path], format="lines")
+    lines = TextFiles([path], format="lines")
     assert texts(lines) == ["äb", "zürich", "漢字😀", "end\r"]
     assert [place.rsplit(":")[-1] for place in places(lines)] == ["1", "3", "5", "6"]
-    running = Source([path], format="text")
+    running = TextFiles([path], format="text")
     pieces = list(running.text())
     assert "".join(pieces) == raw.decode()[1:].replace("\r\n", "\n")
     assert all(pieces)
@@ -76,21 +76,21 @@ def test_gzip_goes_by_its_magic_bytes_and_a_name_that_promises_it_must_keep_it(w
         "zipped.txt", gzip.compress(b"anna\nbob\n", mtime=0) + gzip.compress(b"carl\n", mtime=0)
     )
     with pytest.raises(UserError, match=r"plain\.txt\.gz: is no gzip data, for all its name"):
-        texts(Source([plain], format="lines"))
-    assert texts(Source([zipped])) == ["anna", "bob", "carl"]
+        texts(TextFiles([plain], format="lines"))
+    assert texts(TextFiles([zipped])) == ["anna", "bob", "carl"]
 
 
 def test_a_folder_gives_its_text_files_sorted_without_hidden_ones(write, tmp_path):
     for name in ("b.txt", "a/z.txt", ".hidden.txt", ".git/x.txt", "picture.png"):
         write(name, f"{name}\n")
-    source = Source([tmp_path])
+    source = TextFiles([tmp_path])
     assert texts(source) == ["a/z.txt", "b.txt"]
     assert source.size == sum(path.stat().st_size for path in source.files)
 
 
 def test_documents_keep_the_boundary_between_files(write):
     one, two = write("1.txt", "no end"), write("2.txt", "next\n")
-    source = Source([one, two], format="text")
+    source = TextFiles([one, two], format="text")
     assert ["".join(document.text()) for document in source.documents()] == ["no end", "next\n"]
     assert next(source.documents()).place(3) == f"{one}@3"
     assert "".join(source.text()) == "no endnext\n"
@@ -99,21 +99,21 @@ def test_documents_keep_the_boundary_between_files(write):
 def test_records_and_running_text_do_not_stand_in_for_each_other(write):
     path = write("a.txt", "anna\n")
     with pytest.raises(ValueError, match="no records"):
-        next(Source([path], format="text").records())
+        next(TextFiles([path], format="text").records())
     with pytest.raises(ValueError, match="no documents"):
-        next(Source([path], format="lines").text())
+        next(TextFiles([path], format="lines").text())
 
 
 def test_the_fingerprint_follows_names_and_bytes_but_not_the_place(write, tmp_path):
     prints = [
-        Source([write(name, content)]).fingerprint()
+        TextFiles([write(name, content)]).fingerprint()
         for name, content in (("x/a.txt", "ab"), ("y/a.txt", "ab"), ("y/b.txt", "ab"))
     ]
-    prints.append(Source([write("y/a.txt", "ac")]).fingerprint())
+    prints.append(TextFiles([write("y/a.txt", "ac")]).fingerprint())
     assert prints[0] == prints[1]
     assert len(set(prints)) == 3
     write("z/deep/a.txt", "ab")
-    assert Source([tmp_path / "z"]).fingerprint() not in prints
+    assert TextFiles([tmp_path / "z"]).fingerprint() not in prints
 
 
 # What a plain file holds
@@ -178,12 +178,12 @@ def test_records_are_told_from_running_text(text, format, reason):
     ],
 )
 def test_real_files_are_read_as_what_they_are(name, format):
-    assert Source([SHARED / name]).format == format
+    assert TextFiles([SHARED / name]).format == format
 
 
 def test_only_the_beginning_of_a_large_file_is_looked_at(write, monkeypatch):
     monkeypatch.setattr(formats, "HEAD", 40)
-    source = Source([write("a.txt", "anna\nbob\n" * 9 + "x\n\ny z\n\n" * 90)])
+    source = TextFiles([write("a.txt", "anna\nbob\n" * 9 + "x\n\ny z\n\n" * 90)])
     assert source.format == "lines"
     assert "in the first" in source.why
 
@@ -192,7 +192,7 @@ def test_mixed_formats_are_refused_by_name(write, tmp_path):
     write("a.csv", "name,x\nanna,1\n")
     write("b.jsonl.gz", '{"name": "bob"}\n')
     with pytest.raises(UsageError, match=r"a\.csv is csv.*b\.jsonl\.gz is jsonl"):
-        Source([tmp_path])
+        TextFiles([tmp_path])
 
 
 # Damage
@@ -219,7 +219,7 @@ DAMAGED = {
 def test_damaged_records_are_left_out_counted_and_named(write, monkeypatch, format, block):
     name, content, lines, expected = DAMAGED[format]
     path = write(name, content)
-    source = Source([path], format=format)
+    source = TextFiles([path], format=format)
     small_blocks(monkeypatch, block)
     assert texts(source) == expected
     assert source.skipped == len(lines)
@@ -227,35 +227,35 @@ def test_damaged_records_are_left_out_counted_and_named(write, monkeypatch, form
     assert texts(source) == expected  # a second pass counts afresh
     assert source.skipped == len(lines)
     with pytest.raises(UserError, match=f":{lines[0]}: "):
-        texts(Source([path], format=format, strict=True))
+        texts(TextFiles([path], format=format, strict=True))
 
 
 def test_invalid_utf8_names_line_offset_and_byte(write, monkeypatch):
     path = write("a.txt", "fine\nzü".encode() + b"\xfe!\n")
-    source = Source([path], format="lines")
+    source = TextFiles([path], format="lines")
     assert texts(source) == ["fine"]
     assert source.problems[0].startswith(f"{path}:2: invalid UTF-8, byte 0xfe at offset 3")
     for block in (1, 2, 3, 100):
         small_blocks(monkeypatch, block)
         with pytest.raises(UserError, match=r":2: invalid UTF-8, byte 0xfe at offset 3 of"):
-            list(Source([path], format="text").text())
+            list(TextFiles([path], format="text").text())
 
 
 def test_a_character_cut_off_at_the_end_of_running_text_is_an_error(write):
     path = write("a.txt", b"one\ntwo three four \xe6\xbc")
     with pytest.raises(UserError, match=r":2: invalid UTF-8, byte 0xe6 at offset 15"):
-        list(Source([path], format="text").text())
+        list(TextFiles([path], format="text").text())
 
 
 def test_nothing_left_is_an_error(write, tmp_path):
     with pytest.raises(UserError, match=r"all 2 records are damaged; first: .*a\.jsonl:1"):
-        texts(Source([write("a.jsonl", "{\n}\n")]))
+        texts(TextFiles([write("a.jsonl", "{\n}\n")]))
     with pytest.raises(UserError, match="nothing to read"):
-        texts(Source([write("b.txt", "\n\r\n")]))
+        texts(TextFiles([write("b.txt", "\n\r\n")]))
     with pytest.raises(UserError, match="nothing to read"):
-        list(Source([write("c.gz", gzip.compress(b"", mtime=0))], format="text").text())
+        list(TextFiles([write("c.gz", gzip.compress(b"", mtime=0))], format="text").text())
     with pytest.raises(UserError, match="no csv rows"):
-        Source([write("d.csv", "\n\n")])
+        TextFiles([write("d.csv", "\n\n")])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_unreadable_files_are_refused_in_one_line(write, name, content, message)
     path = write(name, content)
     for format in ("auto", "lines", "text") if name != "q.csv" else ("csv",):
         with pytest.raises(UserError, match=message) as caught:
-            source = Source([path], format=format)
+            source = TextFiles([path], format=format)
             list(source.text() if source.format == "text" else source.records())
         assert "\n" not in str(caught.value)
 
@@ -284,26 +284,26 @@ def test_unreadable_files_are_refused_in_one_line(write, name, content, message)
 def test_paths_that_lead_nowhere_are_explained(write, tmp_path, monkeypatch):
     path = write("names.txt", "anna\n")
     with pytest.raises(UserError, match=r"nmes\.txt: no such file.*did you mean 'names\.txt'"):
-        Source([tmp_path / "nmes.txt"])
+        TextFiles([tmp_path / "nmes.txt"])
     with pytest.raises(UserError, match=r"no such file or folder$"):
-        Source([tmp_path / "qqq" / "x.txt"])
+        TextFiles([tmp_path / "qqq" / "x.txt"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no text files"):
-        Source([tmp_path / "empty"])
+        TextFiles([tmp_path / "empty"])
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="not a regular file"):
-        Source([tmp_path / "pipe"])
+        TextFiles([tmp_path / "pipe"])
     with pytest.raises(UserError, match="cannot be read"):
-        Source([tmp_path / ("x" * 300)])
+        TextFiles([tmp_path / ("x" * 300)])
     with pytest.raises(UsageError, match="no file given"):
-        Source([])
+        TextFiles([])
     with pytest.raises(UsageError, match="did you mean 'lines'"):
-        Source([path], format="line")
+        TextFiles([path], format="line")
 
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    source = Source([path], format="lines")
+    source = TextFiles([path], format="lines")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UserError, match=r"names\.txt: cannot be read: permission denied"):
         texts(source)
@@ -311,7 +311,7 @@ def test_paths_that_lead_nowhere_are_explained(write, tmp_path, monkeypatch):
 
 def test_json_that_python_cannot_convert_is_a_damaged_record(write):
     lines = ['{"text": "ok"}', '{"text": ' + "9" * 10_000 + "}", "[" * 3000, '{"text": "\\ud800"}']
-    source = Source([write("a.jsonl", "\n".join(lines) + "\n")])
+    source = TextFiles([write("a.jsonl", "\n".join(lines) + "\n")])
     assert texts(source) == ["ok"] and source.skipped == 3
     assert ":2: not JSON that can be read: a number has thousands of digits" in source.problems[0]
 
@@ -320,7 +320,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path):
     path = tmp_path / os.fsdecode(b"a\xff.txt")
     path.write_text("ok\n")
     with pytest.raises(UserError, match="the name of the file is not UTF-8; rename the file"):
-        Source([path])
+        TextFiles([path])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
@@ -329,16 +329,17 @@ def test_an_endless_record_is_refused_before_it_fills_the_memory(write, monkeypa
     start = {"a.txt": "ok\n", "a.csv": "text\nok\n", "a.jsonl": '"ok"\n'}[name]
     line = start.count("\n") + 1
     path = write(name, gzip.compress(start.encode() + b"x" * 101, mtime=0))
-    source = Source([path], format=name[2:].replace("txt", "lines"), column="")
+    source = TextFiles([path], format=name[2:].replace("txt", "lines"), column="")
     with pytest.raises(UserError, match=rf":{line}: a record is longer.*data\.format=text"):
         texts(source)
-    assert "".join(Source([path], format="text").text()).endswith("x" * 101)
+    assert "".join(TextFiles([path], format="text").text()).endswith("x" * 101)
 
 
 def test_a_line_as_long_as_the_limit_is_still_read(write, monkeypatch):
     small_blocks(monkeypatch, 7, 50)
     assert (
-        texts(Source([write("a.txt", "a\n" + "x" * 50 + "\nb\n")], format="lines"))[1] == "x" * 50
+        texts(TextFiles([write("a.txt", "a\n" + "x" * 50 + "\nb\n")], format="lines"))[1]
+        == "x" * 50
     )
 
 
@@ -359,7 +360,7 @@ def test_only_user_errors_escape(write, monkeypatch, format, content, zipped, st
     path = write("fuzz", gzip.compress(content, mtime=0) if zipped else content)
     small_blocks(monkeypatch, block)
     try:
-        source = Source([path], format=format, strict=strict)
+        source = TextFiles([path], format=format, strict=strict)
         if source.format == "text":
             found = list(source.text())
         else:
@@ -383,7 +384,7 @@ def test_damaged_gzip_gives_user_errors_or_the_truth(write, cut, flip, place):
     raw[2 + place % (len(raw) - 2)] ^= flip  # the two magic bytes stay: without, it is no gzip
     path = write("fuzz.gz", bytes(raw[: len(raw) - cut % (len(raw) - 1)]))
     try:
-        source = Source([path], format="text")
+        source = TextFiles([path], format="text")
         assert "".join(source.text()).encode() == whole
     except UserError as error:
         assert "fuzz.gz" in str(error)
@@ -406,7 +407,7 @@ def test_lines_written_are_lines_read(write, monkeypatch, lines, block):
     path = write("a.txt", "ok\n" + "\n".join(lines))
     small_blocks(monkeypatch, block)
     try:
-        assert texts(Source([path], format="lines")) == ["ok", *filter(None, lines)]
+        assert texts(TextFiles([path], format="lines")) == ["ok", *filter(None, lines)]
     except UserError as error:
         assert "binary" in str(error)  # almost nothing but control characters
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.data.task_inference import reading_of
+from regard.data.task_inference import infer_task
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 
@@ -41,7 +41,7 @@ def read(tmp_path):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(content)
         keys = {"train": tuple(str(tmp_path / name) for name in files)} | keys
-        return reading_of(DataRecipe(**keys), model)
+        return infer_task(DataRecipe(**keys), model)
 
     return read
 

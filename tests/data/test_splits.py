@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data import splits
 from regard.data.splits import (
-    Counts,
+    SplitCounts,
     assign,
     bucket,
     cut_points,
@@ -94,7 +94,7 @@ def test_leaks_are_what_sets_of_strings_say(train, other):
 def test_counts_are_what_a_counter_says(texts, pending):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "PENDING", pending)  # so that batches are merged again and again
-        counts = Counts()
+        counts = SplitCounts()
         for batch in batched(texts):
             counts.add(batch)
     values, times = counts.result()

@@ -7,7 +7,7 @@ import pytest
 
 from regard.api import plan
 from regard.data.corpus import prepare
-from regard.data.sources import Piece
+from regard.data.sources import SourceChunk
 from regard.data.views import both_strands, strands
 from regard.errors import UsageError
 
@@ -37,9 +37,10 @@ def test_the_training_part_has_its_other_strand_behind_it_and_the_rest_has_none(
 
 def test_each_document_is_followed_by_its_own_strand():
     pieces = [
-        Piece(0, (), begins=True), Piece(0, ["AAC"]), Piece(0, ["GT"]), Piece(0, (), ends=True),
-        Piece(1, (), begins=True), Piece(1, ["CCA"]), Piece(1, (), ends=True),
-        Piece(0, (), begins=True), Piece(0, ["TTN"]), Piece(0, (), ends=True),
+        SourceChunk(0, (), begins=True), SourceChunk(0, ["AAC"]), SourceChunk(0, ["GT"]),
+        SourceChunk(0, (), ends=True), SourceChunk(1, (), begins=True), SourceChunk(1, ["CCA"]),
+        SourceChunk(1, (), ends=True), SourceChunk(0, (), begins=True), SourceChunk(0, ["TTN"]),
+        SourceChunk(0, (), ends=True),
     ]  # fmt: skip
     documents, open_ = [], ""
     for piece in both_strands(pieces):

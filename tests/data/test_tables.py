@@ -4,7 +4,7 @@ import json
 import pytest
 
 from regard.data import formats, tables
-from regard.data.readers import Source
+from regard.data.readers import TextFiles
 from regard.errors import UsageError, UserError
 
 
@@ -31,12 +31,12 @@ def test_csv_cells_may_hold_delimiters_quotes_and_newlines(write, tmp_path):
     path = tmp_path / "t.csv"
     with path.open("w", newline="", encoding="utf-8") as file:  # the csv module's own writer
         csv.writer(file).writerows([["Text", "n"], *rows])
-    source = Source([path])
+    source = TextFiles([path])
     assert texts(source) == [row[0] for row in rows if row[0]]
     assert [place.rsplit(":")[-1] for place in places(source)] == ["2", "3", "4", "7"]
     assert source.blank == 1
-    assert texts(Source([path], column="n")) == list("12345")
-    assert texts(Source([path], column="2")) == list("12345")
+    assert texts(TextFiles([path], column="n")) == list("12345")
+    assert texts(TextFiles([path], column="2")) == list("12345")
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_csv_cells_may_hold_delimiters_quotes_and_newlines(write, tmp_path):
     ],
 )
 def test_the_column_is_found_or_asked_for(write, content, column, expected):
-    assert texts(Source([write("t.csv", content)], column=column)) == expected
+    assert texts(TextFiles([write("t.csv", content)], column=column)) == expected
 
 
 def test_a_tsv_with_quotes_as_characters_keeps_them(write):
     loose = write("loose.tsv", 'text\tn\n"Stop\t1\n5" pipe\t2\n"so" she said\t3\n')
-    assert texts(Source([loose])) == ['"Stop', '5" pipe', '"so" she said']
+    assert texts(TextFiles([loose])) == ['"Stop', '5" pipe', '"so" she said']
     quoted = write("quoted.tsv", 'text\tn\n"a\tb"\t1\n"c\nd"\t2\n')
-    assert texts(Source([quoted])) == ["a\tb", "c\nd"]
+    assert texts(TextFiles([quoted])) == ["a\tb", "c\nd"]
 
 
 def test_title_lines_before_a_table_are_no_rows(write):
     path = write("t.tsv", "# A collection\nword\tscore\nlove\t1\nhate\t2\n")
-    source = Source([path])
+    source = TextFiles([path])
     assert texts(source) == ["love", "hate"]
     assert source.problems == [f"{path}:1: a title or comment, not a row of the table"]
 
@@ -74,40 +74,40 @@ def test_title_lines_before_a_table_are_no_rows(write):
 def test_an_unclear_column_lists_the_choices(write):
     path = write("t.csv", "first,last,age\nanna,b,3\n")
     with pytest.raises(UsageError, match=r"--input COLUMN.*first, last, age"):
-        Source([path])
+        TextFiles([path])
     with pytest.raises(UsageError, match="did you mean 'first'"):
-        Source([path], column="frist")
+        TextFiles([path], column="frist")
     with pytest.raises(UsageError, match="it has 3 columns"):
-        Source([path], column="4")
+        TextFiles([path], column="4")
     with pytest.raises(UsageError, match="names a column, but"):
-        Source([write("a.txt", "anna\n")], column="first")
+        TextFiles([write("a.txt", "anna\n")], column="first")
 
 
 def test_every_file_of_a_table_must_have_the_column(write):
     one, two = write("1.csv", "n,text\n1,a\n"), write("2.csv", "text,n\nb,2\n")
-    assert texts(Source([one, two])) == ["a", "b"]
+    assert texts(TextFiles([one, two])) == ["a", "b"]
     three = write("3.csv", "words,n\nc,2\n")
     with pytest.raises(UserError, match=r"3\.csv: has no column 'text'; it has words, n"):
-        texts(Source([one, three]))
+        texts(TextFiles([one, three]))
 
 
 def test_json_lines_hold_objects_or_strings(write):
     values = [{"text": "ünï\n", "n": 1}, "bare", {"n": 2, "text": "😀"}, {"text": ""}]
     path = write("t.jsonl", "".join(json.dumps(value) + "\n" for value in values) + "\n")
-    source = Source([path])
+    source = TextFiles([path])
     assert texts(source) == ["ünï\n", "bare", "😀"]
     assert source.blank == 2
-    assert texts(Source([write("o.ndjson", '{"w": "x", "n": 1}\n')])) == ["x"]
+    assert texts(TextFiles([write("o.ndjson", '{"w": "x", "n": 1}\n')])) == ["x"]
     other = write("u.jsonl", '{"a": "x", "b": "y"}\n')
-    assert texts(Source([other], column="b")) == ["y"]
+    assert texts(TextFiles([other], column="b")) == ["y"]
     with pytest.raises(UsageError, match=r"--input KEY.*a, b"):
-        Source([other])
+        TextFiles([other])
 
 
 def test_fields_longer_than_the_csv_module_allows_are_read_and_its_limit_stays(write):
     before = csv.field_size_limit()
     long = "ACGT" * 50_000
-    source = Source([write("t.csv", f"sequence,n\n{long},1\n")])
+    source = TextFiles([write("t.csv", f"sequence,n\n{long},1\n")])
     assert texts(source) == [long]
     assert csv.field_size_limit() == before
 
@@ -117,4 +117,4 @@ def test_a_row_of_endlessly_many_quoted_lines_is_refused_too(write, monkeypatch)
     for module in (formats, tables):
         monkeypatch.setattr(module, "LINE_LIMIT", 100)
     with pytest.raises(UserError, match=r"a\.csv:3: a record is longer"):
-        texts(Source([path]))
+        texts(TextFiles([path]))

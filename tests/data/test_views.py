@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from regard.api import load, plan, train
-from regard.data.batching import Asked, QuestionLoader
+from regard.data.batching import LabelledExamples, LabelledLoader
 from regard.data.corpus import reopen
 from regard.data.views import spellings, strands, views_of
 from regard.errors import UsageError
-from regard.evaluation.predictions import averaged
+from regard.evaluation.predictions import average_views
 
 
 def test_the_other_strand_by_hand():
@@ -65,7 +65,7 @@ def test_every_record_has_two_rows_and_counts_once(run):
 
 def test_a_pass_shows_each_record_once_in_one_of_its_views(run):
     corpus = reopen(run)
-    loader = QuestionLoader(corpus.train, corpus.tokenizer, max_len=16, batch_tokens=140, seed=3)
+    loader = LabelledLoader(corpus.train, corpus.tokenizer, max_len=16, batch_tokens=140, seed=3)
     seen = []
     for n in range(2 * round(loader.steps_per_epoch)):
         seen += [row for batch in loader.step(n) for row in batch.items.tolist()]
@@ -96,17 +96,17 @@ def test_measuring_asks_about_records(run):
     found = examiner.measure(corpus.test)
     records = corpus.test.records // 2
     assert found.scores.shape == (records, 2) and len(found.truths) == records
-    first = Asked(corpus.test, corpus.tokenizer, 16, first=True)
+    first = LabelledExamples(corpus.test, corpus.tokenizer, 16, first=True)
     assert len(first.sizes) == records
 
 
 def test_averages_of_each_task_by_hand():
     scores = np.array([[0.0, 1.0], [2.0, -1.0]])
-    assert averaged("value", scores, 2).tolist() == [[1.0, 0.0]]
+    assert average_views("value", scores, 2).tolist() == [[1.0, 0.0]]
     expected = torch.tensor(scores).softmax(-1).mean(0)
-    assert np.exp(averaged("label", scores, 2))[0] == pytest.approx(expected.numpy())
+    assert np.exp(average_views("label", scores, 2))[0] == pytest.approx(expected.numpy())
     both = torch.tensor(scores).sigmoid().mean(0)
-    got = torch.from_numpy(averaged("labels", scores, 2)).sigmoid()[0]
+    got = torch.from_numpy(average_views("labels", scores, 2)).sigmoid()[0]
     assert got.numpy() == pytest.approx(both.numpy())
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.layers.cache import Recurrence, State
+from regard.layers.cache import DecodeState, RecurrentState
 from regard.models.language_model import LanguageModel
 
 
@@ -32,7 +32,7 @@ class Tiny(LanguageModel):
         super().__init__(vocab_size, None)
         self.calls: list[tuple[int, int]] = []  # (rows, tokens) of each extend
 
-    def memory(self, batch: int) -> LastTwo | Recurrence:
+    def memory(self, batch: int) -> LastTwo | RecurrentState:
         raise NotImplementedError
 
     def read(self, memory, ids: Tensor) -> Tensor:
@@ -45,8 +45,8 @@ class Tiny(LanguageModel):
         """Undo the reading of a token in rows where it does not count (padding)."""
         raise NotImplementedError
 
-    def start(self, batch: int, capacity: int) -> State:
-        return State([self.memory(batch)], batch, capacity)
+    def start(self, batch: int, capacity: int) -> DecodeState:
+        return DecodeState([self.memory(batch)], batch, capacity)
 
     def logits(self, ids, segments=None, *, tap=None):
         memory = self.memory(len(ids))
@@ -114,7 +114,7 @@ class Remembers(Tiny):
         self.register_buffer("out", table(self.WIDTH, vocab_size))
 
     def memory(self, batch):
-        return Recurrence(torch.zeros(1, batch, self.WIDTH, dtype=torch.float64))
+        return RecurrentState(torch.zeros(1, batch, self.WIDTH, dtype=torch.float64))
 
     def read(self, memory, ids):
         (h,) = memory.vectors

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from regard.decoding import Beam, Forbidden, Greedy, Trace, generate
-from regard.layers.cache import ContextWindow, KeyValue, Recurrence, State
+from regard.decoding import Beam, ForbiddenTransitions, Greedy, Trace, generate
+from regard.layers.cache import ContextWindow, DecodeState, KVCache, RecurrentState
 
 V, END, BANNED = 5, 2, (0,)
 PROMPTS = [[1], [1, 3], [4, 4, 1], [3], [1, 4, 3, 3]]
@@ -94,7 +94,7 @@ def test_with_pruning_off_beam_search_is_exhaustive(any_model, case):
         max_new=max_new,
         end=END,
         banned=BANNED,
-        constraint=Forbidden.from_pairs(forbidden, V) if forbidden else None,
+        constraint=ForbiddenTransitions.from_pairs(forbidden, V) if forbidden else None,
         batch_size=1 << 20,
     )
     for one, everything in zip(found, exhaustive(model, prompts, max_new, forbidden), strict=True):
@@ -136,7 +136,7 @@ def test_narrow_beams_equal_a_plain_search_that_never_stops_early(any_model, wid
             max_new=8,
             end=END,
             banned=BANNED,
-            constraint=Forbidden.from_pairs(forbidden, V),
+            constraint=ForbiddenTransitions.from_pairs(forbidden, V),
         )
         for prompt, one in zip(PROMPTS, found, strict=True):
             everything = plain_beam_search(model, prompt, width, 8, forbidden)
@@ -215,7 +215,7 @@ def test_a_prompt_is_read_once_and_not_once_per_beam(markov):
 
 
 def test_more_beams_than_successors_give_what_there_is(markov):
-    constraint = Forbidden.from_pairs([(a, b) for a in range(V) for b in (0, 1, 4)], V)
+    constraint = ForbiddenTransitions.from_pairs([(a, b) for a in range(V) for b in (0, 1, 4)], V)
     (found,) = generate(
         markov(V, 0), [[1]], Beam(9, n_best=9), max_new=2, end=END, constraint=constraint
     )
@@ -248,13 +248,13 @@ def test_the_traced_tree_is_the_search(remembers):
 
 def test_expanding_a_state_puts_the_copies_of_a_row_side_by_side():
     layers = [
-        KeyValue(2, 3, 5, 4, torch.zeros(1)),
-        Recurrence(torch.arange(14.0).view(1, 2, 7), torch.arange(6.0).view(1, 2, 3)),
+        KVCache(2, 3, 5, 4, torch.zeros(1)),
+        RecurrentState(torch.arange(14.0).view(1, 2, 7), torch.arange(6.0).view(1, 2, 3)),
         ContextWindow(torch.tensor([[8], [9]])),
     ]
     keys, values = torch.arange(2 * 3 * 5 * 4.0).view(2, 3, 5, 4), -torch.ones(2, 3, 5, 4)
     layers[0].write(keys, values, 0, 5)
-    state = State(layers, 2, 5)
+    state = DecodeState(layers, 2, 5)
     state.advance(torch.tensor([1, 4]), 4)
     state.expand(3)
     rows = [0, 0, 0, 1, 1, 1]

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.decoding import Beam, Consensus, Generated, generate
-from regard.decoding.mbr import likeness
+from regard.decoding import Beam, Generated, MinimumBayesRisk, generate
+from regard.decoding.mbr import similarity
 
 chrf = pytest.importorskip("sacrebleu.metrics.chrf").CHRF()
 V, END = 6, 2
@@ -37,7 +37,7 @@ def spelt(ids):
 @given(st.lists(st.text(alphabet="ab c\n", max_size=12), min_size=1, max_size=6))
 def test_likeness_is_chrf(texts):
     expected = [[chrf.sentence_score(one, [other]).score for other in texts] for one in texts]
-    assert np.abs(likeness(texts) - np.array(expected)).max() < 1e-9
+    assert np.abs(similarity(texts) - np.array(expected)).max() < 1e-9
 
 
 def test_what_several_agree_on_wins_over_the_likeliest():
@@ -47,16 +47,16 @@ def test_what_several_agree_on_wins_over_the_likeliest():
         sequence("keycap 6", math.log(0.2)),
         sequence("keycap ten", math.log(0.15)),
     ]
-    best = Consensus(spelt, scale=1.0).agreed(found)
+    best = MinimumBayesRisk(spelt, scale=1.0).agreed(found)
     assert spelt(best.ids) == "keycap 4"
     shares = np.array([0.4, 0.25, 0.2, 0.15])
     each = [chrf.sentence_score("keycap 4", [spelt(one.ids)]).score for one in found]
     assert best.score == pytest.approx(shares @ each)
     assert best.log_probs == found[1].log_probs and best.finished
     sure = [sequence("oncoming automobile", math.log(0.97)), *found[1:]]
-    assert spelt(Consensus(spelt, scale=1.0).agreed(sure).ids) == "oncoming automobile"
-    assert spelt(Consensus(spelt, scale=0.0).agreed(sure).ids).startswith("keycap")
-    assert Consensus(spelt).agreed(found[:1]).ids == found[0].ids
+    assert spelt(MinimumBayesRisk(spelt, scale=1.0).agreed(sure).ids) == "oncoming automobile"
+    assert spelt(MinimumBayesRisk(spelt, scale=0.0).agreed(sure).ids).startswith("keycap")
+    assert MinimumBayesRisk(spelt).agreed(found[:1]).ids == found[0].ids
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -64,7 +64,7 @@ def test_it_is_the_choice_among_all_sequences_where_the_beam_holds_all(any_model
     model = any_model(V, seed)
     prompts, scale = [[1], [1, 3], [4, 1]], 0.5
     settings = {"max_new": 3, "end": END, "banned": (0, 1)}
-    found = generate(model, prompts, Consensus(text, width=200, scale=scale), **settings)
+    found = generate(model, prompts, MinimumBayesRisk(text, width=200, scale=scale), **settings)
     for prompt, (one,) in zip(prompts, found, strict=True):
         texts, logs, ids = [], [], []
         for length in (1, 2, 3):
@@ -89,7 +89,7 @@ def test_prompts_beside_it_change_nothing(any_model):
     model = any_model(V, 0)
     prompts = [[1], [1, 3], [4, 4, 1], [3]]
     settings = {"max_new": 5, "end": END, "banned": (0, 1)}
-    strategy = Consensus(text, width=4)
+    strategy = MinimumBayesRisk(text, width=4)
     together = generate(model, prompts, strategy, **settings)
     alone = [generate(model, [prompt], strategy, **settings)[0] for prompt in prompts]
     assert [one.ids for (one,) in together] == [one.ids for (one,) in alone]
@@ -100,10 +100,15 @@ def test_prompts_beside_it_change_nothing(any_model):
 
 def test_what_it_cannot_do_is_refused(any_model):
     with pytest.raises(ValueError, match="width must be at least 1, got 0"):
-        Consensus(text, width=0)
+        MinimumBayesRisk(text, width=0)
     with pytest.raises(ValueError, match="scale must be from 0 to 10, got -1"):
-        Consensus(text, scale=-1)
+        MinimumBayesRisk(text, scale=-1)
     with pytest.raises(ValueError, match="on_token cannot stream beams"):
         generate(
-            any_model(V, 0), [[1]], Consensus(text), max_new=2, end=END, on_token=lambda *a: None
+            any_model(V, 0),
+            [[1]],
+            MinimumBayesRisk(text),
+            max_new=2,
+            end=END,
+            on_token=lambda *a: None,
         )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from regard.decoding import Beam, Forbidden, Greedy, Sample, constraints, generate
+from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample, constraints, generate
 from regard.errors import UserError
 from regard.tokenizers import Bytes, Characters
 
@@ -28,7 +28,7 @@ def lookup(request, monkeypatch):
     return request.param
 
 
-def table(relation: Forbidden) -> np.ndarray:
+def table(relation: ForbiddenTransitions) -> np.ndarray:
     """What the relation forbids, asked one token at a time."""
     return relation.after(torch.arange(relation.vocab_size)).numpy()
 
@@ -53,8 +53,8 @@ def test_a_relation_forbids_exactly_its_pairs_whichever_way_it_is_kept(pairs):
     for dense in (V, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(constraints, "DENSE", dense)
-            listed = Forbidden.from_pairs(pairs, V)
-            complement = Forbidden._from_codes(allowed, V, complement=True)
+            listed = ForbiddenTransitions.from_pairs(pairs, V)
+            complement = ForbiddenTransitions._from_codes(allowed, V, complement=True)
             for relation in (listed, complement):
                 assert (table(relation) == expected).all()
                 assert relation.dead_ends() == np.flatnonzero(expected.all(1)).tolist()
@@ -66,14 +66,14 @@ def test_a_relation_forbids_exactly_its_pairs_whichever_way_it_is_kept(pairs):
 def test_either_of_two_relations_forbids(left, right, kinds):
     def build(pairs, complement):
         codes = np.flatnonzero(table_of(pairs).ravel() ^ complement)
-        return Forbidden._from_codes(codes, V, complement=complement)
+        return ForbiddenTransitions._from_codes(codes, V, complement=complement)
 
     joined = build(left, kinds[0]) | build(right, kinds[1])
     assert (table(joined) == table_of(left | right)).all()
 
 
 def test_logits_get_minus_infinity_and_nothing_else_changes(lookup):
-    relation = Forbidden.from_pairs([(1, 3), (1, 5), (4, 0)], V)
+    relation = ForbiddenTransitions.from_pairs([(1, 3), (1, 5), (4, 0)], V)
     logits = torch.randn(4, V, generator=torch.Generator().manual_seed(0))
     before = logits.clone()
     out = relation(logits, torch.tensor([1, 2, 4, 1]))
@@ -85,7 +85,7 @@ def test_logits_get_minus_infinity_and_nothing_else_changes(lookup):
 
 def test_a_table_made_while_decoding_serves_training_and_a_dead_row_has_no_nan_gradient(lookup):
     """Tables made under inference mode cannot be saved for backward; 0 · NaN poisons weights."""
-    relation = Forbidden.from_pairs([(3, b) for b in range(V)] + [(1, 4)], V)
+    relation = ForbiddenTransitions.from_pairs([(3, b) for b in range(V)] + [(1, 4)], V)
     with torch.inference_mode():
         relation(torch.zeros(1, V), torch.tensor([1]))
     logits = torch.zeros(2, V, requires_grad=True)
@@ -127,7 +127,7 @@ def test_no_strategy_ever_makes_a_forbidden_transition(markov, pairs, strategy, 
         max_new=6,
         end=END,
         banned=(0, 1),
-        constraint=Forbidden.from_pairs(pairs, V),
+        constraint=ForbiddenTransitions.from_pairs(pairs, V),
         context=context,
     )
     for prompt, sequences in zip(prompts, found, strict=True):
@@ -145,7 +145,7 @@ def test_unseen_forbids_what_the_data_never_does(lookup):
     records = [[1, 3, 4, 2], [1, 4, 4, 2], [1, 5, 2]]
     stream = np.array(flat(records), dtype=np.uint8)
     seen = {(a, b) for r in records for a, b in pairwise(r)}
-    relation = Forbidden.unseen([stream], V, start=1, end=2)
+    relation = ForbiddenTransitions.unseen([stream], V, start=1, end=2)
     expected = ~table_of(seen)
     expected[2] = False  # nothing is asked after the end
     assert (table(relation) == expected).all()
@@ -159,17 +159,19 @@ def test_unseen_streams_records_that_go_on_in_the_next_piece(lookup, size, monke
     monkeypatch.setattr(constraints, "CHUNK", 4)
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     pieces.insert(2, stream[:0])
-    whole = Forbidden.unseen([stream], V, start=1, end=2)
-    assert (table(Forbidden.unseen(iter(pieces), V, start=1, end=2)) == table(whole)).all()
+    whole = ForbiddenTransitions.unseen([stream], V, start=1, end=2)
+    assert (
+        table(ForbiddenTransitions.unseen(iter(pieces), V, start=1, end=2)) == table(whole)
+    ).all()
 
 
 def test_unseen_knows_a_vocabulary_whose_start_is_its_end():
-    relation = Forbidden.unseen([np.array([2, 3, 4, 2, 2, 5, 2])], V, start=2, end=2)
+    relation = ForbiddenTransitions.unseen([np.array([2, 3, 4, 2, 2, 5, 2])], V, start=2, end=2)
     assert np.flatnonzero(~table(relation)[2]).tolist() == [3, 5]
 
 
 def test_violations_name_the_records_and_do_not_cross_their_borders(monkeypatch):
-    relation = Forbidden.from_pairs([(3, 4), (2, 1), (5, 5)], V)
+    relation = ForbiddenTransitions.from_pairs([(3, 4), (2, 1), (5, 5)], V)
     records = [[1, 3, 2], [1, 3, 4, 2], [], [1, 2], [5], [5], [1, 5, 5, 3, 4], [5, 5]]
     ids = np.array(flat(records), dtype=np.uint8)
     offsets = np.cumsum([0, *map(len, records)])
@@ -183,7 +185,7 @@ def test_what_was_seen_violates_nothing():
     noise = np.random.default_rng(0)
     records = [[1, *noise.integers(3, V, size=n).tolist(), 2] for n in (0, 3, 5, 2)]
     ids, offsets = np.array(flat(records)), np.cumsum([0, *map(len, records)])
-    assert Forbidden.unseen([ids], V, start=1, end=2).violations(ids, offsets) == []
+    assert ForbiddenTransitions.unseen([ids], V, start=1, end=2).violations(ids, offsets) == []
 
 
 @pytest.fixture
@@ -207,7 +209,7 @@ def test_a_file_names_transitions_by_their_tokens(tmp_path, tokenizer):
         tmp_path,
         "# after a never b\na b\n\n<S>\t \r\nb <E>\na\té\n" + r"\# \*" + "\n<unk> a\n",
     )
-    found, size = names(Forbidden.from_file(path, tokenizer), tokenizer)
+    found, size = names(ForbiddenTransitions.from_file(path, tokenizer), tokenizer)
     assert size == tokenizer.vocab_size
     assert found == {
         ("a", "b"), ("<S>", " "), ("b", "<E>"), ("a", "é"), ("#", "*"), ("<unk>", "a")
@@ -215,7 +217,7 @@ def test_a_file_names_transitions_by_their_tokens(tmp_path, tokenizer):
 
 
 def test_a_star_stands_for_every_token(tmp_path, tokenizer):
-    relation = Forbidden.from_file(written(tmp_path, "* a\nb *\n"), tokenizer)
+    relation = ForbiddenTransitions.from_file(written(tmp_path, "* a\nb *\n"), tokenizer)
     a, b = int(tokenizer.encode("a")[0]), int(tokenizer.encode("b")[0])
     expected = np.zeros((tokenizer.vocab_size,) * 2, dtype=bool)
     expected[:, a] = expected[b] = True
@@ -225,7 +227,7 @@ def test_a_star_stands_for_every_token(tmp_path, tokenizer):
 
 def test_a_byte_that_is_no_character_is_named_as_it_is_displayed(tmp_path):
     tokenizer = Bytes.train([])
-    relation = Forbidden.from_file(written(tmp_path, r"\xc3 a" + "\n"), tokenizer)
+    relation = ForbiddenTransitions.from_file(written(tmp_path, r"\xc3 a" + "\n"), tokenizer)
     assert names(relation, tokenizer)[0] == {(r"\xc3", "a")}
 
 
@@ -243,24 +245,24 @@ def test_a_byte_that_is_no_character_is_named_as_it_is_displayed(tmp_path):
 )
 def test_a_line_that_is_not_understood_is_named(tmp_path, tokenizer, text, message):
     with pytest.raises(UserError, match=message):
-        Forbidden.from_file(written(tmp_path, text), tokenizer)
+        ForbiddenTransitions.from_file(written(tmp_path, text), tokenizer)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, tokenizer):
     with pytest.raises(UserError, match=r"nowhere.txt: cannot read"):
-        Forbidden.from_file(tmp_path / "nowhere.txt", tokenizer)
+        ForbiddenTransitions.from_file(tmp_path / "nowhere.txt", tokenizer)
     (tmp_path / "latin.txt").write_bytes(b"a \xe9\n")
     with pytest.raises(UserError, match=r"latin.txt: cannot read"):
-        Forbidden.from_file(tmp_path / "latin.txt", tokenizer)
+        ForbiddenTransitions.from_file(tmp_path / "latin.txt", tokenizer)
 
 
 @pytest.mark.parametrize("complement", [False, True])
 @pytest.mark.parametrize("pairs", [[], [(1, 3), (5, 0), (1, 2)]])
 def test_saved_and_loaded_is_the_same_relation(tmp_path, pairs, complement):
     codes = np.sort(np.array([a * V + b for a, b in pairs], dtype=np.int64))
-    relation = Forbidden._from_codes(codes, V, complement=complement)
+    relation = ForbiddenTransitions._from_codes(codes, V, complement=complement)
     relation.save(tmp_path / "forbidden.safetensors")
-    loaded = Forbidden.load(tmp_path / "forbidden.safetensors")
+    loaded = ForbiddenTransitions.load(tmp_path / "forbidden.safetensors")
     assert (table(loaded) == table(relation)).all()
     assert loaded.complement == complement
 
@@ -283,19 +285,19 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, start, next, lists):
     tensors = {"start": torch.tensor(start), "next": torch.tensor(next, dtype=torch.int64)}
     save_file(tensors, path, {"lists": lists})
     with pytest.raises(UserError, match=r"damaged.safetensors: cannot read"):
-        Forbidden.load(path)
+        ForbiddenTransitions.load(path)
 
 
 def test_a_file_that_is_no_safetensors_is_refused_by_name(tmp_path):
     (tmp_path / "text.safetensors").write_text("hello, this is text")
     with pytest.raises(UserError, match=r"text.safetensors: cannot read"):
-        Forbidden.load(tmp_path / "text.safetensors")
+        ForbiddenTransitions.load(tmp_path / "text.safetensors")
     with pytest.raises(UserError, match=r"none.safetensors: cannot read"):
-        Forbidden.load(tmp_path / "none.safetensors")
+        ForbiddenTransitions.load(tmp_path / "none.safetensors")
 
 
 def test_a_pair_outside_the_vocabulary_is_named():
     with pytest.raises(ValueError, match=r"pairs holds \(2, 6\); ids go from 0 to 5"):
-        Forbidden.from_pairs([(1, 1), (2, 6)], V)
+        ForbiddenTransitions.from_pairs([(1, 1), (2, 6)], V)
     with pytest.raises(ValueError, match="6 and 7 tokens do not combine"):
-        Forbidden.from_pairs([], 6) | Forbidden.from_pairs([], 7)
+        ForbiddenTransitions.from_pairs([], 6) | ForbiddenTransitions.from_pairs([], 7)

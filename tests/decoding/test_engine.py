@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from regard.decoding import Beam, Forbidden, Greedy, Sample, generate
+from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample, generate
 from regard.decoding import engine as engine_module
 from regard.errors import UserError
 
@@ -145,13 +145,13 @@ def test_looking_at_the_tokens_rarely_changes_nothing(any_model, strategy, monke
     model = any_model(V, 4)
     often = rounded(generate(model, PROMPTS, strategy, **SETTINGS))
     calls = len(model.calls)
-    begin = engine_module.Batch.begin
+    begin = engine_module.DecodeBatch.begin
 
     def begin_and_run_ahead(self):
         self.every = 4
         return begin(self)
 
-    monkeypatch.setattr(engine_module.Batch, "begin", begin_and_run_ahead)
+    monkeypatch.setattr(engine_module.DecodeBatch, "begin", begin_and_run_ahead)
     assert rounded(generate(model, PROMPTS, strategy, **SETTINGS)) == often
     assert len(model.calls) - calls >= calls
 
@@ -185,7 +185,12 @@ def test_a_dead_end_is_reported_and_nothing_illegal_is_said(markov, strategy):
     model = markov(V, 6)
     pairs = [(4, b) for b in range(V) if b != 5] + [(5, b) for b in range(V)]
     (found,) = generate(
-        model, [[1, 4]], strategy, max_new=6, end=END, constraint=Forbidden.from_pairs(pairs, V)
+        model,
+        [[1, 4]],
+        strategy,
+        max_new=6,
+        end=END,
+        constraint=ForbiddenTransitions.from_pairs(pairs, V),
     )
     assert found[0].ids == [5]
     assert found[0].dead_end and not found[0].finished
@@ -194,7 +199,7 @@ def test_a_dead_end_is_reported_and_nothing_illegal_is_said(markov, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_prompt_that_is_itself_a_dead_end_gives_an_empty_sequence(markov, strategy):
-    constraint = Forbidden.from_pairs([(4, b) for b in range(V)], V)
+    constraint = ForbiddenTransitions.from_pairs([(4, b) for b in range(V)], V)
     dead, alive = generate(
         markov(V, 6), [[1, 4], [1, 3]], strategy, **SETTINGS, constraint=constraint
     )

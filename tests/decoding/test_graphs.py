@@ -85,7 +85,7 @@ def test_linear_is_a_matrix_product(dtype, size):
 
 @pytest.mark.parametrize("queries", [1, 4])
 def test_attention_skips_what_the_mask_rules_out_and_a_blind_row_gives_zeros(queries):
-    from regard.kernels.decode import Attention
+    from regard.kernels.decode import CacheAttention as Attention
 
     q = torch.randn(3, 4, queries, 32, device="cuda")
     k, v = torch.randn(2, 3, 2, 300, 32, device="cuda")

@@ -9,7 +9,7 @@ import torch
 
 from regard.decoding import Beam, Greedy, Sample, cpu_replay, engine, generate
 from regard.decoding.cpu_replay import STEPS, Replay, pays
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
@@ -93,7 +93,7 @@ def test_beams_look_at_their_own_source_and_their_own_past(preset, keys, monkeyp
     generator = torch.Generator().manual_seed(1)
     segments = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     with torch.inference_mode():
-        source = Source(torch.randint(4, V, (2, 7), generator=generator), segments)
+        source = Inputs(torch.randint(4, V, (2, 7), generator=generator), segments)
         model = EncoderDecoder(V, config).eval().given(source)
         one, other = model.start(2, 40), model.start(2, 40)
         for state in (one, other):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from test_beam import BANNED, END, V, assert_found, best, exhaustive
 
-from regard.decoding import Beam, Forbidden, Greedy, Sample, Trace, generate
+from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample, Trace, generate
 from regard.decoding.seq2seq import BLOCK, batches, translate
-from regard.layers.cache import ContextWindow, State
-from regard.layers.embeddings import Source
+from regard.layers.cache import ContextWindow, DecodeState
+from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.language_model import LanguageModel
 
@@ -59,7 +59,9 @@ class Unremembered(LanguageModel):
         self.model, self.source = model, source
 
     def start(self, batch, capacity):
-        return State([ContextWindow(torch.zeros(batch, 0, dtype=torch.int64))], batch, capacity)
+        return DecodeState(
+            [ContextWindow(torch.zeros(batch, 0, dtype=torch.int64))], batch, capacity
+        )
 
     def extend(self, ids, lengths, state):
         (past,) = state.layers
@@ -69,7 +71,7 @@ class Unremembered(LanguageModel):
     def logits(self, ids, segments=None, *, tap=None):
         times = len(ids) // len(self.source.ids)
         rows = (x.repeat_interleave(times, 0) for x in (self.source.ids, self.source.segments))
-        return self.model.given(Source(*rows)).logits(ids)
+        return self.model.given(Inputs(*rows)).logits(ids)
 
     def score(self, ids, targets, segments=None, *, constrain=None):
         raise NotImplementedError
@@ -84,7 +86,7 @@ def without_cache(model, given, strategy, max_new, banned):
         alike = [number for number, source in enumerate(given) if len(source) == length]
         rows = torch.tensor([given[number] for number in alike])
         answers = generate(
-            Unremembered(model, Source(rows, torch.ones_like(rows))),
+            Unremembered(model, Inputs(rows, torch.ones_like(rows))),
             [[START]] * len(alike),
             strategy,
             max_new=max_new,
@@ -130,7 +132,7 @@ class Read:
 
     def logits(self, ids):
         rows = self.source.expand(len(ids), -1)
-        return self.model.given(Source(rows, torch.ones_like(rows))).logits(ids)
+        return self.model.given(Inputs(rows, torch.ones_like(rows))).logits(ids)
 
 
 @pytest.mark.parametrize("case", range(10))
@@ -145,7 +147,7 @@ def test_a_beam_of_everything_finds_what_brute_force_finds(case):
     if case % 2:
         chance = torch.rand(V, V, generator=torch.Generator().manual_seed(case))
         forbidden = set(map(tuple, torch.nonzero(chance < 0.3).tolist()))
-    constraint = Forbidden.from_pairs(forbidden, V) if forbidden else None
+    constraint = ForbiddenTransitions.from_pairs(forbidden, V) if forbidden else None
     found = translate(
         model,
         given,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.decoding import Greedy, Workspace, generate
+from regard.decoding import DecodeSession, Greedy, generate
 from regard.decoding.engine import IDLE, Pool
 from regard.models.decoder import Decoder, modern
 
@@ -53,7 +53,7 @@ def test_a_pool_keeps_only_so_many():
 
 
 def test_batches_of_one_shape_cost_one_recording(model):
-    space, steps = Workspace(model), set()
+    space, steps = DecodeSession(model), set()
     for prompt in ([1, 5], [1, 7], [1, 9]):
         generate(model, [prompt], Greedy(), workspace=space, **OPTIONS)
         (slot,) = space.slots.idle
@@ -64,7 +64,7 @@ def test_batches_of_one_shape_cost_one_recording(model):
 
 def test_a_call_inside_a_call_leaves_it_alone(model):
     """A listener may use the model that is decoding."""
-    space = Workspace(model)
+    space = DecodeSession(model)
     (plain,) = generate(model, [[1, 5]], Greedy(), **OPTIONS)
     (inner,) = generate(model, [[1, 7]], Greedy(), **OPTIONS)
     heard = []

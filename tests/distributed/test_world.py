@@ -20,8 +20,8 @@ from regard.data.corpus import prepare, reopen
 from regard.errors import UserError
 from regard.run import digest, read_tensors, weights, write_tensors
 from regard.training import checkpoint, loop, precision, validation
-from regard.training.distributed import ALONE, Told, World, joined, place
-from regard.training.objectives import NextToken
+from regard.training.distributed import ALONE, PeerRefused, ProcessGroup, joined, place
+from regard.training.objectives import NextTokenObjective
 from regard.training.progress import Interrupt, Reporter
 from regard.training.session import Session
 from regard.training.trainer import Trainer
@@ -92,7 +92,7 @@ def trainer_of(words, run, world, *assignments):
 def cost(trainer) -> float:
     """Nats per symbol of the first step's batches, all of them, in the model's own precision."""
     batches = trainer.loader.step(0)
-    objective = NextToken(trainer.model)
+    objective = NextTokenObjective(trainer.model)
     with torch.no_grad():
         nats = [float(objective(b.ids, b.targets, b.segments)[1]) for b in batches]
     return sum(nats) / sum(b.symbols for b in batches)
@@ -158,7 +158,7 @@ def refuse(world):
     with pytest.raises(UserError) as error:
         world.together(work)
     said = "process 1 of 2: no such disk" if world.first else "no such disk"
-    assert str(error.value) == said and isinstance(error.value, Told) != world.first
+    assert str(error.value) == said and isinstance(error.value, PeerRefused) != world.first
     assert world.together(lambda: world.rank) == world.rank
 
 
@@ -314,7 +314,7 @@ def test_minutes_become_the_same_number_of_steps_everywhere(group, words, tmp_pa
 def test_the_place_of_a_process_is_read_from_torchruns_variables():
     told = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
     told |= {"MASTER_ADDR": "x", "MASTER_PORT": "1"}
-    assert place(told) == World(5, 8, 1)
+    assert place(told) == ProcessGroup(5, 8, 1)
     assert place({}) == place({"WORLD_SIZE": "1", "RANK": "0"}) == ALONE
     with pytest.raises(UserError, match="WORLD_SIZE is 8 but LOCAL_RANK is not set"):
         place({k: v for k, v in told.items() if k != "LOCAL_RANK"})
@@ -337,14 +337,14 @@ def test_each_process_takes_the_gpu_of_its_number(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name in ("auto", "cuda"):
-        assert precision.choose_device(name, World(5, 8, 1)) == torch.device("cuda:1")
+        assert precision.choose_device(name, ProcessGroup(5, 8, 1)) == torch.device("cuda:1")
     with pytest.raises(UserError, match="cuda:2 asked for, but this machine has 2"):
-        precision.choose_device("auto", World(2, 8, 2))
+        precision.choose_device("auto", ProcessGroup(2, 8, 2))
     with pytest.raises(UserError, match="cuda:1 is one GPU, but 8 processes train"):
-        precision.choose_device("cuda:1", World(1, 8, 1))
+        precision.choose_device("cuda:1", ProcessGroup(1, 8, 1))
     assert "torchrun --nproc-per-node 2 -m regard train" in precision.idle(torch.device("cuda"))
     assert not precision.idle(torch.device("cuda:1"))
-    assert not precision.idle(torch.device("cuda"), World(1, 2, 1))
+    assert not precision.idle(torch.device("cuda"), ProcessGroup(1, 2, 1))
 
 
 def test_a_signal_that_comes_twice_from_a_launcher_is_one():

@@ -14,8 +14,8 @@ from regard.data.shards import Shard
 from regard.evaluation import translation as subject
 from regard.evaluation.translation import Agreement, agreement, agrees
 from regard.models.encoder_decoder import EncoderDecoder, modern
-from regard.models.ibm_model1 import NULL, WordForWord, WordForWordConfig
-from regard.models.recurrent import Attentive, Bottleneck
+from regard.models.ibm_model1 import NULL, IBM1Config, IBM1Translator
+from regard.models.recurrent import AttentiveSeq2Seq, RecurrentSeq2Seq
 
 START, END, IGNORE = 1, 2, -1
 V, LONGEST = 24, 8  # tokens, words of a sentence
@@ -127,19 +127,19 @@ def test_a_head_that_looks_where_the_links_are_agrees_wholly():
     assert agrees(weights, sources, links).tolist() == [[1, 3]]  # the first word is one of them
 
 
-@pytest.mark.parametrize("family", [Attentive, Bottleneck, WordForWord])
+@pytest.mark.parametrize("family", [AttentiveSeq2Seq, RecurrentSeq2Seq, IBM1Translator])
 def test_a_recurrence_has_one_head_and_others_have_none(family):
     torch.manual_seed(0)
     train = ciphered(1, 60)
-    if family is WordForWord:
-        model = WordForWord(V, WordForWordConfig(max_len=LONGEST + 1))
+    if family is IBM1Translator:
+        model = IBM1Translator(V, IBM1Config(max_len=LONGEST + 1))
         model.fit(train, None, print)
     else:
         preset = next(iter(family.PRESETS.values()))
         model = family(V, dataclasses.replace(preset(1, 12), max_len=LONGEST + 1))
     begun = []
     found = agreement(model, train, begins=lambda: begun.append(1))
-    if family is not Attentive:
+    if family is not AttentiveSeq2Seq:
         assert found is None and begun == []
     else:
         assert np.shape(found.per_head) == (1, 1) and found.best == (0, 0)

@@ -10,8 +10,8 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from regard.decoding import Generated, Greedy
 from regard.errors import UsageError, UserError
 from regard.evaluation.bootstrap import RESAMPLES
-from regard.evaluation.language_modeling import figures
-from regard.evaluation.translation import judge, measure_translation
+from regard.evaluation.language_modeling import metrics_of
+from regard.evaluation.translation import corpus_metrics, measure_translation
 
 WORDS = ["the", "a", "Cat", "dog", "sat,", "mat.", "(red)", "it's", "3.5", "ÜBER", "naïve", "-"]
 
@@ -31,7 +31,7 @@ def sentences(seed, count=60):
 @pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char"])
 def test_the_figures_are_those_of_sacrebleu(tokenize, lowercase):
     translations, references = sentences(1)
-    found = judge(translations, references, tokenize=tokenize, lowercase=lowercase)
+    found = corpus_metrics(translations, references, tokenize=tokenize, lowercase=lowercase)
     bleu = corpus_bleu(
         translations, [references], tokenize=tokenize, lowercase=lowercase, force=True
     )
@@ -46,7 +46,7 @@ def test_the_figures_are_those_of_sacrebleu(tokenize, lowercase):
 
 def test_a_resample_is_judged_as_sacrebleu_judges_its_sentences():
     translations, references = sentences(2, 40)
-    found = judge(translations, references)
+    found = corpus_metrics(translations, references)
     draws = np.random.default_rng(0)
     for number in range(12):
         drawn = draws.integers(0, 40, 40)
@@ -64,21 +64,21 @@ def test_a_resample_is_judged_as_sacrebleu_judges_its_sentences():
 
 def test_groups_are_drawn_whole_so_that_copies_make_nothing_surer():
     translations, references = sentences(3, 30)
-    once = judge(translations, references)
+    once = corpus_metrics(translations, references)
     names = [f"{i:02d}" for i in range(30)]
     copies = {"groups": names * 7}
-    seven = judge(translations * 7, references * 7, **copies)
+    seven = corpus_metrics(translations * 7, references * 7, **copies)
     for name, one in once.items():
         assert seven[name].value == pytest.approx(one.value, rel=1e-12)
         np.testing.assert_allclose(seven[name].samples, one.samples, rtol=1e-9)
         assert seven[name].data == "210 sentences in 30 groups"
-    plain = judge(translations * 7, references * 7)["chrf"]
+    plain = corpus_metrics(translations * 7, references * 7)["chrf"]
     assert np.ptp(plain.samples) < 0.6 * np.ptp(once["chrf"].samples)
 
 
 def test_nothing_in_common_is_zero_and_all_in_common_is_a_hundred():
     references = ["one two three four five", "six seven eight nine"]
-    same, other = judge(references, references), judge(["x y z", ""], references)
+    same, other = corpus_metrics(references, references), corpus_metrics(["x y z", ""], references)
     for name in ("bleu", "chrf", "exact"):
         assert same[name].value == pytest.approx(100)
         assert other[name].value == pytest.approx(0, abs=1e-9)
@@ -86,9 +86,9 @@ def test_nothing_in_common_is_zero_and_all_in_common_is_a_hundred():
 
 
 def test_exact_matches_see_words_and_case_but_no_white_space():
-    found = judge(["a  b ", "A b", "c"], ["a b", "a b", "d"])
+    found = corpus_metrics(["a  b ", "A b", "c"], ["a b", "a b", "d"])
     assert found["exact"].value == pytest.approx(100 / 3)
-    lower = judge(["a  b ", "A b", "c"], ["a b", "a b", "d"], lowercase=True)
+    lower = corpus_metrics(["a  b ", "A b", "c"], ["a b", "a b", "d"], lowercase=True)
     assert lower["exact"].value == pytest.approx(200 / 3)
 
 
@@ -96,7 +96,7 @@ def test_two_systems_are_compared_on_the_same_sentences():
     """A pair's interval is narrower than two intervals: sentences hard for one are so for both."""
     translations, references = sentences(3, 80)
     worse = [text.rsplit(" ", 1)[0] for text in translations]
-    ours, theirs = judge(translations, references), judge(worse, references)
+    ours, theirs = corpus_metrics(translations, references), corpus_metrics(worse, references)
     for name in ("bleu", "chrf"):
         gap = ours[name].minus(theirs[name])
         assert gap.value == pytest.approx(ours[name].value - theirs[name].value)
@@ -110,13 +110,13 @@ def test_two_systems_are_compared_on_the_same_sentences():
 
 def test_what_cannot_be_judged_is_told(monkeypatch):
     with pytest.raises(UsageError, match="unknown tokenize '13b'; did you mean '13a'"):
-        judge(["a"], ["a"], tokenize="13b")
+        corpus_metrics(["a"], ["a"], tokenize="13b")
     with pytest.raises(ValueError, match="2 translations and 1 references"):
-        judge(["a", "b"], ["a"])
+        corpus_metrics(["a", "b"], ["a"])
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(UserError, match=r"needs sacrebleu.*pip install 'regard\[mt\]'"):
-        judge(["a"], ["a"])
-    assert set(judge(["a"], ["a"], lenient=True)) == {"exact"}
+        corpus_metrics(["a"], ["a"])
+    assert set(corpus_metrics(["a"], ["a"], lenient=True)) == {"exact"}
 
 
 PAIRS = [("abc", "cba"), ("a b", "b a"), ("dd", "dd"), ("fgh.", "hgf."), ("e", "e")]
@@ -133,7 +133,7 @@ def test_a_translator_is_judged_by_what_it_says_and_what_its_targets_cost(interp
     symbols = sum(len(target) + 1 for _, target in PAIRS)
     named = found.figures()
     assert named["nats_per_symbol"].value == pytest.approx(costs / symbols, rel=1e-5)
-    assert {"bleu", "chrf", "exact", *figures(found.measured)} == set(named)
+    assert {"bleu", "chrf", "exact", *metrics_of(found.measured)} == set(named)
 
 
 def test_only_so_many_sentences_are_translated_as_are_asked_for(interpreter, monkeypatch):

@@ -12,8 +12,8 @@ import pytest
 
 from regard.evaluation.comparison import Comparison, Row, mean, ranked, verdict
 from regard.evaluation.estimates import mean_over_seeds
-from regard.evaluation.language_modeling import Measured
-from regard.evaluation.translation import judge
+from regard.evaluation.language_modeling import TokenLosses
+from regard.evaluation.translation import corpus_metrics
 
 
 def measured(per_symbol, *, noise=0.02, seed=0, impossible=0):
@@ -21,7 +21,7 @@ def measured(per_symbol, *, noise=0.02, seed=0, impossible=0):
     random = np.random.default_rng(seed)
     symbols = np.full(400, 8.0)
     nats = symbols * (per_symbol + noise * random.standard_normal(400))
-    return Measured(nats, symbols, symbols, symbols, impossible, 0, 400)
+    return TokenLosses(nats, symbols, symbols, symbols, impossible, 0, 400)
 
 
 def row(model, per_symbol, *, seconds=60.0, parameters=100_000, **options):
@@ -107,7 +107,9 @@ def judged(share, seed=0):
     """BLEU of translations of which a share is right and the rest has only its first words."""
     right = np.random.default_rng(seed).random(len(REFERENCES)) < share
     pairs = zip(REFERENCES, right, strict=True)
-    return judge([text if ok else f"{text[:13]} horse ran" for text, ok in pairs], REFERENCES)
+    return corpus_metrics(
+        [text if ok else f"{text[:13]} horse ran" for text, ok in pairs], REFERENCES
+    )
 
 
 def translator(model, share, per_symbol, *, seed=0, epochs=2.0, seconds=60.0):

@@ -15,23 +15,30 @@ from regard.data.targets import Targets
 from regard.errors import UserError
 from regard.evaluation.bootstrap import RESAMPLES
 from regard.evaluation.comparison import Comparison, Row, ranked, verdict
-from regard.evaluation.predictions import Answered, Kept, keep, kept, targets_of, together
+from regard.evaluation.predictions import (
+    Predictions,
+    StoredPredictions,
+    join_folds,
+    load_predictions,
+    store_predictions,
+    targets_of,
+)
 from regard.registry import TASKS
-from regard.training.comparison_runs import default_rows
+from regard.training.comparison_runs import default_models
 
 
 def fold(classes, scores, truths, task="label", names=("kind",)):
     scores = np.asarray(scores, np.float64)
     lengths = np.ones(len(scores), np.int64)
-    return Kept(
-        Answered(task, scores, np.asarray(truths), lengths), Targets(task, names, classes), 1
+    return StoredPredictions(
+        Predictions(task, scores, np.asarray(truths), lengths), Targets(task, names, classes), 1
     )
 
 
 def test_a_class_that_a_training_part_lacks_is_impossible_there():
     one = fold((("a", "b", "c"),), [[2, 1, 0], [0, 1, 2]], [0, 2])
     two = fold((("a", "c"),), [[0.5, 0.2], [0.1, 3.0], [1.0, 0.0]], [0, 1, -1])
-    whole = together([one, two])
+    whole = join_folds([one, two])
     assert whole.targets.classes == (("a", "b", "c"),) and whole.records == 5
     assert whole.answered.truths.tolist() == [0, 2, 0, 2, -1] and whole.unknown == 1
     assert whole.answered.scores[2].tolist() == [0.5, -math.inf, 0.2]
@@ -47,7 +54,7 @@ def test_a_label_of_one_form_in_training_is_missing_there():
     names, both = ("x", "y"), (("0", "1"), ("0", "1"))
     one = fold(both, [[1.0, -1.0], [-1.0, 1.0]], [[1, 0], [0, 1]], "labels", names)
     two = fold((("0", "1"), ("1",)), [[2.0, 9.0]], [[1, 0]], "labels", names)
-    whole = together([one, two]).answered
+    whole = join_folds([one, two]).answered
     assert whole.truths.tolist() == [[1, 0], [0, 1], [1, -1]]
     assert whole.scores[2].tolist() == [2.0, 0.0]
 
@@ -55,14 +62,15 @@ def test_a_label_of_one_form_in_training_is_missing_there():
 def test_values_and_positions_are_put_one_after_the_other():
     one = fold((), [[1.0], [2.0]], [[1.5], [np.nan]], "value", ("v",))
     two = fold((), [[3.0]], [[5.0]], "value", ("v",))
-    found = together([one, two]).answered.estimates
+    found = join_folds([one, two]).answered.estimates
     assert found["rmse"].value == pytest.approx(math.sqrt((0.25 + 4) / 2))
     parts = [
-        Kept(Answered("position-label", np.eye(2)[t] * 3, np.array(t), np.array([len(t)])),
+        StoredPredictions(Predictions("position-label", np.eye(2)[t] * 3, np.array(t),
+        np.array([len(t)])),
              Targets("position-label", ("p",), (classes,)), 1.0)
         for t, classes in (([0, 1, 1], ("H", "L")), ([1, 0], ("E", "L")))
     ]  # fmt: skip
-    whole = together(parts)
+    whole = join_folds(parts)
     assert whole.targets.classes == (("H", "L", "E"),)
     assert whole.answered.truths.tolist() == [0, 1, 1, 1, 2]
     assert whole.answered.lengths.tolist() == [3, 2]
@@ -76,18 +84,18 @@ def test_a_fold_of_one_record_whose_class_is_unknown_has_no_figure():
 
 def test_answers_are_kept_bit_by_bit_and_damage_is_told(tmp_path):
     said = fold((("a", "b"),), np.random.default_rng(0).normal(size=(5, 2)), [0, 1, -1, 0, 1])
-    keep(tmp_path, said.answered, 0.25)
+    store_predictions(tmp_path, said.answered, 0.25)
     with pytest.raises(UserError, match="does not say what is asked"):
         targets_of(tmp_path)
     told = {"task": "label", "names": ["kind"], "classes": [["a", "b"]]}
     (tmp_path / "regard.json").write_text(json.dumps({"data": {"targets": told}}))
-    again = kept(tmp_path)
+    again = load_predictions(tmp_path)
     assert again.targets == said.targets and again.seconds == 0.25
     assert np.array_equal(again.answered.scores, said.answered.scores)
     assert np.array_equal(again.answered.truths, said.answered.truths)
     (tmp_path / "answers.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"answers\.safetensors is damaged"):
-        kept(tmp_path)
+        load_predictions(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +107,12 @@ def test_rows_that_the_data_do_not_allow_are_left_out_and_named(tmp_path, texts,
     (tmp_path / "some.tsv").write_text("\n".join(["text\tkind", *lines]) + "\n")
     recipe, _ = plan([tmp_path / "some.tsv"], data={"input": "text", "target": "kind"})
     corpus, said = prepare(recipe.data, recipe.tokens, tmp_path, str, task="label"), []
-    rows = default_rows("label", corpus, said.append)
+    rows = default_models("label", corpus, said.append)
     assert rows[0] == "majority" and rows[-1] == "transformer" and "markov" in rows
     assert [line.split()[0] for line in said] == left_out
     assert ("pwm" in rows) == (not left_out)
     for task in ("labels", "value", "position-label"):
-        some = default_rows(task, corpus, said.append)
+        some = default_models(task, corpus, said.append)
         assert set(some) <= set(TASKS[task]) and {"majority", "logistic", "transformer"} <= set(
             some
         )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from regard.data.targets import Targets
-from regard.evaluation.predictions import Answered, Kept
-from regard.training.comparison_runs import Outcome, on_common_records
+from regard.evaluation.predictions import Predictions, StoredPredictions
+from regard.training.comparison_runs import RunResult, on_common_records
 
 
 def kept(task, records, lengths=None):
@@ -16,8 +16,8 @@ def kept(task, records, lengths=None):
     rows = int(lengths.sum())
     scores = np.stack([np.arange(rows), -np.arange(rows)], axis=1).astype(float)
     targets = Targets(task, ("y",), (("a", "b"),))
-    told = Answered(task, scores, np.arange(rows) % 2, lengths, targets)
-    return Kept(told, targets, 1.0)
+    told = Predictions(task, scores, np.arange(rows) % 2, lengths, targets)
+    return StoredPredictions(told, targets, 1.0)
 
 
 def test_the_first_records_keep_their_own_positions():
@@ -36,7 +36,7 @@ class Run:
 def test_runs_of_a_fold_are_compared_on_the_records_that_all_answered(counts):
     runs = [Run(Path(f"{i}"), 0) for i in range(3)] + [Run(Path("other"), 1)]
     found = {
-        one.run: Outcome({}, "test", answers=kept("label", count))
+        one.run: RunResult({}, "test", answers=kept("label", count))
         for one, count in zip(runs, (*counts, 8), strict=True)
     }
     after = on_common_records(runs, found)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.evaluation.bootstrap import RESAMPLES
 from regard.evaluation.classification import BINS, Ranking, best_threshold, label, labels, positions
-from regard.evaluation.estimates import Undefined, by_fold, pooled, weights
+from regard.evaluation.estimates import UndefinedMetric, by_fold, pooled, weights
 
 
 def close(a, b):
@@ -256,7 +256,7 @@ def test_only_the_order_of_scores_matters(records):
 def test_one_class_only_is_undefined_with_a_reason():
     found = label([[0.2, 0.1], [0.3, 0.9], [0.0, 1.0]], [1, 1, 1]).figures()
     for name in ("auroc", "average_precision", "mcc"):
-        assert isinstance(found[name], Undefined)
+        assert isinstance(found[name], UndefinedMetric)
         told = {"value": None, "undefined": "all truths are of one class"}
         assert found[name].to_json() == told | ({"class": "1"} if "precision" in name else {})
     assert str(found["auroc"]) == "undefined (all truths are of one class)"
@@ -273,8 +273,8 @@ def test_predicting_one_class_always_has_no_correlation():
 def test_a_class_that_never_occurs_is_left_out_of_the_means():
     probabilities = np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1]])
     found = label(probabilities, [0, 1, 1, 0], given="probabilities")
-    assert isinstance(found.classes[2]["f1"].figure(), Undefined)
-    assert isinstance(found.classes[2]["recall"].figure(), Undefined)
+    assert isinstance(found.classes[2]["f1"].figure(), UndefinedMetric)
+    assert isinstance(found.classes[2]["recall"].figure(), UndefinedMetric)
     assert found.estimates["f1_macro"].value == 0.5
     assert close(
         found.estimates["auroc"].value,
@@ -307,7 +307,7 @@ def test_columns_with_gaps_are_judged_on_the_records_that_have_them():
             n: v for n, v in values(alone).items() if v == v
         }
         both += [values(alone)] if c < 3 else []
-    assert isinstance(found.columns[3].estimates["auroc"].figure(), Undefined)
+    assert isinstance(found.columns[3].estimates["auroc"].figure(), UndefinedMetric)
     for name, one in found.mean.items():
         assert close(one.value, np.mean([column[name] for column in both]))
         figure = one.figure()

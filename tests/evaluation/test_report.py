@@ -11,12 +11,12 @@ from regard.errors import UserError
 from regard.evaluation.eval_data import held_out, shard_of
 from regard.evaluation.language_modeling import (
     BLOCK,
-    Blocks,
-    Figure,
+    BlockUnits,
+    Metric,
     bytes_of,
     difference,
-    figures,
     measure,
+    metrics_of,
     score,
     verdict,
 )
@@ -56,7 +56,7 @@ def uniform(kind, texts=WORDS):
 def test_the_denominator_is_characters_and_ends_for_every_tokenizer(kind):
     model, tokenizer = uniform(kind)
     m = measure(model, shard_of(WORDS, tokenizer), tokenizer)
-    found = figures(m)
+    found = metrics_of(m)
     characters = sum(map(len, WORDS))
     size = sum(len(w.encode()) for w in WORDS)
     predictions = (characters if kind == "characters" else size) + len(WORDS)
@@ -91,14 +91,14 @@ def test_running_text_has_the_same_blocks_of_symbols_for_every_tokenizer():
 
 def test_a_token_across_the_border_of_two_blocks_is_shared_out():
     symbols = np.array([0, BLOCK - 1, 4, BLOCK])  # the third token begins one before the border
-    blocks = Blocks(symbols)
+    blocks = BlockUnits(symbols)
     nats = blocks(np.array([0.0, 10.0, 8.0, 5.0]))
     assert blocks(symbols).tolist() == [BLOCK, BLOCK + 3]
     assert nats == pytest.approx([10 + 8 / 4, 8 * 3 / 4 + 5])
 
 
 def test_short_text_is_one_block():
-    assert Blocks(np.array([1, 1, 1]))(np.array([1.0, 2.0, 3.0])).tolist() == [6.0]
+    assert BlockUnits(np.array([1, 1, 1]))(np.array([1.0, 2.0, 3.0])).tolist() == [6.0]
 
 
 def test_what_is_impossible_makes_the_figures_infinite_and_is_counted():
@@ -113,9 +113,9 @@ def test_what_is_impossible_makes_the_figures_infinite_and_is_counted():
 
     m = measure(Never(tokenizer.vocab_size, Context()), shard, tokenizer)
     assert m.impossible == 1
-    for figure in figures(m).values():
+    for figure in metrics_of(m).values():
         assert figure.to_json() == {"value": None, "infinite": True, "impossible": 1}
-    assert str(figures(m)["nats_per_symbol"]) == "infinite (1 impossible)"
+    assert str(metrics_of(m)["nats_per_symbol"]) == "infinite (1 impossible)"
     fine = measure(model, shard, tokenizer)
     assert verdict(difference(m, fine)) == "worse" and verdict(difference(fine, m)) == "better"
     assert "both" in verdict(difference(m, m))
@@ -126,7 +126,7 @@ def test_bytes_per_symbol_are_not_told_where_symbols_are_unknown():
     model, tokenizer = uniform("characters", ["plain", "ok"])
     m = measure(model, shard_of(["plain", "naïve"], tokenizer), tokenizer)
     assert m.unknown == 3  # ï, v and e
-    assert "bits_per_byte" not in figures(m) and "bits_per_symbol" in figures(m)
+    assert "bits_per_byte" not in metrics_of(m) and "bits_per_symbol" in metrics_of(m)
 
 
 def test_two_runs_on_other_symbols_are_not_compared():
@@ -165,10 +165,10 @@ def test_every_token_of_a_long_record_is_scored_once():
 
 
 def test_figures_change_units_exactly():
-    figure = Figure(1.0, 0.5, 2.0)
+    figure = Metric(1.0, 0.5, 2.0)
     assert figure.scaled(1 / math.log(2)).value == pytest.approx(1.4426950408889634)
-    assert figure.exponential() == Figure(math.e, math.exp(0.5), math.exp(2.0))
-    assert Figure(1e9, 1e9, 1e9).exponential().to_json()["value"] < math.inf
+    assert figure.exponential() == Metric(math.e, math.exp(0.5), math.exp(2.0))
+    assert Metric(1e9, 1e9, 1e9).exponential().to_json()["value"] < math.inf
 
 
 def test_a_folder_without_data_says_to_name_a_file(tmp_path):

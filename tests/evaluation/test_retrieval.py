@@ -8,7 +8,7 @@ import torch
 
 from regard.evaluation.translation import recall, recall_of, scores
 from regard.models.encoder_decoder import Captioner, modern_captioner
-from regard.pipelines.translator import Interpreter
+from regard.pipelines.translator import Translator
 from regard.tokenizers import KINDS, Patches
 
 CAPTIONS = ["ab", "c", "abcabc", "c", "bb", "caa"]
@@ -23,7 +23,7 @@ def interpreter():
     model = Captioner(
         letters.vocab_size, dataclasses.replace(modern_captioner(1, 16), **own)
     ).eval()
-    found = Interpreter(model, letters, patches)
+    found = Translator(model, letters, patches)
     return found, found.pairs(list(pictures), CAPTIONS), pictures
 
 

@@ -11,7 +11,7 @@ from regard.errors import UserError
 from regard.evaluation import estimates
 from regard.evaluation.bootstrap import RESAMPLES, UNITS, resampled_sums
 from regard.evaluation.classification import Ranks
-from regard.evaluation.estimates import Undefined, by_sums, pooled, weights
+from regard.evaluation.estimates import UndefinedMetric, by_sums, pooled, weights
 from regard.evaluation.regression import value, values
 
 
@@ -130,7 +130,7 @@ def test_a_single_column_keeps_its_plain_names():
 )
 def test_what_is_undefined_says_why(predicted, truths, undefined, why):
     found = {name: one.figure() for name, one in value(predicted, truths).items()}
-    assert {name for name, one in found.items() if isinstance(one, Undefined)} == undefined
+    assert {name for name, one in found.items() if isinstance(one, UndefinedMetric)} == undefined
     assert all(why in found[name].to_json()["undefined"] for name in undefined)
 
 

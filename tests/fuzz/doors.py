@@ -714,7 +714,7 @@ DOORS: list[Door | Options] = [
 
 def kept_answers(path: Path) -> object:
     """What a run answered, and how good that is."""
-    from regard.evaluation.predictions import kept
+    from regard.evaluation.predictions import load_predictions as kept
 
     found = kept(path)
     return found.answered.estimates, found.unknown
@@ -722,6 +722,6 @@ def kept_answers(path: Path) -> object:
 
 def kept_translations(path: Path) -> object:
     """What a run translated."""
-    from regard.evaluation.translation import kept
+    from regard.evaluation.translation import load_translations as kept
 
     return kept(path)

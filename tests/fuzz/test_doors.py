@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from regard.api import plan
 from regard.recipe import build, override
-from regard.run import FACTS, read_facts
+from regard.run import FACTS, read_metadata
 
 CASES = 3  # of each door
 BY_NAME = {door.name: door for door in DOORS if not door.slow}
@@ -67,7 +67,7 @@ def test_any_value_in_regard_json_is_refused_or_read(material, tmp_path, key, va
     facts = json.loads((material.language_run / FACTS).read_text()) | {key: value}
     path = tmp_path / FACTS
     path.write_text(json.dumps(facts), encoding="utf-8", errors="surrogatepass")
-    assert not (found := attempt(call(read_facts, tmp_path))).problem, found.detail
+    assert not (found := attempt(call(read_metadata, tmp_path))).problem, found.detail
 
 
 @often

@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.interop.meme import MemeMotif, Reader, read_meme, write_meme
+from regard.interop.meme import MemeMotif, MemeReader, read_meme, write_meme
 from regard.models.motifs import (
     DNA,
     PROTEIN,
     RNA,
-    Alphabet,
     Background,
     MarkovMotif,
+    MotifAlphabet,
     PositionWeightMatrix,
 )
 
@@ -155,7 +155,7 @@ def test_files_that_are_none(tmp_path):
 def test_a_file_cut_short_is_read_or_refused(length):
     text = BY_HAND[:length]
     try:
-        found = Reader("cut", text).motifs()
+        found = MemeReader("cut", text).motifs()
     except UserError as error:
         assert str(error).startswith("cut, line ")
     else:
@@ -174,7 +174,7 @@ def test_any_text_is_read_or_refused_with_its_line(data):
         lines[at] = " ".join(data.draw(st.lists(st.sampled_from(WORDS), max_size=6)))
     text = data.draw(st.one_of(st.just("\n".join(lines)), st.text(max_size=60)))
     try:
-        found = Reader("any", text).motifs()
+        found = MemeReader("any", text).motifs()
     except UserError as error:
         assert str(error).startswith("any, line ")
     else:
@@ -196,7 +196,10 @@ def one(**changes):
         ([one(name="")], "needs a name"),
         ([one(url="a\nMOTIF b")], "no spaces"),
         ([one(e_value=float("nan"))], "E-value"),
-        ([one(motif=PositionWeightMatrix.fit(["ab"], Alphabet("ab")))], "not the alphabet 'ab'"),
+        (
+            [one(motif=PositionWeightMatrix.fit(["ab"], MotifAlphabet("ab")))],
+            "not the alphabet 'ab'",
+        ),
         ([one(), one(motif=PositionWeightMatrix.fit(["ACDE"], PROTEIN))], "share alphabet"),
         (
             [

@@ -12,7 +12,7 @@ from spoiling import edit, make_run, refused, retensor
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.interop.hf_seq2seq import choose_format
-from regard.interop.tensor_names import Halves, SplitRows
+from regard.interop.tensor_names import InterleavedHalves, SplitRows
 from regard.layers.positions import sinusoids
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.run import read_tensors
@@ -33,7 +33,7 @@ def exported(tmp_path, preset=modern, **options):
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 1))
 def test_the_order_of_coordinates_is_undone_bit_for_bit(rows, columns, dim):
-    change = Halves(dim, SplitRows(lambda _: (1, rows - 1)))
+    change = InterleavedHalves(dim, SplitRows(lambda _: (1, rows - 1)))
     ours = torch.randn(rows, columns)
     theirs = change.forth(ours, config())
     assert torch.equal(change.back(theirs), ours)

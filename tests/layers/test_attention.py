@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from regard.layers.attention import (
     SCORES,
+    AttentionContext,
     CrossAttention,
-    Place,
     SelfAttention,
     Tap,
     attend,
@@ -146,7 +146,9 @@ def test_self_attention_equals_torchs_multi_head_attention_on_the_same_weights()
     x = torch.randn(B, T, 12)
     blocked = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
     expected = theirs(x, x, x, attn_mask=blocked, need_weights=False)[0]
-    torch.testing.assert_close(ours(x, Place(mask=Causal())), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        ours(x, AttentionContext(mask=Causal())), expected, atol=1e-5, rtol=0
+    )
 
 
 def test_cross_attention_reads_a_memory_computed_once():
@@ -170,7 +172,7 @@ def test_cross_attention_reads_a_memory_computed_once():
 
 def test_identity_projections_attend_over_the_inputs_themselves():
     x = torch.randn(B, T, 12)
-    y = SelfAttention(12, 3, projections="identity")(x, Place())
+    y = SelfAttention(12, 3, projections="identity")(x, AttentionContext())
     heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
     torch.testing.assert_close(y, attend(heads, heads, heads).transpose(1, 2).flatten(2))
     assert not list(SelfAttention(12, 3, projections="identity").parameters())

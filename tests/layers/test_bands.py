@@ -11,10 +11,10 @@ import torch
 from test_long_convolution import random
 from torch.nn import functional as F
 
-from regard.layers.attention import Place, Sight, attend
+from regard.layers.attention import AttentionContext, MaskAndBias, attend
 from regard.layers.masks import Causal, Documents, Window
 from regard.layers.positions import ALiBi
-from regard.layers.sliding_window import LEAST, TILE, Blocks, Layout, Tiles, banded
+from regard.layers.sliding_window import LEAST, TILE, Blocks, Tiles, WindowLayout, banded
 from regard.layers.windowed_attention import WindowedAttention
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ SLOW = pytest.param("tiles", marks=pytest.mark.slow)  # half a second each
 def test_a_band_is_the_mask_over_all_pairs(kind, width, first, ahead, documents):
     length = 301
     mask = mask_of(width, first, ahead, documents, length)
-    layout = Layout(length, max(LEAST, width - 1), first, ahead)
+    layout = WindowLayout(length, max(LEAST, width - 1), first, ahead)
     bias = own = None
     if kind == "tiles":
         band = Tiles(mask, width, layout, CPU)
@@ -77,7 +77,7 @@ def test_tiles_are_those_that_hold_a_pair_and_whole_where_all_pairs_are_seen(
 ):
     length = 4 * TILE + 9
     mask = mask_of(width, first, ahead, documents, length)
-    blocks = Tiles(mask, width, Layout(length, width, first, ahead), CPU).blocks
+    blocks = Tiles(mask, width, WindowLayout(length, width, first, ahead), CPU).blocks
     tiles = -(-length // TILE)
     seen = mask.tensor(2, tiles * TILE, tiles * TILE, CPU) if not documents else None
     if seen is None:
@@ -137,9 +137,9 @@ def test_a_rolling_cache_holds_the_last_positions_and_the_first():
     state = layer.new_state(1, 100, torch.zeros(1))
     assert state.k.shape == (1, 2, 7, 4)
     x = random(1, 30, 8)
-    expected = layer(x, Place(near=Sight(Causal() & Window(5, 2))))
+    expected = layer(x, AttentionContext(near=MaskAndBias(Causal() & Window(5, 2))))
     for t in range(30):
-        got = layer(x[:, t : t + 1], Place(places=t, end=t + 1), state)
+        got = layer(x[:, t : t + 1], AttentionContext(places=t, end=t + 1), state)
         torch.testing.assert_close(got, expected[:, t : t + 1], atol=1e-6, rtol=0)
         held = state.held(t + 1, CPU).tolist()
         seen = {p for p in held if p >= 0}

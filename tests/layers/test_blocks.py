@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError
-from regard.layers.attention import Place, SelfAttention
+from regard.layers.attention import AttentionContext, SelfAttention
 from regard.layers.block import Block
 from regard.layers.feedforward import FEEDFORWARDS, make_feedforward
 from regard.layers.norms import RMSNorm, make_norm
@@ -58,7 +58,7 @@ def test_a_block_adds_and_normalises_where_it_says(post_norm):
     torch.manual_seed(1)
     mixer, part = SelfAttention(6, 2), make_feedforward("relu", 6, 9, bias=True)
     block = Block(mixer, part, lambda: nn.LayerNorm(6), post_norm=post_norm, dropout=0.0)
-    x, place = torch.randn(2, 4, 6), Place()
+    x, place = torch.randn(2, 4, 6), AttentionContext()
     if post_norm:
         middle = F.layer_norm(x + mixer(x, place), (6,))
         expected = F.layer_norm(middle + part(middle), (6,))
@@ -72,8 +72,10 @@ def test_dropout_acts_in_training_only():
     part = make_feedforward("relu", 6, 9, bias=True)
     block = Block(SelfAttention(6, 2), part, lambda: nn.LayerNorm(6), post_norm=False, dropout=0.5)
     x = torch.randn(2, 4, 6)
-    assert not torch.equal(block.train()(x, Place()), block.eval()(x, Place()))
-    assert torch.equal(block(x, Place()), block(x, Place()))
+    assert not torch.equal(
+        block.train()(x, AttentionContext()), block.eval()(x, AttentionContext())
+    )
+    assert torch.equal(block(x, AttentionContext()), block(x, AttentionContext()))
 
 
 def test_the_recurrence_carries_its_state_over_ragged_prompts():

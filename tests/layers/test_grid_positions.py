@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import UsageError
-from regard.layers.embeddings import Source, coordinates, to_picture, to_tokens
+from regard.layers.embeddings import Inputs, coordinates, to_image, to_tokens
 from regard.layers.positions import LearnedGrid, RotaryGrid, SinusoidalGrid, rotate
 
 
@@ -25,7 +25,7 @@ def tokens(rows, columns, numbers=3, more=0):
     noise = torch.randint(256, (len(place), numbers), generator=torch.Generator().manual_seed(0))
     segments = torch.ones(1, len(place), dtype=torch.long)
     segments[0, len(place) - more :] = 0
-    return Source(torch.cat((place, noise), 1)[None], segments)
+    return Inputs(torch.cat((place, noise), 1)[None], segments)
 
 
 def test_at_the_size_of_training_coordinates_are_rows_and_columns():
@@ -95,7 +95,7 @@ def test_widths_that_cannot_be_shared_between_two_axes_are_refused():
 def test_a_picture_is_put_together_and_cut_again():
     """`fold` is the oracle of the first, the identity of both."""
     source = tokens(3, 2, numbers=2 * 4, more=1)
-    picture, there = to_picture(source, 4, 3, 2)
+    picture, there = to_image(source, 4, 3, 2)
     pixels = source.ids[0, 1:7, 2:].float()
     wanted = F.fold(pixels.T[None], (6, 4), 2, stride=2)
     assert torch.equal(picture[:, :, :6, :4], wanted)

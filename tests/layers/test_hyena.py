@@ -9,7 +9,7 @@ import torch
 from test_long_convolution import random, toeplitz
 from torch.nn import functional as F
 
-from regard.layers.attention import Place
+from regard.layers.attention import AttentionContext
 from regard.layers.hyena import SHORT, Hyena
 from regard.models.hyena import HyenaModel, hyena
 
@@ -46,12 +46,14 @@ def explicit(mixer, x):
 def test_it_is_a_product_of_diagonal_and_toeplitz_matrices(order, causal, dtype):
     mixer, x = make(order, causal).to(dtype), random(2, LENGTH, D, dtype=dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-10
-    torch.testing.assert_close(mixer(x, Place()), explicit(mixer, x), atol=tolerance, rtol=0)
+    torch.testing.assert_close(
+        mixer(x, AttentionContext()), explicit(mixer, x), atol=tolerance, rtol=0
+    )
 
 
 def test_no_gradient_flows_from_the_future_and_some_from_all_of_the_past():
     mixer, x = make(), random(1, LENGTH, D).requires_grad_()
-    mixer(x, Place())[:, 20].sum().backward()
+    mixer(x, AttentionContext())[:, 20].sum().backward()
     assert (x.grad[:, :21].abs().amax(-1) > 0).all()
     assert x.grad[:, 21:].abs().max() < 1e-7  # of the transform's rounding
 
@@ -59,8 +61,8 @@ def test_no_gradient_flows_from_the_future_and_some_from_all_of_the_past():
 def test_looking_both_ways_reads_both_sides_and_no_padding():
     mixer, x = make(causal=False), random(2, LENGTH, D).requires_grad_()
     there = torch.arange(LENGTH) < torch.tensor([[LENGTH], [30]])
-    y = mixer(x, Place(there=there))
-    alone = mixer(x[1:, :30], Place())
+    y = mixer(x, AttentionContext(there=there))
+    alone = mixer(x[1:, :30], AttentionContext())
     torch.testing.assert_close(y[1:, :30], alone, atol=1e-5, rtol=0)
     y[1, 10].sum().backward()
     assert (x.grad[1, :30].abs().amax(-1) > 0).all()
@@ -69,9 +71,11 @@ def test_looking_both_ways_reads_both_sides_and_no_padding():
 
 def test_any_length_may_be_asked_for_and_what_follows_changes_nothing():
     mixer, x = make(max_len=16), random(1, 200, D)
-    whole = mixer(x, Place())
+    whole = mixer(x, AttentionContext())
     assert whole.isfinite().all()
-    torch.testing.assert_close(mixer(x[:, :16], Place()), whole[:, :16], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        mixer(x[:, :16], AttentionContext()), whole[:, :16], atol=1e-5, rtol=0
+    )
 
 
 @pytest.mark.parametrize("max_len", [16, 4096])
@@ -111,6 +115,6 @@ def test_filters_are_computed_in_single_precision_whatever_the_weights_are_in():
     exact = mixer.filters(40)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(mixer.filters(40), exact)
-        assert mixer(random(1, 40, D).bfloat16(), Place()).dtype == torch.bfloat16
+        assert mixer(random(1, 40, D).bfloat16(), AttentionContext()).dtype == torch.bfloat16
     half = make().bfloat16()
     assert half.filters(40).dtype == torch.float32

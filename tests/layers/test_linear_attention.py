@@ -7,7 +7,7 @@ import torch
 from test_long_convolution import random
 from torch.nn import functional as F
 
-from regard.layers.attention import Place, Tap
+from regard.layers.attention import AttentionContext, Tap
 from regard.layers.linear_attention import CHUNK, LinearAttention
 
 D, HEADS = 12, 3
@@ -20,7 +20,7 @@ def make(causal=True, **options):
 
 def quadratic(layer, x, there=None):
     """Equation 4 of the paper, pair by pair: every key's weight is formed."""
-    q, k, v = (part.transpose(1, 2) for part in layer.heads(x, Place()))
+    q, k, v = (part.transpose(1, 2) for part in layer.heads(x, AttentionContext()))
     groups = HEADS // k.size(1)
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     fits = torch.einsum("bhtk,bhsk->bhts", F.elu(q) + 1, F.elu(k) + 1)
@@ -36,20 +36,24 @@ def quadratic(layer, x, there=None):
 @pytest.mark.parametrize("options", [{}, {"causal": False}, {"n_kv_heads": 1}])
 def test_it_is_the_quadratic_form(length, options):
     layer, x = make(**options), random(2, length, D)
-    torch.testing.assert_close(layer(x, Place()), quadratic(layer, x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(layer(x, AttentionContext()), quadratic(layer, x), atol=1e-5, rtol=0)
 
 
 def test_padding_counts_nothing_where_it_looks_ahead():
     layer, x = make(causal=False), random(2, 40, D)
     there = torch.arange(40) < torch.tensor([[40], [23]])
-    got = layer(x, Place(there=there))
+    got = layer(x, AttentionContext(there=there))
     torch.testing.assert_close(got, quadratic(layer, x, there), atol=1e-5, rtol=0)
-    torch.testing.assert_close(got[1:, :23], layer(x[1:, :23], Place()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        got[1:, :23], layer(x[1:, :23], AttentionContext()), atol=1e-5, rtol=0
+    )
 
 
 def test_its_weights_are_shown_and_give_the_same():
     layer, x, tap = make(), random(1, 80, D), Tap(["*"])
-    torch.testing.assert_close(layer(x, Place(), None, tap), layer(x, Place()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        layer(x, AttentionContext(), None, tap), layer(x, AttentionContext()), atol=1e-5, rtol=0
+    )
     weights = tap.found["weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, HEADS, 80))
     assert (weights.triu(1) == 0).all()
@@ -58,17 +62,17 @@ def test_its_weights_are_shown_and_give_the_same():
 
 def test_its_state_is_as_large_after_any_number_of_tokens_and_recurs():
     layer, x = make(), random(2, 150, D)
-    expected, state = layer(x, Place()), layer.new_state(2, 150, x)
+    expected, state = layer(x, AttentionContext()), layer.new_state(2, 150, x)
     assert state.sums.now.shape == (2, 2, HEADS, D // HEADS, D // HEADS + 1)
-    first = layer(x[:, :70], Place(places=0), state)
+    first = layer(x[:, :70], AttentionContext(places=0), state)
     torch.testing.assert_close(first, expected[:, :70], atol=1e-5, rtol=0)
     for t in range(70, 150):
-        got = layer(x[:, t : t + 1], Place(places=t), state)
+        got = layer(x[:, t : t + 1], AttentionContext(places=t), state)
         torch.testing.assert_close(got, expected[:, t : t + 1], atol=1e-5, rtol=0)
 
 
 def test_no_gradient_flows_from_the_future():
     layer, x = make(), random(1, 2 * CHUNK, D).requires_grad_()
-    layer(x, Place())[:, CHUNK + 3].sum().backward()
+    layer(x, AttentionContext())[:, CHUNK + 3].sum().backward()
     assert (x.grad[:, : CHUNK + 4].abs().amax(-1) > 0).all()
     assert x.grad[:, CHUNK + 4 :].abs().max() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.layers.long_convolution import BLOCK, Online, circle, long_convolution
+from regard.layers.long_convolution import BLOCK, OnlineConvolution, circle, long_convolution
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -91,7 +91,7 @@ def test_inputs_one_by_one_give_what_they_give_at_once(recorded):
     x, filters = random(2, 3, length), random(3, length, seed=1) / length**0.5
     expected = long_convolution(x, filters)
     for prompt in (0, 1, BLOCK, 2 * BLOCK + 7):
-        online = Online(2, filters)
+        online = OnlineConvolution(2, filters)
         if prompt:
             got = online.read(x[..., :prompt], None, 0, 0, prompt)
             torch.testing.assert_close(got, expected[..., :prompt], atol=1e-5, rtol=0)
@@ -106,7 +106,7 @@ def test_rows_are_chosen_and_multiplied_in_the_middle_of_a_block():
     """Row b goes on as its parent; after a prompt of its own, or one that beams share."""
     length, prompt = 6 * BLOCK, 40
     x, filters = random(2, 3, length), random(3, length, seed=1) / length**0.5
-    online = Online(2, filters)
+    online = OnlineConvolution(2, filters)
     online.read(x[..., :prompt], None, 0, 0, prompt)
     online.expand(2)
     rows = x.repeat_interleave(2, 0)  # what each of four rows has read
@@ -133,7 +133,7 @@ def test_the_work_of_a_step_grows_no_faster_than_the_square_of_the_logarithm():
             total += size * size.bit_length()
             return original(x, size, *rest)
 
-        online = Online(1, random(1, n))
+        online = OnlineConvolution(1, random(1, n))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.fft, "rfft", counting)
             for t in range(0, n, BLOCK):

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from regard.layers import attention
 from regard.layers import attention as short_attention
-from regard.layers.attention import Place, SelfAttention, attend, softmax
+from regard.layers.attention import AttentionContext, SelfAttention, attend, softmax
 from regard.layers.masks import Causal, Documents, Padding, Rendered
 
 B, H = 3, 2
@@ -160,7 +160,7 @@ def test_a_layer_in_training_captured_as_a_cuda_graph(compiled):
 
     def step():
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            y = function(x, Place(mask=Rendered(allowed, True)))
+            y = function(x, AttentionContext(mask=Rendered(allowed, True)))
         return (y.detach(), *torch.autograd.grad(y.float().square().sum(), parameters))
 
     side = torch.cuda.Stream()

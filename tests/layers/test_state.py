@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.layers.cache import KeyValue, State
+from regard.layers.cache import DecodeState, KVCache
 
 GROUPS, WIDTH, CAPACITY = 2, 3, 12
 
@@ -33,7 +33,7 @@ def assert_holds(state, histories):
 @pytest.mark.parametrize("ragged", [False, True])
 def test_selected_rows_hold_the_pasts_of_their_parents(ragged, seed):
     generator = torch.Generator().manual_seed(seed)
-    state = State([KeyValue(2, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 2, CAPACITY)
+    state = DecodeState([KVCache(2, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 2, CAPACITY)
     histories = [[], []]
     for token in (100, 200):
         written(state, histories, token)
@@ -56,11 +56,11 @@ def test_selected_rows_hold_the_pasts_of_their_parents(ragged, seed):
 
 
 def test_only_places_that_differ_are_copied(monkeypatch):
-    state = State([KeyValue(4, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 4, CAPACITY)
+    state = DecodeState([KVCache(4, GROUPS, CAPACITY, WIDTH, torch.zeros(1))], 4, CAPACITY)
     histories, seen = [[] for _ in range(4)], []
-    select = KeyValue.select
+    select = KVCache.select
     monkeypatch.setattr(
-        KeyValue,
+        KVCache,
         "select",
         lambda self, parents, places: (seen.append(places), select(self, parents, places)),
     )
@@ -75,8 +75,8 @@ def test_only_places_that_differ_are_copied(monkeypatch):
 
 def test_rows_of_every_width_keep_their_memory():
     """A step recorded for four beams read freed memory once three beams had come in between."""
-    layer = KeyValue(2, 1, 8, 4, torch.zeros(1))
-    state = State([layer], 2, 8)
+    layer = KVCache(2, 1, 8, 4, torch.zeros(1))
+    state = DecodeState([layer], 2, 8)
 
     def places(width):
         state.reset()

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from regard import api
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.targets import Targets
 from regard.data.views import views_of
 from regard.errors import UsageError, UserError
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look import prediction_page
 from regard.look.attribution import of_outputs
 from regard.look.figures import DRAWERS, save
 from regard.look.ngram_weights import of_grams, spelt
 from regard.look.page import (
-    Attention,
+    AttentionMaps,
     Bars,
     Contributions,
     Facts,
@@ -34,14 +34,14 @@ from regard.look.page import (
     Tagged,
     Text,
 )
-from regard.look.prediction_page import answer_page
+from regard.look.prediction_page import prediction_page as answer_page
 from regard.look.unit_motifs import LEAST, REACH, Peaks, motifs, peaks
-from regard.models.encoder import EncoderOnly
+from regard.models.encoder import EncoderModel
 from regard.models.linear import NaiveBayes, NaiveBayesConfig
 from regard.models.motifs import DNA
-from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
-from regard.models.supervised import AnswerConfig, FittedAssessor
-from regard.pipelines.predictor import Examiner
+from regard.models.sequence_classifiers import ConvolutionalClassifier, RecurrentClassifier
+from regard.models.supervised import FittedModel, HeadConfig
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import KINDS, Words
 
 TEXTS = ["acca", "bab", "cabb", "abcabc", "b", "ccc", "bacab", "aabbcc", "cb", "abba", "ca", "bca"]
@@ -66,18 +66,18 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def examiner_of(task="label", family=EncoderOnly, texts=TEXTS, kind="characters", **options):
+def examiner_of(task="label", family=EncoderModel, texts=TEXTS, kind="characters", **options):
     torch.manual_seed(0)
     tokenizer = (Words if kind == "words" else KINDS[kind]).train(texts)
     preset = next(iter(family.PRESETS.values()))
     shape = {"task": task, "n_outputs": WIDTHS[task], "max_len": 12, "dropout": 0.1}
-    if family is EncoderOnly:
+    if family is EncoderModel:
         shape |= {"n_heads": 2, "n_kv_heads": 2, "d_head": 4}
     config = dataclasses.replace(preset(2, 16), **shape | options)
     model = family(tokenizer.vocab_size, config).eval()
     with torch.no_grad():
         model.head.weight *= 4
-    return Examiner(model, tokenizer, TARGETS[task])
+    return Predictor(model, tokenizer, TARGETS[task])
 
 
 def held(examiner, texts=TEXTS):
@@ -122,7 +122,7 @@ def test_what_is_said_of_a_text_is_what_the_model_says():
     assert [name for name, _ in first.rows] == [f"for {name}" for name in order[:2]]
     ids = [examiner.tokenizer.start, *examiner.tokenizer.encode("cabba"), examiner.tokenizer.end]
     row = torch.tensor([[int(i) for i in ids]])
-    source = Source(row, torch.ones_like(row))
+    source = Inputs(row, torch.ones_like(row))
     outputs = [CLASSES.index(name) for name in order[:2]]
     expected = of_outputs(examiner.model, source, outputs).numpy()
     for (_, values), wanted in zip(first.rows, expected, strict=True):
@@ -135,7 +135,7 @@ def test_what_is_said_of_a_text_is_what_the_model_says():
     with torch.no_grad():
         examiner.model.answers(source, tap=tap)
     weights = torch.stack([x[0] for x in tap.found.values()]).numpy()
-    assert of(page, Attention)[0].array() == pytest.approx(weights, abs=1e-6)
+    assert of(page, AttentionMaps)[0].array() == pytest.approx(weights, abs=1e-6)
 
 
 def test_another_class_may_be_asked_for():
@@ -261,22 +261,22 @@ def test_positions_have_their_letters_and_a_reach():
 
 
 def test_readers_without_attention_have_what_they_have():
-    page = view(examiner_of(family=ConvolutionalReader))
+    page = view(examiner_of(family=ConvolutionalClassifier))
     assert sections(page) == [*TEXT_PARTS[:2], MANY_PARTS[0], "What each filter looks for",
                               MANY_PARTS[2]]  # fmt: skip
     assert [name for name, _ in of(page, Contributions)[1].rows] == ["pooling"]
-    page = view(examiner_of(family=RecurrentReader))
+    page = view(examiner_of(family=RecurrentClassifier))
     assert sections(page) == [*TEXT_PARTS[:2], MANY_PARTS[0], MANY_PARTS[2]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorConfig(AnswerConfig):
+class PriorConfig(HeadConfig):
     """Of class shares."""
 
     max_len: int = 12
 
 
-class Prior(FittedAssessor):
+class Prior(FittedModel):
     """Says the same of everything."""
 
     def __init__(self, config):
@@ -311,7 +311,7 @@ def test_a_linear_row_shows_what_each_gram_adds():
                               "Right and wrong"]  # fmt: skip
     text = examiner.tokenizer.encode("cabba").tolist()
     row = torch.tensor([[examiner.tokenizer.start, *text, examiner.tokenizer.end]])
-    source = Source(row, torch.ones_like(row))
+    source = Inputs(row, torch.ones_like(row))
     answers = model.answers(source)[0]
     for output in range(3):
         columns, added = of_grams(model, source, output)
@@ -343,7 +343,7 @@ def test_peaks_are_where_a_head_looks_most():
     with torch.no_grad():
         examiner.model.pool.score.weight.normal_()
     _, shard = held(examiner)
-    asked = Asked(shard, examiner.tokenizer, 12)
+    asked = LabelledExamples(shard, examiner.tokenizer, 12)
     found = peaks(examiner.model, asked, examiner.tokenizer, np.arange(len(TEXTS)))
     order = [int(i) for batch in asked.batches(2048) for i in batch.items]
     assert found.names == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2)]
@@ -351,7 +351,7 @@ def test_peaks_are_where_a_head_looks_most():
         ids = torch.from_numpy(np.asarray(shard.record(record)).astype(np.int64))[None]
         tap = Tap(["*.weights"])
         with torch.no_grad():
-            examiner.model.answers(Source(ids, torch.ones_like(ids)), tap=tap)
+            examiner.model.answers(Inputs(ids, torch.ones_like(ids)), tap=tap)
         length, pooled = ids.size(1), tap.found["pooling.weights"][0]
         for unit, (layer, head) in enumerate(np.ndindex(2, 2)):
             weights = tap.found[f"block.{layer}.attention.weights"][0, head]

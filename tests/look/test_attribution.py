@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.targets import Targets
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.attribution import (
     embedding_of,
     left_out,
@@ -24,11 +24,11 @@ from regard.look.attribution import (
     substituted,
 )
 from regard.look.unit_motifs import alphabet_of, motifs, peaks
-from regard.models.encoder import EncoderOnly
+from regard.models.encoder import EncoderModel
 from regard.models.motifs import DNA, PROTEIN, RNA
-from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
-from regard.models.supervised import AnswerConfig, NeuralAssessor
-from regard.pipelines.predictor import Examiner
+from regard.models.sequence_classifiers import ConvolutionalClassifier, RecurrentClassifier
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import KINDS
 
 MOTIF = "TATAAT"
@@ -44,14 +44,14 @@ def one_thread():
 
 
 @dataclass(frozen=True, kw_only=True)
-class BagConfig(AnswerConfig):
+class BagConfig(HeadConfig):
     """Of a bag of tokens."""
 
     dropout: float = 0.5  # off when looked at
     max_len: int = 16
 
 
-class Bag(NeuralAssessor):
+class Bag(NeuralSupervisedModel):
     """The mean of embeddings, answered by a matrix: linear in them."""
 
     def __init__(self, config):
@@ -66,7 +66,7 @@ class Bag(NeuralAssessor):
 
 def row(*ids):
     ids = torch.tensor([ids])
-    return Source(ids, torch.ones_like(ids))
+    return Inputs(ids, torch.ones_like(ids))
 
 
 SOURCE = row(1, 4, 7, 4, 5, 8, 2)
@@ -98,10 +98,11 @@ def test_of_a_linear_model_it_is_weight_times_input_and_complete(task):
 def families(task, outputs):
     torch.manual_seed(1)
     rest = {"task": task, "n_outputs": outputs, "max_len": 16, "dropout": 0.1}
-    for family, name in ((EncoderOnly, "modern"), (EncoderOnly, "bert"),
-                         (ConvolutionalReader, "kim"), (RecurrentReader, "both-ways")):  # fmt: skip
+    encoders = [(EncoderModel, "modern"), (EncoderModel, "bert")]
+    others = [(ConvolutionalClassifier, "kim"), (RecurrentClassifier, "both-ways")]
+    for family, name in encoders + others:
         config = dataclasses.replace(family.PRESETS[name](2, 8), **rest)
-        if family is EncoderOnly:
+        if family is EncoderModel:
             config = dataclasses.replace(config, n_heads=2, n_kv_heads=2, d_head=4, d_ff=10)
         yield name, family(9, config).double().eval()
 
@@ -199,9 +200,9 @@ def trained():
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
     tokenizer = KINDS["nucleotides"].train(["ACGT"])
-    config = dataclasses.replace(ConvolutionalReader.PRESETS["motifs"](1, 32), n_outputs=2)
-    model = ConvolutionalReader(tokenizer.vocab_size, dataclasses.replace(config, max_len=32))
-    examiner = Examiner(model, tokenizer, Targets("label", ("motif",), (("no", "yes"),)))
+    config = dataclasses.replace(ConvolutionalClassifier.PRESETS["motifs"](1, 32), n_outputs=2)
+    model = ConvolutionalClassifier(tokenizer.vocab_size, dataclasses.replace(config, max_len=32))
+    examiner = Predictor(model, tokenizer, Targets("label", ("motif",), (("no", "yes"),)))
     texts, _ = planted(800, random)
     shard = examiner.shard(texts)
     ids = torch.from_numpy(np.asarray(shard.ids).astype(np.int64)).view(800, 32)
@@ -209,7 +210,7 @@ def trained():
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for step in range(150):
         some = torch.arange(step * 64, step * 64 + 64) * 7 % 800
-        answers = model(Source(ids[some], torch.ones_like(ids[some])))
+        answers = model(Inputs(ids[some], torch.ones_like(ids[some])))
         optimizer.zero_grad()
         nn.functional.cross_entropy(answers, truths[some]).backward()
         optimizer.step()
@@ -234,7 +235,7 @@ def test_gradient_times_input_points_into_a_planted_motif(trained):
 
 def test_the_logo_of_some_filter_spells_the_planted_motif(trained):
     examiner, texts, _ = trained
-    asked = Asked(examiner.shard(texts), examiner.tokenizer, 32)
+    asked = LabelledExamples(examiner.shard(texts), examiner.tokenizer, 32)
     found = peaks(examiner.model, asked, examiner.tokenizer, np.arange(len(texts)))
     names = {int(i): examiner.tokenizer.text(int(i)) for i in np.unique(found.windows) if i >= 0}
     best = motifs(found, names, alphabet_of(set(names.values())))[:8]

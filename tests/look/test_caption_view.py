@@ -10,9 +10,9 @@ import torch
 from regard.look.caption_page import caption_page, covered_bits, looks
 from regard.look.figures import save
 from regard.look.page import Picture
-from regard.look.translation_page import Pair, read, search
+from regard.look.translation_page import SourceTarget, read, search
 from regard.models.encoder_decoder import Captioner, modern_captioner
-from regard.pipelines.translator import Interpreter
+from regard.pipelines.translator import Translator
 from regard.tokenizers import KINDS, Patches
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
@@ -30,12 +30,12 @@ def interpreter():
             block.cross.out.weight *= 6
         # a patch of the mean colour is nothing but the bias: a norm of zeros would be anywhere
         torch.nn.init.normal_(model.encoder.embedding.project.bias)
-    return Interpreter(model, words, patches)
+    return Translator(model, words, patches)
 
 
 def read_as(interpreter, text):
     tokens = interpreter.source_tokenizer.encode_batch([IMAGE])[0]
-    pair = Pair(tokens, interpreter.tokenizer.encode(text).tolist())
+    pair = SourceTarget(tokens, interpreter.tokenizer.encode(text).tolist())
     (reading,) = read(interpreter, pair, search(interpreter, tokens, 2)).values()
     return pair, reading
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.ngram_weights import written
 from regard.look.page import Contributions, Facts, Heatmap, Logo, Table
-from regard.look.prediction_page import answer_page
-from regard.models.class_counts import Chains, MarkovConfig, PwmConfig, WeightMatrices
+from regard.look.prediction_page import prediction_page
+from regard.models.class_counts import ClassMarkov, MarkovConfig, PWMClassifier, PwmConfig
 from regard.models.linear import (
     LinearConfig,
     LinearSvm,
@@ -26,7 +26,7 @@ from regard.models.linear import (
     WindowConfig,
     WindowLogistic,
 )
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import KINDS, Kmers, Words
 
 CLASSES = ("none", "promoter")
@@ -69,7 +69,7 @@ def fitted(
     width = len(targets.names if targets.task == "value" else targets.classes[0])
     config = dataclasses.replace(config, task=targets.task, n_outputs=width, max_len=max_len)
     model = family(tokenizer.vocab_size, config)
-    examiner = Examiner(model, tokenizer, targets)
+    examiner = Predictor(model, tokenizer, targets)
     truths = np.arange(len(texts), dtype=np.int32) % 2 if truths is None else truths
     model.fit(dataclasses.replace(examiner.shard(texts), targets=truths), None, lambda line: None)
     return examiner
@@ -84,7 +84,7 @@ def decision(examiner, text):
     tokenizer = examiner.tokenizer
     row = [tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]
     ids = torch.tensor([row])
-    scores = examiner.model.answers(Source(ids, torch.ones_like(ids)))[0].double()
+    scores = examiner.model.answers(Inputs(ids, torch.ones_like(ids)))[0].double()
     return (scores - scores.mean()).tolist() if examiner.targets.task == "label" else scores
 
 
@@ -94,7 +94,7 @@ def test_the_features_that_are_named_make_up_the_score(name):
     error about the id -1.
     """
     examiner = fitted(*FAMILIES[name])
-    page = answer_page(examiner, READ, title="")
+    page = prediction_page(examiner, READ, title="")
     (table,) = [t for t in of(page, Table) if t.title.startswith("The score of")]
     best = examiner.classify([READ])[0].label
     assert table.title == f"The score of {best}"
@@ -120,7 +120,7 @@ def test_the_features_that_are_named_make_up_the_score(name):
 
 
 def test_the_largest_coefficients_are_those_of_the_planted_site():
-    page = answer_page(fitted(*FAMILIES["svm"]), "", title="")
+    page = prediction_page(fitted(*FAMILIES["svm"]), "", title="")
     (table,) = of(page, Table)
     site = {f"{'TATA'[i : i + n]} at {SITE + 1 + i}" for n in (1, 2, 3) for i in range(5 - n)}
     first = table.rows[CLASSES.index("promoter")][1].split(", ")[:6]
@@ -134,7 +134,7 @@ def test_values_are_sums_of_named_terms_too():
     truths = np.array([[text.count("A") * 1.5 + 7] for text in texts], np.float32)
     config = LinearConfig(order=1, places="any", weighting="counts", strength=0.01)
     examiner = fitted(Ridge, config, texts, Targets("value", ("share",)), truths)
-    page = answer_page(examiner, READ, title="")
+    page = prediction_page(examiner, READ, title="")
     (table,) = [t for t in of(page, Table) if t.title == "The score of share"]
     *terms, bias, _ = table.rows
     assert {name: value for name, value, *_ in terms} == {c: READ.count(c) for c in "ACGT"}
@@ -155,15 +155,15 @@ def test_spaces_are_part_of_a_name():
     texts = ["a b", "ab ", " ab", "b a", "ba ", " ba"] * 4
     config = LinearConfig(order=2, places="any", weighting="counts", strength=1.0)
     examiner = fitted(Logistic, config, texts, kind="characters")
-    page = answer_page(examiner, "a b", title="")
+    page = prediction_page(examiner, "a b", title="")
     (table,) = [t for t in of(page, Table) if t.title.startswith("The score of")]
     names = {row[0] for row in table.rows[:-2]}
     assert names == {"a", "b", "·", "<S>a", "a·", "·b", "b<E>"}
 
 
 def test_pwm_shows_its_matrix_and_its_logo():
-    examiner = fitted(WeightMatrices, PwmConfig(pseudocount=1.0))
-    page = answer_page(examiner, READ, title="")
+    examiner = fitted(PWMClassifier, PwmConfig(pseudocount=1.0))
+    page = prediction_page(examiner, READ, title="")
     wanted = decision(examiner, READ)
     best = int(np.argmax(wanted))
     (added,) = of(page, Contributions)
@@ -193,8 +193,8 @@ def test_pwm_shows_its_matrix_and_its_logo():
 
 def test_long_matrices_have_logos_in_pieces():
     config = PwmConfig(pseudocount=1.0)
-    examiner = fitted(WeightMatrices, config, drawn(20, 120), max_len=200)
-    page = answer_page(examiner, "", title="")
+    examiner = fitted(PWMClassifier, config, drawn(20, 120), max_len=200)
+    page = prediction_page(examiner, "", title="")
     logos = of(page, Logo)
     assert [(one.first, len(one.array())) for one in logos] == 2 * [(1, 50), (51, 50), (101, 20)]
     assert of(page, Heatmap)[0].array().shape == (4, 120)
@@ -203,8 +203,8 @@ def test_long_matrices_have_logos_in_pieces():
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_markov_shows_its_transitions(order):
     texts = [text[: 8 + i % 5] for i, text in enumerate(drawn())]
-    examiner = fitted(Chains, MarkovConfig(order=order), texts)
-    page = answer_page(examiner, READ, title="")
+    examiner = fitted(ClassMarkov, MarkovConfig(order=order), texts)
+    page = prediction_page(examiner, READ, title="")
     wanted = decision(examiner, READ)
     best = int(np.argmax(wanted))
     (added,) = of(page, Contributions)
@@ -237,14 +237,14 @@ def test_labels_at_positions_show_the_coefficients_around_them():
     tokenizer = KINDS["nucleotides"].train(texts)
     config = dataclasses.replace(config, task="position-label", n_outputs=2, max_len=WIDTH + 4)
     model = WindowLogistic(tokenizer.vocab_size, config)
-    examiner = Examiner(model, tokenizer, targets)
+    examiner = Predictor(model, tokenizer, targets)
     shard = examiner.shard(texts)
     truths = np.full(shard.tokens, -1, np.int16)
     follows = np.asarray(shard.ids)[1:] == tokenizer.encode("A")[0]
     inside = np.asarray(shard.ids) > 3
     truths[inside] = np.append(follows, False)[inside]
     model.fit(dataclasses.replace(shard, targets=truths), None, lambda line: None)
-    page = answer_page(examiner, READ, title="")
+    page = prediction_page(examiner, READ, title="")
     one = next(h for h in of(page, Heatmap) if h.title == "Coefficients of Y")
     assert list(one.columns) == ["-1", "0", "+1"]
     place = np.unravel_index(one.array().argmax(), one.array().shape)

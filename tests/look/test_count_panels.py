@@ -12,10 +12,10 @@ import torch
 
 from regard.evaluation.eval_data import shard_of
 from regard.look.counting_views import answering, most_used, spelt
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.internals import add_inside
 from regard.look.page import Bars, Lines, Page, Table
-from regard.models.dirichlet_ngram import MapConfig, MapModel
+from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig, discounts
 from regard.models.ngrams import count
 from regard.tokenizers import Characters
@@ -29,7 +29,7 @@ ALPHA = 2.0
 
 def bayes(**options):
     options = {"order": 3, "alpha": ALPHA, "prior": "symmetric"} | options
-    model = MapModel(TOKENIZER.vocab_size, MapConfig(**options))
+    model = DirichletNGram(TOKENIZER.vocab_size, DirichletNGramConfig(**options))
     model.fit(SHARD, None, print)
     return model
 
@@ -42,7 +42,7 @@ def kneser_ney(order=3):
 
 def reading(model, text, **options):
     ids = [TOKENIZER.start, *TOKENIZER.encode(text).tolist()]
-    return Reading(model, TOKENIZER, ids, **{"continues": False} | options)
+    return ForwardTrace(model, TOKENIZER, ids, **{"continues": False} | options)
 
 
 def panels(model, text, **options):

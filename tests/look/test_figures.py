@@ -12,7 +12,7 @@ import pytest
 from regard.errors import UsageError, UserError
 from regard.look.figures import _heights, _wrapped, colours, save
 from regard.look.page import (
-    Attention,
+    AttentionMaps,
     Bars,
     BeamTree,
     Contributions,
@@ -21,7 +21,7 @@ from regard.look.page import (
     Histogram,
     Lines,
     Logo,
-    Mask,
+    MaskMap,
     Scatter,
     Surprise,
     Tagged,
@@ -55,8 +55,8 @@ def everything():
         Heatmap([[1.0, math.nan, -2.0]], [EVIL], list("abc"), scale="diverging", title=EVIL),
         Heatmap([[0.0, 1.0, 20.0]], ["x"], list("abc"), scale="logarithmic"),
         Heatmap([[0.0, 1.0, 0.5]], ["x"], list("abc"), scale="weights", marks=[(0, 1)]),
-        Mask(np.tril(np.ones((4, 4), bool)), tokens),
-        Attention(np.full((2, 3, 4, 4), 0.25), tokens, title=EVIL),
+        MaskMap(np.tril(np.ones((4, 4), bool)), tokens),
+        AttentionMaps(np.full((2, 3, 4, 4), 0.25), tokens, title=EVIL),
         Surprise(tokens, [(EVIL, bits), ("second", bits)]),
         Tagged(tokens, [None, EVIL, "state 2", EVIL], title=EVIL),
         Distribution(tokens, [0.0, -1.0, -2.0, -math.inf], top_p=0.8),

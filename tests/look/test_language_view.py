@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decoding import Forbidden
+from regard.decoding import ForbiddenTransitions
 from regard.evaluation.eval_data import shard_of
 from regard.look import counting_views, internals, language_page
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.page import (
-    Attention,
+    AttentionMaps,
     BeamTree,
     Distribution,
     Facts,
     Heatmap,
     Lines,
-    Mask,
+    MaskMap,
     Page,
     Sequences,
     Surprise,
@@ -76,7 +76,9 @@ def view(model, ids, tokenizer=TOKENIZER, **options):
 def inner(model, ids, **options):
     """The sections about what happens inside, alone."""
     page = Page("inside")
-    internals.add_inside(page, Reading(model, TOKENIZER, ids, **{"continues": False} | options))
+    internals.add_inside(
+        page, ForwardTrace(model, TOKENIZER, ids, **{"continues": False} | options)
+    )
     return page
 
 
@@ -101,7 +103,7 @@ def by_label(facts):
 @pytest.mark.parametrize("model", [decoder(), lstm(), bigram()], ids=["decoder", "lstm", "bigram"])
 def test_the_bits_of_a_record_are_those_of_the_logits_and_include_its_end(model):
     ids = record("abba")
-    targets, bits = Reading(model, TOKENIZER, ids, continues=False).surprise()
+    targets, bits = ForwardTrace(model, TOKENIZER, ids, continues=False).surprise()
     assert targets == [*ids[1:], TOKENIZER.end]
     with torch.no_grad():
         logs = model.logits(torch.tensor([ids])).log_softmax(-1)[0]
@@ -111,7 +113,7 @@ def test_the_bits_of_a_record_are_those_of_the_logits_and_include_its_end(model)
 
 def test_running_text_is_not_charged_for_its_first_token_nor_for_an_end():
     ids = record("abba")[1:]
-    targets, bits = Reading(lstm(), TOKENIZER, ids, continues=True).surprise()
+    targets, bits = ForwardTrace(lstm(), TOKENIZER, ids, continues=True).surprise()
     assert targets == ids
     assert math.isnan(bits[0])
     assert np.isfinite(bits[1:]).all()
@@ -124,7 +126,7 @@ def test_bits_per_symbol_divide_by_characters_whatever_the_tokenizer():
     model = decoder(tokenizer.vocab_size)
     page = view(model, ids, tokenizer)
     facts = by_label(of(page, Facts)[0])
-    _, bits = Reading(model, tokenizer, ids, continues=False).surprise()
+    _, bits = ForwardTrace(model, tokenizer, ids, continues=False).surprise()
     assert facts["symbols predicted"] == 9  # eight letters and the end
     assert facts["bits per symbol"] == pytest.approx(bits.sum() / 9)
     assert facts["nats in total"] == pytest.approx(bits.sum() * math.log(2))
@@ -137,7 +139,7 @@ def test_the_next_symbol_is_that_of_the_logits_without_banned_tokens(preset):
     model = Decoder(TOKENIZER.vocab_size, Decoder.PRESETS[preset](2, 32)).eval()
     ids = record("cab")
     page = Page("next")
-    language_page.add_next(page, Reading(model, TOKENIZER, ids, False, banned=[0, 1, 3]))
+    language_page.add_next(page, ForwardTrace(model, TOKENIZER, ids, False, banned=[0, 1, 3]))
     (shown,) = of(page, Distribution)
     with torch.no_grad():
         logits = model.logits(torch.tensor([ids]))[0, -1].double()
@@ -154,7 +156,7 @@ def test_attention_is_causal_and_sums_to_one(preset):
     torch.manual_seed(2)
     model = Decoder(TOKENIZER.vocab_size, Decoder.PRESETS[preset](3, 64)).eval()
     ids = record("abcab")
-    (shown,) = of(inner(model, ids), Attention)
+    (shown,) = of(inner(model, ids), AttentionMaps)
     weights = shown.array()
     assert weights.shape == (3, 2, 6, 6)
     assert list(shown.tokens) == ["<S>", *"abcab"]
@@ -164,10 +166,10 @@ def test_attention_is_causal_and_sums_to_one(preset):
 
 def test_a_window_shows_in_the_mask_and_in_the_weights():
     page = inner(decoder(window=2), record("abbacab"))
-    (mask,) = of(page, Mask)
+    (mask,) = of(page, MaskMap)
     expected = np.array([[0 <= t - s < 2 for s in range(8)] for t in range(8)])
     assert (np.asarray(mask.mask) == expected).all()
-    (attention,) = of(page, Attention)
+    (attention,) = of(page, AttentionMaps)
     assert (attention.array()[:, :, ~expected] == 0).all()
 
 
@@ -179,10 +181,10 @@ def test_the_distance_looked_back_is_the_mean_over_queries():
 
 
 def test_a_long_text_keeps_the_first_positions_of_attention_unchanged(monkeypatch):
-    whole = of(inner(decoder(), record("abbacabb")), Attention)[0].array()
+    whole = of(inner(decoder(), record("abbacabb")), AttentionMaps)[0].array()
     monkeypatch.setattr(internals, "MOST_WEIGHTS", 6 * 5 * 5)
     page = inner(decoder(), record("abbacabb"))
-    part = of(page, Attention)[0].array()
+    part = of(page, AttentionMaps)[0].array()
     assert part.shape == (2, 3, 5, 5)
     assert part == pytest.approx(whole[:, :, :5, :5], abs=1e-6)
     assert "first 5 of 9 tokens" in page.render()
@@ -265,7 +267,7 @@ def exhaustive(model, prompt, steps, banned):
 
 def test_the_marked_path_is_the_best_sequence_and_its_score_the_sum():
     model, ids = bigram(), record("bacc")
-    reading = Reading(model, TOKENIZER, ids, False, banned=[0, 1, 3])
+    reading = ForwardTrace(model, TOKENIZER, ids, False, banned=[0, 1, 3])
     assert reading.prompt == record("ba")
     score, expected = exhaustive(model, reading.prompt, 4, [0, 1, 3])
     (tree,) = of(view(model, ids, beams=7), BeamTree)
@@ -290,15 +292,15 @@ def test_every_node_of_the_tree_hangs_on_the_prompt_and_falls_in_score():
 
 def test_a_stretch_goes_on_from_its_end_and_a_record_from_its_middle():
     ids = record("abcab")
-    assert Reading(lstm(), TOKENIZER, ids, True).prompt == ids
-    assert Reading(lstm(), TOKENIZER, ids, False).prompt == ids[:3]
-    assert Reading(lstm(), TOKENIZER, ids[:1], False).prompt == ids[:1]
+    assert ForwardTrace(lstm(), TOKENIZER, ids, True).prompt == ids
+    assert ForwardTrace(lstm(), TOKENIZER, ids, False).prompt == ids[:3]
+    assert ForwardTrace(lstm(), TOKENIZER, ids[:1], False).prompt == ids[:1]
 
 
 def test_samples_repeat_the_prompt_and_carry_their_own_log_probability():
     model, ids = lstm(), record("abba")
     (shown,) = of(view(model, ids), Sequences)
-    drawn = Reading(model, TOKENIZER, ids, False, banned=[0, 1, 3]).samples(10, 13)
+    drawn = ForwardTrace(model, TOKENIZER, ids, False, banned=[0, 1, 3]).samples(10, 13)
     assert len(shown.samples) == 10
     assert len({text for text, _ in shown.samples}) > 1
     for (text, score), one in zip(shown.samples, drawn, strict=True):
@@ -315,7 +317,7 @@ def test_words_of_a_sample_stand_apart_from_those_of_the_prompt(continues):
     tokenizer = Words.train(["to be or not to be"])
     ids = record("to be or not", tokenizer)
     page = Page("samples")
-    reading = Reading(lstm(tokenizer.vocab_size), tokenizer, ids, continues, banned=[0, 1, 3])
+    reading = ForwardTrace(lstm(tokenizer.vocab_size), tokenizer, ids, continues, banned=[0, 1, 3])
     language_page.add_samples(page, reading)
     texts = [text.removesuffix(" …") for text, _ in of(page, Sequences)[0].samples]
     assert all(text.startswith("" if continues else "to be") for text in texts)
@@ -324,7 +326,7 @@ def test_words_of_a_sample_stand_apart_from_those_of_the_prompt(continues):
 
 def test_forbidden_transitions_hold_everywhere_on_the_page():
     a, b, c = TOKENIZER.encode("abc").tolist()
-    forbidden = Forbidden.from_pairs([(b, x) for x in (a, b, c)], TOKENIZER.vocab_size)
+    forbidden = ForbiddenTransitions.from_pairs([(b, x) for x in (a, b, c)], TOKENIZER.vocab_size)
     page = view(lstm(), record("ab"), constrain=forbidden)
     (shown,) = of(page, Distribution)
     kept = {t for t, p in zip(shown.tokens, shown.cut()[1], strict=True) if p > 0}
@@ -336,7 +338,7 @@ def test_forbidden_transitions_hold_everywhere_on_the_page():
 def test_a_dead_end_is_said_in_words():
     (a,) = TOKENIZER.encode("a").tolist()
     size = TOKENIZER.vocab_size
-    everything = Forbidden.from_pairs([(a, x) for x in range(size)], size)
+    everything = ForbiddenTransitions.from_pairs([(a, x) for x in range(size)], size)
     page = view(lstm(), record("a"), constrain=everything, continues=True)
     assert [text.text.split(":")[0] for text in of(page, Text)] == [
         "Nothing may follow",
@@ -377,7 +379,7 @@ def test_a_lone_start_token_is_enough():
 def test_looking_leaves_a_model_in_training_as_it_was():
     model = decoder(dropout=0.5).train()
     ids = record("abba")
-    bits = [Reading(model, TOKENIZER, ids, False).surprise()[1] for _ in range(2)]
+    bits = [ForwardTrace(model, TOKENIZER, ids, False).surprise()[1] for _ in range(2)]
     assert (bits[0] == bits[1]).all()  # dropout was off
     view(model, ids)
     assert model.training

@@ -17,9 +17,9 @@ from regard.look.logo import CAP, UNIT, heights, logo
 from regard.models.motifs import (
     DNA,
     PROTEIN,
-    Alphabet,
     Background,
     MarkovMotif,
+    MotifAlphabet,
     PositionWeightMatrix,
 )
 
@@ -75,7 +75,7 @@ def test_against_a_background_a_stack_is_relative_entropy():
 def test_a_flat_motif_has_no_letters_and_colours_are_the_house_ones():
     flat = PositionWeightMatrix.of_counts(np.ones((3, 4)))
     assert stacks(logo(flat), 140, 2) == []
-    for alphabet in (DNA, PROTEIN, Alphabet("xyz")):
+    for alphabet in (DNA, PROTEIN, MotifAlphabet("xyz")):
         motif = PositionWeightMatrix.of_counts(np.eye(alphabet.size), alphabet, pseudocount=0)
         picture = logo(motif)
         used = set(re.findall(r'textLength[^>]*fill="([^"]+)"', picture))
@@ -98,7 +98,9 @@ def test_the_picture_is_named_and_stands_alone():
 @given(st.text(max_size=20), st.text("<>&\"' ab]\x00\x1b\u202e\uffff", min_size=2, max_size=8))
 def test_every_letter_and_title_is_text(title, letters):
     letters = "".join(dict.fromkeys(letters + "xy"))
-    motif = PositionWeightMatrix.of_counts(np.eye(len(letters)), Alphabet(letters), pseudocount=0)
+    motif = PositionWeightMatrix.of_counts(
+        np.eye(len(letters)), MotifAlphabet(letters), pseudocount=0
+    )
     root = ET.fromstring(logo(motif, title))
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {
         "svg",

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.masked_page import filled_at, ids_of, masked_page
-from regard.look.page import Attention, Distribution, Heatmap, Surprise, Table
-from regard.models.encoder import MaskedModel, modern_masked
+from regard.look.page import AttentionMaps, Distribution, Heatmap, Surprise, Table
+from regard.models.encoder import MaskedLM, modern_masked
 from regard.tokenizers import KINDS, Characters
 
 
@@ -23,7 +23,7 @@ def model():
     config = dataclasses.replace(
         modern_masked(2, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=12
     )
-    made = MaskedModel(tokenizer.vocab_size, config).eval()
+    made = MaskedLM(tokenizer.vocab_size, config).eval()
     with torch.no_grad():
         made.encoder.embedding.weight *= 5  # so that it has opinions
     return made, tokenizer
@@ -33,7 +33,7 @@ def alone(model, ids):
     """(T, V) probabilities of one row, by the plain call."""
     row = torch.tensor([ids])
     with torch.no_grad():
-        return model(Source(row, torch.ones_like(row)))[0].double().softmax(-1).numpy()
+        return model(Inputs(row, torch.ones_like(row)))[0].double().softmax(-1).numpy()
 
 
 def of(page, kind):
@@ -67,7 +67,7 @@ def test_every_token_is_hidden_by_itself(model):
         assert probability == pytest.approx(likely[id], abs=1e-5)
         letters = sorted("abcde", key=lambda c: -likely[tokenizer.encode(c)[0]])
         assert [one.split()[0] for one in listed.split(", ")] == letters
-    (weights,) = of(page, Attention)
+    (weights,) = of(page, AttentionMaps)
     assert weights.array().shape == (2, 2, len(ids), len(ids))
 
 

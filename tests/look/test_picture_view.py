@@ -11,9 +11,9 @@ from regard.look.attribution import centred
 from regard.look.figures import save
 from regard.look.image_view import covered, similarity
 from regard.look.page import Picture
-from regard.look.prediction_page import Answering, answer_page
+from regard.look.prediction_page import PredictionContext, prediction_page
 from regard.models.vision import VisionTransformer, modern, vit
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import Patches
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
@@ -24,13 +24,13 @@ def looking(config):
     torch.manual_seed(0)
     config = dataclasses.replace(config, n_outputs=3, **tokenizer.decides)
     model = VisionTransformer(tokenizer.vocab_size, config).eval()
-    return Examiner(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
+    return Predictor(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
 
 
 def test_covering_a_patch_is_painting_it_over_and_asking_again():
     examiner = looking(modern(2, 32))
     tokenizer, model = examiner.tokenizer, examiner.model
-    found = covered(model, Answering(examiner, IMAGE).source, 1, tokenizer)
+    found = covered(model, PredictionContext(examiner, IMAGE).source, 1, tokenizer)
     painted = IMAGE.astype(np.float64)
     painted[4:8, 8:12] = 255 * np.array(tokenizer.mean)  # row 2, column 3
     scores = [
@@ -52,7 +52,7 @@ def test_a_place_resembles_itself_most(positions):
 
 def test_the_page_has_a_picture_for_every_head_and_a_figure(tmp_path):
     examiner = looking(vit(2, 64))
-    page = answer_page(examiner, IMAGE, title="t")
+    page = prediction_page(examiner, IMAGE, title="t")
     pictures = [part for part in page.components if isinstance(part, Picture)]
     heads = next(part for part in pictures if len(part.names) > 1)
     config = examiner.model.config

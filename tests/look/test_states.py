@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.internals import add_inside
 from regard.look.page import Heatmap, Page, Tagged
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
@@ -27,7 +27,7 @@ def markov(**options):
 def panels(model, text, continues=False):
     ids = [TOKENIZER.start, *TOKENIZER.encode(text).tolist()]
     page = Page("inside")
-    add_inside(page, Reading(model, TOKENIZER, ids, continues))
+    add_inside(page, ForwardTrace(model, TOKENIZER, ids, continues))
     return page
 
 
@@ -106,6 +106,6 @@ def test_a_state_is_described_by_what_it_emits():
 def test_what_is_never_said_has_no_row_among_the_emissions():
     ids, page = [TOKENIZER.start, *TOKENIZER.encode("ab").tolist()], Page("inside")
     never = [TOKENIZER.pad, TOKENIZER.unk]
-    add_inside(page, Reading(markov(), TOKENIZER, ids, False, banned=never))
+    add_inside(page, ForwardTrace(markov(), TOKENIZER, ids, False, banned=never))
     *_, emits = of(page, Heatmap)
     assert not {"<pad>", "<unk>"} & set(emits.rows) and {"a", "<E>"} <= set(emits.rows)

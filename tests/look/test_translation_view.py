@@ -17,11 +17,20 @@ from regard.evaluation.translation import Agreement
 from regard.look import internals
 from regard.look import translation_page as translation
 from regard.look.figures import DRAWERS
-from regard.look.page import Attention, BeamTree, Facts, Heatmap, Mask, Sequences, Surprise, Table
-from regard.look.translation_page import Pair, translation_page
-from regard.models.ibm_model1 import WordForWord, WordForWordConfig
-from regard.models.recurrent import Attentive, Bottleneck
-from regard.pipelines.translator import Interpreter
+from regard.look.page import (
+    AttentionMaps,
+    BeamTree,
+    Facts,
+    Heatmap,
+    MaskMap,
+    Sequences,
+    Surprise,
+    Table,
+)
+from regard.look.translation_page import SourceTarget, translation_page
+from regard.models.ibm_model1 import IBM1Config, IBM1Translator
+from regard.models.recurrent import AttentiveSeq2Seq, RecurrentSeq2Seq
+from regard.pipelines.translator import Translator
 from regard.tokenizers import Words
 from regard.training import final_report
 
@@ -35,7 +44,7 @@ def ids_of(interpreter, text):
 
 
 def view(interpreter, source=SOURCE, target=TARGET, **options):
-    pair = Pair(ids_of(interpreter, source), target and ids_of(interpreter, target))
+    pair = SourceTarget(ids_of(interpreter, source), target and ids_of(interpreter, target))
     return translation_page(interpreter, pair, title="a view", **{"beams": 3} | options)
 
 
@@ -47,14 +56,14 @@ def worded(family):
     """A translator of words that is not a Transformer."""
     torch.manual_seed(0)
     tokenizer = Words.train([text for pair in WORDS for text in pair])
-    maker = Interpreter(None, tokenizer)
-    if family is WordForWord:
-        model = WordForWord(tokenizer.vocab_size, WordForWordConfig(max_len=9))
+    maker = Translator(None, tokenizer)
+    if family is IBM1Translator:
+        model = IBM1Translator(tokenizer.vocab_size, IBM1Config(max_len=9))
         model.fit(maker.pairs(*zip(*WORDS, strict=True)), None, print)
     else:
         preset = next(iter(family.PRESETS.values()))
         model = family(tokenizer.vocab_size, dataclasses.replace(preset(1, 12), max_len=9))
-    return Interpreter(model.eval(), tokenizer)
+    return Translator(model.eval(), tokenizer)
 
 
 def softmax_of_products(model, source, said):
@@ -81,7 +90,7 @@ def softmax_of_products(model, source, said):
 
 
 def api_source(row):
-    from regard.layers.embeddings import Source
+    from regard.layers.embeddings import Inputs as Source
 
     return Source(row, torch.ones_like(row))
 
@@ -89,7 +98,7 @@ def api_source(row):
 def test_the_weights_are_the_softmax_of_the_models_own_products(interpreter):
     tokenizer = interpreter.tokenizer
     page = view(interpreter)
-    cross, own, source = of(page, Attention)
+    cross, own, source = of(page, AttentionMaps)
     said = [tokenizer.start, *ids_of(interpreter, TARGET)]
     read = [*ids_of(interpreter, SOURCE), tokenizer.end]
     expected = softmax_of_products(interpreter.model, read, said)
@@ -97,7 +106,7 @@ def test_the_weights_are_the_softmax_of_the_models_own_products(interpreter):
     assert list(cross.tokens) == [*TARGET, "<E>"]  # what the rows say, not what they read
     assert cross.keys() == [*SOURCE, "<E>"]
     assert list(own.tokens) == own.keys() == ["<S>", *TARGET]
-    assert np.triu(own.array(), k=1).max() == 0 and len(of(page, Mask)) == 1
+    assert np.triu(own.array(), k=1).max() == 0 and len(of(page, MaskMap)) == 1
     assert list(source.tokens) == source.keys() == [*SOURCE, "<E>"]
     assert np.triu(source.array(), k=1).max() > 0.01  # the encoder looks ahead
     for shown in (cross, own, source):
@@ -110,7 +119,7 @@ def test_the_alignment_is_that_of_the_chosen_head_with_its_greatest_word_outline
     agreement = Agreement([[0.1, 0.2], [0.75, 0.3]], 400)
     page = view(interpreter, agreement=agreement)
     matrix, heads, *_ = of(page, Heatmap)
-    (cross, *_) = of(page, Attention)
+    (cross, *_) = of(page, AttentionMaps)
     assert cross.chosen == (1, 0)
     assert matrix.array() == pytest.approx(cross.array()[1, 0], abs=1e-6)
     words = matrix.array()[:-1, : len(SOURCE)]  # neither row nor column of <E>
@@ -122,7 +131,7 @@ def test_the_alignment_is_that_of_the_chosen_head_with_its_greatest_word_outline
 
 def test_without_a_chosen_head_the_last_layer_is_averaged_and_says_so(interpreter):
     page = view(interpreter)
-    (matrix, *_), (cross, *_) = of(page, Heatmap), of(page, Attention)
+    (matrix, *_), (cross, *_) = of(page, Heatmap), of(page, AttentionMaps)
     assert matrix.array() == pytest.approx(cross.array()[-1].mean(0), abs=1e-6)
     assert "no data to tell which head aligns" in page.render()
 
@@ -159,7 +168,7 @@ def test_a_target_given_is_looked_at_and_a_reference_stands_beside(interpreter):
     assert table.rows[1][2] == pytest.approx(np.mean(scored.log_probs), abs=1e-5)
     assert bits.rows[0][1] == pytest.approx([-x / math.log(2) for x in scored.log_probs], abs=1e-4)
     ids = ids_of(interpreter, TARGET)
-    pair = Pair(ids_of(interpreter, SOURCE), reference=ids)
+    pair = SourceTarget(ids_of(interpreter, SOURCE), reference=ids)
     page = translation_page(interpreter, pair, title="a view", beams=2)
     assert of(page, Table)[0].rows[2][:2] == ["the reference", TARGET]
     assert list(of(page, Surprise)[1].tokens) == [*TARGET, "<E>"]
@@ -171,30 +180,30 @@ def test_a_long_pair_is_cut_and_few_rows_are_drawn(interpreter, monkeypatch):
     (bits,) = of(page, Surprise)
     assert len(bits.tokens) == most - 1  # <S> and they fill it; there is no <E>
     monkeypatch.setattr(internals, "MOST_WEIGHTS", 4 * 5 * most)
-    cross, own, source = of(view(interpreter, "ab" * most, "cd" * most), Attention)
+    cross, own, source = of(view(interpreter, "ab" * most, "cd" * most), AttentionMaps)
     assert cross.array().shape == (2, 2, 5, most) and "first 5 of 15 rows" in cross.title
     assert own.array().shape == (2, 2, 8, 8) and source.array().shape == (2, 2, 5, most)
 
 
 def test_a_recurrence_with_attention_has_one_matrix(interpreter):
-    maker = worded(Attentive)
+    maker = worded(AttentiveSeq2Seq)
     page = view(maker, "the red tree", "ein baum", agreement=Agreement([[0.25]], 8))
     assert "on 25% of links as IBM model 1" in page.render()
     matrix, state = of(page, Heatmap)
     assert list(matrix.rows) == [" ein", " baum", "<E>"]
     assert matrix.array().sum(1) == pytest.approx(np.ones(3), abs=1e-5)
-    assert not of(page, Attention)
+    assert not of(page, AttentionMaps)
     assert state.array().shape == (3, 12)  # what the decoder carries
 
 
 def test_the_bottleneck_has_nothing_to_align(interpreter):
-    page = view(worded(Bottleneck), "the red tree", "ein baum")
-    assert not of(page, Attention) and len(of(page, Heatmap)) == 1
+    page = view(worded(RecurrentSeq2Seq), "the red tree", "ein baum")
+    assert not of(page, AttentionMaps) and len(of(page, Heatmap)) == 1
     assert "Alignment" not in page.render().split("<main>")[0]
 
 
 def test_a_table_of_words_aligns_by_bayes():
-    maker = worded(WordForWord)
+    maker = worded(IBM1Translator)
     page = view(maker, "the red tree", "der baum")
     (matrix,) = of(page, Heatmap)
     model, (source, target) = (
@@ -296,7 +305,7 @@ def test_a_page_is_plain_json_and_leaves_the_model_as_it_was(interpreter):
 
 
 def test_a_search_that_finds_nothing_still_makes_a_page(interpreter, monkeypatch):
-    nothing = translation.Searched([], [], 3)
+    nothing = translation.BeamResult([], [], 3)
     monkeypatch.setattr(translation, "search", lambda *_: nothing)
     page = view(interpreter, target=None)
     assert "The search found nothing" in page.render()

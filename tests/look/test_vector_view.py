@@ -11,16 +11,16 @@ import torch
 from regard.errors import UserError
 from regard.look.page import Projector
 from regard.look.projection import clusters
-from regard.look.word_vector_page import NEAREST, vector_page
-from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary
-from regard.pipelines.word_vectors import Glossary
+from regard.look.word_vector_page import NEAREST, word_vector_page
+from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig
+from regard.pipelines.word_vectors import WordVectors
 from regard.tokenizers.words import Words
 
 
 def glossary_of(words, dimensions=6, seed=0):
     """Words with random vectors, in two bunches: those of even and of odd number."""
     tokenizer = Words([f" {word}" for word in words])
-    model = SkipGram(tokenizer.vocab_size, VectorConfig(d_model=dimensions, n_words=len(words)))
+    model = SkipGram(tokenizer.vocab_size, Word2VecConfig(d_model=dimensions, n_words=len(words)))
     rows = np.concatenate([np.full(4, -1), np.arange(len(words))]).astype(np.int64)
     model.take(Vocabulary(rows, np.arange(len(words), 0, -1)))
     random = torch.Generator().manual_seed(seed)
@@ -29,7 +29,7 @@ def glossary_of(words, dimensions=6, seed=0):
         model.inputs[::2, 0] += 1
         model.inputs[1::2, 1] += 1
         model.outputs.copy_(torch.randn(model.inputs.shape, generator=random))
-    return Glossary(model, tokenizer)
+    return WordVectors(model, tokenizer)
 
 
 def test_groups_are_the_bunches_that_were_planted():
@@ -65,7 +65,7 @@ def test_the_nearest_are_those_of_brute_force():
 def test_the_page_holds_words_planes_and_neighbours():
     markup = "</script><b>"
     glossary = glossary_of([markup, *(f"w{i}" for i in range(25))])
-    page = vector_page(glossary, ["w3"], title="words", facts=[("model", "skipgram")])
+    page = word_vector_page(glossary, ["w3"], title="words", facts=[("model", "skipgram")])
     (projector,) = [c for c in page.components if isinstance(c, Projector)]
     data = projector.data()
     assert data["chosen"] == 0 and data["words"][0] == "w3" and markup in data["words"]
@@ -75,7 +75,7 @@ def test_the_page_holds_words_planes_and_neighbours():
     assert len(data["planes"]) == 2 and data["planes"][1]["x_label"].startswith("component 1")
     assert markup not in page.render() and json.loads(json.dumps(data))
     with pytest.raises(UserError, match="no vector for 'zebra'"):
-        vector_page(glossary, ["zebra"], title="words")
+        word_vector_page(glossary, ["zebra"], title="words")
 
 
 def test_a_projector_that_does_not_fit_is_refused():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batching import Asked, QuestionLoader
+from regard.data.batching import LabelledExamples, LabelledLoader
 from regard.evaluation.eval_data import shard_of
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.registry import family
 from regard.tokenizers import Characters
 
@@ -32,20 +32,20 @@ def test_a_record_is_answered_the_same_whoever_stands_beside_it(name, preset):
     config = cls.PRESETS[preset or "both-ways"](2, 32)
     model = cls(TOKENIZER.vocab_size, dataclasses.replace(config, n_outputs=3, max_len=48)).eval()
     shard = dataclasses.replace(shard_of(texts(), TOKENIZER), targets=np.zeros(1000, np.int32))
-    asked = Asked(shard, TOKENIZER, 48)
+    asked = LabelledExamples(shard, TOKENIZER, 48)
     answers, vectors = torch.zeros(2, 1000, 3), torch.zeros(2, 1000, 32)
     orders = [[np.array([i]) for i in range(1000)]]
     orders.append(np.array_split(np.random.default_rng(1).permutation(1000), 25))
     for turn, groups in enumerate(orders):
         for records in groups:
             for batch in asked.batches(1 << 20, records):
-                source = Source(batch.ids, batch.segments)
+                source = Inputs(batch.ids, batch.segments)
                 answers[turn, batch.items] = model.answers(source)
                 vectors[turn, batch.items] = model.embed(source)
     torch.testing.assert_close(answers[0], answers[1], atol=1e-5, rtol=0)
     torch.testing.assert_close(vectors[0], vectors[1], atol=1e-5, rtol=0)
     if model.packs:  # and packed into rows, as training on a GPU has them
         options = {"max_len": 48, "batch_tokens": 1 << 16, "seed": 0, "few": True, "packs": True}
-        (batch,) = QuestionLoader(shard, TOKENIZER, **options).step(0)
-        packed = model(Source(batch.ids, batch.segments), count=1000)
+        (batch,) = LabelledLoader(shard, TOKENIZER, **options).step(0)
+        packed = model(Inputs(batch.ids, batch.segments), count=1000)
         torch.testing.assert_close(packed, answers[0][batch.items], atol=1e-5, rtol=0)

@@ -12,14 +12,14 @@ import torch
 from id_records import END, START, shard
 
 from regard.errors import UsageError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.model_selection import batches
 from regard.models.ngram_features import (
-    Bags,
-    bagged,
+    SparseCounts,
     check_codes,
-    grams,
-    joined,
+    concatenate,
+    count_ngrams,
+    ngrams_of,
     of_unit_length,
     rarity,
 )
@@ -40,7 +40,7 @@ def source_of(rows, width=0):
     width = width or max(map(len, rows))
     ids = torch.tensor([[*r, *[0] * (width - len(r))] for r in rows])
     segments = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows])
-    return Source(ids, segments)
+    return Inputs(ids, segments)
 
 
 def by_hand(one, two, order):
@@ -70,7 +70,7 @@ def named(code):
 def test_n_grams_are_those_counted_by_hand(order, paired):
     ones, twos = texts(1, 12), texts(2, 12, low=1)
     rows = [row(a, b if paired else None) for a, b in zip(ones, twos, strict=True)]
-    at, codes = grams(source_of(rows, width=25), order, V, START, END)
+    at, codes = ngrams_of(source_of(rows, width=25), order, V, START, END)
     for number, (a, b) in enumerate(zip(ones, twos, strict=True)):
         got = Counter(named(code) for code in codes[at == number].tolist())
         assert got == by_hand(a, b if paired else None, order)
@@ -89,7 +89,7 @@ def sparse():
     table[3] = 0
     rows, columns = (torch.from_numpy(x) for x in np.nonzero(table))
     times = torch.from_numpy(table[table > 0])
-    made = bagged(rows.repeat_interleave(times), columns.repeat_interleave(times), 7, 5)
+    made = count_ngrams(rows.repeat_interleave(times), columns.repeat_interleave(times), 7, 5)
     return made, table.astype(float)
 
 
@@ -101,14 +101,14 @@ def test_a_sparse_matrix_does_what_a_dense_one_does(sparse):
     np.testing.assert_array_equal(dense(bags.transposed()), table.T)
     np.testing.assert_array_equal(dense(bags.rows(torch.tensor([6, 3, 0]))), table[[6, 3, 0]])
     np.testing.assert_array_equal(dense(bags.part(2, 1)), table[:, 1:3])
-    np.testing.assert_array_equal(dense(joined([bags, bags])), np.concatenate([table, table]))
+    np.testing.assert_array_equal(dense(concatenate([bags, bags])), np.concatenate([table, table]))
 
 
 def test_a_matrix_without_entries():
     none = torch.zeros(0, dtype=torch.int64)
-    empty = bagged(none, none, 3, 0)
+    empty = count_ngrams(none, none, 3, 0)
     assert empty.product(torch.zeros(0, 2, dtype=torch.float64)).tolist() == [[0, 0]] * 3
-    assert isinstance(empty.transposed(), Bags) and len(empty.transposed()) == 0
+    assert isinstance(empty.transposed(), SparseCounts) and len(empty.transposed()) == 0
 
 
 def test_rows_of_unit_length_are_the_formula(sparse):
@@ -136,6 +136,6 @@ def test_records_of_a_shard_are_cut_where_batches_cut_them():
     many = [draw.integers(3, V, 20).tolist() for _ in range(10_000)]
     held = dataclasses.replace(shard(many, V), targets=np.zeros(len(many), np.int32))
     began = time.perf_counter()
-    sizes = [len(grams(source, 2, V, START, END)[0]) for _, source in batches(held, 11)]
+    sizes = [len(ngrams_of(source, 2, V, START, END)[0]) for _, source in batches(held, 11)]
     assert time.perf_counter() - began < 2
     assert sum(sizes) == 10_000 * (10 + 10)  # `<S>` and ten tokens: ten of one, ten of two

@@ -15,9 +15,9 @@ from id_records import START, shard
 
 from regard.models import dirichlet_ngram
 from regard.models.dirichlet_ngram import (
-    Level,
-    MapConfig,
-    MapModel,
+    DirichletNGram,
+    DirichletNGramConfig,
+    NGramLevel,
     cumulative,
     evidence,
     quantile,
@@ -29,7 +29,7 @@ RECORDS = st.lists(st.lists(st.integers(3, 5), max_size=9), min_size=1, max_size
 
 
 def fitted(records, valid=None, size=V, **options):
-    model = MapModel(size, MapConfig(**options))
+    model = DirichletNGram(size, DirichletNGramConfig(**options))
     said = []
     model.fit(shard(records, size), shard(valid, size) if valid else None, said.append)
     return model, said
@@ -97,7 +97,7 @@ def level(counts, prior, contexts=None):
     """One order of contexts, each a row of counts over all symbols that can follow."""
     counts = torch.tensor(counts)
     totals = counts.sum(1)
-    return Level(
+    return NGramLevel(
         order=2,
         counts=counts.flatten(),
         totals=totals[:, None].expand(counts.shape).flatten(),
@@ -242,4 +242,4 @@ def test_the_beta_distribution_at_its_ends_and_with_many_counts():
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        MapConfig(**options)
+        DirichletNGramConfig(**options)

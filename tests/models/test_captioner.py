@@ -10,7 +10,7 @@ import torch
 from regard.decoding import Beam
 from regard.decoding.seq2seq import translate
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.masks import Rendered
 from regard.models.encoder_decoder import (
     Captioner,
@@ -20,11 +20,11 @@ from regard.models.encoder_decoder import (
     modern_captioner,
     vit,
 )
-from regard.models.transformer import StackConfig
+from regard.models.transformer import TransformerConfig
 from regard.models.vision import VisionTransformer
 from regard.tokenizers import Patches
-from regard.training.augmentation import Changes
-from regard.training.objectives import NextToken
+from regard.training.augmentation import ImageAugment
+from regard.training.objectives import NextTokenObjective
 
 SIZES = ((9, 13), (9, 13), (5, 6), (12, 4))
 WORDS = 11
@@ -57,7 +57,7 @@ def beside(pictures, tokenizer, more=0):
     segments = torch.zeros(len(tokens), width, dtype=torch.long)
     for i, own in enumerate(tokens):
         ids[i, : len(own)], segments[i, : len(own)] = own.long(), 1
-    return Source(ids.to(torch.uint8), segments)
+    return Inputs(ids.to(torch.uint8), segments)
 
 
 def test_it_has_no_code_of_its_own():
@@ -75,7 +75,7 @@ def test_it_is_a_vit_and_a_translator_put_together_by_hand(preset, pictures):
     config = model.config
     seeing = VisionTransformer(config.source_vocab, config.reading).eval()
     seeing.encoder.load_state_dict(model.encoder.state_dict())
-    names = [f.name for f in dataclasses.fields(StackConfig)]
+    names = [f.name for f in dataclasses.fields(TransformerConfig)]
     shared = {name: getattr(config, name) for name in names}
     text = EncoderDecoder(WORDS, EncoderDecoderConfig(**shared)).eval()
     text.decoder.load_state_dict(model.decoder.state_dict())
@@ -140,20 +140,20 @@ def test_a_wide_beam_finds_the_most_probable_caption_of_all(pictures):
 def test_changes_are_made_to_pictures_in_training_alone(pictures):
     model, tokenizer = made(modern_captioner, pictures[:2])
 
-    class Painted(Changes):
+    class Painted(ImageAugment):
         def __init__(self):
             torch.nn.Module.__init__(self)
 
         def forward(self, ids, segments):
             return (ids.clone().fill_(0) if self.training else ids), segments
 
-    asked = NextToken(model, changes=Painted(), consistency=1.0)
+    asked = NextTokenObjective(model, changes=Painted(), consistency=1.0)
     source = beside(pictures[:2], tokenizer)
     ids = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(3))
     tensors = ids, ids.roll(-1, 1), None, source.ids, source.segments
     plain = asked.eval()(*tensors)[1]
     changed = asked.train()(*tensors)[1]
-    expected = NextToken(model.train())(*tensors[:3], source.ids * 0, source.segments)[1]
+    expected = NextTokenObjective(model.train())(*tensors[:3], source.ids * 0, source.segments)[1]
     assert abs(float(changed - expected)) <= 1e-4 and abs(float(plain - changed)) > 1e-3
 
 

@@ -14,9 +14,9 @@ import torch
 from id_records import END, START, shard
 
 from regard.errors import UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models import model_selection
-from regard.models.class_counts import Chains, Majority, MarkovConfig, PwmConfig, WeightMatrices
+from regard.models.class_counts import ClassMarkov, Majority, MarkovConfig, PWMClassifier, PwmConfig
 from regard.models.linear import (
     LinearConfig,
     NaiveBayes,
@@ -94,7 +94,7 @@ def source_of(records, width=0):
     rows = [[START, *r, END] for r in records]
     width = width or max(map(len, rows))
     ids = torch.tensor([[*r, *[0] * (width - len(r))] for r in rows])
-    return Source(ids, torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows]))
+    return Inputs(ids, torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows]))
 
 
 def made(task, name, **options):
@@ -238,7 +238,7 @@ def test_aligned_sequences_may_be_counted_place_by_place():
     assert model.config.places == "each"
     rest = torch.from_numpy(np.pad(records[200:], ((0, 0), (1, 1)), constant_values=(START, END)))
     rest[:, -1] = END
-    found = model.answers(Source(rest, torch.ones_like(rest))).argmax(1).numpy()
+    found = model.answers(Inputs(rest, torch.ones_like(rest))).argmax(1).numpy()
     assert (found == targets[200:]).all()
     single = NaiveBayes(V, NaiveBayesConfig(n_outputs=2, places="each", order=1, alpha=1.0))
     single.fit(asked(records[:200].tolist(), targets[:200]), None, quiet)
@@ -252,7 +252,7 @@ def test_aligned_sequences_may_be_counted_place_by_place():
                 score += math.log(((rows[:, j] == x).sum() + 1) / (6 * len(rows) + known))
             scores.append(score)
         ids = torch.tensor([[START, *one, END]])
-        got = single.answers(Source(ids, torch.ones_like(ids)))[0]
+        got = single.answers(Inputs(ids, torch.ones_like(ids)))[0]
         torch.testing.assert_close(got, torch.tensor(scores, dtype=torch.float64).log_softmax(0))
     uneven = NaiveBayes(V, NaiveBayesConfig(n_outputs=3))
     uneven.fit(data("label"), None, quiet)
@@ -299,7 +299,7 @@ def test_nb_svm_lies_between_its_two_parents():
 
 def test_weight_matrices_by_hand():
     records, labels = [[3, 4], [3, 5], [6, 4]], [0, 0, 1]
-    model = WeightMatrices(V, PwmConfig(n_outputs=2, pseudocount=2.0))
+    model = PWMClassifier(V, PwmConfig(n_outputs=2, pseudocount=2.0))
     model.fit(asked(records, np.array(labels, np.int32)), None, quiet)
     every = Counter(x for r in records for x in r)
     base = {x: (every[x] + 1 / V) / (6 + 1) for x in range(V)}
@@ -315,7 +315,7 @@ def test_weight_matrices_by_hand():
 
 
 def test_weight_matrices_are_for_one_length():
-    model = WeightMatrices(V, PwmConfig(n_outputs=2))
+    model = PWMClassifier(V, PwmConfig(n_outputs=2))
     with pytest.raises(UserError, match="all of one length: record 2 has 1 tokens, others 2"):
         model.fit(asked([[3, 4], [3]], np.array([0, 1], np.int32)), None, quiet)
     model = made("label", "pwm")
@@ -326,7 +326,7 @@ def test_weight_matrices_are_for_one_length():
 def test_chains_by_hand():
     """Order 2: P(b | a) = (n(ab) + α₂ P(b)) / (n(a) + α₂), P(b) = (n(b) + α₁ / 7) / (N + α₁)."""
     records, labels = [[3, 4, 3], [4, 4], [5, 3]], [0, 0, 1]
-    model = Chains(V, MarkovConfig(n_outputs=2, order=2))
+    model = ClassMarkov(V, MarkovConfig(n_outputs=2, order=2))
     model.fit(asked(records, np.array(labels, np.int32)), None, quiet)
     for record in ([3, 4], [5, 5, 3], [6]):
         logs = []
@@ -358,7 +358,7 @@ def test_what_is_open_is_chosen_and_kept(monkeypatch):
         records.append([*draw.integers(5, V, draw.integers(1, 4)), *pair, *draw.integers(5, V, 2)])
     train = asked(records[:150], np.array(labels[:150], np.int32))
     valid = asked(records[150:], np.array(labels[150:], np.int32))
-    for cls, config in ((NaiveBayes, NaiveBayesConfig), (Chains, MarkovConfig)):
+    for cls, config in ((NaiveBayes, NaiveBayesConfig), (ClassMarkov, MarkovConfig)):
         for held in (valid, None):
             said = []
             model = cls(V, config(n_outputs=2))

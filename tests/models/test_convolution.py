@@ -11,8 +11,14 @@ from torch.nn import functional as F
 
 from regard.decoding import Beam, Greedy, Sample, engine, generate
 from regard.decoding.cpu_replay import Replay
-from regard.layers.cache import Ring, State
-from regard.layers.convolution import FILTERS, ConvolutionBlock, Gated, Past, Stretch
+from regard.layers.cache import DecodeState, Ring
+from regard.layers.convolution import (
+    FILTERS,
+    ConvolutionBlock,
+    ConvolutionContext,
+    Gated,
+    PastWindow,
+)
 from regard.models.convolution import CNN, CNNConfig, modern, wavenet
 from regard.models.mlp import MLP, MLPConfig
 
@@ -48,14 +54,14 @@ def test_the_past_times_a_matrix_is_torchs_convolution(kernel, dilation, length)
     weight = torch.randn(5, 3, kernel, dtype=torch.double)  # (out, in, k)
     padded = F.pad(x.mT, ((kernel - 1) * dilation, 0))
     expected = F.conv1d(padded, weight, dilation=dilation).mT  # (B, T, 5)
-    seen = Past(kernel, dilation)(x, Stretch())
+    seen = PastWindow(kernel, dilation)(x, ConvolutionContext())
     torch.testing.assert_close(seen @ weight.mT.flatten(1).mT, expected)
 
 
 def test_wavenets_gate_is_its_equation_two():
     torch.manual_seed(1)
     part = Gated(4, 6, bias=True, d_in=8).double()
-    block = ConvolutionBlock("gated", 4, 6, nn.Identity(), Past(2, 3), dropout=0.0).double()
+    block = ConvolutionBlock("gated", 4, 6, nn.Identity(), PastWindow(2, 3), dropout=0.0).double()
     block.feedforward = part
     x = torch.randn(2, 9, 4, dtype=torch.double)
     kernels = part.gate_up.weight.view(2, 6, 2, 4).mT  # gate and filter, each (F, D, k)
@@ -65,7 +71,7 @@ def test_wavenets_gate_is_its_equation_two():
         F.conv1d(padded, kernels[i], biases[i], dilation=3) for i in range(2)
     )  # (B, F, T)
     z = torch.tanh(filtered) * torch.sigmoid(gate)
-    torch.testing.assert_close(block(x, Stretch()), x + part.down(z.mT))
+    torch.testing.assert_close(block(x, ConvolutionContext()), x + part.down(z.mT))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -152,7 +158,7 @@ def test_a_step_of_decoding_touches_as_much_however_far_back_is_seen():
 
 def test_a_ring_keeps_order_over_reordering_expanding_and_resetting():
     ring = Ring(2, 3, 1, torch.zeros(1))
-    state = State([ring], 2, 9)
+    state = DecodeState([ring], 2, 9)
     for p in range(5):
         ring.write(p, torch.tensor([[p + 1.0], [p + 11.0]]))
     assert ring.last(5)[..., 0].tolist() == [[3, 4, 5], [13, 14, 15]]

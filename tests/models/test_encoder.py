@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.pooling import POOLINGS, Pooling
-from regard.models.encoder import EncoderOnly, bert, modern
+from regard.models.encoder import EncoderModel, bert, modern
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
 
 
 def make(preset, **options):
     torch.manual_seed(0)
-    model = EncoderOnly(V, dataclasses.replace(preset(2, 32), **SIZES, **options)).eval()
+    model = EncoderModel(V, dataclasses.replace(preset(2, 32), **SIZES, **options)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -32,7 +32,7 @@ def padded(rows, width):
     ids, segments = torch.zeros(2, len(rows), width, dtype=torch.int64)
     for i, row in enumerate(rows):
         ids[i, : len(row)], segments[i, : len(row)] = row, 1
-    return Source(ids, segments)
+    return Inputs(ids, segments)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -151,14 +151,14 @@ def test_bert_is_hugging_faces():
 def test_sequences_that_share_rows_answer_as_they_do_alone(preset, pooling):
     torch.manual_seed(0)
     config = dataclasses.replace(
-        EncoderOnly.PRESETS[preset](2, 16), pooling=pooling, n_outputs=3, max_len=32
+        EncoderModel.PRESETS[preset](2, 16), pooling=pooling, n_outputs=3, max_len=32
     )
-    model = EncoderOnly(9, config).double().eval()
+    model = EncoderModel(9, config).double().eval()
     if model.pool.score is not None:
         model.pool.score.weight.data.normal_()
     one, two, three = ([1, *body, 2] for body in ([5, 6, 2, 7], [8], [4, 4, 2, 5, 6, 7]))
     alone = [
-        model.answers(Source(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long)))
+        model.answers(Inputs(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long)))
         for x in (one, two, three)
     ]
     width = len(one) + len(two)
@@ -166,5 +166,5 @@ def test_sequences_that_share_rows_answer_as_they_do_alone(preset, pooling):
     segments = torch.zeros_like(ids)
     segments[0] = torch.tensor([1] * len(one) + [2] * len(two))
     segments[1, : len(three)] = 1
-    packed = model(Source(ids, segments), count=3) * model.scale + model.shift
+    packed = model(Inputs(ids, segments), count=3) * model.scale + model.shift
     torch.testing.assert_close(packed, torch.cat(alone))

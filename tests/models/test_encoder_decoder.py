@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard.decoding import Beam, Greedy, engine, generate
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 
 V = 37
@@ -29,7 +29,7 @@ def padded(rows, fill=0):
 
 def source_of(rows):
     segments = padded([[1] * len(row) for row in rows])
-    return Source(padded(rows), segments)
+    return Inputs(padded(rows), segments)
 
 
 def sentences(seed, count, low=2, high=9):
@@ -101,7 +101,7 @@ def test_it_is_the_transformer_of_torch(preset):
 def test_pairs_that_share_a_row_are_read_as_if_alone():
     model = make()
     sources, targets = sentences(3, 3), sentences(4, 3)
-    row = Source(
+    row = Inputs(
         torch.tensor([[i for s in sources for i in s] + [0, 0]]),
         torch.tensor([[n for n, s in enumerate(sources, 1) for _ in s] + [0, 0]]),
     )
@@ -163,9 +163,9 @@ def test_one_memory_reads_one_source_after_another():
     given = model.given(source_of([[5, 6, 7, 2]]))
     for sentence in ([5, 6, 7, 2], [9, 8, 2], [3, 4, 5, 2]):
         rows = padded([sentence, [1] * 4])[:1]
-        source = Source(rows, (torch.arange(4) < len(sentence))[None].long())
+        source = Inputs(rows, (torch.arange(4) < len(sentence))[None].long())
         given.read(source)
-        space = space or engine.Workspace(given)
+        space = space or engine.DecodeSession(given)
         options = {"max_new": 40, "end": 2, "banned": [0, 1, 2]}
         again = generate(given, [[1]], Greedy(), workspace=space, **options)
         afresh = generate(model.given(source_of([sentence])), [[1]], Greedy(), **options)

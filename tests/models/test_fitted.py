@@ -13,8 +13,8 @@ import torch
 from id_records import shard
 
 from regard.models import dirichlet_ngram, model_selection, supervised
-from regard.models.dirichlet_ngram import MapConfig, MapModel
-from regard.models.linear import GramConfig
+from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
+from regard.models.linear import NGramConfig
 from regard.models.model_selection import LEAST, PROBED, SampledConfig, trials
 from regard.models.supervised import Budget
 from regard.registry import family
@@ -55,7 +55,7 @@ def choice(clock, seconds, *, finish=1.0, slower=1.0):
 
     spent = Budget(lines.append, seconds)
     chosen = judged.best(
-        [GramConfig(order=order) for order in range(1, 6)], answer, spent, finish=finish
+        [NGramConfig(order=order) for order in range(1, 6)], answer, spent, finish=finish
     )
     return chosen, judged, done, lines, spent
 
@@ -118,7 +118,7 @@ def test_longer_contexts_are_left_out_where_counting_them_takes_too_long(clock, 
     draw = np.random.default_rng(0)
     period = draw.integers(3, 8, 15).tolist()
     text = shard([period * 20 for _ in range(10)], 8)
-    free, short = (MapModel(8, MapConfig(order=0)) for _ in range(2))
+    free, short = (DirichletNGram(8, DirichletNGramConfig(order=0)) for _ in range(2))
     free.fit(text, text, lambda line: None)
     spent = Budget(lambda line: None, 70.0)
     short.fit(text, text, lambda line: None, spent)

@@ -13,12 +13,12 @@ import regard.cli
 from regard.decoding import Beam, Greedy, generate
 from regard.errors import UsageError
 from regard.layers.attention import SelfAttention
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.hyena import Filters, Hyena
 from regard.layers.linear_attention import LinearAttention
 from regard.layers.windowed_attention import WindowedAttention
 from regard.models.decoder import Decoder, modern
-from regard.models.encoder import EncoderOnly
+from regard.models.encoder import EncoderModel
 from regard.models.encoder import modern as encoder
 from regard.models.hyena import HyenaModel, hyena, striped
 from regard.recipe import TrainRecipe, build, tables, to_toml
@@ -136,18 +136,18 @@ def test_beams_have_the_scores_of_the_whole_forward_pass(name):
 def test_encoders_answer_the_same_whatever_fills_their_rows(name):
     config = dataclasses.replace(encoder(4, 16), max_len=256, **{**HEADS, **STACKS[name]})
     torch.manual_seed(5)
-    model = EncoderOnly(9, config).double().eval()
+    model = EncoderModel(9, config).double().eval()
     ids, lengths = torch.randint(9, (3, 230)), torch.tensor([230, 1, 150])
     inside = torch.arange(230) < lengths[:, None]
     with torch.no_grad():
-        found = model.vectors(Source(ids, inside.long()))
+        found = model.vectors(Inputs(ids, inside.long()))
         for row, length in enumerate(lengths.tolist()):
             one = ids[row : row + 1, :length]
-            alone = model.vectors(Source(one, torch.ones_like(one)))
+            alone = model.vectors(Inputs(one, torch.ones_like(one)))
             torch.testing.assert_close(found[row : row + 1, :length], alone, atol=1e-9, rtol=0)
     x = model.encoder.embedding.weight
     x.grad = None
-    model.vectors(Source(ids[:1], inside[:1].long()))[0, 100].sum().backward()
+    model.vectors(Inputs(ids[:1], inside[:1].long()))[0, 100].sum().backward()
     used = {int(i) for i in ids[0, 104:108]}  # it looks ahead
     assert all(x.grad[i].abs().max() > 0 for i in used)
 

@@ -17,14 +17,14 @@ from regard.models.motif_discovery import Collection, Fit, best_run, discover, d
 from regard.models.motifs import (
     DNA,
     PROTEIN,
-    Alphabet,
     Background,
     MarkovMotif,
+    MotifAlphabet,
     MotifClassifier,
     PositionWeightMatrix,
 )
 
-BINARY = Alphabet("ab")
+BINARY = MotifAlphabet("ab")
 SITES = ["TGACTCATA", "TGACTCAGC", "TGAGTCACA", "TTACTCATG", "TGACNCATA"]
 
 
@@ -411,8 +411,8 @@ def test_sequences_where_nothing_fits_are_passed_over():
         (lambda: discover(["ab"], 2, alphabet=BINARY), "revcomp=False"),
         (lambda: discover(["ACGT"], 2, background=Background.uniform(PROTEIN)), "same alphabet"),
         (lambda: discover(["ACGT"], 2, background=Background.of([1, 1, 1, 0])), "every letter"),
-        (lambda: Alphabet("AA"), "different letters"),
-        (lambda: Alphabet("AC", complement="AA"), "complement"),
+        (lambda: MotifAlphabet("AA"), "different letters"),
+        (lambda: MotifAlphabet("AC", complement="AA"), "complement"),
         (lambda: Background.of([1, 2, 3]), "4 numbers"),
     ],
 )
@@ -423,4 +423,4 @@ def test_mistakes_are_named(call, message):
 
 def test_case_is_ignored_where_the_alphabet_does_not_use_it():
     assert DNA.encode("acgtn").tolist() == DNA.encode("ACGTN").tolist() == [0, 1, 2, 3, 4]
-    assert Alphabet("aA").encode("aAA").tolist() == [0, 1, 1]
+    assert MotifAlphabet("aA").encode("aAA").tolist() == [0, 1, 1]

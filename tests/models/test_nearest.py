@@ -6,9 +6,9 @@ import torch
 
 from regard.decoding import Beam, Greedy
 from regard.evaluation.eval_data import shard_of
-from regard.layers.embeddings import Source
-from regard.models.nearest_caption import Nearest, NearestConfig
-from regard.pipelines.translator import Interpreter
+from regard.layers.embeddings import Inputs
+from regard.models.nearest_caption import NearestCaptioner, NearestConfig
+from regard.pipelines.translator import Translator
 from regard.tokenizers import KINDS, Patches
 
 CAPTIONS = ["a cat", "a very long dog on a log", "two birds", "a cat asleep", "sun"]
@@ -23,10 +23,10 @@ def pictures():
 def interpreter(pictures):
     words, patches = KINDS["words"].train(CAPTIONS), Patches.train(pictures, patch=4)
     config = NearestConfig(**patches.decides, source_vocab=patches.vocab_size, max_len=16)
-    model = Nearest(words.vocab_size, config).eval()
+    model = NearestCaptioner(words.vocab_size, config).eval()
     pairs = shard_of(CAPTIONS, words).paired(shard_of(list(pictures), patches))
     model.fit(pairs, None, lambda line: None)
-    return Interpreter(model, words, patches)
+    return Translator(model, words, patches)
 
 
 def test_it_says_what_was_said_of_the_nearest_picture(interpreter, pictures):
@@ -51,7 +51,7 @@ def test_a_picture_of_another_size_is_brought_to_that_of_the_others(interpreter,
 def test_it_is_a_language_model(interpreter, pictures):
     model, patches = interpreter.model, interpreter.source_tokenizer
     ids = torch.from_numpy(np.stack([patches.encode_batch([p])[0] for p in pictures[:2]]))
-    given = model.given(Source(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))
+    given = model.given(Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))
     said = torch.randint(model.vocab_size, (4, 9), generator=torch.Generator().manual_seed(0))
     logits = given.logits(said)  # rows 0, 1 are of the first picture, 2, 3 of the second
     assert (logits.exp().sum(-1) - 1).abs().max() <= 1e-5
@@ -69,9 +69,9 @@ def test_it_is_a_language_model(interpreter, pictures):
 def test_it_is_loaded_as_it_was_saved_and_refuses_what_does_not_fit(interpreter):
     model = interpreter.model
     tensors = {name: x.clone() for name, x in model.state_dict().items()}
-    other = Nearest(model.vocab_size, model.config)
+    other = NearestCaptioner(model.vocab_size, model.config)
     other.load_state_dict(tensors)
     assert torch.equal(other.pictures, model.pictures)
     tensors["captions"] = tensors["captions"][:-1]
     with pytest.raises(RuntimeError, match="a caption for each picture"):
-        Nearest(model.vocab_size, model.config).load_state_dict(tensors)
+        NearestCaptioner(model.vocab_size, model.config).load_state_dict(tensors)

@@ -95,13 +95,13 @@ def test_an_alphabet_of_words_needs_no_number_for_every_n_gram():
     assert as_dictionary(table) == by_hand(records, 6)
 
 
-@pytest.mark.parametrize("kind", [tally.Dense, tally.Sorted, tally.Hashed])
+@pytest.mark.parametrize("kind", [tally.DenseCounter, tally.SortedCounter, tally.HashedCounter])
 def test_every_way_to_count_keys_gives_the_same(kind):
-    if kind is tally.Hashed:
+    if kind is tally.HashedCounter:
         pytest.importorskip("numba")
     source = np.random.default_rng(2)
     keys = source.integers(1, 5000, 40_000) * source.integers(1, 3, 40_000)
-    table = kind(10_000) if kind is tally.Dense else kind()
+    table = kind(10_000) if kind is tally.DenseCounter else kind()
     for part in np.array_split(keys, 7):
         table.add(part)
     found, counts = table.result()

@@ -9,13 +9,13 @@ import torch
 from regard.bundled.shapes import turn
 from regard.evaluation.eval_data import shard_of
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.positions import Radial, SpacePositions
 from regard.models.coulomb import Coulomb, CoulombConfig
-from regard.models.linear_features import CloudLogistic, StatisticsConfig
+from regard.models.linear_features import PointCloudLogistic, StatisticsConfig
 from regard.models.point_transformer import PointTransformer, modern, molecule
 from regard.tokenizers import Points
-from regard.tokenizers.points import Cloud
+from regard.tokenizers.points import PointCloud
 
 
 def cloud(seed, count, *, atoms=False):
@@ -23,7 +23,7 @@ def cloud(seed, count, *, atoms=False):
     points = random.normal(size=(count, 3)).astype(np.float32)
     kinds = random.choice([1, 6, 8], count).astype(np.uint8)
     none = np.zeros((count, 0), np.float32)
-    return Cloud(points, none, kinds) if atoms else Cloud(points, none)
+    return PointCloud(points, none, kinds) if atoms else PointCloud(points, none)
 
 
 def make(preset, tokenizer, **changed):
@@ -39,7 +39,7 @@ def make(preset, tokenizer, **changed):
 
 def alone(tokenizer, one):
     ids = torch.from_numpy(tokenizer.encode_batch([one])[0])[None]
-    return Source(ids, torch.ones(ids.shape[:2], dtype=torch.long))
+    return Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.long))
 
 
 @pytest.mark.parametrize("samples", [0, 9])
@@ -49,7 +49,7 @@ def test_permuting_points_changes_no_answer(preset, samples):
     tokenizer = Points.train([one], samples=samples, neighbours=5)
     model = make(preset, tokenizer)
     order = np.random.default_rng(2).permutation(20)
-    other = Cloud(one.points[order], one.features[order], one.atoms[order])
+    other = PointCloud(one.points[order], one.features[order], one.atoms[order])
     with torch.inference_mode():
         found = [model.answers(alone(tokenizer, each)) for each in (one, other)]
     assert (found[0] - found[1]).abs().max() <= 1e-5
@@ -60,7 +60,7 @@ def test_turning_and_moving_changes_no_answer_of_an_invariant_model_and_some_of_
     one = cloud(3, 12, atoms=True)
     tokenizer = Points.train([one], neighbours=4)
     turned = one.points @ turn(np.random.default_rng(5)).astype(np.float32).T + 3
-    other = Cloud(turned, one.features, one.atoms)
+    other = PointCloud(turned, one.features, one.atoms)
     gaps = []
     for preset in (molecule, modern):
         model = make(preset, tokenizer)
@@ -81,7 +81,7 @@ def test_padding_with_anything_in_it_changes_no_answer(preset):
     for row, record in enumerate(records):
         ids[row, : len(record)], segments[row, : len(record)] = record, 1
     with torch.inference_mode():
-        together = model.answers(Source(ids, segments))
+        together = model.answers(Inputs(ids, segments))
         each = torch.cat([model.answers(alone(tokenizer, one)) for one in clouds])
     torch.testing.assert_close(together, each, rtol=1e-4, atol=1e-5)
 
@@ -145,10 +145,10 @@ def test_rows_that_fill_a_batch_up_have_no_answer():
     model.each.normal_()
     sources = [alone(tokenizer, each) for each in clouds]
     ids, segments = (torch.cat([getattr(s, k) for s in sources]) for k in ("ids", "segments"))
-    filled = Source(torch.cat((ids, ids[:2])), torch.cat((segments, torch.zeros(2, 10).long())))
+    filled = Inputs(torch.cat((ids, ids[:2])), torch.cat((segments, torch.zeros(2, 10).long())))
     with torch.inference_mode():
         found = model(filled, count=3)
-        torch.testing.assert_close(found, model(Source(ids, segments)), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found, model(Inputs(ids, segments)), atol=1e-5, rtol=1e-5)
 
 
 def test_kernel_ridge_has_the_coulomb_matrices_of_the_paper():
@@ -178,7 +178,7 @@ def test_statistics_are_those_of_numpy_and_do_not_turn():
     one = cloud(8, 15)
     tokenizer = Points.train([one, cloud(9, 4)])
     config = StatisticsConfig(task="label", n_outputs=2, max_len=32, **tokenizer.decides)
-    model = CloudLogistic(tokenizer.vocab_size, config)
+    model = PointCloudLogistic(tokenizer.vocab_size, config)
     found = model.features(alone(tokenizer, one))[0].numpy()
     points = one.points - one.points.mean(0)
     points = points / np.linalg.norm(points, axis=1).max()
@@ -188,6 +188,8 @@ def test_statistics_are_those_of_numpy_and_do_not_turn():
     radii = np.linalg.norm(points, axis=1)
     np.testing.assert_allclose(found[3:5], [radii.mean(), radii.std()], atol=1e-5)
     assert found[-1] == 15
-    turned = Cloud(one.points @ turn(np.random.default_rng(1)).astype(np.float32).T, one.features)
+    turned = PointCloud(
+        one.points @ turn(np.random.default_rng(1)).astype(np.float32).T, one.features
+    )
     again = model.features(alone(tokenizer, turned))[0].numpy()
     np.testing.assert_allclose(again, found, atol=1e-4)

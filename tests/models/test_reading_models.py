@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import nn
 
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.pooling import Pooling
-from regard.models.hyena import HyenaReader
-from regard.models.sequence_classifiers import ConvolutionalReader, RecurrentReader
+from regard.models.hyena import HyenaClassifier
+from regard.models.sequence_classifiers import ConvolutionalClassifier, RecurrentClassifier
 from regard.registry import family
 
 V = 11
 FAMILIES = [
-    pytest.param(ConvolutionalReader, "kim", id="kim"),
-    pytest.param(ConvolutionalReader, "motifs", id="motifs"),
-    pytest.param(RecurrentReader, "both-ways", id="both-ways"),
-    pytest.param(HyenaReader, "hyena", id="hyena"),
+    pytest.param(ConvolutionalClassifier, "kim", id="kim"),
+    pytest.param(ConvolutionalClassifier, "motifs", id="motifs"),
+    pytest.param(RecurrentClassifier, "both-ways", id="both-ways"),
+    pytest.param(HyenaClassifier, "hyena", id="hyena"),
 ]
 
 
@@ -37,7 +37,7 @@ def source(lengths, width=0):
     for row, length in enumerate(lengths):
         ids[row, :length] = torch.randint(4, V, (length,))
         segments[row, :length] = 1
-    return Source(ids, segments)
+    return Inputs(ids, segments)
 
 
 @pytest.mark.parametrize(("cls", "preset"), FAMILIES)
@@ -48,7 +48,7 @@ def test_padding_changes_nothing(cls, preset, pooling, task):
     together = source([5, 1, 9, 14], width=20)
     found = model.answers(together)
     for row, length in enumerate([5, 1, 9, 14]):
-        alone = Source(together.ids[row : row + 1, :length], torch.ones(1, length).long())
+        alone = Inputs(together.ids[row : row + 1, :length], torch.ones(1, length).long())
         expected = model.answers(alone)
         got = found[row : row + 1, :length] if task == "position-label" else found[row : row + 1]
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=0)
@@ -56,7 +56,7 @@ def test_padding_changes_nothing(cls, preset, pooling, task):
 
 def test_filters_are_torchs_convolutions():
     """Width 3 of one row, with a zero on either side, then the largest."""
-    model = made(ConvolutionalReader, "kim", layers=1, narrowest=3, widest=3)
+    model = made(ConvolutionalClassifier, "kim", layers=1, narrowest=3, widest=3)
     given = source([7])
     x = model.embedding(given.ids).mT  # (1, D, T)
     inner = model.filters[0].filters
@@ -66,7 +66,7 @@ def test_filters_are_torchs_convolutions():
 
 
 def test_both_ways_is_torchs_bidirectional_lstm():
-    model = made(RecurrentReader, "both-ways", layers=1)
+    model = made(RecurrentClassifier, "both-ways", layers=1)
     plain = nn.LSTM(24, 24, batch_first=True, bidirectional=True).double()
     layer = model.layers[0]
     for theirs, ours in (("", layer.onward), ("_reverse", layer.backward)):
@@ -94,4 +94,4 @@ def test_every_task_has_them(name, task):
 
 def test_wrong_widths_of_filters_are_refused():
     with pytest.raises(ValueError, match="narrowest"):
-        made(ConvolutionalReader, "kim", narrowest=6, widest=5)
+        made(ConvolutionalClassifier, "kim", narrowest=6, widest=5)

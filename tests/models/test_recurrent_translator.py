@@ -11,9 +11,9 @@ from torch import nn
 
 from regard.decoding import Beam, Greedy, generate
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import IGNORE
-from regard.models.recurrent import AttentiveConfig, RecurrentTranslatorConfig
+from regard.models.recurrent import AttentiveSeq2SeqConfig, RecurrentSeq2SeqConfig
 from regard.recipe import check
 from regard.registry import family
 from regard.run import load_model, weights, write_config, write_tensors
@@ -61,7 +61,7 @@ def padded(rows, fill=0):
 
 
 def source_of(rows, fill=0):
-    return Source(padded(rows, fill), padded([[1] * len(row) for row in rows]))
+    return Inputs(padded(rows, fill), padded([[1] * len(row) for row in rows]))
 
 
 def sentences(seed, count, low=1, high=8):
@@ -174,7 +174,7 @@ def test_what_stands_in_the_padding_does_not_matter(model):
     sources, ids = sentences(3, 3), padded(sentences(4, 3))
     first = model.given(source_of(sources)).logits(ids)
     wider = source_of([*sources, [5] * 11], fill=7)
-    other = model.given(Source(wider.ids[:3], wider.segments[:3])).logits(ids)
+    other = model.given(Inputs(wider.ids[:3], wider.segments[:3])).logits(ids)
     torch.testing.assert_close(first, other)
 
 
@@ -312,7 +312,7 @@ def test_it_comes_back_from_a_file(model, tmp_path):
 def test_it_learns_to_turn_sequences_round():
     torch.manual_seed(0)
     model = family("rnn-attention", "target")(
-        12, AttentiveConfig(n_layers=1, d_model=32, dropout=0.0)
+        12, AttentiveSeq2SeqConfig(n_layers=1, d_model=32, dropout=0.0)
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     lengths = torch.randint(2, 6, (64,))
@@ -340,11 +340,11 @@ def test_it_learns_to_turn_sequences_round():
 @pytest.mark.parametrize(
     ("config", "options", "said"),
     [
-        (RecurrentTranslatorConfig, {"cell": "elman"}, "cell must be one of gru, lstm"),
-        (RecurrentTranslatorConfig, {"source_vocab": -1}, "source_vocab must be from 0"),
-        (RecurrentTranslatorConfig, {"d_model": 0}, "d_model must be from 1"),
-        (RecurrentTranslatorConfig, {"score": "dot"}, "model.score"),
-        (AttentiveConfig, {"score": "loud"}, "score must be one of scaled_dot, dot"),
+        (RecurrentSeq2SeqConfig, {"cell": "elman"}, "cell must be one of gru, lstm"),
+        (RecurrentSeq2SeqConfig, {"source_vocab": -1}, "source_vocab must be from 0"),
+        (RecurrentSeq2SeqConfig, {"d_model": 0}, "d_model must be from 1"),
+        (RecurrentSeq2SeqConfig, {"score": "dot"}, "model.score"),
+        (AttentiveSeq2SeqConfig, {"score": "loud"}, "score must be one of scaled_dot, dot"),
     ],
 )
 def test_a_wrong_key_is_named(config, options, said):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from regard.errors import UserError
 from regard.models.linear import of_classes, of_labels, of_margins, of_values
-from regard.models.ngram_features import Bags
+from regard.models.ngram_features import SparseCounts
 
 R, D, C = 40, 6, 3  # rows, features, answers
 needs_solver = pytest.mark.skipif(
@@ -25,7 +25,7 @@ def sparse(table):
     table = torch.tensor(table, dtype=torch.float64)
     there = table != 0
     starts = F.pad(there.sum(1).cumsum(0), (1, 0))
-    return Bags(starts, there.nonzero()[:, 1], table[there], table.size(1))
+    return SparseCounts(starts, there.nonzero()[:, 1], table[there], table.size(1))
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import load_interpreter, plan, train
-from regard.decoding import Beam, Forbidden, Greedy
+from regard.api import load_translator, plan, train
+from regard.decoding import Beam, ForbiddenTransitions, Greedy
 from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.language_model import IGNORE
-from regard.models.recurrent import Attentive, bahdanau
-from regard.models.seq2seq import Together
+from regard.models.recurrent import AttentiveSeq2Seq, bahdanau
+from regard.models.seq2seq import Ensemble
 from regard.training import final_report
 
 V, START, END = 7, 1, 2
@@ -39,18 +39,18 @@ def members():
         found.append(sure(EncoderDecoder(V, config)))
     torch.manual_seed(2)
     config = dataclasses.replace(bahdanau(1, 16), dropout=0.0, max_len=12)
-    return [*found, sure(Attentive(V, config))]
+    return [*found, sure(AttentiveSeq2Seq(V, config))]
 
 
 @pytest.fixture(scope="module")
 def source():
     ids = torch.tensor([[3, 4, 5, END], [6, END, 0, 0], [5, 5, END, 0]])
-    return Source(ids, (ids > 0).long())
+    return Inputs(ids, (ids > 0).long())
 
 
 @torch.no_grad()
 def test_the_next_word_has_the_mean_of_the_probabilities(members, source):
-    together = Together(members).eval()
+    together = Ensemble(members).eval()
     assert together.config.max_len == 9  # all of them have learned of so many
     ids = torch.tensor([[START, 3, 4, 6], [START, 5, 5, 3], [START, 6, 3, 3]])
     each = [np.exp(m.given(source).logits(ids).log_softmax(-1).numpy()) for m in members]
@@ -70,8 +70,8 @@ def test_the_next_word_has_the_mean_of_the_probabilities(members, source):
 
 @torch.no_grad()
 def test_what_is_forbidden_is_shared_out_among_the_rest(members, source):
-    given = Together(members).eval().given(source)
-    forbidden = Forbidden.from_pairs([(3, 4), (3, 5), (START, END)], V)
+    given = Ensemble(members).eval().given(source)
+    forbidden = ForbiddenTransitions.from_pairs([(3, 4), (3, 5), (START, END)], V)
     ids = torch.tensor([[START, 3, 4], [START, 3, 3], [START, 6, 3]])
     targets = torch.tensor([[3, 6, 5], [6, 4, IGNORE], [5, 3, 3]])
     logits = given.logits(ids).flatten(0, 1)
@@ -86,15 +86,17 @@ def test_what_is_forbidden_is_shared_out_among_the_rest(members, source):
 @torch.no_grad()
 def test_a_wide_beam_finds_what_is_most_probable_for_all(members):
     longest, words = 3, [w for w in range(V) if w not in (0, START, END)]
-    together, asked = Together(members).eval(), [[3, 4, 5, END], [6, END], [5, 5, 6, 4, END]]
+    together, asked = Ensemble(members).eval(), [[3, 4, 5, END], [6, END], [5, 5, 6, 4, END]]
     beam = Beam(width=V**2, length_penalty=0.0)
     options = {"start": START, "end": END, "max_new": longest, "banned": (0, START)}
     found = translate(together, asked, beam, **options)
     alone = [[one.ids for (one,) in translate(m, asked, beam, **options)] for m in members]
     for source, (best,) in zip(asked, found, strict=True):
         ids = torch.tensor([source])
-        given = together.given(Source(ids, torch.ones_like(ids)))
-        ruled_out = Forbidden.from_pairs([(a, b) for a in range(V) for b in (0, START)], V)
+        given = together.given(Inputs(ids, torch.ones_like(ids)))
+        ruled_out = ForbiddenTransitions.from_pairs(
+            [(a, b) for a in range(V) for b in (0, START)], V
+        )
         tried = []
         for n in range(longest):
             for body in itertools.product(words, repeat=n):
@@ -110,7 +112,7 @@ def test_a_wide_beam_finds_what_is_most_probable_for_all(members):
 
 @torch.no_grad()
 def test_one_that_is_asked_twice_says_the_same(members, source):
-    one, twice = members[0].given(source), Together([members[0]] * 2).eval().given(source)
+    one, twice = members[0].given(source), Ensemble([members[0]] * 2).eval().given(source)
     ids = torch.tensor([[START, 3], [START, 5], [START, 6]])
     expected = one.logits(ids).log_softmax(-1)
     torch.testing.assert_close(twice.logits(ids), expected, atol=1e-12, rtol=0)
@@ -119,9 +121,9 @@ def test_one_that_is_asked_twice_says_the_same(members, source):
 def test_all_have_the_same_words():
     config = dataclasses.replace(modern(1, 16), max_len=8)
     with pytest.raises(ValueError, match=r"one vocabulary, got sizes \[7, 8\]"):
-        Together([EncoderDecoder(size, config) for size in (7, 8)])
+        Ensemble([EncoderDecoder(size, config) for size in (7, 8)])
     with pytest.raises(ValueError, match="members must be translators"):
-        Together([])
+        Ensemble([])
 
 
 def test_runs_translate_together(tmp_path, monkeypatch, capsys):
@@ -141,12 +143,12 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
     train(plan(files, assignments=[*small, "tokens.kind=bytes"])[0], tmp_path / "other")
     runs = tmp_path / "0", tmp_path / "1"
     pairs = [("abc", "cba"), ("dab", "bad")]
-    each = [[r.log_probs for r in load_interpreter(run).score(pairs)] for run in runs]
-    both = load_interpreter(*runs).score(pairs)
+    each = [[r.log_probs for r in load_translator(run).score(pairs)] for run in runs]
+    both = load_translator(*runs).score(pairs)
     for record, (one, other) in zip(both, zip(*each, strict=True), strict=True):
         expected = np.log((np.exp(one) + np.exp(other)) / 2)
         assert np.abs(np.array(record.log_probs) - expected).max() < 1e-5
-    said = load_interpreter(*runs).translate(["abc", "dab"], Beam(3))
+    said = load_translator(*runs).translate(["abc", "dab"], Beam(3))
     (tmp_path / "lines").write_text("abc\ndab\n")
     command = ["translate", str(runs[0]), str(tmp_path / "lines"), "--with", str(runs[1])]
     capsys.readouterr()
@@ -160,4 +162,4 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
         figures.append(document["metrics"]["nats_per_symbol"]["value"])
     assert figures[0] != figures[1]
     with pytest.raises(UserError, match=r"has another tokenizer\.json than"):
-        load_interpreter(runs[0], tmp_path / "other")
+        load_translator(runs[0], tmp_path / "other")

@@ -8,8 +8,8 @@ import torch
 
 from regard.evaluation.eval_data import shard_of
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
-from regard.models.encoder import EncoderOnly
+from regard.layers.embeddings import Inputs
+from regard.models.encoder import EncoderModel
 from regard.models.linear_features import PixelConfig, PixelLogistic
 from regard.models.vision import ConvNet, VisionConfig, VisionTransformer, modern, residual, vit
 from regard.tokenizers import Patches
@@ -47,7 +47,7 @@ def beside(pictures, tokenizer, more=0):
     segments = torch.zeros(len(tokens), width, dtype=torch.long)
     for i, own in enumerate(tokens):
         ids[i, : len(own)], segments[i, : len(own)] = own.long(), 1
-    return Source(ids.to(torch.uint8), segments)
+    return Inputs(ids.to(torch.uint8), segments)
 
 
 MODELS = {
@@ -71,7 +71,7 @@ def test_padding_a_batch_of_pictures_changes_nothing(name, pictures, tokenizer):
 def test_vit_is_the_encoder_of_texts():
     """No block, attention or head of its own: it adds a configuration and presets."""
     own = {k for k, v in vars(VisionTransformer).items() if callable(v) and not k.startswith("_")}
-    assert issubclass(VisionTransformer, EncoderOnly) and not own - {"Config"}
+    assert issubclass(VisionTransformer, EncoderModel) and not own - {"Config"}
 
 
 def test_without_padding_training_needs_no_mask(pictures, tokenizer):
@@ -101,7 +101,7 @@ def test_every_row_of_a_patch_reaches_the_answer_and_markers_have_no_pixels(pict
     model = made(VisionTransformer, modern(1, 32), tokenizer)
     source = beside(pictures[:1], tokenizer)
     numbers = source.ids.float().requires_grad_()
-    model.answers(Source(numbers, source.segments)).sum().backward()
+    model.answers(Inputs(numbers, source.segments)).sum().backward()
     pixels = numbers.grad[0, :, 2:]
     assert pixels[0].abs().max() == 0 and pixels[1:].abs().amin() > 0
 

@@ -15,9 +15,9 @@ from id_records import END, START, shard
 from regard.decoding import Beam, Greedy, generate
 from regard.decoding.seq2seq import translate
 from regard.errors import UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models import ibm_model1
-from regard.models.ibm_model1 import WordForWord, WordForWordConfig, endings
+from regard.models.ibm_model1 import IBM1Config, IBM1Translator, endings
 from regard.models.language_model import IGNORE
 from regard.recipe import check
 from regard.run import load_model, weights, write_config, write_tensors
@@ -43,8 +43,8 @@ def corpus(seed, count):
 
 
 def make(valid=True, **options):
-    config = WordForWordConfig(**{"max_len": 12, "iterations": 4, "source_vocab": S, **options})
-    model = WordForWord(V, config)
+    config = IBM1Config(**{"max_len": 12, "iterations": 4, "source_vocab": S, **options})
+    model = IBM1Translator(V, config)
     model.fit(corpus(1, 80), corpus(2, 30) if valid else None, lambda line: None)
     return model.eval()
 
@@ -62,7 +62,7 @@ def padded(rows, fill=0):
 def source_of(rows, fill=0):
     """Sources of these words, `<E>` put after each."""
     rows = [[*row, END] for row in rows]
-    return Source(padded(rows, fill), padded([[1] * len(row) for row in rows]))
+    return Inputs(padded(rows, fill), padded([[1] * len(row) for row in rows]))
 
 
 def by_hand(model, source, target):
@@ -176,7 +176,7 @@ def test_steps_prompts_beams_and_padding_change_nothing(model):
     beams = given.logits(ids.repeat_interleave(2, 0))
     torch.testing.assert_close(beams, whole.repeat_interleave(2, 0))
     wide = source_of([*sources, [4] * 12], fill=7)
-    wider = model.given(Source(wide.ids[:3], wide.segments[:3]))
+    wider = model.given(Inputs(wide.ids[:3], wide.segments[:3]))
     torch.testing.assert_close(wider.logits(ids), whole)
     given.read(source_of([[4], [5, 6], [3]]))
     torch.testing.assert_close(
@@ -197,7 +197,7 @@ def test_a_sentence_is_translated_alone_as_among_others(model, strategy):
 def test_a_language_that_is_word_for_word_is_translated():
     sources = sentences(10, 300, S, low=1)
     targets = [[3 + (e - 3) % 7 for e in source] for source in sources]
-    model = WordForWord(V, WordForWordConfig(max_len=12, source_vocab=S))
+    model = IBM1Translator(V, IBM1Config(max_len=12, source_vocab=S))
     pairs = shard(targets, V).paired(shard(sources, S))
     model.fit(pairs, pairs, lambda line: None)
     asked = [[*source, END] for source in sources[:40]]
@@ -250,7 +250,7 @@ def test_it_comes_back_from_a_file_and_a_damaged_one_is_refused(model, tmp_path)
 
 
 def test_before_it_is_fitted_all_is_alike_and_still_sums_to_one():
-    model = WordForWord(V, WordForWordConfig())
+    model = IBM1Translator(V, IBM1Config())
     p = model.given(source_of([[3, 4], [5]])).logits(torch.tensor([[START, 3], [START, 4]])).exp()
     torch.testing.assert_close(p.sum(-1), torch.ones(2, 2))
 
@@ -268,12 +268,12 @@ def test_before_it_is_fitted_all_is_alike_and_still_sums_to_one():
 )
 def test_a_wrong_key_is_named(options, said):
     with pytest.raises(ValueError, match=said):
-        check("model", WordForWordConfig, options)
+        check("model", IBM1Config, options)
 
 
 def test_it_needs_pairs_one_to_a_row(model):
     with pytest.raises(ValueError, match="no source"):
-        WordForWord(V, WordForWordConfig()).fit(shard([[3]], V), None, print)
+        IBM1Translator(V, IBM1Config()).fit(shard([[3]], V), None, print)
     ids = torch.tensor([[START, 3]])
     with pytest.raises(ValueError, match="one pair to a row"):
         model.given(source_of([[3]])).logits(ids, ids)

@@ -17,7 +17,7 @@ from regard.models.word2vec import (
     BORDER,
     CBOW,
     SkipGram,
-    VectorConfig,
+    Word2VecConfig,
     alias_table,
     survey,
     units,
@@ -33,7 +33,7 @@ RATE = np.float32(0.1)
 def model_of(cls, words=7, **config):
     """A model of random vectors for words 0 to `words` - 1, each of which is its own token."""
     torch.manual_seed(0)
-    model = cls(words, VectorConfig(d_model=5, n_words=words, window=2, **config))
+    model = cls(words, Word2VecConfig(d_model=5, n_words=words, window=2, **config))
     with torch.no_grad():
         model.inputs.normal_()
         model.outputs.normal_()
@@ -141,7 +141,7 @@ def test_words_after_spaces_and_after_line_ends_are_one_and_rare_ones_are_left_o
     tokenizer = KINDS["words"].train([text])
     shard = shard_of([text], tokenizer, kind="text")
     found = survey(shard, tokenizer, 2)
-    config = VectorConfig(d_model=2, n_words=len(found.counts))
+    config = Word2VecConfig(d_model=2, n_words=len(found.counts))
     model = SkipGram(tokenizer.vocab_size, config)
     model.take(found)
     assert words_of(model, tokenizer) == ["the", "cat"] and found.counts.tolist() == [4, 2]
@@ -161,7 +161,7 @@ def test_other_kinds_of_tokens_have_vectors_too(kind):
     tokenizer = KINDS[kind].train([text[kind]])
     shard = shard_of([text[kind]] * 3, tokenizer)
     found = survey(shard, tokenizer, 1)
-    model = SkipGram(tokenizer.vocab_size, VectorConfig(d_model=2, n_words=len(found.counts)))
+    model = SkipGram(tokenizer.vocab_size, Word2VecConfig(d_model=2, n_words=len(found.counts)))
     model.take(found)
     words = words_of(model, tokenizer)
     assert len(set(words)) == len(words) and all(word and " " not in word for word in words)
@@ -186,4 +186,4 @@ def test_units_lie_between_records_and_cover_everything():
 )
 def test_what_cannot_be_is_refused_by_name(config, name):
     with pytest.raises(ValueError, match=name):
-        VectorConfig(**config)
+        Word2VecConfig(**config)

@@ -12,10 +12,10 @@ import torch
 from regard.api import load
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked
-from regard.models.encoder import EncoderOnly, MaskedModel
+from regard.models.encoder import EncoderModel, MaskedLM
 from regard.run import load_model, read_tensors, weights, write_config, write_json, write_tensors
 from regard.tokenizers import KINDS, Characters, Words
 
@@ -42,11 +42,11 @@ def make_run(folder, task, tokenizer):
     names, classes = ASKED.get(task, ((), ()))
     if task == "masked":
         config = dataclasses.replace(masked.bert_masked(2, 30), **SIZES)
-        model = MaskedModel(tokenizer.vocab_size, config)
+        model = MaskedLM(tokenizer.vocab_size, config)
     else:
         outputs = len(names) if task in ("labels", "value") else len(classes[0])
         config = dataclasses.replace(encoder.bert(2, 30), task=task, n_outputs=outputs, **SIZES)
-        model = EncoderOnly(tokenizer.vocab_size, config)
+        model = EncoderModel(tokenizer.vocab_size, config)
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(torch.randn_like(tensor) * 0.2)
@@ -89,7 +89,7 @@ def rows(size, pairs=True):
     ids[segments == 0], types = 0, torch.zeros_like(ids)
     if pairs:
         ids[:2, 7], types[:2, 8:] = 2, 1
-    return Source(ids, segments), {
+    return Inputs(ids, segments), {
         "input_ids": ids,
         "attention_mask": segments,
         "token_type_ids": types,
@@ -163,7 +163,7 @@ def test_a_pipeline_fills_in_what_the_model_does(transformers, exported):
     t = run.tokenizer
     ids = torch.tensor([[t.start, *t.encode("the"), t.mask, *t.encode("sat"), t.end]])
     with torch.no_grad():
-        likely = run.model.answers(Source(ids, torch.ones_like(ids)))[0, 2].softmax(-1)
+        likely = run.model.answers(Inputs(ids, torch.ones_like(ids)))[0, 2].softmax(-1)
     best = likely.topk(3)
     assert [one["token"] for one in said] == best.indices.tolist()
     assert [one["score"] for one in said] == pytest.approx(best.values.tolist(), abs=1e-5)
@@ -222,9 +222,9 @@ def test_what_has_no_class_is_refused_by_name(tmp_path):
     tokenizer = Characters.train(["ab"])
     for number, model in enumerate(
         (
-            MaskedModel(6, masked.modern_masked(1, 32)),
-            EncoderOnly(6, encoder.modern(1, 32)),
-            EncoderOnly(6, dataclasses.replace(encoder.bert(1, 32), pooling="mean")),
+            MaskedLM(6, masked.modern_masked(1, 32)),
+            EncoderModel(6, encoder.modern(1, 32)),
+            EncoderModel(6, dataclasses.replace(encoder.bert(1, 32), pooling="mean")),
         )
     ):
         folder = tmp_path / str(number)

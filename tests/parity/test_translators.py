@@ -11,7 +11,7 @@ from regard.decoding import Greedy
 from regard.decoding.seq2seq import translate
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.run import described, load_model, read_tensors, weights, write_config, write_tensors
 from regard.tokenizers import BPE, Characters, Words
@@ -82,7 +82,7 @@ def assert_same_logits(ours, theirs, size):
     targets = [[START, *row] for row in sentences(5, 1, 12, size, seed=4)]
     seen = padded([[1] * len(row) for row in sources], 0)
     with torch.no_grad():
-        mine = ours.head(ours(padded(targets, PAD), None, Source(padded(sources, PAD), seen)))
+        mine = ours.head(ours(padded(targets, PAD), None, Inputs(padded(sources, PAD), seen)))
         yours = theirs(
             input_ids=padded(sources, START),
             attention_mask=seen,

@@ -7,7 +7,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.tokenizers import Patches, Points, load
-from regard.tokenizers.points import Cloud, farthest, nearest, normalised
+from regard.tokenizers.points import PointCloud, farthest, nearest, normalised
 
 
 def cloud(seed, count, *, features=0, atoms=False, d=3):
@@ -15,13 +15,13 @@ def cloud(seed, count, *, features=0, atoms=False, d=3):
     points = random.normal(size=(count, d)).astype(np.float32) + 5
     told = random.normal(size=(count, features)).astype(np.float32)
     kinds = random.choice([1, 6, 8], count).astype(np.uint8)
-    return Cloud(points, told, kinds) if atoms else Cloud(points, told)
+    return PointCloud(points, told, kinds) if atoms else PointCloud(points, told)
 
 
 def shuffled(one, seed=9):
     order = np.random.default_rng(seed).permutation(len(one))
     atoms = one.atoms[order] if len(one.atoms) else one.atoms
-    return Cloud(one.points[order], one.features[order], atoms), order
+    return PointCloud(one.points[order], one.features[order], atoms), order
 
 
 def test_centres_are_chosen_as_a_loop_over_all_would_choose_them():
@@ -57,7 +57,7 @@ def test_neighbours_are_the_nearest_and_those_that_are_missing_are_not_there():
 
 def test_the_order_of_points_never_matters_even_where_distances_are_equal():
     grid = np.stack(np.meshgrid(*[np.arange(4.0)] * 3), -1).reshape(-1, 3).astype(np.float32)
-    for one in (cloud(4, 40, features=2), Cloud(grid, np.zeros((64, 0), np.float32))):
+    for one in (cloud(4, 40, features=2), PointCloud(grid, np.zeros((64, 0), np.float32))):
         tokenizer = Points.train([one], samples=9, neighbours=6)
         first = tokenizer.encode_batch([one])[0]
         for seed in range(5):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UsageError
-from regard.tokenizers import Motifs, Residues
+from regard.tokenizers import ProteinBPE, Residues
 
 SOME = settings(max_examples=60, deadline=None, database=None)
 LETTERS = "ARNDCQEGHILKMFPSTWYV" + "XBZJUO" + "*-."
@@ -18,7 +18,7 @@ CHAINS = [
     "M" + "".join(RANDOM.choices(LETTERS[:20], k=30)) + WALKER + "".join(RANDOM.choices("AKL", k=9))
     for _ in range(200)
 ]
-MOTIFS = Motifs.train(CHAINS, 120)
+MOTIFS = ProteinBPE.train(CHAINS, 120)
 
 
 def merged(text, merges):
@@ -62,8 +62,8 @@ def test_motifs_are_those_of_the_merge_loop_and_come_back(text):
 
 def test_a_motif_that_all_chains_have_becomes_a_token_and_nothing_unknown_does():
     assert any(WALKER in token for token in MOTIFS.tokens)
-    assert Motifs.train(["MK?TAY" * 9, "mk tay" * 9], 60).tokens[:29] == tuple(sorted(LETTERS))
-    assert not any("?" in t or " " in t for t in Motifs.train(["MK?TAY K" * 9], 60).tokens)
+    assert ProteinBPE.train(["MK?TAY" * 9, "mk tay" * 9], 60).tokens[:29] == tuple(sorted(LETTERS))
+    assert not any("?" in t or " " in t for t in ProteinBPE.train(["MK?TAY K" * 9], 60).tokens)
     assert MOTIFS.vocab_size <= 120
-    again = Motifs.train(iter(CHAINS), 120)
+    again = ProteinBPE.train(iter(CHAINS), 120)
     assert again.document() == MOTIFS.document()

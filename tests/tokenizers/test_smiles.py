@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.tokenizers import Groups, Smiles, load
+from regard.tokenizers import Smiles, SmilesBPE, load
 from regard.tokenizers.smiles import fragments, functional_groups, written_as_smiles
 
 MOLECULES = Path(__file__).parents[2].parent / "shared" / "data" / "moleculenet"
@@ -36,7 +36,7 @@ BRACKETS = ["[nH]", "[C@@H]", "[C@H]", "[O-]", "[Na+]", "[13CH3]", "[Cl-]", "[Pt
 OTHERS = ["(", ")", "1", "2", "%10", "%(123)", "=", "#", "/", "\\", ".", ">", "-", ":", "~", "$"]
 STRINGS = st.lists(st.sampled_from(ATOMS + BRACKETS + OTHERS), max_size=25)
 SMILES = Smiles.train([*SEEN, "".join(BRACKETS), "%(123)"])
-GROUPS = Groups.train([*SEEN * 3, "".join(BRACKETS) * 3, "%(123)" * 3], 600)
+GROUPS = SmilesBPE.train([*SEEN * 3, "".join(BRACKETS) * 3, "%(123)" * 3], 600)
 
 
 @SOME
@@ -106,17 +106,17 @@ def test_groups_are_those_of_the_merge_loop_over_atoms(parts):
 def test_groups_merge_what_is_frequent_and_nothing_across_molecules():
     assert "C(=O)O" in GROUPS.tokens and GROUPS.vocab_size <= 600
     assert not any(set(".>") & set(token) for token in GROUPS.tokens if len(token) > 1)
-    assert Groups.train(iter([*SEEN * 3, "".join(BRACKETS) * 3, "%(123)" * 3]), 600).document() == (
-        GROUPS.document()
-    )
-    small = Groups.train(SEEN * 3, 90)  # half of it has no room for atoms in brackets
+    assert SmilesBPE.train(
+        iter([*SEEN * 3, "".join(BRACKETS) * 3, "%(123)" * 3]), 600
+    ).document() == (GROUPS.document())
+    small = SmilesBPE.train(SEEN * 3, 90)  # half of it has no room for atoms in brackets
     assert "[nH]" not in small.tokens and small.decode(small.encode(SEEN[3])) == SEEN[3]
 
 
 def test_groups_are_recognised_with_their_atoms(tmp_path):
     GROUPS.save(tmp_path / "tokenizer.json")
     again = load(tmp_path / "tokenizer.json")
-    assert isinstance(again, Groups) and again.document() == GROUPS.document()
+    assert isinstance(again, SmilesBPE) and again.document() == GROUPS.document()
     np.testing.assert_array_equal(again.atoms, GROUPS.atoms)
 
 
@@ -127,7 +127,7 @@ def column(name, key):
 
 
 @needs_molecules
-@pytest.mark.parametrize("kind", [Smiles, Groups])
+@pytest.mark.parametrize("kind", [Smiles, SmilesBPE])
 def test_every_molecule_of_a_large_set_comes_back_though_most_were_not_seen(kind):
     smiles = [text for text, _ in column("hiv.csv.gz", "HIV_active")]
     tokenizer = kind.train(smiles[::20])

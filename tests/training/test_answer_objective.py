@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.layers.embeddings import Source
-from regard.models.encoder import EncoderOnly, MaskedModel, modern
-from regard.training.objectives import Answers
+from regard.layers.embeddings import Inputs
+from regard.models.encoder import EncoderModel, MaskedLM, modern
+from regard.training.objectives import SupervisedObjective
 from regard.training.trainer import class_weights
 
 
@@ -17,7 +17,7 @@ def make(task, outputs, **options):
     torch.manual_seed(0)
     sizes = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "max_len": 16}
     config = dataclasses.replace(modern(1, 16), **sizes, task=task, n_outputs=outputs, **options)
-    return EncoderOnly(11, config)
+    return EncoderModel(11, config)
 
 
 def rows(seed=1):
@@ -31,8 +31,10 @@ def test_classes_cost_cross_entropy_and_unknown_ones_nothing():
     model, (ids, segments) = make("label", 3).eval(), rows()
     targets = torch.tensor([0, 2, -1, 1, 2])
     weights = torch.tensor([1.0, 2.0, 0.5])
-    loss, nats = Answers(model, label_smoothing=0.1, weights=weights)(ids, targets, segments)
-    logs = model.answers(Source(ids, segments)).log_softmax(-1)
+    loss, nats = SupervisedObjective(model, label_smoothing=0.1, weights=weights)(
+        ids, targets, segments
+    )
+    logs = model.answers(Inputs(ids, segments)).log_softmax(-1)
     kept = [0, 1, 3, 4]
     plain = -sum(logs[i, targets[i]] for i in kept)
     torch.testing.assert_close(nats, plain.detach())
@@ -46,8 +48,8 @@ def test_classes_cost_cross_entropy_and_unknown_ones_nothing():
 def test_several_labels_leave_gaps_out():
     model, (ids, segments) = make("labels", 2).eval(), rows()
     targets = torch.tensor([[0, 1], [1, -1], [-1, -1], [1, 1], [0, 0]])
-    _, nats = Answers(model)(ids, targets, segments)
-    p = model.answers(Source(ids, segments)).sigmoid()
+    _, nats = SupervisedObjective(model)(ids, targets, segments)
+    p = model.answers(Inputs(ids, segments)).sigmoid()
     expected = 0.0
     for i, j in (targets >= 0).nonzero().tolist():
         expected -= torch.log(p[i, j] if targets[i, j] else 1 - p[i, j]).item()
@@ -61,8 +63,8 @@ def test_values_count_alike_whatever_their_units():
     there = [targets[~targets[:, j].isnan(), j].numpy() for j in range(2)]
     np.testing.assert_allclose(model.shift.numpy(), [x.mean() for x in there], rtol=1e-6)
     np.testing.assert_allclose(model.scale.numpy(), [x.std() for x in there], rtol=1e-6)
-    _, cost = Answers(model)(ids, targets, segments)
-    gap = (model.answers(Source(ids, segments)) - targets) / model.scale
+    _, cost = SupervisedObjective(model)(ids, targets, segments)
+    gap = (model.answers(Inputs(ids, segments)) - targets) / model.scale
     expected = (gap[~targets.isnan()] ** 2 / 2).sum()
     torch.testing.assert_close(cost, expected.detach())
 
@@ -71,8 +73,8 @@ def test_positions_are_asked_where_there_is_an_answer():
     model, (ids, segments) = make("position-label", 3).eval(), rows()
     targets = torch.randint(0, 3, (5, 7)).masked_fill(segments == 0, -1)
     targets[:, 0] = -1
-    _, nats = Answers(model)(ids, targets, segments)
-    logs = model.answers(Source(ids, segments)).log_softmax(-1)
+    _, nats = SupervisedObjective(model)(ids, targets, segments)
+    logs = model.answers(Inputs(ids, segments)).log_softmax(-1)
     expected = -logs[targets >= 0].gather(1, targets[targets >= 0][:, None]).sum()
     torch.testing.assert_close(nats, expected.detach())
 
@@ -84,10 +86,10 @@ def test_two_passes_that_differ_by_dropout_are_to_agree(task):
     targets = torch.randint(0, 2, shape)
     targets = targets.float() if task == "value" else targets
     torch.manual_seed(4)
-    loss, _ = Answers(model, consistency=5.0)(ids, targets, segments)
+    loss, _ = SupervisedObjective(model, consistency=5.0)(ids, targets, segments)
     torch.manual_seed(4)
-    both = model(Source(ids.repeat(2, 1), segments.repeat(2, 1)))
-    halves = Answers(model)
+    both = model(Inputs(ids.repeat(2, 1), segments.repeat(2, 1)))
+    halves = SupervisedObjective(model)
     twice = torch.cat([targets, targets])
     cost = halves.cost(both, twice)[0] / 2
     one, two = both.chunk(2)
@@ -124,12 +126,12 @@ def test_balanced_classes_weigh_the_same():
 
 def test_filling_in_costs_the_same_however_many_places_are_looked_at():
     """In training the places depend on the shape alone; those not asked among them cost nothing."""
-    model = MaskedModel(11, MaskedModel.PRESETS["modern"](1, 16)).double()
+    model = MaskedLM(11, MaskedLM.PRESETS["modern"](1, 16)).double()
     ids, segments = torch.randint(3, 11, (6, 9)), torch.ones(6, 9, dtype=torch.long)
     targets = torch.where(torch.rand(6, 9) < 0.15, ids, -1)
-    logits = model(Source(ids, segments)).flatten(0, 1)
+    logits = model(Inputs(ids, segments)).flatten(0, 1)
     want = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, reduction="sum")
-    objective = Answers(model, share=0.15)
+    objective = SupervisedObjective(model, share=0.15)
     counts = set()
     for training in (True, False):
         objective.train(training)

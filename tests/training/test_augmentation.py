@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.layers.embeddings import Source, to_picture
+from regard.layers.embeddings import Inputs, to_image
 from regard.recipe import TrainRecipe
 from regard.tokenizers import Patches
-from regard.training.augmentation import Changes
+from regard.training.augmentation import ImageAugment
 
 
 @pytest.fixture
@@ -17,20 +17,20 @@ def source():
     pictures = [random.integers(0, 256, (8, 12, 1), dtype=np.uint8) for _ in range(5)]
     tokens, _ = Patches.train(pictures, patch=4).encode_batch(pictures)
     ids = torch.from_numpy(tokens).view(5, 7, -1)
-    return Source(ids, torch.ones(5, 7, dtype=torch.long))
+    return Inputs(ids, torch.ones(5, 7, dtype=torch.long))
 
 
 def changed(source, grid=(2, 3), **recipe):
     torch.manual_seed(3)
-    return Changes(TrainRecipe(**recipe), 4, grid).train()(source.ids, source.segments)[0]
+    return ImageAugment(TrainRecipe(**recipe), 4, grid).train()(source.ids, source.segments)[0]
 
 
 def pixels(ids, source):
-    return to_picture(Source(ids, source.segments), 2, 3, 4)[0]
+    return to_image(Inputs(ids, source.segments), 2, 3, 4)[0]
 
 
 def test_nothing_is_changed_where_nothing_is_asked_or_nobody_trains(source):
-    changes = Changes(TrainRecipe(shift=0.2), 4, (2, 3)).eval()
+    changes = ImageAugment(TrainRecipe(shift=0.2), 4, (2, 3)).eval()
     assert changes(source.ids, source.segments)[0] is source.ids
     assert changed(source) is source.ids
 
@@ -67,7 +67,7 @@ def test_colours_change_by_a_line_for_every_channel():
     random = np.random.default_rng(1)
     pictures = [random.integers(90, 160, (8, 12, 3), dtype=np.uint8) for _ in range(40)]
     tokens, _ = Patches.train(pictures, patch=4).encode_batch(pictures)
-    source = Source(torch.from_numpy(tokens).view(40, 7, -1), torch.ones(40, 7, dtype=torch.long))
+    source = Inputs(torch.from_numpy(tokens).view(40, 7, -1), torch.ones(40, 7, dtype=torch.long))
     whole, found = (
         pixels(ids, source).double() for ids in (source.ids, changed(source, colour=0.3))
     )

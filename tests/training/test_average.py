@@ -10,11 +10,11 @@ from torch import nn
 
 from regard.api import plan, train
 from regard.run import read_tensors
-from regard.training.loop import Average
+from regard.training.loop import WeightAverage
 
 
 def test_it_is_the_mean_and_the_model_gets_its_own_weights_back():
-    model, average = nn.Linear(3, 2), Average(3)
+    model, average = nn.Linear(3, 2), WeightAverage(3)
     seen = []
     for _ in range(3):
         nn.init.normal_(model.weight)

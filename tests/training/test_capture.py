@@ -73,7 +73,7 @@ def test_what_was_captured_gives_its_memory_back(monkeypatch):
     """
     made = []
 
-    class Pretended(cuda_graphs.Captured):
+    class Pretended(cuda_graphs.CapturedWork):
         def _capture(self, held):
             made.append([tuple(x.shape) for x in held])
             return type("Graph", (), {"replay": lambda self: None})(), held, torch.ones(())

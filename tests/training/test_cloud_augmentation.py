@@ -3,30 +3,30 @@
 import numpy as np
 import torch
 
-from regard.models.point_transformer import CloudConfig
+from regard.models.point_transformer import PointSettings
 from regard.recipe import TrainRecipe
 from regard.tokenizers import Points
-from regard.tokenizers.points import Cloud
-from regard.training.augmentation import CloudChanges, rotations
+from regard.tokenizers.points import PointCloud
+from regard.training.augmentation import PointCloudAugment, rotations
 
 
 def batch(count=6, d=3):
     random = np.random.default_rng(0)
     clouds = [
-        Cloud(
+        PointCloud(
             random.normal(size=(15, d)).astype(np.float32), random.normal(size=(15, 2)).astype("f4")
         )
         for _ in range(count)
     ]
     tokenizer = Points.train(clouds, samples=5, neighbours=4)
     ids = np.stack([tokenizer.encode_batch([one])[0] for one in clouds])
-    config = CloudConfig(**tokenizer.decides)
+    config = PointSettings(**tokenizer.decides)
     return torch.from_numpy(ids), torch.ones(ids.shape[:2], dtype=torch.long), config
 
 
 def changed(recipe, ids, segments, config, *, each=False, training=True):
     torch.manual_seed(3)
-    made = CloudChanges(TrainRecipe(**recipe), config, each=each).train(training)
+    made = PointCloudAugment(TrainRecipe(**recipe), config, each=each).train(training)
     return made(ids, segments)
 
 
@@ -62,7 +62,7 @@ def test_a_rotation_keeps_all_distances_and_turns_centres_and_neighbours_alike()
 
 def test_any_rotation_is_as_probable_as_another():
     torch.manual_seed(0)
-    made = CloudChanges(TrainRecipe(rotate=180.0), CloudConfig(), each=False)
+    made = PointCloudAugment(TrainRecipe(rotate=180.0), PointSettings(), each=False)
     turns = rotations(made.quaternions(20_000, torch.device("cpu")))
     torch.testing.assert_close(turns @ turns.mT, torch.eye(3).expand_as(turns), atol=1e-5, rtol=0)
     assert turns.mean(0).abs().max() < 0.02  # of the uniform distribution, every entry has mean 0

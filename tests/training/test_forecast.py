@@ -17,7 +17,14 @@ from regard.registry import family
 from regard.training import throughput
 from regard.training.distributed import ALONE
 from regard.training.step import Stepper
-from regard.training.throughput import Forecast, Held, foresee, memory_of, peak_of, trace
+from regard.training.throughput import (
+    Forecast,
+    TensorMemory,
+    forecast_run,
+    memory_of,
+    peak_of,
+    trace,
+)
 
 RECIPE = TrainRecipe(steps=1000, device="cpu", compile="off")
 SHAPES = [
@@ -42,7 +49,7 @@ def batch_of(rows=4, length=128):
 
 def real_step(model, batch, updates=0):
     """Live bytes of a real gradient, or of whole steps, weights included."""
-    held = Held()
+    held = TensorMemory()
     with held:
         own = type(model)(model.vocab_size, model.config).train()
         stepper = Stepper(own, RECIPE, forbidden=None, world=ALONE)
@@ -86,7 +93,7 @@ def test_what_a_fused_recurrence_keeps_is_added():
 def test_whole_steps_with_their_update_hold_what_is_forecast(shape, rows):
     model, batch = model_of(shape), batch_of(rows)
     stepper = Stepper(model, RECIPE, forbidden=None, world=ALONE)
-    found = foresee(model, [batch], RECIPE, stepper)
+    found = forecast_run(model, [batch], RECIPE, stepper)
     assert found.tensors == pytest.approx(real_step(model, batch, updates=2), 0.2)
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.positions == rows * 128 and found.rows == rows
@@ -95,7 +102,7 @@ def test_whole_steps_with_their_update_hold_what_is_forecast(shape, rows):
 def test_gradients_that_wait_are_added_where_batches_are_several():
     model, batch = model_of(SHAPES[0]), batch_of()
     stepper = Stepper(model, RECIPE, forbidden=None, world=ALONE)
-    one, two = (foresee(model, [batch] * n, RECIPE, stepper) for n in (1, 2))
+    one, two = (forecast_run(model, [batch] * n, RECIPE, stepper) for n in (1, 2))
     assert one.gradients == 0 and two.gradients == 4 * one.parameters
     assert two.tensors > one.tensors
 
@@ -103,7 +110,7 @@ def test_gradients_that_wait_are_added_where_batches_are_several():
 def test_of_a_short_run_of_a_small_model_nothing_is_asked():
     model, short = model_of(SHAPES[0], 16), dataclasses.replace(RECIPE, steps=3)
     stepper = Stepper(model, short, forbidden=None, world=ALONE)
-    assert foresee(model, [batch_of(1, 16)], short, stepper) is None
+    assert forecast_run(model, [batch_of(1, 16)], short, stepper) is None
 
 
 def example(**changes):

@@ -86,7 +86,7 @@ def test_minutes_are_counted_in_passes_and_trying_one_changes_nothing(
     train(recipe(words, "train.steps=3"), tmp_path / "same")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "same")
     corpus = regard.data.corpus.reopen(tmp_path / "run")
-    worker = em_loop.Iteration(asked, corpus, tmp_path / "run", Reporter(quiet=True))
+    worker = em_loop.EMLoop(asked, corpus, tmp_path / "run", Reporter(quiet=True))
     before = {name: value.clone() for name, value in weights(worker.model).items()}
     assert worker.within(1e9) == 3
     assert worker.within(-1.0) == 1

@@ -10,20 +10,27 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batching import IGNORE, Asked, Masked, MaskedLoader, QuestionLoader, pieces
+from regard.data.batching import (
+    IGNORE,
+    LabelledExamples,
+    LabelledLoader,
+    Masked,
+    MaskedLoader,
+    pieces,
+)
 from regard.errors import UsageError, UserError
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.masked_lm import filled
-from regard.layers.embeddings import Source
+from regard.evaluation.masked_lm import measure_masked_lm
+from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked
-from regard.models.encoder import EncoderOnly, MaskedModel
+from regard.models.encoder import EncoderModel, MaskedLM
 from regard.recipe import TrainRecipe
 from regard.run import weights, write_config, write_tensors
 from regard.tokenizers import Characters
 from regard.training.distributed import ALONE, empty
 from regard.training.init_from import begin, inherit
-from regard.training.objectives import Answers
+from regard.training.objectives import SupervisedObjective
 from regard.training.optimizer import factor
 from regard.training.step import Stepper
 from regard.training.validation import loss_per_target
@@ -134,7 +141,7 @@ def test_long_records_are_cut_into_even_pieces():
 def make(preset=masked.modern_masked, size=12, **options):
     torch.manual_seed(0)
     sizes = {"n_heads": 2, "n_kv_heads": 2, "d_head": 16, "max_len": 12, "dropout": 0.0}
-    return MaskedModel(size, dataclasses.replace(preset(1, 32), **{**sizes, **options}))
+    return MaskedLM(size, dataclasses.replace(preset(1, 32), **{**sizes, **options}))
 
 
 @pytest.mark.parametrize("preset", [masked.modern_masked, masked.bert_masked])
@@ -143,8 +150,10 @@ def test_the_loss_is_of_what_is_asked_alone(preset, consistency):
     tokenizer, shard = letters(40)
     model = make(preset).train()  # without dropout two passes agree
     (batch, *_) = loader(tokenizer, shard).step(0)
-    loss, nats = Answers(model, consistency=consistency)(batch.ids, batch.targets, batch.segments)
-    logs = model.answers(Source(batch.ids, batch.segments)).log_softmax(-1)  # (B, T, V)
+    loss, nats = SupervisedObjective(model, consistency=consistency)(
+        batch.ids, batch.targets, batch.segments
+    )
+    logs = model.answers(Inputs(batch.ids, batch.segments)).log_softmax(-1)  # (B, T, V)
     at = batch.targets >= 0
     expected = -logs[at].gather(1, batch.targets[at][:, None]).sum()
     torch.testing.assert_close(nats, expected.detach())
@@ -156,8 +165,8 @@ def test_a_batch_that_asks_nothing_costs_nothing_and_reaches_every_weight(task):
     """What a process is given that has no part in a step; training in many ended there."""
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 16, "max_len": 12}
     config = dataclasses.replace(encoder.modern(1, 32), task=task, n_outputs=3, **shape)
-    model = make() if task == "masked" else EncoderOnly(12, config)
-    loss, nats = Answers(model, consistency=1.0)(*empty(1).tensors())
+    model = make() if task == "masked" else EncoderModel(12, config)
+    loss, nats = SupervisedObjective(model, consistency=1.0)(*empty(1).tensors())
     loss.backward()
     assert float(nats) == 0
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
@@ -169,15 +178,15 @@ def test_figures_are_those_of_a_loop_over_tokens():
     nats, right = [], []
     for batch in Masked(shard, tokenizer, 12).batches(64):
         with torch.no_grad():
-            logits = model.answers(Source(batch.ids, batch.segments))
+            logits = model.answers(Inputs(batch.ids, batch.segments))
         for b, t in (batch.targets >= 0).nonzero().tolist():
             truth = batch.targets[b, t]
             nats.append(-logits[b, t].log_softmax(-1)[truth].item())
             right.append(bool(logits[b, t].argmax() == truth))
-    found = filled(model, shard, tokenizer).figures()
+    found = measure_masked_lm(model, shard, tokenizer).figures()
     assert found["nats_per_token"].value == pytest.approx(np.mean(nats), rel=1e-5)
     assert found["accuracy"].value == pytest.approx(np.mean(right))
-    cost = loss_per_target(Answers(model), Masked(shard, tokenizer, 12), CPU)
+    cost = loss_per_target(SupervisedObjective(model), Masked(shard, tokenizer, 12), CPU)
     assert cost.value == pytest.approx(np.mean(nats), rel=1e-5)
 
 
@@ -226,9 +235,9 @@ def test_training_comes_near_the_exact_posterior():
     asked = Masked(valid, tokenizer, 12)
     exact = best_nats(asked, tokenizer, half)
     model = make()
-    guessing = loss_per_target(Answers(model), asked, CPU).value
+    guessing = loss_per_target(SupervisedObjective(model), asked, CPU).value
     fit(model, loader(tokenizer, train), 200, lr=0.02, adam_lr=0.01)
-    reached = loss_per_target(Answers(model), asked, CPU).value
+    reached = loss_per_target(SupervisedObjective(model), asked, CPU).value
     assert 0.2 < exact.mean() < 1.0 and guessing > np.log(8) - 0.1
     assert exact.mean() - 0.05 < reached < exact.mean() + 0.15
 
@@ -266,11 +275,11 @@ def test_pretraining_helps_where_labels_are_few(tmp_path):
         for how, found in reached.items():
             torch.manual_seed(seed)
             config = dataclasses.replace(encoder.modern(1, 32), **sizes, n_outputs=SORTS)
-            model = EncoderOnly(tokenizer.vocab_size, config)
+            model = EncoderModel(tokenizer.vocab_size, config)
             if how == "with":
                 said = begin(model, tmp_path)
                 assert "10 tensors" in said and "2 with 66 begin anew" in said
-            batches = QuestionLoader(few, tokenizer, max_len=12, batch_tokens=60, seed=seed)
+            batches = LabelledLoader(few, tokenizer, max_len=12, batch_tokens=60, seed=seed)
             fit(model, batches, 40, lr=0.01, adam_lr=0.003)
             found.append(accuracy(model, test, tokenizer))
     assert np.mean(reached["with"]) > 0.9
@@ -280,8 +289,8 @@ def test_pretraining_helps_where_labels_are_few(tmp_path):
 @torch.no_grad()
 def accuracy(model, shard, tokenizer):
     right = 0
-    for batch in Asked(shard, tokenizer, 12).batches(8192):
-        found = model.answers(Source(batch.ids, batch.segments)).argmax(-1)
+    for batch in LabelledExamples(shard, tokenizer, 12).batches(8192):
+        found = model.answers(Inputs(batch.ids, batch.segments)).argmax(-1)
         right += int((found == batch.targets).sum())
     return right / shard.records
 
@@ -302,7 +311,7 @@ def test_the_encoder_is_taken_and_the_head_is_not(tmp_path):
     config = dataclasses.replace(
         encoder.bert(1, 32), n_heads=2, n_kv_heads=2, d_head=16, max_len=12, n_outputs=12
     )
-    model = EncoderOnly(12, config)
+    model = EncoderModel(12, config)
     before = {name: tensor.clone() for name, tensor in weights(model).items()}
     begin(model, tmp_path)
     held = weights(filler)
@@ -312,7 +321,7 @@ def test_the_encoder_is_taken_and_the_head_is_not(tmp_path):
     folder = tmp_path / "again"
     folder.mkdir()
     save(folder, model, Characters.train([LETTERS]))
-    other = EncoderOnly(12, config)  # of the same shape: classes of one mean nothing to the other
+    other = EncoderModel(12, config)  # of the same shape: classes of one mean nothing to the other
     begin(other, folder)
     assert not torch.equal(other.head.weight, model.head.weight)
     assert torch.equal(other.pooler.weight, model.pooler.weight)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batching import Batch
-from regard.decoding.constraints import Forbidden
+from regard.decoding.constraints import ForbiddenTransitions
 from regard.models.decoder import Decoder, modern
 from regard.training import objectives
 
@@ -26,7 +26,7 @@ def batch(seed=0):
 
 def gradients(model, x, **kwargs):
     model.zero_grad()
-    loss, nats = objectives.NextToken(model, **kwargs)(x.ids, x.targets)
+    loss, nats = objectives.NextTokenObjective(model, **kwargs)(x.ids, x.targets)
     loss.backward()
     return loss.detach(), nats, [p.grad.clone() for p in model.parameters()]
 
@@ -52,7 +52,7 @@ def test_the_loss_equals_torchs_cross_entropy_whole_and_in_chunks(smoothing, mon
 def test_forbidden_transitions_leave_the_loss_and_get_no_gradient():
     model, x = Decoder(V, modern(1, 32)), batch()
     x.targets[x.targets == 4] = 5
-    forbidden = Forbidden.from_pairs([(a, 4) for a in range(V)], V)
+    forbidden = ForbiddenTransitions.from_pairs([(a, 4) for a in range(V)], V)
     loss, _, _ = gradients(model, x, constrain=forbidden)
     logits = model.logits(x.ids).detach().flatten(0, 1)
     kept = torch.cat([logits[:, :4], logits[:, 5:]], dim=1)
@@ -67,7 +67,7 @@ def test_forbidden_transitions_leave_the_loss_and_get_no_gradient():
 def test_smoothing_spreads_only_over_what_is_allowed():
     model, x = Decoder(V, modern(1, 32)), batch()
     x.targets[x.targets == 4] = 5
-    forbidden = Forbidden.from_pairs([(a, 4) for a in range(V)], V)
+    forbidden = ForbiddenTransitions.from_pairs([(a, 4) for a in range(V)], V)
     loss, _, grads = gradients(model, x, constrain=forbidden, label_smoothing=0.2)
     assert torch.isfinite(loss) and all(torch.isfinite(g).all() for g in grads)
 
@@ -86,7 +86,7 @@ def test_the_gradient_made_by_hand_is_the_gradient(
     if not consistency:  # else the second half are the first again
         targets = torch.tensor([3, -1, 0, 12, 7, -1])
     pairs = [(a, b) for a in (1, 2) for b in (5, 6)]
-    rule = Forbidden.from_pairs(pairs, V) if constrained else None
+    rule = ForbiddenTransitions.from_pairs(pairs, V) if constrained else None
 
     def loss(hidden, weight):
         return objectives.ProjectedCrossEntropy.apply(

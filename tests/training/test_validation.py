@@ -7,7 +7,7 @@ import pytest
 
 from regard.api import plan, train
 from regard.data.corpus import reopen
-from regard.evaluation.predictions import answered
+from regard.evaluation.predictions import predict_shard
 from regard.run import load_model
 from regard.training.validation import mean_loss
 
@@ -75,7 +75,7 @@ def test_validation_of_a_sorted_table_is_that_of_all_classes(rows, tmp_path):
     lines = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     best = [x for x in lines if x["event"] == "valid" and x["best"]][-1]
     corpus, model = reopen(tmp_path / "run"), load_model(tmp_path / "run")
-    told = answered(model, corpus.valid, corpus.tokenizer)
+    told = predict_shard(model, corpus.valid, corpus.tokenizer)
     logits = told.scores - told.scores.max(1, keepdims=True)
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(logits)), told.truths]
     assert best["nats_per_symbol"] == pytest.approx(losses.mean(), rel=1e-4)

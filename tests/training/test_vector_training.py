@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.api import load_glossary, plan
+from regard.api import load_word_vectors, plan
 from regard.data.corpus import reopen
 from regard.errors import UsageError, UserError
 from regard.interop.word2vec_format import export_vec, import_vec, read_vec, write_vec
@@ -79,7 +79,7 @@ def found_classes(glossary) -> float:
 
 
 def test_words_of_a_planted_class_are_nearest(run):
-    assert found_classes(load_glossary(run)) == 1.0
+    assert found_classes(load_word_vectors(run)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_words_of_a_planted_class_are_nearest(run):
 )
 def test_so_they_are_by_other_ways(text, tmp_path, name, sets):
     regard.train(recipe_of(text, name, *sets), tmp_path / "run")
-    assert found_classes(load_glossary(tmp_path / "run")) >= 11 / 12
+    assert found_classes(load_word_vectors(tmp_path / "run")) >= 11 / 12
 
 
 def test_the_loss_of_every_pass_is_logged_and_falls(run):
@@ -163,11 +163,11 @@ def test_changes_are_added_up_for_rare_words_and_averaged_for_frequent_ones():
 
 def test_vectors_go_out_as_text_and_come_back_bit_for_bit(run, tmp_path):
     export_vec(run, tmp_path / "words.vec")
-    glossary = load_glossary(run)
+    glossary = load_word_vectors(run)
     words, vectors = read_vec(tmp_path / "words.vec")
     assert words == glossary.words and np.array_equal(vectors, glossary.inputs)
     import_vec(tmp_path / "words.vec", tmp_path / "back")
-    back = load_glossary(tmp_path / "back")
+    back = load_word_vectors(tmp_path / "back")
     assert back.nearest("cat", 5) == glossary.nearest("cat", 5)
     with pytest.raises(UserError, match="no loss to measure"):
         back.measure(None)
@@ -205,7 +205,7 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(run, text, tmp_path)
     recipe, _ = plan([text], tokens={"kind": "words"}, train={"start": str(run)}, assignments=sets)
     assert recipe.model.config.d_model == 12  # that of the vectors
     regard.train(recipe, tmp_path / "run", reporter=reporter)
-    glossary, model = load_glossary(run), regard.load(tmp_path / "run")
+    glossary, model = load_word_vectors(run), regard.load(tmp_path / "run")
     (line,) = [line for line in said if line.startswith("start: vectors")]
     count = int(line.split(" for ")[1].split()[0])
     tokenizer, weight = model.tokenizer, model.model.embedding.weight.detach()
@@ -239,4 +239,4 @@ def test_mistakes_are_told(run, text, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"numba.*pip install 'regard\[fast\]'"):
         regard.train(recipe_of(text), tmp_path / "without")
     with pytest.raises(UserError, match="did you mean 'cat'"):
-        load_glossary(run).nearest("catt")
+        load_word_vectors(run).nearest("catt")

@@ -15,7 +15,7 @@ from regard.decoding import sampling
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.layers import attention
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 from regard.layers.masks import Documents
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
@@ -382,12 +382,12 @@ def test_scores_that_are_not_normalised_fail(tmp_path, monkeypatch):
 
 
 def test_beams_that_are_not_reordered_fail(tmp_path, monkeypatch):
-    monkeypatch.setattr(State, "select", lambda self, parents: None)
+    monkeypatch.setattr(DecodeState, "select", lambda self, parents: None)
     assert failed(verify(decoder(tmp_path / "run"))) == {"beam = brute force"}
 
 
 def test_translations_that_are_not_reordered_with_their_beams_fail(tmp_path, monkeypatch):
-    monkeypatch.setattr(State, "select", lambda self, parents: None)
+    monkeypatch.setattr(DecodeState, "select", lambda self, parents: None)
     assert "translated together = alone" in failed(verify(translator(tmp_path / "run")))
 
 

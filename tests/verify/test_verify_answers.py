@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import regard.api
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.evaluation.eval_data import shard_of
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.pooling import Pooling
-from regard.models.encoder import EncoderOnly, bert, modern
+from regard.models.encoder import EncoderModel, bert, modern
 from regard.tokenizers.characters import Characters
-from regard.training.objectives import Answers
+from regard.training.objectives import SupervisedObjective
 from regard.verify import verify
 from regard.verify.checks import ANSWERING
 
@@ -106,7 +106,9 @@ def test_a_mean_over_padding_shows(trained, monkeypatch):
 
 def test_a_wrong_gradient_shows(trained, monkeypatch):
     monkeypatch.setattr(
-        Answers, "cost", lambda self, found, targets: (found.detach().sum() + found.sum() / 2,) * 2
+        SupervisedObjective,
+        "cost",
+        lambda self, found, targets: (found.detach().sum() + found.sum() / 2,) * 2,
     )
     assert "gradient = finite differences" in failed(verify(trained / "value"))
 
@@ -146,13 +148,13 @@ def test_a_thousand_records_alone_and_in_shuffled_batches_are_alike(make):
     shard, tokenizer = many(1000)
     sizes = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "d_ff": 32, "max_len": 24}
     config = dataclasses.replace(make(1, 16), **sizes, n_outputs=5)
-    model = EncoderOnly(tokenizer.vocab_size, config).eval()
+    model = EncoderModel(tokenizer.vocab_size, config).eval()
     order = np.random.default_rng(2).permutation(1000)
-    asked, alone, beside = Asked(shard, tokenizer, 24), {}, {}
+    asked, alone, beside = LabelledExamples(shard, tokenizer, 24), {}, {}
     with torch.inference_mode():
         for i in range(1000):
             ids = torch.from_numpy(np.asarray(shard.record(i)).astype(np.int64))[None]
-            source = Source(ids, torch.ones_like(ids))
+            source = Inputs(ids, torch.ones_like(ids))
             alone[i] = torch.cat([model.answers(source)[0], model.embed(source)[0]])
         for some in np.array_split(order, 23):
             width = int(asked.sizes[some].max())
@@ -161,7 +163,7 @@ def test_a_thousand_records_alone_and_in_shuffled_batches_are_alike(make):
                 record = shard.record(i)
                 ids[row, : len(record)] = torch.from_numpy(np.asarray(record).astype(np.int64))
                 inside[row, : len(record)] = 1
-            source = Source(ids, inside)
+            source = Inputs(ids, inside)
             both = torch.cat([model.answers(source), model.embed(source)], dim=1)
             beside |= dict(zip(some.tolist(), both, strict=True))
     got, expected = (torch.stack([found[i] for i in range(1000)]) for found in (beside, alone))

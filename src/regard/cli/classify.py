@@ -14,7 +14,7 @@ from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
-    from regard.pipelines.predictor import Answer, Span
+    from regard.pipelines.predictor import Prediction, Span
 
 Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
 File = Annotated[
@@ -53,19 +53,19 @@ def command(
     probability, the places of the first character and of the one after the last, counted from 0,
     the word, and the id of its record where that has one.
     """
-    from regard.api import load_examiner
+    from regard.api import load_predictor
     from regard.cli.output import plain, print_json
     from regard.cli.records import name_of, noted, read, reading_for
-    from regard.data.inputs import Notes
+    from regard.data.inputs import RecordNotes
 
-    examiner = load_examiner(run, device=device)
+    examiner = load_predictor(run, device=device)
     examiner.refuse_pipe(file)
     reading = reading_for(run, input, format=format)
     batches = read(run, file, examiner.tokenizer, reading)
-    notes = Notes(examiner.tokenizer, examiner.context)
+    notes = RecordNotes(examiner.tokenizer, examiner.context)
     two = len(reading.inputs) == 2
 
-    def answers() -> Iterator[tuple[Item, str, Answer]]:
+    def answers() -> Iterator[tuple[Item, str, Prediction]]:
         for items, words in noted(batches, notes, strict):
             seconds = [item.second for item in items] if two else None
             found = examiner.classify([item.text for item in items], seconds)
@@ -87,7 +87,7 @@ def command(
         print("\t".join(row), flush=str(file) == "-")
 
 
-def print_words(item: Item, note: str, answer: Answer, scores: bool) -> None:
+def print_words(item: Item, note: str, answer: Prediction, scores: bool) -> None:
     """The words of a text, a line each; a note on the text goes beside, as words have none."""
     from regard.cli.output import plain
     from regard.cli.records import say
@@ -107,7 +107,7 @@ def of_span(span: Span, scores: bool) -> str:
     return f"{first}\t{span.start}\t{span.end}"
 
 
-def said(answer: Answer, scores: bool, labels: bool) -> tuple[str, ...]:
+def said(answer: Prediction, scores: bool, labels: bool) -> tuple[str, ...]:
     """An answer as the columns of a row: a label and its probability, or numbers alone."""
     told = "  ".join(f"{name}={value:.6g}" for name, value in answer.scores.items())
     if scores or not labels:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.api import Compared
+    from regard.api import ComparisonResult
 
 Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
 Task = Annotated[
@@ -101,7 +101,7 @@ def command(
     print(f"\n{found.folder}/compare.html, compare.md, compare.json")
 
 
-def title(found: Compared) -> str:
+def title(found: ComparisonResult) -> str:
     """What was measured on."""
     return f"{found.comparison.material}, 95% intervals"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.data.report import Examination, Inspection
-    from regard.data.sources import Sources
+    from regard.data.report import LabelReport, TextReport
+    from regard.data.sources import DataSource
     from regard.recipe import DataRecipe
 
 
@@ -64,7 +64,7 @@ def command(
     from rich.console import Console
 
     from regard.cli.output import print_json
-    from regard.data.report import examine, inspect, render
+    from regard.data.report import inspect, inspect_labelled, render
     from regard.recipe import DataRecipe
 
     recipe = DataRecipe(
@@ -91,7 +91,7 @@ def command(
     if sources.task == "target":
         found = suggested(found, recipe)
     if sources.labelled:
-        found = labelled(found, examine(sources, why), tokens, reason)
+        found = labelled(found, inspect_labelled(sources, why), tokens, reason)
     if line:
         found = replace(found, remarks=(line, *found.remarks))
     if json:
@@ -100,13 +100,13 @@ def command(
         render(found, Console(highlight=False))
 
 
-def show_numbered(sources: Sources, why: str, json: bool) -> None:
+def show_numbered(sources: DataSource, why: str, json: bool) -> None:
     """What there is to say of pictures or point clouds."""
     from regard.cli.output import print_json, print_table
-    from regard.data.report import look_through, look_through_clouds
+    from regard.data.report import inspect_images, inspect_point_clouds
 
     form = sources.train.format
-    found = (look_through if form == "images" else look_through_clouds)(sources, why)
+    found = (inspect_images if form == "images" else inspect_point_clouds)(sources, why)
     if json:
         print_json(found.to_json())
     else:
@@ -128,25 +128,25 @@ def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
     return replace(recipe, **{key: getattr(typed, key) for key in given})
 
 
-def opened(recipe: DataRecipe, task: str) -> tuple[Sources, str, str]:
+def opened(recipe: DataRecipe, task: str) -> tuple[DataSource, str, str]:
     """The data as the task reads it, which is guessed where it is not given; why it is that, and
     the line that says what else it could be.
     """
-    from regard.data.sources import Sources
+    from regard.data.sources import DataSource
     from regard.data.targets import LABELLED
-    from regard.data.task_inference import reading_of
+    from regard.data.task_inference import infer_task
     from regard.errors import UsageError, did_you_mean
 
     tasks = ["next", "target", *LABELLED]
     if task and task not in tasks:
         raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
     if task:
-        return Sources(recipe, task), "as asked", ""
-    found = reading_of(recipe)
-    return Sources(recipe, found.task), found.why or "by the files", found.line
+        return DataSource(recipe, task), "as asked", ""
+    found = infer_task(recipe)
+    return DataSource(recipe, found.task), found.why or "by the files", found.line
 
 
-def chosen_tokens(sources: Sources) -> tuple[str, str]:
+def chosen_tokens(sources: DataSource) -> tuple[str, str]:
     """The tokens that `regard train` chooses for labelled records, by which they are compared, and
     why.
     """
@@ -161,7 +161,7 @@ def chosen_tokens(sources: Sources) -> tuple[str, str]:
     return kind, lines[0].partition("→ ")[2]
 
 
-def labelled(found: Inspection, labels: Examination, tokens: str, why: str) -> Inspection:
+def labelled(found: TextReport, labels: LabelReport, tokens: str, why: str) -> TextReport:
     """What was found in labelled records, with what is asked of them; no model is suggested."""
     from dataclasses import replace
 
@@ -169,7 +169,7 @@ def labelled(found: Inspection, labels: Examination, tokens: str, why: str) -> I
     return replace(found, labels=labels, leaks=labels.leaks, suggestion=suggestion)
 
 
-def suggested(found: Inspection, recipe: DataRecipe) -> Inspection:
+def suggested(found: TextReport, recipe: DataRecipe) -> TextReport:
     """What was found in pairs, with what `regard train` would choose for them."""
     from dataclasses import asdict, replace
 

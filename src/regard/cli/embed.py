@@ -56,7 +56,7 @@ def command(
     from regard.api import load_embedder
     from regard.cli.output import plain
     from regard.cli.records import noted, read, reading_for
-    from regard.data.inputs import Notes
+    from regard.data.inputs import RecordNotes
     from regard.errors import UsageError
 
     if out is not None and out.suffix != ".npy":
@@ -64,7 +64,7 @@ def command(
     embedder = load_embedder(run, device=device)
     embedder.refuse_pipe(file)
     reading = reading_for(run, input, format=format)
-    notes = Notes(embedder.tokenizer, embedder.context)
+    notes = RecordNotes(embedder.tokenizer, embedder.context)
     kept: list[NDArray[np.float32] | None] = []
     width = 0  # of a vector, once there is one
     for items, words in noted(read(run, file, embedder.tokenizer, reading), notes, strict):

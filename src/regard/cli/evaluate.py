@@ -16,10 +16,10 @@ from regard.cli.records import Format
 from regard.cli.strategy import Beams, Device, Others, Penalty, Way
 
 if TYPE_CHECKING:
-    from regard.api import Examiner, Glossary, Interpreter, Predictor
-    from regard.data.inputs import Room
+    from regard.api import Generator, Predictor, Translator, WordVectors
+    from regard.data.inputs import TokenLimit
     from regard.data.shards import Shard
-    from regard.evaluation.language_modeling import Figure, Measured
+    from regard.evaluation.language_modeling import Metric, TokenLosses
     from regard.evaluation.translation import Translated
     from regard.tokenizers import Tokenizer
 
@@ -81,10 +81,10 @@ def command(
 
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
-    from regard.api import load, load_interpreter
+    from regard.api import load, load_translator
     from regard.cli.output import print_figures, print_json
 
-    model = load_interpreter(run, *others, device=device) if others else load(run, device=device)
+    model = load_translator(run, *others, device=device) if others else load(run, device=device)
     trial = Trial(strategy, beams, length_penalty, tokenize, lowercase)
     with given(files or []) as paths:
         material = Material(run, paths, format, input, target, device, strict, [])
@@ -114,21 +114,21 @@ def given(files: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def result_of(
-    model: Predictor | Interpreter | Examiner | Glossary,
+    model: Generator | Translator | Predictor | WordVectors,
     against: Path | None,
     material: Material,
     trial: Trial,
     stride: int,
 ) -> Result:
     """What a model of any kind is worth."""
-    from regard.api import Examiner, Glossary, Interpreter
+    from regard.api import Predictor, Translator, WordVectors
     from regard.errors import UsageError
 
-    if isinstance(model, Interpreter):
+    if isinstance(model, Translator):
         return of_pairs(model, against, material, trial)
-    if isinstance(model, Glossary):
+    if isinstance(model, WordVectors):
         return of_vectors(model, against, material)
-    if isinstance(model, Examiner):
+    if isinstance(model, Predictor):
         return of_answers(model, against, material)
     if material.target:
         run = material.run
@@ -150,12 +150,12 @@ class Material:
     remarks: list[str]  # what was said of the files
 
     def read(
-        self, model: Predictor | Interpreter | Examiner | Glossary, *, again: bool = False
+        self, model: Generator | Translator | Predictor | WordVectors, *, again: bool = False
     ) -> tuple[str, Shard]:
         """Its name, and the shard as a model's tokenizers read it; said is what a user should know
         of the files, unless they are read `again`.
         """
-        from regard.api import Examiner, Interpreter, held_out
+        from regard.api import Predictor, Translator, held_out
         from regard.cli.records import reading_for
         from regard.data.inputs import quiet
         from regard.evaluation.eval_data import labelled_from, pairs_from, shard_from
@@ -164,7 +164,7 @@ class Material:
             return held_out(self.run, model)
         reading = reading_for(self.run, self.input, self.target, self.format)
         strict, say = self.strict, quiet if again else self.say
-        if isinstance(model, Examiner) and model.targets.task != "masked":
+        if isinstance(model, Predictor) and model.targets.task != "masked":
             shard = labelled_from(
                 self.files,
                 model.tokenizer,
@@ -177,7 +177,7 @@ class Material:
                 say=say,
             )
             return "given", shard
-        if isinstance(model, Interpreter):
+        if isinstance(model, Translator):
             readers = model.tokenizer, model.source_tokenizer
             return "given", pairs_from(
                 self.files, *readers, reading, side=model.side, strict=strict, say=say
@@ -195,11 +195,11 @@ class Material:
         self.remarks.append(words)
         say(words)
 
-    def look_into(self, shard: Shard, tokenizer: Tokenizer, room: Room | None) -> None:
+    def look_into(self, shard: Shard, tokenizer: Tokenizer, room: TokenLimit | None) -> None:
         """Say how many records have unknown symbols, or are cut; an error when `strict`."""
-        from regard.data.inputs import Notes
+        from regard.data.inputs import RecordNotes
 
-        notes = Notes(tokenizer, room)
+        notes = RecordNotes(tokenizer, room)
         notes.of_shard(shard)
         for line in notes.lines():
             self.say(f"note: {line}")
@@ -217,7 +217,7 @@ class Trial:
     tokenize: str
     lowercase: bool
 
-    def of(self, interpreter: Interpreter, shard: Shard) -> Translated:
+    def of(self, interpreter: Translator, shard: Shard) -> Translated:
         """What a translator makes of pairs."""
         from regard.cli.strategy import strategy_of
         from regard.evaluation.translation import measure_translation
@@ -233,21 +233,21 @@ class Trial:
         )
 
 
-Columns = dict[str, "dict[str, Figure]"]  # figures, by what was measured on
+Columns = dict[str, "dict[str, Metric]"]  # metrics_of, by what was measured on
 Result = tuple[dict[str, Any], Columns, str]  # for --json, for the table, below it
 
 
-def of_symbols(ours: Predictor, against: Path | None, material: Material, stride: int) -> Result:
+def of_symbols(ours: Generator, against: Path | None, material: Material, stride: int) -> Result:
     """What a language model costs."""
-    from regard.api import load_predictor
-    from regard.evaluation.language_modeling import figures
+    from regard.api import load_generator
+    from regard.evaluation.language_modeling import metrics_of
 
     side, shard = material.read(ours)
     measured = ours.measure(shard, stride)
-    found = figures(measured)
+    found = metrics_of(measured)
     document, line = summary(side, measured, found)
     if against is not None:
-        theirs = load_predictor(against, device=material.device)
+        theirs = load_generator(against, device=material.device)
         other = theirs.measure(material.read(theirs, again=True)[1], stride)
         document["against"], more = compared(against, measured, other)
         line += more
@@ -255,13 +255,13 @@ def of_symbols(ours: Predictor, against: Path | None, material: Material, stride
 
 
 def of_pairs(
-    ours: Interpreter,
+    ours: Translator,
     against: Path | None,
     material: Material,
     trial: Trial,
 ) -> Result:
     """What a translator costs, and how good its translations are."""
-    from regard.api import load_interpreter
+    from regard.api import load_translator
     from regard.evaluation.language_modeling import verdict
 
     side, shard = material.read(ours)
@@ -276,7 +276,7 @@ def of_pairs(
         line += f"\n{name}: {result.judged[name].signature}"
     line += "" if trial.strategy == "beam" else f"\ntranslated by {trial.strategy}"
     if against is not None:
-        theirs = load_interpreter(against, device=material.device)
+        theirs = load_translator(against, device=material.device)
         other = trial.of(theirs, material.read(theirs, again=True)[1])
         told, more = compared(against, result.measured, other.measured)
         gaps = {name: one.minus(other.judged[name]) for name, one in result.judged.items()}
@@ -287,9 +287,9 @@ def of_pairs(
     return document, {side: found}, line
 
 
-def of_answers(ours: Examiner, against: Path | None, material: Material) -> Result:
+def of_answers(ours: Predictor, against: Path | None, material: Material) -> Result:
     """How good answers are."""
-    from regard.api import load_examiner
+    from regard.api import load_predictor
     from regard.errors import UserError
     from regard.evaluation.language_modeling import title, to_document
 
@@ -306,7 +306,7 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     }
     line = f"{len(result.lengths):,} records"
     if against is not None:
-        theirs = load_examiner(against, device=material.device)
+        theirs = load_predictor(against, device=material.device)
         if theirs.targets != ours.targets:
             raise UserError(f"{against} was asked something else, or knows other classes")
         others = theirs.measure(material.read(theirs, again=True)[1]).estimates
@@ -318,12 +318,12 @@ def of_answers(ours: Examiner, against: Path | None, material: Material) -> Resu
     return document, {side: found}, line
 
 
-def of_vectors(ours: Glossary, against: Path | None, material: Material) -> Result:
+def of_vectors(ours: WordVectors, against: Path | None, material: Material) -> Result:
     """What guessing costs word vectors, and what files of questions say of them."""
-    from regard.api import load_glossary
+    from regard.api import load_word_vectors
     from regard.evaluation.word_similarity import estimates_of
 
-    def measured(glossary: Glossary) -> tuple[Any, list[Any]]:
+    def measured(glossary: WordVectors) -> tuple[Any, list[Any]]:
         asked, texts = estimates_of(glossary, material.files)
         if asked and not texts:
             return None, asked
@@ -345,7 +345,7 @@ def of_vectors(ours: Glossary, against: Path | None, material: Material) -> Resu
     lines = [f"{len(ours):,} words"]
     lines += [f"{one.name}: {one.covered:,} of {one.total:,} have vectors" for one in asked]
     if against is not None:
-        theirs, others = measured(load_glossary(against))
+        theirs, others = measured(load_word_vectors(against))
         other = {theirs[0]: theirs[1]} if theirs else {}
         other |= {one.name: one.estimates for one in others}
         document["against"] = {"run": str(against)}
@@ -358,7 +358,9 @@ def of_vectors(ours: Glossary, against: Path | None, material: Material) -> Resu
     return document, columns, "\n".join(lines)
 
 
-def summary(side: str, measured: Measured, found: dict[str, Figure]) -> tuple[dict[str, Any], str]:
+def summary(
+    side: str, measured: TokenLosses, found: dict[str, Metric]
+) -> tuple[dict[str, Any], str]:
     """The document and the line that say what was measured."""
     symbols = int(measured.symbols.sum())
     document: dict[str, Any] = {
@@ -373,7 +375,7 @@ def summary(side: str, measured: Measured, found: dict[str, Figure]) -> tuple[di
     return document, line
 
 
-def compared(against: Path, ours: Measured, theirs: Measured) -> tuple[dict[str, Any], str]:
+def compared(against: Path, ours: TokenLosses, theirs: TokenLosses) -> tuple[dict[str, Any], str]:
     """The difference in cost to another run, for --json and in words."""
     from regard.evaluation.language_modeling import difference, verdict
 

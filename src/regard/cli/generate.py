@@ -26,7 +26,7 @@ from regard.cli.strategy import (
 from regard.errors import quoted
 
 if TYPE_CHECKING:
-    from regard.api import Continuation, Predictor
+    from regard.api import Continuation, Generator
     from regard.data.inputs import Item
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -72,11 +72,11 @@ def command(
 
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
-    from regard.api import continuations, load_predictor
+    from regard.api import continuations, load_generator
     from regard.cli.output import plain, print_json
     from regard.cli.records import noted, read, reading_for
-    from regard.data.inputs import Notes
-    from regard.decoding import Forbidden
+    from regard.data.inputs import RecordNotes
+    from regard.decoding import ForbiddenTransitions
     from regard.errors import UsageError
 
     chosen = strategy_of(
@@ -96,14 +96,14 @@ def command(
         )
     if prompt and prompt_file:
         raise UsageError("give --prompt or --prompt-file, not both")
-    predictor = load_predictor(run, int8=int8, device=device)
+    predictor = load_generator(run, int8=int8, device=device)
     batches: Iterable[list[Item]] = [given(predictor, prompt)]
     if prompt_file:
         batches = read(run, prompt_file, predictor.tokenizer, reading_for(run, input, "", format))
-    notes = Notes(predictor.tokenizer, predictor.context, empty=False)
+    notes = RecordNotes(predictor.tokenizer, predictor.context, empty=False)
     entries = [entry for some in noted(batches, notes, strict) for entry in zip(*some, strict=True)]
     prompts = [item.text for item, _ in entries]
-    rules = Forbidden.from_file(forbid, predictor.tokenizer) if forbid else None
+    rules = ForbiddenTransitions.from_file(forbid, predictor.tokenizer) if forbid else None
     if stream:
         print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
@@ -130,7 +130,7 @@ def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
             print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
 
 
-def teller(predictor: Predictor) -> Callable[[int, int], None]:
+def teller(predictor: Generator) -> Callable[[int, int], None]:
     """Prints tokens as they come; a character may come in several."""
     whole = getincrementaldecoder("utf-8")("replace")
 
@@ -140,7 +140,7 @@ def teller(predictor: Predictor) -> Callable[[int, int], None]:
     return tell
 
 
-def given(predictor: Predictor, prompts: Sequence[str] | None) -> list[Item]:
+def given(predictor: Generator, prompts: Sequence[str] | None) -> list[Item]:
     """The prompts of the command line; running text is entered after a line break."""
     from regard.data.inputs import Item
 

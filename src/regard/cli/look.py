@@ -12,9 +12,9 @@ import typer
 from regard.errors import one_line
 
 if TYPE_CHECKING:
-    from regard.api import Examiner, Glossary, Interpreter, Predictor
+    from regard.api import Generator, Predictor, Translator, WordVectors
     from regard.look.page import Page
-    from regard.look.translation_page import Pair
+    from regard.look.translation_page import SourceTarget
     from regard.tokenizers import Tokenizer
 
 HELD_OUT = 128  # tokens of held-out running text that are read when no text is given
@@ -77,22 +77,22 @@ def command(
 
 def page_about(run: Path, text: str, target: str, beams: int) -> Page:
     """The page about a run, whatever its task."""
-    from regard.api import Examiner, Glossary, Interpreter, load
+    from regard.api import Predictor, Translator, WordVectors, load
     from regard.errors import UsageError
 
     model = load(run)
-    if isinstance(model, Interpreter):
+    if isinstance(model, Translator):
         return about_translator(model, run, text, target, beams or 5)
-    if isinstance(model, Examiner):
+    if isinstance(model, Predictor):
         return about_examiner(model, run, text, target)
-    if isinstance(model, Glossary):
+    if isinstance(model, WordVectors):
         return about_words(model, run, text)
     if target:
         raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
     return about_language(model, text, beams or 4)
 
 
-def about_language(predictor: Predictor, text: str, beams: int) -> Page:
+def about_language(predictor: Generator, text: str, beams: int) -> Page:
     """The page about a language model reading a text."""
     from regard.look.language_page import language_page
     from regard.look.page_inputs import fitted, run_facts
@@ -119,7 +119,7 @@ def about_language(predictor: Predictor, text: str, beams: int) -> Page:
 
 
 def about_translator(
-    interpreter: Interpreter, run: Path, text: str, target: str, beams: int
+    interpreter: Translator, run: Path, text: str, target: str, beams: int
 ) -> Page:
     """The page about a translator reading a pair."""
     from regard.look.page_inputs import agreement_of, fitted, run_facts
@@ -148,15 +148,13 @@ def about_translator(
     )
 
 
-def about_captioner(
-    interpreter: Interpreter, run: Path, name: str, target: str, beams: int
-) -> Page:
+def about_captioner(interpreter: Translator, run: Path, name: str, target: str, beams: int) -> Page:
     """The page about a captioner looking at the picture that is named, or at the first held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
     from regard.look.caption_page import caption_page
     from regard.look.page_inputs import run_facts
-    from regard.look.translation_page import Pair
+    from regard.look.translation_page import SourceTarget
 
     if target and not name:
         raise UsageError("--target needs the picture that it tells: regard look RUN PICTURE")
@@ -164,7 +162,7 @@ def about_captioner(
         (picture,) = interpreter.sources([name])
         tokens = interpreter.source_tokenizer.encode_batch([picture])[0]
         answer = interpreter.tokenizer.encode(target).tolist() if target else None
-        pair = Pair(tokens, answer)
+        pair = SourceTarget(tokens, answer)
     else:
         try:
             side, shard = held_out(run, interpreter)
@@ -173,7 +171,7 @@ def about_captioner(
         assert shard.source is not None
         name = f"the first picture of the {side} part"
         say(f"no picture given: looking at {name}")
-        pair = Pair(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
+        pair = SourceTarget(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
     tell_unknown(pair.target or (), interpreter.tokenizer)
     return caption_page(
         interpreter,
@@ -184,18 +182,18 @@ def about_captioner(
     )
 
 
-def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page:
+def about_examiner(examiner: Predictor, run: Path, text: str, other: str) -> Page:
     """The page about a model of labels or values, answering a text or held-out records alone."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
     from regard.look.page_inputs import enough, run_facts
-    from regard.look.prediction_page import answer_page
-    from regard.models.encoder import MaskedModel
+    from regard.look.prediction_page import prediction_page
+    from regard.models.encoder import MaskedLM
     from regard.tokenizers import Patches, Points
 
     if isinstance(examiner.tokenizer, Patches | Points):
         return about_numbers(examiner, run, text, other)
-    if isinstance(examiner.model, MaskedModel):
+    if isinstance(examiner.model, MaskedLM):
         return about_masked(examiner, run, text, other)
     text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
     if other and not text:
@@ -209,7 +207,7 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
         say(f"{error}: the page is about the text alone")
     tell_unknown(examiner.tokenizer.encode(text).tolist(), examiner.tokenizer)
     name = run.resolve().name
-    return answer_page(
+    return prediction_page(
         examiner,
         text,
         title=f"{name} answers {short(text)}" if text else f"{name} on held-out records",
@@ -220,16 +218,16 @@ def about_examiner(examiner: Examiner, run: Path, text: str, other: str) -> Page
     )
 
 
-def about_masked(examiner: Examiner, run: Path, text: str, other: str) -> Page:
+def about_masked(examiner: Predictor, run: Path, text: str, other: str) -> Page:
     """The page about a model that fills in masked tokens: of a text, or of a held-out record."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
     from regard.look.masked_page import ids_of, masked_page
     from regard.look.page_inputs import fitted, run_facts
-    from regard.models.encoder import MaskedModel
+    from regard.models.encoder import MaskedLM
 
     model, tokenizer = examiner.model, examiner.tokenizer
-    assert isinstance(model, MaskedModel)
+    assert isinstance(model, MaskedLM)
     if other:
         raise UsageError(f"--target is for translators and labels, and {run} fills in masks")
     most = int(model.config.max_len)
@@ -256,7 +254,7 @@ def about_masked(examiner: Examiner, run: Path, text: str, other: str) -> Page:
     return masked_page(model, tokenizer, ids, title=title, facts=facts)
 
 
-def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
+def about_numbers(examiner: Predictor, run: Path, name: str, other: str) -> Page:
     """The page about a model of pictures or point clouds: of the one that is named, or of the first
     held out.
     """
@@ -264,7 +262,7 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
     from regard.data.inputs import thing_named
     from regard.errors import UserError
     from regard.look.page_inputs import enough, run_facts
-    from regard.look.prediction_page import answer_page
+    from regard.look.prediction_page import prediction_page
     from regard.tokenizers import Patches, Points
 
     what = "picture" if isinstance(examiner.tokenizer, Patches) else "cloud"
@@ -285,7 +283,7 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
             thing = examiner.tokenizer.picture(thing)
         place = f"the first {what} of the {held[0]} part"
         say(f"no {what} given: looking at {place}")
-    return answer_page(
+    return prediction_page(
         examiner,
         thing,
         title=f"{run.resolve().name} looks at {Path(place).name}",
@@ -296,15 +294,15 @@ def about_numbers(examiner: Examiner, run: Path, name: str, other: str) -> Page:
     )
 
 
-def about_words(glossary: Glossary, run: Path, text: str) -> Page:
+def about_words(glossary: WordVectors, run: Path, text: str) -> Page:
     """The page about word vectors, and about the words of a text."""
     from regard.look.page_inputs import run_facts
-    from regard.look.word_vector_page import vector_page
+    from regard.look.word_vector_page import word_vector_page
 
     facts = run_facts(run, glossary.model, glossary.tokenizer)
     name = run.resolve().name
     title = f"{name}: words near {short(text)}" if text else f"{name}: {len(glossary):,} words"
-    return vector_page(glossary, text.split(), title=title, facts=facts)
+    return word_vector_page(glossary, text.split(), title=title, facts=facts)
 
 
 def say(words: str) -> None:
@@ -336,7 +334,7 @@ def text_given(text: str, *, running: bool, most: int) -> str:
     return text_of(path, running=running, most=most)
 
 
-def chosen(predictor: Predictor, text: str) -> list[int]:
+def chosen(predictor: Generator, text: str) -> list[int]:
     """The ids to read: of the text given, of the file it names, held out, or made by the model."""
     from regard.api import held_out
     from regard.errors import UserError
@@ -356,16 +354,16 @@ def chosen(predictor: Predictor, text: str) -> list[int]:
     return record[1 : 1 + HELD_OUT] if predictor.text else record
 
 
-def chosen_pair(interpreter: Interpreter, run: Path, text: str, target: str) -> Pair:
+def chosen_pair(interpreter: Translator, run: Path, text: str, target: str) -> SourceTarget:
     """What a translator is to read: what is given, or a pair that was held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
-    from regard.look.translation_page import Pair
+    from regard.look.translation_page import SourceTarget
 
     answer = interpreter.tokenizer.encode(target).tolist() if target else None
     text = text_given(text, running=False, most=interpreter.room)
     if text:
-        return Pair(interpreter.source_tokenizer.encode(text).tolist(), answer)
+        return SourceTarget(interpreter.source_tokenizer.encode(text).tolist(), answer)
     if target:
         raise UsageError("--target needs the text that it translates: regard look RUN TEXT")
     try:
@@ -375,4 +373,4 @@ def chosen_pair(interpreter: Interpreter, run: Path, text: str, target: str) -> 
     assert shard.source is not None
     say(f"no text given: reading the first pair of the run's {side} data")
     source, reference = (part.record(0)[1:-1].tolist() for part in (shard.source, shard))
-    return Pair(source, reference=reference)
+    return SourceTarget(source, reference=reference)

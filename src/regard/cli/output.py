@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.errors import ODD, printable
-from regard.evaluation.language_modeling import Figure, by_target, title
+from regard.evaluation.language_modeling import Metric, by_target, title
 
 TRANSLATION = ("bleu", "chrf", "exact")
 OF_TARGETS = ("auroc", "average_precision", "f1", "mcc", "rmse", "mae", "r2", "spearman")
@@ -40,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
+def print_figures(sides: Mapping[str, Mapping[str, Metric]]) -> None:
     """The main figures, a column for each side; of several targets, a table of each side's."""
     parted = {side: by_target(figures) for side, figures in sides.items()}
     known = {name: one for shared, _ in parted.values() for name, one in shared.items()}
@@ -63,7 +63,7 @@ def print_figures(sides: Mapping[str, Mapping[str, Figure]]) -> None:
             )
 
 
-def print_targets(side: str, each: Mapping[str, Mapping[str, Figure]]) -> None:
+def print_targets(side: str, each: Mapping[str, Mapping[str, Metric]]) -> None:
     """The main figures of each of several targets, a row for each."""
     first = next(iter(each.values()))
     names = [name for name in OF_TARGETS if name in first]

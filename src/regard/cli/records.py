@@ -12,7 +12,7 @@ import typer
 from regard.errors import one_line
 
 if TYPE_CHECKING:
-    from regard.data.inputs import InputReader, Item, Notes
+    from regard.data.inputs import InputReader, Item, RecordNotes
     from regard.tokenizers import Tokenizer
 
 Input = Annotated[
@@ -32,21 +32,21 @@ def say(words: str) -> None:
 
 def reading_for(run: Path, input: str = "", target: str = "", format: str = "auto") -> InputReader:
     """How files are read for a run: as its training files were, unless a user asks otherwise."""
-    from regard.pipelines.loading import reading_of
+    from regard.pipelines.loading import input_reader
 
-    return reading_of(run).asked(input=input, target=target, format=format)
+    return input_reader(run).asked(input=input, target=target, format=format)
 
 
 def read(run: Path, file: Path, tokenizer: Tokenizer, reading: InputReader) -> Iterator[list[Item]]:
     """The records of a file, or of standard input (`-`), some at a time."""
-    from regard.pipelines.loading import told
+    from regard.pipelines.loading import data_metadata
 
     path = None if str(file) == "-" else file
-    return reading.records(path, tokenizer, told(run), say)
+    return reading.records(path, tokenizer, data_metadata(run), say)
 
 
 def noted(
-    batches: Iterable[list[Item]], notes: Notes, strict: bool
+    batches: Iterable[list[Item]], notes: RecordNotes, strict: bool
 ) -> Iterator[tuple[list[Item], list[str]]]:
     """Batches of records and of their notes; at the end the counts of notes are printed, which
     `strict` makes an error.

@@ -12,7 +12,7 @@ from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
-    from regard.api import Interpreter, Predictor
+    from regard.api import Generator, Translator
     from regard.data.inputs import InputReader, Item
     from regard.evaluation.language_modeling import ScoredRecord
 
@@ -51,14 +51,14 @@ def command(
     note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a
     damaged one nan.
     """
-    from regard.api import Predictor, load_speaker
+    from regard.api import Generator, load_sequence_model
     from regard.cli.output import plain, print_json
     from regard.cli.records import name_of, reading_for
     from regard.errors import UsageError
 
-    found = load_speaker(run, device=device)
+    found = load_sequence_model(run, device=device)
     reading = reading_for(run, input, target, format)
-    if isinstance(found, Predictor):
+    if isinstance(found, Generator):
         if targets is not None or target:
             raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")
         rows = of_records(found, run, file, reading, strict)
@@ -81,17 +81,17 @@ def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:
 
 
 def of_records(
-    predictor: Predictor, run: Path, file: Path, reading: InputReader, strict: bool
+    predictor: Generator, run: Path, file: Path, reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The records of a file, scored."""
     from regard.cli.records import noted, read
-    from regard.data.inputs import Notes
+    from regard.data.inputs import RecordNotes
     from regard.errors import UserError
     from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord, score
 
     if str(file) != "-" and (why := reading.running_text(file)):
         raise UserError(f"{file} is read as running text ({why}): regard evaluate measures that")
-    notes = Notes(predictor.tokenizer)
+    notes = RecordNotes(predictor.tokenizer)
     for items, words in noted(read(run, file, predictor.tokenizer, reading), notes, strict):
         for first in range(0, len(items), AT_ONCE):
             some = slice(first, first + AT_ONCE)
@@ -104,16 +104,16 @@ def of_records(
 
 
 def of_pairs(
-    interpreter: Interpreter, files: list[Path], reading: InputReader, strict: bool
+    interpreter: Translator, files: list[Path], reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The targets of pairs, scored."""
     from regard.cli.records import noted, say
-    from regard.data.inputs import Notes
+    from regard.data.inputs import RecordNotes
     from regard.evaluation.eval_data import pair_items
     from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord
 
     batches = pair_items(files, interpreter.source_tokenizer, reading, interpreter.side, say)
-    notes = Notes(interpreter.source_tokenizer, interpreter.context, interpreter.tokenizer)
+    notes = RecordNotes(interpreter.source_tokenizer, interpreter.context, interpreter.tokenizer)
     for items, words in noted(batches, notes, strict):
         for first in range(0, len(items), AT_ONCE):
             some = slice(first, first + AT_ONCE)

@@ -44,7 +44,7 @@ def strategy_of(
     """The decoding strategy of that name; a value out of range is a UsageError. Only where there is
     `text`, what ids say, there can be consensus.
     """
-    from regard.decoding import Beam, Consensus, Greedy, Sample
+    from regard.decoding import Beam, Greedy, MinimumBayesRisk, Sample
     from regard.errors import UsageError, did_you_mean
 
     try:
@@ -56,7 +56,7 @@ def strategy_of(
             width = max(beams or Beam.width, n_best)
             return Beam(width, length_penalty=length_penalty, n_best=n_best)
         if name == "consensus" and text is not None:
-            return Consensus(text, width=beams or Consensus.width)
+            return MinimumBayesRisk(text, width=beams or MinimumBayesRisk.width)
     except ValueError as error:
         raise UsageError(str(error)) from None
     known = ["greedy", "sample", "beam", *(["consensus"] if text is not None else [])]

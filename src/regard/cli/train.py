@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.api import Trained
-    from regard.training.distributed import World
+    from regard.api import TrainResult
+    from regard.training.distributed import ProcessGroup
     from regard.training.progress import Reporter
 
 Files = Annotated[
@@ -86,7 +86,7 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
-    from regard.training.distributed import Told, joined
+    from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
     overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
@@ -105,7 +105,7 @@ def command(
             )
             again = how_to_go_on(files, folder, many=world.size > 1)
             result = carried_out(first, values, folder, resume, reporter, began, world, again)
-    except Told as told:  # what the first process has told the user
+    except PeerRefused as told:  # what the first process has told the user
         raise typer.Exit(told.exit_code) from None
     if world.first:
         report(result, again, json, time.monotonic() - began)
@@ -163,9 +163,9 @@ def carried_out(
     resume: bool,
     reporter: Reporter,
     began: float,
-    world: World,
+    world: ProcessGroup,
     again: str,
-) -> Trained:
+) -> TrainResult:
     """Train; one who stops it where there is nothing to save is told how to go on all the same."""
     from regard.recipe import build
     from regard.training.two_stage import train_both
@@ -187,7 +187,7 @@ def how_to_go_on(files: list[Path], folder: str, *, many: bool) -> str:
     return f"Go on with{same}:\n  {command}"
 
 
-def report(result: Trained, again: str, json: bool, seconds: float) -> None:
+def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
     """What came out, and what to do next; how to go on where it was interrupted."""
     from regard.cli.output import print_figures, print_json
 

@@ -84,15 +84,15 @@ def command(
 
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
-    from regard.api import load_interpreter
+    from regard.api import load_translator
     from regard.cli.output import print_json
     from regard.cli.records import noted, read, reading_for
-    from regard.data.inputs import Notes
+    from regard.data.inputs import RecordNotes
     from regard.errors import UsageError
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
-    interpreter = load_interpreter(run, *(others or []), int8=int8, device=device)
+    interpreter = load_translator(run, *(others or []), int8=int8, device=device)
     chosen = strategy_of(
         strategy,
         temperature=temperature,
@@ -106,7 +106,7 @@ def command(
     )
     reading = reading_for(run, input, format=format).first_text
     batches = read(run, file, interpreter.source_tokenizer, reading)
-    notes = Notes(interpreter.source_tokenizer, interpreter.context, empty=False)
+    notes = RecordNotes(interpreter.source_tokenizer, interpreter.context, empty=False)
 
     def found() -> Iterator[Row]:
         first = 0

@@ -55,7 +55,7 @@ from torch import Tensor
 
 from regard.data.collate import (
     IGNORE,
-    Filler,
+    Collator,
     Ints,
     Layout,
     Spans,
@@ -68,7 +68,7 @@ from regard.data.collate import (
 )
 from regard.data.shards import Array, Shard, TokenTable
 from regard.errors import UsageError, UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.tokenizers import Tokenizer
 
 Words = NDArray[np.uint64]
@@ -179,7 +179,7 @@ class Batch:
     items: Ints
     tokens: int
     symbols: int
-    source: Source | None = None  # of the targets, where there are pairs
+    source: Inputs | None = None  # of the targets, where there are pairs
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """Ids, targets, segments and the source's ids and segments: what an objective takes."""
@@ -190,7 +190,7 @@ class Batch:
         """The same batch with other `tensors`."""
         ids, targets, segments, sources, numbers = tensors
         assert ids is not None and targets is not None
-        source = None if sources is None or numbers is None else Source(sources, numbers)
+        source = None if sources is None or numbers is None else Inputs(sources, numbers)
         return replace(self, ids=ids, targets=targets, segments=segments, source=source)
 
 
@@ -202,10 +202,10 @@ class EvalBatch:
     targets: Tensor
     segments: Tensor | None
     positions: Tensor
-    source: Source | None = None
+    source: Inputs | None = None
 
 
-class Loader:
+class TokenLoader:
     """The training batches of a shard: a pure function of the data, the arguments and the step.
 
     `batch_tokens` is about how many inputs a step holds, `micro_tokens` (0: no limit) how many
@@ -238,7 +238,7 @@ class Loader:
         few: bool = False,
     ) -> None:
         _at_least_one(max_len=max_len, batch_tokens=batch_tokens)
-        self._filler = Filler(shard, tokenizer)
+        self._filler = Collator(shard, tokenizer)
         self.shard, self.max_len, self.seed = shard, max_len, seed
         self.micro_tokens = micro_tokens
         inputs = shard.tokens - shard.records
@@ -465,12 +465,12 @@ def windows(
     _at_least_one(max_len=max_len, stride=stride, batch_tokens=batch_tokens)
     if stride > max_len:
         raise UsageError(f"stride must lie in [1, max_len = {max_len}], got {stride}")
-    filler = Filler(shard, tokenizer)
+    filler = Collator(shard, tokenizer)
     return _evaluate(shard, filler, max_len, stride, batch_tokens, packs and shard.kind != "text")
 
 
 def _evaluate(
-    shard: Shard, filler: Filler, max_len: int, stride: int, batch_tokens: int, packs: bool
+    shard: Shard, filler: Collator, max_len: int, stride: int, batch_tokens: int, packs: bool
 ) -> Iterator[EvalBatch]:
     longest = min(max_len, max(int(lengths.max()) - 1 for _, lengths in shard.lengths()))
     limit = max(longest, min(batch_tokens, max(LONGEST_ROW, max_len)))
@@ -590,7 +590,7 @@ WIDTHS = 6  # of batches, where shapes are to be few
 LABELLED_AHEAD = 1 << 16  # records that are measured in order of length, at a time
 
 
-class Asked:
+class LabelledExamples:
     """The records of a shard as rows that fit into max_len, ready to be filled into batches; with
     `first`, of several views of a record the first alone.
     """
@@ -687,7 +687,7 @@ def known(targets: Array | Tensor) -> NDArray[np.bool_]:
     return ~np.isnan(found) if found.dtype.kind == "f" else found >= 0
 
 
-class QuestionLoader:
+class LabelledLoader:
     """The training batches of a labelled shard: a pure function of the data, the arguments and the
     step. `batch_tokens` is about how many tokens a step holds, `micro_tokens` how many positions,
     padding included, one micro-batch may hold. A GPU likes `few` shapes better than little padding:
@@ -727,9 +727,9 @@ class QuestionLoader:
         parts = [part for rows in samples for part in self._layouts(rows)]
         self.padding = padding_share(parts, sum(int(part.sum()) for part in sizes))
 
-    def questions(self, shard: Shard, max_len: int, seed: int) -> Asked:
+    def questions(self, shard: Shard, max_len: int, seed: int) -> LabelledExamples:
         """What is asked, ready to be filled into batches."""
-        return Asked(shard, self.table, max_len)
+        return LabelledExamples(shard, self.table, max_len)
 
     @property
     def steps_per_epoch(self) -> float:
@@ -772,7 +772,7 @@ HIDDEN, SHOWN = 0.8, 0.9  # shares of these below which one is a mask, and any o
 MASKS, OTHERS = 3, 4  # streams of random words: which tokens are asked, what some are shown as
 
 
-class Masked(Asked):
+class Masked(LabelledExamples):
     """The records of a shard, whole or in pieces, with some tokens hidden.
 
     Without `draws` a record is always shown with the same masks: so validation does it, with the
@@ -844,7 +844,7 @@ def pieces(offsets: Ints, most: int) -> tuple[Ints, Ints]:
     return starts, each + (within < over)
 
 
-class MaskedLoader(QuestionLoader):
+class MaskedLoader(LabelledLoader):
     """The training batches of a shard whose tokens are to be filled in: see QuestionLoader."""
 
     asked: Masked

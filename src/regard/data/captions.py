@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import ClassVar
 
 from regard.data.image_files import SUFFIXES, suffix
-from regard.data.images import Pictures
-from regard.data.labelled import Asked, Examples
-from regard.data.media import Shown
+from regard.data.images import ImageFiles
+from regard.data.labelled import ColumnSelection, LabelledChunk
+from regard.data.media import MediaChunk
 from regard.data.pairs import Pairs
 from regard.errors import UsageError, UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Shown):
+class CaptionedChunk(MediaChunk):
     """Some captions, in `texts`, and the picture that each tells, in `sources`."""
 
 
-class Captions(Pictures):
+class Captions(ImageFiles):
     """Files of pictures and captions as pairs."""
 
     called: ClassVar[str] = "captions"
 
     def __init__(
-        self, paths: Sequence[Path], asked: Asked, *, strict: bool = False, side: int = 0
+        self, paths: Sequence[Path], asked: ColumnSelection, *, strict: bool = False, side: int = 0
     ) -> None:
         if len(asked.inputs) > 1 or len(asked.targets) > 1:
             raise UsageError("captions need one column of pictures and one of texts")
@@ -46,13 +46,13 @@ class Captions(Pictures):
             )
         return super().settle()
 
-    def examples(self) -> Iterator[Examples]:
+    def examples(self) -> Iterator[LabelledChunk]:
         """See Labelled."""
         for chunk in super().examples():
-            assert isinstance(chunk, Shown)
+            assert isinstance(chunk, MediaChunk)
             if len(chunk.targets[0]) != 1:
                 raise UserError(f"{chunk.path}: a picture has one caption, got an array of more")
-            yield Told(
+            yield CaptionedChunk(
                 chunk.path,
                 [cells[0] for cells in chunk.targets],
                 chunk.lines,

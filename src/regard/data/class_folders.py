@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.data.archives import Archives, is_archive, members
-from regard.data.formats import LINE_LIMIT, UTF8, Tally, blocks, invalid_utf8, too_long
+from regard.data.formats import LINE_LIMIT, UTF8, SkippedRecords, blocks, invalid_utf8, too_long
 from regard.data.image_files import ARRAYS, SUFFIXES
 from regard.data.tables import Batch
 from regard.errors import UsageError, UserError
@@ -93,7 +93,7 @@ def _texts_in(archive: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeFiles:
     """How to read files of which each is one record."""
 
     encoding: str = UTF8
@@ -101,7 +101,7 @@ class Whole:
     why: str = "one file is one record; --set data.per_line=true makes each line one"
     archives: Archives = field(default_factory=Archives)
 
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """The text of a file, its line breaks kept; a damaged one goes to `tally`."""
         size, parts = 0, []
         try:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from regard.data.shards import Array, Shard, TokenTable
 from regard.errors import UserError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 
 PACKED = 0.03  # a share of padding that packed rows should stay below
 BUCKETED = 0.05  # and one that rectangles of similar length always stay below
@@ -366,7 +366,7 @@ def _cells(layout: Layout, spans: Spans) -> _Cells:
     return _Cells(lengths, within, np.repeat(starts, lengths) + within, place)
 
 
-class Filler:
+class Collator:
     """Turns layouts of spans into tensors."""
 
     def __init__(self, shard: Shard, tokenizer: TokenTable) -> None:
@@ -413,7 +413,7 @@ class Filler:
             torch.from_numpy(positions),
         )
 
-    def source(self, layout: Layout, spans: Spans) -> Source | None:
+    def source(self, layout: Layout, spans: Spans) -> Inputs | None:
         """(B, S) ids, or (B, S, V) numbers, and segments of the sources beside a layout; None where
         there are none.
         """
@@ -429,4 +429,4 @@ class Filler:
         ids.reshape(-1, *size[2:])[place] = self.source_ids[read]
         which = np.ones_like(beside.row) if beside.segment is None else beside.segment
         segments.ravel()[place] = np.repeat(which, lengths)
-        return Source(torch.from_numpy(ids), torch.from_numpy(segments))
+        return Inputs(torch.from_numpy(ids), torch.from_numpy(segments))

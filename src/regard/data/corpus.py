@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.archives import located
-from regard.data.inputs import Unknown
-from regard.data.labelled import Labelled
-from regard.data.report import examine
+from regard.data.inputs import UnknownSymbols
+from regard.data.labelled import LabelledFiles
+from regard.data.report import inspect_labelled
 from regard.data.shards import CHUNK, Shard, ShardWriter
-from regard.data.sources import SIDES, SPARED, Piece, Say, Sources
-from regard.data.targets import AnswerWriter, Targets, read_answers, survey
+from regard.data.sources import SPLITS, UNUSED, DataSource, Say, SourceChunk
+from regard.data.targets import Targets, TargetWriter, read_targets, survey
 from regard.data.views import Views, both_strands, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
@@ -38,7 +38,9 @@ LONGEST_WORD = 1 << 20  # characters without a space that are still held togethe
 QUIET = 15.0  # seconds of reading between two signs of life
 
 
-def at_borders(pieces: Iterable[Piece], cut: Callable[[str], int], dropped: int) -> Iterator[Piece]:
+def at_borders(
+    pieces: Iterable[SourceChunk], cut: Callable[[str], int], dropped: int
+) -> Iterator[SourceChunk]:
     """Running text cut where its tokenizer says, instead of anywhere: no word becomes two.
 
     `dropped` characters after the cut are left out, where encoding puts one before every text.
@@ -49,26 +51,26 @@ def at_borders(pieces: Iterable[Piece], cut: Callable[[str], int], dropped: int)
             text = held + "".join(piece.texts)
             at = cut(text)
             if at <= 0 or len(text) - at > LONGEST_WORD:
-                yield Piece(piece.side, [text])
+                yield SourceChunk(piece.side, [text])
                 held = ""
             else:
-                yield Piece(piece.side, [text[:at]])
+                yield SourceChunk(piece.side, [text[:at]])
                 held = text[at + dropped :]
             continue
         if piece.ends and held:
-            yield Piece(piece.side, [held])
+            yield SourceChunk(piece.side, [held])
             held = ""
         yield piece
 
 
-class Encoder:
+class ShardTokenizer:
     """Writes one shard, and takes account of what is unknown in it."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, strict: bool) -> None:
         self.writer, self.tokenizer = ShardWriter(path, tokenizer), tokenizer
-        self.unknown = Unknown(tokenizer, strict)
+        self.unknown = UnknownSymbols(tokenizer, strict)
 
-    def add(self, piece: Piece, text: bool, answers: AnswerWriter | None = None) -> None:
+    def add(self, piece: SourceChunk, text: bool, answers: TargetWriter | None = None) -> None:
         """Write a piece: records, with what is asked of them, or a stretch of running text."""
         if piece.begins:
             self.writer.begin_text()
@@ -94,7 +96,7 @@ class Encoder:
 
 
 def encode(
-    sources: Sources,
+    sources: DataSource,
     learned: tuple[Tokenizer, Tokenizer],
     folder: Path,
     say: Say,
@@ -105,9 +107,11 @@ def encode(
 ) -> dict[str, Any]:
     """Write the shards of the three sides; count what each holds and what of it is unknown."""
     tokenizer, own = learned  # of what is predicted, and of the sources
-    targets = [Encoder(folder / name, tokenizer, strict) for name in SIDES]
-    beside = [Encoder(folder / (n + SOURCE), own, strict) for n in SIDES if sources.two_sided]
-    answers = [AnswerWriter(folder / name, asked) for name in SIDES if asked]
+    targets = [ShardTokenizer(folder / name, tokenizer, strict) for name in SPLITS]
+    beside = [
+        ShardTokenizer(folder / (n + SOURCE), own, strict) for n in SPLITS if sources.two_sided
+    ]
+    answers = [TargetWriter(folder / name, asked) for name in SPLITS if asked]
     done, told = 0, time.monotonic()
     try:
         stream = sources.pieces()
@@ -116,7 +120,7 @@ def encode(
         if sources.text:
             stream = at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
         for piece in stream:
-            if piece.side == SPARED:
+            if piece.side == UNUSED:
                 continue
             done += sum(map(len, piece.texts)) + sum(map(len, piece.sources))
             if time.monotonic() - told > QUIET:
@@ -127,14 +131,14 @@ def encode(
             shown = views.of(piece) if views else piece
             targets[piece.side].add(shown, sources.text, writer)
             if beside:
-                source = Piece(piece.side, piece.sources, place=piece.place)
+                source = SourceChunk(piece.side, piece.sources, place=piece.place)
                 beside[piece.side].add(source, False)
         for encoder in (*targets, *beside):
             encoder.writer.close()
         for answer in answers:
             answer.close()
         if asked is not None:
-            for name in SIDES:
+            for name in SPLITS:
                 count = views.count if views else 1
                 order_records(folder / name, learned, asked, count, paired=sources.two_sided)
     except BaseException:
@@ -144,7 +148,7 @@ def encode(
             answer.abort()
         raise
     sides: dict[str, Any] = {}
-    for i, name in enumerate(SIDES):
+    for i, name in enumerate(SPLITS):
         records = targets[i].writer.records // (views.count if views else 1)
         sides[name] = {"records": records} | targets[i].facts()
         if beside:
@@ -162,15 +166,15 @@ def order_records(
     text and its targets, so that neither the order of files nor that of rows changes anything.
     """
     shard, beside = Shard.open(path), path.with_name(path.name + SOURCE)
-    whole = replace(shard, targets=read_answers(path, shard.records, shard.tokens))
+    whole = replace(shard, targets=read_targets(path, shard.records, shard.tokens))
     if paired:
         whole = whole.paired(Shard.open(beside))
     hashes = [_content(whole, i, views) for i in range(whole.records // views)]
     first = np.argsort(np.array(hashes, np.uint64), kind="stable") * views
     order = (first[:, None] + np.arange(views)).ravel()
-    targets, writers = AnswerWriter(path, asked), [ShardWriter(path, learned[0])]
+    targets, writers = TargetWriter(path, asked), [ShardWriter(path, learned[0])]
     writers += [ShardWriter(beside, learned[1])] if paired else []
-    everything: list[ShardWriter | AnswerWriter] = [*writers, targets]
+    everything: list[ShardWriter | TargetWriter] = [*writers, targets]
     try:
         for some in np.array_split(order, -(-whole.tokens // CHUNK) or 1):
             part = whole.take(some)
@@ -300,7 +304,7 @@ def prepare(
     task `target` reads pairs, those of `targets.LABELLED` labelled records. The tokenizer is that
     of the run `start`, where one is named.
     """
-    sources = Sources(data, task, tokens, start)
+    sources = DataSource(data, task, tokens, start)
     key = {
         "task": task,
         "data": _plain(dataclasses.asdict(data)),
@@ -334,7 +338,7 @@ def prepare(
 
 
 def _build(
-    sources: Sources, tokens: TokensRecipe, run: Path, say: Say, start: str
+    sources: DataSource, tokens: TokensRecipe, run: Path, say: Say, start: str
 ) -> dict[str, Any]:
     """Learn the tokens, or take those of `start`, and write the shards, but for the manifest; what
     it is to say.
@@ -392,7 +396,7 @@ def _build(
     }
 
 
-def _refuse_too_little(sources: Sources) -> None:
+def _refuse_too_little(sources: DataSource) -> None:
     """One record teaches nothing: what can be learned is what several have in common."""
     if sources.text or any(sources.given):
         return
@@ -411,7 +415,7 @@ def _refuse_too_little(sources: Sources) -> None:
     )
 
 
-def _views(sources: Sources) -> Views | None:
+def _views(sources: DataSource) -> Views | None:
     """What every record is also shown as."""
     recipe = sources.recipe
     if recipe.augment and (sources.task == "position-label" or sources.two_sided):
@@ -426,12 +430,12 @@ def _views(sources: Sources) -> Views | None:
     return views_of(recipe.augment, recipe.views)
 
 
-def _targets(sources: Sources) -> Targets | None:
+def _targets(sources: DataSource) -> Targets | None:
     """What is asked of labelled records, the classes being those of training."""
-    if not isinstance(sources.train, Labelled) or sources.task in ("masked", "target"):
+    if not isinstance(sources.train, LabelledFiles) or sources.task in ("masked", "target"):
         return None
     names = sources.train.names
-    training = (piece for piece in sources.pieces() if piece.side in (0, SPARED))
+    training = (piece for piece in sources.pieces() if piece.side in (0, UNUSED))
     columns = survey(training, len(names))
     targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
     kinds = max(len(column.different) for column in columns)
@@ -447,9 +451,9 @@ def _targets(sources: Sources) -> Targets | None:
     return targets
 
 
-def _asked(sources: Sources, targets: Targets) -> dict[str, Any]:
+def _asked(sources: DataSource, targets: Targets) -> dict[str, Any]:
     """What the manifest says of labelled records, and what a user must know of them."""
-    found = examine(sources)
+    found = inspect_labelled(sources)
     return {
         "targets": dataclasses.asdict(targets),
         "labels": found.to_json(),
@@ -462,7 +466,7 @@ def _lengths(folder: Path, pictures: bool) -> dict[str, float]:
     of pictures, as many as targets have, in all but one of a thousand pairs, and a tenth more.
     """
     target, source = (
-        np.diff(Shard.open(folder / (SIDES[0] + end)).offsets) - 2 for end in ("", SOURCE)
+        np.diff(Shard.open(folder / (SPLITS[0] + end)).offsets) - 2 for end in ("", SOURCE)
     )
     if pictures:
         return {"longest": int(np.ceil(np.quantile(target + 1, 0.999) * 1.1))}
@@ -482,10 +486,10 @@ def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus
     """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it,
     `held_out` what was held out.
     """
-    verified = SIDES if verify else SIDES[1:] if held_out else ()
+    verified = SPLITS if verify else SPLITS[1:] if held_out else ()
     folder = run / FOLDER
     facts = read_json(folder / MANIFEST, Manifest)["facts"]
-    held = {name: facts["sides"][name]["records"] for name in SIDES}
+    held = {name: facts["sides"][name]["records"] for name in SPLITS}
     shards = {
         name: Shard.open(folder / name, verify=name in verified) if records else None
         for name, records in held.items()
@@ -506,7 +510,7 @@ def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus
     for name, shard in shards.items():
         if asked is not None and shard is not None:
             stem = folder / name
-            answers = read_answers(stem, shard.records, shard.tokens, verify=name in verified)
+            answers = read_targets(stem, shard.records, shard.tokens, verify=name in verified)
             shards[name] = dataclasses.replace(shard, targets=answers, views=facts.get("views", 1))
     train = shards["train"] or train
     return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)
@@ -521,11 +525,13 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def _training_texts(sources: Sources, kind: str, part: str, views: Views | None) -> Iterator[str]:
+def _training_texts(
+    sources: DataSource, kind: str, part: str, views: Views | None
+) -> Iterator[str]:
     """What the vocabulary may be learned from: the training side only; of pairs, which part."""
     taken = 0
     for piece in sources.pieces():
-        if piece.side in (0, SPARED):
+        if piece.side in (0, UNUSED):
             for texts, unwanted in ((piece.sources, "targets"), (piece.texts, "sources")):
                 if part != unwanted:
                     yield from views.texts(texts) if views else texts

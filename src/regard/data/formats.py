@@ -41,7 +41,7 @@ PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 
 @dataclass
-class Tally:
+class SkippedRecords:
     """What one pass left out: empty records, those that lack what is asked of them, and damaged
     ones, which `strict` refuses instead. Ids that come again are counted, and their records kept.
     """
@@ -297,7 +297,7 @@ def too_long(path: Path, line: int) -> UserError:
     )
 
 
-class Lines(NamedTuple):
+class LineReader(NamedTuple):
     """Consecutive lines without their ends; `bad` maps places in `texts` to what is wrong."""
 
     first: int
@@ -305,7 +305,7 @@ class Lines(NamedTuple):
     bad: dict[int, str]
 
 
-def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[Lines]:
+def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[LineReader]:
     """The file's lines, a few megabytes at a time; only "\\n" and "\\r\\n" end a line."""
     for first, block in line_blocks(path, encoding):
         bad: dict[int, str] = {}
@@ -318,7 +318,7 @@ def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[Lines]:
         texts = text.split("\n")
         if not texts[-1] and block.endswith(b"\n"):
             texts.pop()
-        yield Lines(first, texts, bad)
+        yield LineReader(first, texts, bad)
 
 
 def _decode_each(path: Path, first: int, raw: list[bytes], bad: dict[int, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from regard.data.archives import folder_of, is_archive
 from regard.data.array_files import Array, read_arrays
-from regard.data.formats import Tally
+from regard.data.formats import SkippedRecords
 from regard.data.image_files import (
     ARRAYS,
     SUFFIXES,
@@ -30,8 +30,8 @@ from regard.data.image_files import (
     resized,
     suffix,
 )
-from regard.data.labelled import Asked
-from regard.data.media import TOGETHER, Collected, Row, files_in, numbered
+from regard.data.labelled import ColumnSelection
+from regard.data.media import TOGETHER, MediaFiles, MediaRow, files_in, numbered
 from regard.errors import UsageError, UserError
 from regard.tokenizers.patches import Image
 
@@ -43,7 +43,7 @@ Cells = list[tuple[str, ...]]  # of each picture
 NAMES = (("images-idx3", "labels-idx1"), ("images", "labels"), ("image", "label"), ("x_", "y_"))
 
 
-def holds_pictures(paths: Sequence[Path]) -> bool:
+def holds_images(paths: Sequence[Path]) -> bool:
     """Are these files or folders of pictures?"""
     for path in paths:
         if path.is_dir() or is_archive(path):
@@ -53,7 +53,7 @@ def holds_pictures(paths: Sequence[Path]) -> bool:
     return False
 
 
-class Pictures(Collected):
+class ImageFiles(MediaFiles):
     """Files of pictures as records with targets. `side` is how many pixels both sides are brought
     to; 0 leaves them.
     """
@@ -62,7 +62,7 @@ class Pictures(Collected):
     called: ClassVar[str] = "labels"  # what the targets are, in words
 
     def __init__(
-        self, paths: Sequence[Path], asked: Asked, *, strict: bool = False, side: int = 0
+        self, paths: Sequence[Path], asked: ColumnSelection, *, strict: bool = False, side: int = 0
     ) -> None:
         self.side = side
         self._beside_files: dict[Path, Path] = {}  # files of labels, by that of the pictures
@@ -153,7 +153,7 @@ class Pictures(Collected):
         """See Collected."""
         return digest(thing)
 
-    def rows(self, path: Path, tally: Tally) -> Iterator[Row]:
+    def rows(self, path: Path, tally: SkippedRecords) -> Iterator[MediaRow]:
         """See Collected."""
         if suffix(path) in SUFFIXES:
             self.begin(self.files)
@@ -167,7 +167,7 @@ class Pictures(Collected):
             for i, image in enumerate(some):
                 place = f"{path}[{first + i}]"
                 if sound[i]:
-                    yield Row(image, cells[first + i], place, asides[first + i])
+                    yield MediaRow(image, cells[first + i], place, asides[first + i])
                 else:
                     tally.damaged(f"{place}: pixels must be numbers from 0 to 255, or to 1")
 

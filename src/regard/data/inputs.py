@@ -38,11 +38,11 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from regard.data.archives import is_archive
-from regard.data.class_folders import Whole, texts_in
+from regard.data.class_folders import WholeFiles, texts_in
 from regard.data.formats import (
     FASTA,
     UTF8,
-    Tally,
+    SkippedRecords,
     decoded_lines,
     detect,
     expand,
@@ -55,11 +55,11 @@ from regard.data.images import unlabelled
 from regard.data.labelled import columns_of
 from regard.data.media import TOGETHER
 from regard.data.pairs import aligned
-from regard.data.point_clouds import form_of, unlabelled_clouds
-from regard.data.readers import FORMATS, TABLES, Files, fasta, keys_in, objects
+from regard.data.point_clouds import form_of, unlabelled_point_clouds
+from regard.data.readers import FORMATS, TABLES, FileSet, fasta, keys_in, objects
 from regard.data.shards import Shard
-from regard.data.sources import Piece
-from regard.data.tables import Halves, columns_in, hint, table, two_needed
+from regard.data.sources import SourceChunk
+from regard.data.tables import BlankSeparated, columns_in, hint, table, two_needed
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.recipe import MISSING
 from regard.tokenizers import Patches, Points, Tokenizer
@@ -69,7 +69,7 @@ LOOKED_INTO = 1000  # records of which it is said what is unknown in them
 SHOWN = 5  # symbols, and records, that are named
 
 
-class Unknown:
+class UnknownSymbols:
     """What is unknown on one side of the data; `strict` allows nothing."""
 
     def __init__(self, tokenizer: Tokenizer, strict: bool) -> None:
@@ -79,7 +79,7 @@ class Unknown:
         self.changed: Counter[str] = Counter()
         self.places: list[str] = []
 
-    def note(self, piece: Piece, ids: Ids, lengths: Ids) -> None:
+    def note(self, piece: SourceChunk, ids: Ids, lengths: Ids) -> None:
         """Take account of a piece and the ids it became; a UserError names the record, if strict.
 
         Records are counted piece by piece, so that of running text each piece counts as one.
@@ -150,7 +150,7 @@ def things_in(
         yield from unlabelled([path], tokenizer.channels, side, strict=strict)
     else:
         surface = int(told.get("surface", SURFACE))
-        yield from unlabelled_clouds([path], surface, strict=strict)
+        yield from unlabelled_point_clouds([path], surface, strict=strict)
 
 
 def opened(
@@ -271,7 +271,7 @@ class InputReader:
         """The same, of which the first text alone is read: the source of pairs."""
         return replace(self, inputs=self.inputs[:1])
 
-    def trained_on(self, files: Files) -> list[str]:
+    def trained_on(self, files: FileSet) -> list[str]:
         """The names of those files that the run was trained on, which their hashes tell."""
         if not self.files and not self.fingerprint:
             return []
@@ -443,8 +443,8 @@ class InputReader:
     def _whole(self, path: Path, name: str) -> Item:
         """A file that is one record, called by its name."""
         self._refuse_two(name, "files")
-        tally = Tally()
-        for (texts,), _ in Whole(self.encoding).batches(path, tally):
+        tally = SkippedRecords()
+        for (texts,), _ in WholeFiles(self.encoding).batches(path, tally):
             return Item(texts[0].strip() if self.strip else texts[0], name, named=True)
         problem = tally.problems[0].removeprefix(f"{path}:").strip()
         return Item("", name, note=problem, named=True)
@@ -484,9 +484,9 @@ class InputReader:
         if format == "fasta":
             return fasta(path, ("id",), self.encoding), 1, True
         if format == "smi":
-            return Halves(("1", "2"), self.encoding), 1, True
+            return BlankSeparated(("1", "2"), self.encoding), 1, True
         if format == "labelled":
-            return Halves(("2",), self.encoding), 1, False
+            return BlankSeparated(("2",), self.encoding), 1, False
         raise UsageError(f"{path}: --format {format} has no records of text")
 
     def _columns(self, path: Path, format: str) -> tuple[Any, int, bool]:
@@ -521,7 +521,7 @@ class InputReader:
             )
 
 
-class _Kept(Tally):
+class _Kept(SkippedRecords):
     """Damaged records with their lines, so that each can stand in its place."""
 
     def __init__(self) -> None:
@@ -691,7 +691,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Room:
+class TokenLimit:
     """The most tokens of a record that a model uses; of a longer one it uses `used` of them."""
 
     tokens: int
@@ -706,7 +706,7 @@ class Room:
 
 
 @dataclass
-class Notes:
+class RecordNotes:
     """Notes on records, batch by batch, and how many there are of each kind.
 
     `room` is None where a model reads records of any length. `empty` says whether an empty record
@@ -714,7 +714,7 @@ class Notes:
     """
 
     tokenizer: Tokenizer
-    room: Room | None = None
+    room: TokenLimit | None = None
     seconds: Tokenizer | None = None  # that of the second texts, where they are targets
     empty: bool = True
     records: int = 0

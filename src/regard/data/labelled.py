@@ -17,10 +17,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regard.data.class_folders import Whole, class_folders
-from regard.data.formats import EXTENSIONS, PLAIN_SUFFIXES, UTF8, Tally, detect, expand, extension
-from regard.data.readers import TABLES, Chunk, Fasta, Files, entries, fasta, lines_of, objects
-from regard.data.tables import BATCH, ROW, Batch, Halves, Table, table
+from regard.data.class_folders import WholeFiles, class_folders
+from regard.data.formats import (
+    EXTENSIONS,
+    PLAIN_SUFFIXES,
+    UTF8,
+    SkippedRecords,
+    detect,
+    expand,
+    extension,
+)
+from regard.data.readers import TABLES, Chunk, Fasta, FileSet, entries, fasta, lines_of, objects
+from regard.data.tables import BATCH, ROW, Batch, BlankSeparated, TableReader, table
 from regard.data.targets import (
     Cells,
     Check,
@@ -43,7 +51,7 @@ PLUS, MINUS = "+", "-"  # where a column has the one, the other is no missing va
 
 
 @dataclass(frozen=True, slots=True)
-class Examples(Chunk):
+class LabelledChunk(Chunk):
     """Some consecutive records and, of each, the targets ("" is a gap) and what else was read.
 
     `sources` are the second texts, where records are pairs of them.
@@ -66,7 +74,7 @@ class Examples(Chunk):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ColumnSelection:
     """What to read: the columns of the text or two texts, of the targets, and of what else."""
 
     inputs: tuple[str, ...] = ("",)
@@ -100,7 +108,7 @@ class Asked:
         return flags + ["data.split or data.group"] * len(self.asides)
 
 
-class Labelled(Files):
+class LabelledFiles(FileSet):
     """Files as records with targets; `names` are those of the targets, in order.
 
     `check` says what is wrong with a record's targets; such records are damaged.
@@ -109,7 +117,7 @@ class Labelled(Files):
     def __init__(
         self,
         paths: Sequence[Path],
-        asked: Asked,
+        asked: ColumnSelection,
         *,
         format: str = "auto",
         strict: bool = False,
@@ -125,7 +133,7 @@ class Labelled(Files):
         self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
         self.classes: tuple[str, ...] = ()  # of the files, where each holds one
         self.by_name = False  # are targets the names of files or folders?
-        self.written_as: Labelled = self  # whose targets are written as these are
+        self.written_as: LabelledFiles = self  # whose targets are written as these are
         self._notations: list[Notation] | None = None  # of the numbers of each target
         self._signs: set[int] | None = None  # targets that are plus or minus
         self._settle()
@@ -208,14 +216,14 @@ class Labelled(Files):
             return objects(path, columns, texts=texts, encoding=self.encoding)
         return table(path, format, columns, flags=flags, encoding=self.encoding)
 
-    def _halves(self, names: tuple[str, str]) -> Halves:
+    def _halves(self, names: tuple[str, str]) -> BlankSeparated:
         if self.asked.asides:
             raise UsageError(
                 f"{self.files[0]}: {self.format} has no column {self.asked.asides[0]!r} "
                 "(data.split or data.group)"
             )
         self._refuse_input()
-        return Halves(names, self.encoding)
+        return BlankSeparated(names, self.encoding)
 
     def _refuse_input(self) -> None:
         if any(self.asked.inputs):
@@ -244,10 +252,10 @@ class Labelled(Files):
             self._refuse_input()
             self._layout = fasta(self.files[0], self.asked.asides, self.encoding, "data.split")
         elif self.format == "smi":
-            self._layout = Halves(("1",), self.encoding)
+            self._layout = BlankSeparated(("1",), self.encoding)
         elif self.format == "files":
             self._refuse_input()
-            self._layout = Whole(self.encoding)
+            self._layout = WholeFiles(self.encoding)
         elif any((*self.asked.inputs, *self.asked.asides)):
             self._refuse_input()
             raise UsageError(f"{self.files[0]}: lines have no column {self.asked.asides[0]!r}")
@@ -278,7 +286,7 @@ class Labelled(Files):
         if self.format != "fasta":
             raise UsageError(f"data.labels goes by the ids of FASTA; the data is {self.format}")
         self._refuse_input()
-        asked, tally = self.asked, Tally(self.strict)
+        asked, tally = self.asked, SkippedRecords(self.strict)
         expand([path])  # says what is wrong with it
         kind = extension(path) or detect([path], self.encoding)[0]
         if kind == "fasta":
@@ -306,9 +314,9 @@ class Labelled(Files):
         """Every whole record in order, a few megabytes at a time; an error if there is none."""
         yield from self.examples()
 
-    def examples(self) -> Iterator[Examples]:
+    def examples(self) -> Iterator[LabelledChunk]:
         """The same, as what they are."""
-        tally = self._tally = Tally(self.strict)
+        tally = self._tally = SkippedRecords(self.strict)
         empty = True
         for chunk in self._together(tally) if self.format == "files" else self._each(tally):
             if chunk.texts:
@@ -317,13 +325,13 @@ class Labelled(Files):
         if empty:
             raise self._nothing(tally)
 
-    def _each(self, tally: Tally) -> Iterator[Examples]:
+    def _each(self, tally: SkippedRecords) -> Iterator[LabelledChunk]:
         """The records of every file."""
         for i, path in enumerate(self.files):
             for columns, lines in self._batches(i, path, tally):
                 yield self._chunk(path, columns, lines, tally)
 
-    def _together(self, tally: Tally) -> Iterator[Examples]:
+    def _together(self, tally: SkippedRecords) -> Iterator[LabelledChunk]:
         """The records of files that are one each, many at a time."""
         rows: list[Sequence[str]] = []
         names: list[str] = []
@@ -338,7 +346,7 @@ class Labelled(Files):
                 yield self._chunk(path, columns, range(len(rows)), tally, names)
                 rows, names, size = [], [], 0
 
-    def _batches(self, file: int, path: Path, tally: Tally) -> Iterator[Batch]:
+    def _batches(self, file: int, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """Columns of texts, then targets, then asides."""
         texts = len(self.asked.inputs)
         stream: Iterator[Any] = (
@@ -356,7 +364,7 @@ class Labelled(Files):
                 yield columns, lines
 
     def _looked_up(
-        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: Tally
+        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: SkippedRecords
     ) -> Batch:
         rows, kept = [], []
         for text, id, line in zip(*columns, lines, strict=True):
@@ -373,9 +381,9 @@ class Labelled(Files):
         path: Path,
         columns: list[list[str]],
         lines: Sequence[int],
-        tally: Tally,
+        tally: SkippedRecords,
         names: Sequence[str] = (),
-    ) -> Examples:
+    ) -> LabelledChunk:
         """The records of a batch that are whole; the others go to `tally`. `names` say where each
         stands, if that is no line of the path.
         """
@@ -404,7 +412,7 @@ class Labelled(Files):
             kept.append(((*texts, *targets, *cells[last:]), line))
             found += names[i : i + 1]
         rows = [row for row, _ in kept]
-        return Examples(
+        return LabelledChunk(
             path,
             [row[0] for row in rows],
             [line for _, line in kept],
@@ -417,7 +425,7 @@ class Labelled(Files):
     def _input(self, place: int) -> str:
         return repr(self.asked.inputs[place]) if self.asked.inputs[place] else "the text"
 
-    def targets_of(self, cells: Cells, place: str, tally: Tally) -> Cells | None:
+    def targets_of(self, cells: Cells, place: str, tally: SkippedRecords) -> Cells | None:
         """The targets of a row from its cells; None where it can give none, which `tally` counts.
 
         ValueError where a cell does not have what data.pattern looks for.
@@ -439,7 +447,7 @@ class Labelled(Files):
             return cell
         return cell if cell == MINUS and i in self.written_as.signs else ""
 
-    def _spelled(self, cells: Cells, place: str, tally: Tally) -> Cells | None:
+    def _spelled(self, cells: Cells, place: str, tally: SkippedRecords) -> Cells | None:
         """Numbers as Python spells them; None where one is a text, or a bound."""
         found = []
         for name, cell, notation in zip(self.names, cells, self.written_as.notations, strict=True):
@@ -469,7 +477,7 @@ class Labelled(Files):
         """The targets of every row as they are written."""
         inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
         for i, path in enumerate(self.files):
-            for columns, _ in self._batches(i, path, Tally()):
+            for columns, _ in self._batches(i, path, SkippedRecords()):
                 for row in zip(*columns[inputs:last], strict=True):
                     yield tuple(cell.strip() for cell in row)
 
@@ -488,7 +496,7 @@ class Labelled(Files):
         """How the numbers of each target are written, as many rows say."""
         if self._notations is None:
             rows = list(islice(self._written(), SAMPLE))
-            commas = isinstance(self._layout, Table) and self._layout.delimiter == ";"
+            commas = isinstance(self._layout, TableReader) and self._layout.delimiter == ";"
             columns = zip(*rows, strict=True) if rows else [[] for _ in self.names]
             self._notations = [notation_of(column, commas=commas) for column in columns]
         return self._notations
@@ -503,7 +511,7 @@ class Labelled(Files):
         return (found.group(1) or "") if found.re.groups else found.group()
 
 
-def _by_id(layout: Fasta, path: Path, tally: Tally) -> Iterator[Batch]:
+def _by_id(layout: Fasta, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
     """FASTA of targets: ids, the targets that stand where sequences do, and asides."""
     for entry in entries(path, tally, layout.encoding):
         yield [[cell] for cell in (entry.id, entry.text, *layout.cells(entry))], [entry.line]

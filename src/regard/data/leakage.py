@@ -77,7 +77,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Near:
+class NearDuplicates:
     """Records of a part that are near one of training: how many, of how many compared with how
     many, and a few of them with what they are near to.
     """
@@ -98,11 +98,11 @@ def word_length(texts: Sequence[str]) -> int:
     return 8 if largest[:SMALL_ALPHABET].sum() >= 0.99 * max(1, counts.sum()) else 5
 
 
-def near(train: Sequence[str], other: Sequence[str]) -> Near:
+def near_duplicates(train: Sequence[str], other: Sequence[str]) -> NearDuplicates:
     """The records of `other` that are near one of `train`; those that are in it are not counted."""
     train, other = _spread(train), _spread(other)
     if not train or not other:
-        return Near(0, len(other), len(train), ())
+        return NearDuplicates(0, len(other), len(train), ())
     k, equal = word_length(train), set(train)
     known = _Sets(train, k)
     asked = _Sets(other, k)
@@ -113,7 +113,7 @@ def near(train: Sequence[str], other: Sequence[str]) -> Near:
                 best[two] = one
     chosen = [i for i in sorted(best) if other[i] not in equal]
     examples = tuple((other[i], train[best[i]]) for i in chosen[:EXAMPLES])
-    return Near(len(chosen), len(other), len(train), examples)
+    return NearDuplicates(len(chosen), len(other), len(train), examples)
 
 
 def _spread(texts: Sequence[str]) -> list[str]:

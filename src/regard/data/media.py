@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from regard.data.archives import Archives, folder_of, is_archive, members
-from regard.data.formats import Tally
+from regard.data.formats import SkippedRecords
 from regard.data.image_files import suffix
-from regard.data.labelled import LABEL, Asked, Examples, Labelled
+from regard.data.labelled import LABEL, ColumnSelection, LabelledChunk, LabelledFiles
 from regard.data.readers import TABLES
 from regard.data.targets import Notation, unchecked
 from regard.errors import UserError
@@ -29,7 +29,7 @@ KEPT = 1 << 29  # bytes of things that are kept in memory between passes
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Examples):
+class MediaChunk(LabelledChunk):
     """Some things, in `texts`, and what is asked of each."""
 
     digests: Sequence[str] = ()
@@ -39,7 +39,7 @@ class Shown(Examples):
         return self.digests
 
 
-class Row(NamedTuple):
+class MediaRow(NamedTuple):
     """A thing, its targets as written, and where it stands."""
 
     thing: Any
@@ -48,21 +48,25 @@ class Row(NamedTuple):
     aside: tuple[str, ...] = ()
 
 
-class Collected(Labelled):
+class MediaFiles(LabelledFiles):
     """Files of things as records with targets."""
 
     what: ClassVar[str]  # data.format
     endings: ClassVar[tuple[str, ...]]  # of files that hold one thing each
 
-    def __init__(self, paths: Sequence[Path], asked: Asked, *, strict: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[Path], asked: ColumnSelection, *, strict: bool = False
+    ) -> None:
         self.paths, self.asked, self.strict = list(paths), asked, strict
         self.format, self.encoding, self.check = self.what, "utf-8", unchecked
         self.names, self.classes = (LABEL,), ()
-        self._tally, self._layout = Tally(strict), None
+        self._tally, self._layout = SkippedRecords(strict), None
         self._archives, self._folders = Archives(), {}
         self.written_as, self._notations, self._signs = self, None, None
         self.by_name = False
-        self._passed: tuple[Any, Tally, list[Shown]] | None = None  # under which check, and what
+        self._passed: tuple[Any, SkippedRecords, list[MediaChunk]] | None = (
+            None  # under which check, and what
+        )
         for path in self.paths:
             if not path.exists():
                 raise UserError(f"{path}: no such file or folder")
@@ -70,9 +74,9 @@ class Collected(Labelled):
         if not self.files:
             raise UserError(f"{self.paths[0]}: holds no {self.what} ({' '.join(self.endings)})")
         self.size = sum(map(self._archives.size, self.files))
-        self._paths: Labelled | None = None
+        self._paths: LabelledFiles | None = None
         if suffix(self.files[0]).removeprefix(".") in TABLES:
-            self._paths = Labelled(self.files, self.asked, strict=self.strict)
+            self._paths = LabelledFiles(self.files, self.asked, strict=self.strict)
             self.names = self._paths.names
             self.why = f"a table of paths to {self.what}, {self._paths.why}"
         else:
@@ -83,7 +87,7 @@ class Collected(Labelled):
         """Choose where things and their targets stand; why so."""
 
     @abstractmethod
-    def rows(self, path: Path, tally: Tally) -> Iterator[Row]:
+    def rows(self, path: Path, tally: SkippedRecords) -> Iterator[MediaRow]:
         """What a file holds; what is damaged goes to `tally`."""
 
     @abstractmethod
@@ -130,14 +134,14 @@ class Collected(Labelled):
         classes = sorted(set(map(folder_of, self.files)))
         return f"a folder for every class: {', '.join(classes[:5])}"
 
-    def examples(self) -> Iterator[Examples]:
+    def examples(self) -> Iterator[LabelledChunk]:
         """See Labelled."""
         if self._passed is not None and self._passed[0] is self.check:
             _, self._tally, chunks = self._passed
             yield from chunks
             return
-        tally = self._tally = Tally(self.strict)
-        kept, taken, empty = list[Shown](), 0, True
+        tally = self._tally = SkippedRecords(self.strict)
+        kept, taken, empty = list[MediaChunk](), 0, True
         for chunk in self._chunks(tally):
             if chunk.texts:
                 empty = False
@@ -151,12 +155,12 @@ class Collected(Labelled):
         if taken <= KEPT:  # all of it will be read again, some ten times
             self._passed = self.check, tally, kept
 
-    def _chunks(self, tally: Tally) -> Iterator[Shown]:
+    def _chunks(self, tally: SkippedRecords) -> Iterator[MediaChunk]:
         rows = self._listed(tally)
         while some := list(islice(rows, TOGETHER)):
             yield self._shown(some, tally)
 
-    def _listed(self, tally: Tally) -> Iterator[Row]:
+    def _listed(self, tally: SkippedRecords) -> Iterator[MediaRow]:
         """Every thing, in order."""
         if self._paths is None:
             for path in self.files:
@@ -178,12 +182,12 @@ class Collected(Labelled):
         file: Path,
         cells: tuple[str, ...],
         place: str,
-        tally: Tally,
+        tally: SkippedRecords,
         aside: tuple[str, ...] = (),
-    ) -> Iterable[Row]:
+    ) -> Iterable[MediaRow]:
         """The row of a file that holds one thing; none where it is damaged."""
         try:
-            return [Row(self.read(file), cells, place, aside)]
+            return [MediaRow(self.read(file), cells, place, aside)]
         except ValueError as error:
             tally.damaged(f"{place}: {'' if str(file) == place else f'{file} '}{error}")
             return []
@@ -199,9 +203,9 @@ class Collected(Labelled):
             return self._paths.notations
         return [Notation() for _ in self.names]
 
-    def _shown(self, rows: Sequence[Row], tally: Tally) -> Shown:
+    def _shown(self, rows: Sequence[MediaRow], tally: SkippedRecords) -> MediaChunk:
         """Rows as records, those with wrong targets left out."""
-        kept: list[Row] = []
+        kept: list[MediaRow] = []
         for row in rows:
             try:
                 written = tuple(cell.strip() for cell in row.cells)
@@ -214,7 +218,7 @@ class Collected(Labelled):
                 continue
             kept.append(row._replace(thing=self.finished(row.thing), cells=cells))
         things: list[Any] = [row.thing for row in kept]
-        return Shown(
+        return MediaChunk(
             self.files[0],
             things,
             range(len(kept)),
@@ -253,7 +257,7 @@ def numbered(count: int) -> tuple[str, ...]:
     return (LABEL,) if count == 1 else tuple(f"{LABEL}{i + 1}" for i in range(count))
 
 
-def paths_in_table(source: Labelled, endings: tuple[str, ...]) -> bool:
+def paths_in_table(source: LabelledFiles, endings: tuple[str, ...]) -> bool:
     """Are the texts of a table paths to such files?"""
     if source.format not in TABLES or source.two_texts:
         return False

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats import UTF8, Tally, blocks, decoded_lines, detect, extension
-from regard.data.readers import TABLES, Chunk, Files
+from regard.data.formats import UTF8, SkippedRecords, blocks, decoded_lines, detect, extension
+from regard.data.readers import TABLES, Chunk, FileSet
 from regard.data.tables import Batch
 from regard.errors import UsageError, UserError
 
@@ -49,7 +49,7 @@ ALIKE = 0.3, 6.0  # correlation of lengths, and deviations of vocabulary, from w
 APART = 0.2, 4.0  # and below which they do not
 
 
-class Pairs(Files):
+class Pairs(FileSet):
     """Sources and their targets: two aligned files, or tables with a column for each.
 
     `columns` are those of the source and of the target (or JSON keys), for tables only.
@@ -86,7 +86,7 @@ class Pairs(Files):
 
         The targets are the chunk's texts.
         """
-        tally = self._tally = Tally(self.strict)
+        tally = self._tally = SkippedRecords(self.strict)
         empty = True
         for path, (sources, targets), lines in self._columns(tally):
             keep = []
@@ -109,7 +109,7 @@ class Pairs(Files):
         if empty:
             raise self._nothing(tally)
 
-    def _columns(self, tally: Tally) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
+    def _columns(self, tally: SkippedRecords) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
         if self._layout is None:
             batches = aligned(self.files, tally, self.encoding)
             yield from ((self.files[1], *batch) for batch in batches)
@@ -126,7 +126,7 @@ class Pairs(Files):
         return f"{path}:{line}: {missing!r} is empty, but {there!r} is not"
 
 
-def aligned(paths: Sequence[Path], tally: Tally, encoding: str = UTF8) -> Iterator[Batch]:
+def aligned(paths: Sequence[Path], tally: SkippedRecords, encoding: str = UTF8) -> Iterator[Batch]:
     """The lines of two files side by side; those not UTF-8 on one side go to `tally`.
 
     Files of unequal length are an error at the end of the shorter.
@@ -263,7 +263,7 @@ def correlation(paths: Sequence[Path], encoding: str = UTF8) -> Correlation:
     """
     pairs = (
         pair
-        for columns, _ in aligned(paths, Tally(), encoding)
+        for columns, _ in aligned(paths, SkippedRecords(), encoding)
         for pair in zip(*columns, strict=True)
         if all(map(str.strip, pair))
     )

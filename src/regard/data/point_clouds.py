@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from regard.data.archives import unpacked
 from regard.data.array_files import MOST, Array, headers, read_arrays
-from regard.data.formats import Tally
+from regard.data.formats import SkippedRecords
 from regard.data.image_files import ARRAYS, SUFFIXES, cells_of, suffix
-from regard.data.images import IMAGES, holds_pictures
-from regard.data.labelled import LABEL, Asked
-from regard.data.media import Collected, Row, files_in, numbered
+from regard.data.images import IMAGES, holds_images
+from regard.data.labelled import LABEL, ColumnSelection
+from regard.data.media import MediaFiles, MediaRow, files_in, numbered
 from regard.errors import UsageError, UserError
-from regard.tokenizers.points import NO_ATOMS, Cloud
+from regard.tokenizers.points import NO_ATOMS, PointCloud
 
 SYMBOLS = """
 H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br
@@ -54,7 +54,7 @@ class Frame(NamedTuple):
     told of every point, a letter each.
     """
 
-    cloud: Cloud
+    cloud: PointCloud
     name: str = ""
     told: dict[str, str] = {}  # noqa: RUF012 - never written to
 
@@ -117,7 +117,7 @@ def read_xyz(data: bytes, name: str) -> Iterator[Found]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
-def molecule(lines: Sequence[str], first: int) -> Cloud:
+def molecule(lines: Sequence[str], first: int) -> PointCloud:
     """The atoms of lines, the first of which has this number."""
     atoms, points = np.empty(len(lines), np.uint8), np.empty((len(lines), 3), np.float32)
     for i, line in enumerate(lines):
@@ -132,11 +132,11 @@ def molecule(lines: Sequence[str], first: int) -> Cloud:
             raise ValueError(
                 f"line {first + i}: must be an element and three coordinates, got {line[:60]!r}"
             ) from None
-    return sound(Cloud(points, np.zeros((len(lines), 0), np.float32), atoms), f"line {first}")
+    return sound(PointCloud(points, np.zeros((len(lines), 0), np.float32), atoms), f"line {first}")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
-def bare(lines: Sequence[str]) -> Cloud:
+def bare(lines: Sequence[str]) -> PointCloud:
     """Points of lines of two or three coordinates, and features."""
     rows: list[list[float]] = []
     for i, line in enumerate(lines):
@@ -152,10 +152,10 @@ def bare(lines: Sequence[str]) -> Cloud:
                 f"line {i + 1}: must be {len(rows[0]) if rows else 3} numbers, got {line[:60]!r}"
             ) from None
     table = np.array(rows, np.float32)
-    return sound(Cloud(table[:, :3], table[:, 3:]), "a point")
+    return sound(PointCloud(table[:, :3], table[:, 3:]), "a point")
 
 
-def sound(cloud: Cloud, where: str) -> Cloud:
+def sound(cloud: PointCloud, where: str) -> PointCloud:
     """The cloud, if its numbers are."""
     if not (np.isfinite(cloud.points).all() and np.isfinite(cloud.features).all()):
         raise ValueError(f"{where}: coordinates and features must be finite numbers")
@@ -307,11 +307,11 @@ class PlyBytes:
 @np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
 def meshed(
     points: NDArray[Any], features: NDArray[Any], faces: Sequence[Sequence[int]], surface: int
-) -> Cloud:
+) -> PointCloud:
     """The vertices, or so many points drawn from the faces, where there are any."""
     if not len(points):
         raise ValueError("has no points")
-    cloud = Cloud(points.astype(np.float32), features.astype(np.float32))
+    cloud = PointCloud(points.astype(np.float32), features.astype(np.float32))
     triangles = np.array(
         [(face[0], face[i], face[i + 1]) for face in faces for i in range(1, len(face) - 1)], int
     )
@@ -334,7 +334,7 @@ def meshed(
         found: Floats = (p + one * (q - p) + two * (r - p)).astype(np.float32)
         return found
 
-    return sound(Cloud(mixed(points), mixed(features)), "a vertex")
+    return sound(PointCloud(mixed(points), mixed(features)), "a vertex")
 
 
 POINTS = "points"  # data.format
@@ -347,12 +347,12 @@ KINDS = {"features": "biuf", "atoms": "iu"}  # of numbers
 
 def form_of(paths: Sequence[Path]) -> str:
     """What these files or folders hold that is no text: points, images or nothing such."""
-    if holds_clouds(paths):
+    if holds_point_clouds(paths):
         return POINTS
-    return IMAGES if holds_pictures(paths) else ""
+    return IMAGES if holds_images(paths) else ""
 
 
-def holds_clouds(paths: Sequence[Path]) -> bool:
+def holds_point_clouds(paths: Sequence[Path]) -> bool:
     """Are these files or folders of point clouds?"""
     for path in paths:
         if path.is_dir():
@@ -371,13 +371,18 @@ def _like_points(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> boo
     return called or (dtype.kind == "f" and len(shape) in (2, 3) and shape[-1] in (2, 3))
 
 
-class Clouds(Collected):
+class PointCloudFiles(MediaFiles):
     """Files of point clouds as records with targets. `surface` points are drawn from a mesh."""
 
     what, endings = POINTS, (*ENDINGS, *ARRAYS)
 
     def __init__(
-        self, paths: Sequence[Path], asked: Asked, *, strict: bool = False, surface: int = 1024
+        self,
+        paths: Sequence[Path],
+        asked: ColumnSelection,
+        *,
+        strict: bool = False,
+        surface: int = 1024,
     ) -> None:
         self.surface = surface
         self._listing: TargetTable | None = None
@@ -420,7 +425,7 @@ class Clouds(Collected):
         beside = self._listing.path if self._listing else self.asked.labels
         return [*self.files, *([beside] if beside else [])]
 
-    def read(self, path: Path) -> Cloud:
+    def read(self, path: Path) -> PointCloud:
         """See Collected."""
         if not path.is_file():
             raise ValueError("is not there")
@@ -429,11 +434,11 @@ class Clouds(Collected):
             raise ValueError(found)
         return found.cloud
 
-    def weight(self, thing: Cloud) -> int:
+    def weight(self, thing: PointCloud) -> int:
         """See Collected."""
         return thing.points.nbytes + thing.features.nbytes
 
-    def digest(self, thing: Cloud) -> str:
+    def digest(self, thing: PointCloud) -> str:
         """See Collected: the same whatever the order of the points."""
         if not self._held:
             return digest(thing)
@@ -455,7 +460,7 @@ class Clouds(Collected):
         self._held[path] = list(found)
         return iter(self._held[path])
 
-    def rows(self, path: Path, tally: Tally) -> Iterator[Row]:
+    def rows(self, path: Path, tally: SkippedRecords) -> Iterator[MediaRow]:
         """See Collected."""
         if path == self.files[0]:
             self._seen = 0
@@ -472,7 +477,7 @@ class Clouds(Collected):
             except (ValueError, IndexError) as error:
                 tally.damaged(f"{place}: {error if str(error) else 'has no target'}")
                 continue
-            yield Row(found.cloud, cells, place)
+            yield MediaRow(found.cloud, cells, place)
 
     def _many(self, path: Path) -> bool:
         return not self.from_folder and suffix(path) in (".xyz", *ARRAYS)
@@ -605,7 +610,7 @@ def arrays_of(path: Path, input: str = "") -> Iterator[Found]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is infinite then, is refused
-def _cloud(points: Array, told: dict[str, Array]) -> Cloud:
+def _cloud(points: Array, told: dict[str, Array]) -> PointCloud:
     """One cloud of arrays, padding left out."""
     there = ~np.isnan(points).all(1) if points.dtype.kind == "f" else np.ones(len(points), bool)
     atoms = told.get("atoms")
@@ -616,7 +621,7 @@ def _cloud(points: Array, told: dict[str, Array]) -> Cloud:
     features = told.get("features", np.zeros((len(points), 0), np.float32))
     features = features.reshape(len(points), -1)[there].astype(np.float32)
     numbers = NO_ATOMS if atoms is None else atoms[there].astype(np.uint8)
-    return sound(Cloud(points[there].astype(np.float32), features, numbers), "a point")
+    return sound(PointCloud(points[there].astype(np.float32), features, numbers), "a point")
 
 
 class TargetTable:
@@ -666,7 +671,7 @@ class TargetTable:
         return self.rows[at]
 
 
-def digest(cloud: Cloud) -> str:
+def digest(cloud: PointCloud) -> str:
     """What tells a cloud from others, whatever the order of its points."""
     parts = [cloud.points, cloud.features]
     parts += [cloud.atoms[:, None].astype(np.float32)] if len(cloud.atoms) else []
@@ -677,9 +682,9 @@ def digest(cloud: Cloud) -> str:
     return found.hexdigest()
 
 
-def unlabelled_clouds(
+def unlabelled_point_clouds(
     paths: Sequence[Path], surface: int, *, strict: bool = True
-) -> Iterator[tuple[str, Cloud | str]]:
+) -> Iterator[tuple[str, PointCloud | str]]:
     """Clouds of which nothing is known, each with its place; a damaged one is a UserError or,
     unless `strict`, what is wrong with it.
     """

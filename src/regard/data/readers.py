@@ -31,10 +31,10 @@ from typing import NamedTuple
 
 from regard.data import formats
 from regard.data.archives import Archives
-from regard.data.class_folders import Whole
+from regard.data.class_folders import WholeFiles
 from regard.data.formats import (
     UTF8,
-    Tally,
+    SkippedRecords,
     blocks,
     decoded_lines,
     detect,
@@ -51,8 +51,8 @@ from regard.data.tables import (
     SAMPLE,
     USUAL,
     Batch,
-    Halves,
-    Table,
+    BlankSeparated,
+    TableReader,
     hint,
     listed,
     table,
@@ -86,7 +86,7 @@ class Fasta:
     why: str
     encoding: str = UTF8
 
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """The sequences and what was asked of their headers, and the headers' lines."""
         columns: list[list[str]] = [[] for _ in range(1 + len(self.names))]
         lines: list[int] = []
@@ -132,7 +132,7 @@ def fasta(
 
 
 def entries(
-    path: Path, tally: Tally, encoding: str = UTF8, *, longest: float | None = None
+    path: Path, tally: SkippedRecords, encoding: str = UTF8, *, longest: float | None = None
 ) -> Iterator[Entry]:
     """Every sequence in order; one of more symbols than `longest`, or than a record may have, is an
     error.
@@ -190,7 +190,7 @@ def _stretches(
 
 
 @dataclass(frozen=True)
-class Objects:
+class JsonLines:
     """JSON Lines: an object with texts under `names` on every line, or a string if only one is.
 
     What lies under the names after the first `texts` may be a number or a truth value too, and null
@@ -202,7 +202,7 @@ class Objects:
     encoding: str = UTF8
     texts: int = 2
 
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """The texts, in order, empty ones too; lines that are no such objects go to `tally`."""
         for block in decoded_lines(path, self.encoding):
             texts: list[list[str]] = [[] for _ in self.names]
@@ -275,20 +275,20 @@ def _parse(raw: str) -> object:
         raise ValueError("not JSON that can be read: a number has thousands of digits") from None
 
 
-def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> Objects:
+def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> JsonLines:
     """Decide under which keys the texts lie in JSON Lines like the file at `path`.
 
     An only key may be "" to choose it, and so may the first where not all are of texts.
     """
     if all(keys):
         found = f"text under {' and '.join(map(repr, keys))}"
-        return Objects(tuple(keys), found, encoding, texts)
+        return JsonLines(tuple(keys), found, encoding, texts)
     samples, strings = _sampled(path, encoding)
     named = _named(samples)
     if len(keys) > 1 and (len(keys) <= texts or not all(keys[1:])):
         raise two_needed(path, "KEY", named)
     if not samples:
-        return Objects(("text",), "a string a line" if strings else "text under 'text'", encoding)
+        return JsonLines(("text",), "a string a line" if strings else "text under 'text'", encoding)
     usual = [key for key in named if key.lower() in USUAL and key not in keys]
     strings_at = [
         key
@@ -298,7 +298,7 @@ def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = 
     for only in (usual, strings_at):
         if len(only) == 1:
             why = f"text under {only[0]!r}"
-            return Objects((only[0], *keys[1:]), why, encoding, texts)
+            return JsonLines((only[0], *keys[1:]), why, encoding, texts)
     raise UsageError(
         f"{path}: which key holds the text? say --input KEY (data.input); it has {listed(named)}"
     )
@@ -415,7 +415,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequenced(Document):
+class FastaDocument(Document):
     """One sequence of a FASTA file as running text."""
 
     sequence: str = ""
@@ -425,7 +425,7 @@ class Sequenced(Document):
         yield self.sequence
 
 
-class Files(ABC):
+class FileSet(ABC):
     """One or more files or folders read as one thing, in a format decided at the first.
 
     `format` is what was asked for or found; `why` says the reason. Damaged records are left out and
@@ -448,8 +448,8 @@ class Files(ABC):
         self.files = self._expanded()
         self.size = sum(map(self._archives.size, self.files))
         self.strict, self.encoding = strict, known_encoding(encoding)
-        self._tally = Tally(strict)
-        self._layout: Table | Objects | Fasta | Halves | Whole | None = None
+        self._tally = SkippedRecords(strict)
+        self._layout: TableReader | JsonLines | Fasta | BlankSeparated | WholeFiles | None = None
         self._sequenced = False  # is running text that of FASTA?
 
     def _expanded(self) -> list[Path]:
@@ -476,9 +476,9 @@ class Files(ABC):
         elif format == "fasta":
             self._layout = fasta(first, (), encoding)
         elif format == "files":
-            self._layout = Whole(encoding)
+            self._layout = WholeFiles(encoding)
         elif format in ("smi", "labelled"):
-            self._layout = Halves(("1" if format == "smi" else "2",), encoding)
+            self._layout = BlankSeparated(("1" if format == "smi" else "2",), encoding)
         if self._layout:
             self.why = f"{why}, {self._layout.why}"
 
@@ -519,10 +519,10 @@ class Files(ABC):
         if not self._sequenced:
             yield from (Document(path, self.encoding) for path in self.files)
             return
-        tally = self._tally = Tally(self.strict)
+        tally = self._tally = SkippedRecords(self.strict)
         for path in self.files:
             for entry in entries(path, tally, self.encoding, longest=math.inf):
-                yield Sequenced(path, self.encoding, entry.text)
+                yield FastaDocument(path, self.encoding, entry.text)
 
     def text(self) -> Iterator[str]:
         """The documents' text, one after the other, in pieces; an error if there is none."""
@@ -532,12 +532,12 @@ class Files(ABC):
                 empty = False
                 yield piece
         if empty:
-            raise self._nothing(Tally())
+            raise self._nothing(SkippedRecords())
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of tables, or the keys of objects, that are read; of other files, none."""
-        return self._layout.names if isinstance(self._layout, Table | Objects) else ()
+        return self._layout.names if isinstance(self._layout, TableReader | JsonLines) else ()
 
     @property
     def all_files(self) -> list[Path]:
@@ -573,7 +573,7 @@ class Files(ABC):
         inside = [root for root in self.paths if root in path.parents]
         return os.fspath(path.relative_to(inside[0])) if inside else path.name
 
-    def _nothing(self, tally: Tally) -> UserError:
+    def _nothing(self, tally: SkippedRecords) -> UserError:
         where = f"{self.files[0]}" + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
         if tally.left:
             damaged = f"; {tally.skipped:,} more are damaged" if tally.skipped else ""
@@ -586,7 +586,7 @@ class Files(ABC):
         return UserError(f"{where}: nothing to read ({tally.blank:,} blank records)")
 
 
-class Source(Files):
+class TextFiles(FileSet):
     """Files as single records, or as running text.
 
     The format "auto" is decided by looking; `column` names a column (or numbers it from 1) or a
@@ -610,7 +610,7 @@ class Source(Files):
         """Every record in order, a few megabytes at a time; an error if there is none."""
         if self.format == "text":
             raise ValueError("running text has no records; read text() or documents()")
-        tally = self._tally = Tally(self.strict)
+        tally = self._tally = SkippedRecords(self.strict)
         empty = True
         for path in self.files:
             stream = (
@@ -623,7 +623,7 @@ class Source(Files):
         if empty:
             raise self._nothing(tally)
 
-    def _cells(self, path: Path, tally: Tally) -> Iterator[tuple[list[str], list[int]]]:
+    def _cells(self, path: Path, tally: SkippedRecords) -> Iterator[tuple[list[str], list[int]]]:
         assert self._layout is not None
         for (texts,), lines in self._layout.batches(path, tally):
             if "" in texts:
@@ -635,7 +635,7 @@ class Source(Files):
 
 
 def lines_of(
-    path: Path, tally: Tally, encoding: str = UTF8
+    path: Path, tally: SkippedRecords, encoding: str = UTF8
 ) -> Iterator[tuple[list[str], Sequence[int]]]:
     """The lines that hold something, and their numbers; the others are counted."""
     for first, texts, bad in decoded_lines(path, encoding):

@@ -28,12 +28,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.data.labelled import Labelled
-from regard.data.leakage import BUDGET, Near, near
+from regard.data.labelled import LabelledFiles
+from regard.data.leakage import BUDGET, NearDuplicates, near_duplicates
 from regard.data.point_clouds import SYMBOLS
-from regard.data.readers import Files
-from regard.data.sources import SIDES, Piece, Sources
-from regard.data.splits import Counts, Leak, cut_points, distinct, find, hashes, overlap, sides_of
+from regard.data.readers import FileSet
+from regard.data.sources import SPLITS, DataSource, SourceChunk
+from regard.data.splits import (
+    Leak,
+    SplitCounts,
+    cut_points,
+    distinct,
+    find,
+    hashes,
+    overlap,
+    sides_of,
+)
 from regard.data.targets import (
     LABELLED,
     Targets,
@@ -81,7 +90,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class TextReport:
     """What `inspect` found. `leaks` counts, for valid and test, what training has seen already."""
 
     files: int
@@ -105,7 +114,7 @@ class Inspection:
     repeated: tuple[tuple[str, int], ...]
     leaks: dict[str, Leak]
     suggestion: Suggestion
-    labels: Examination | None = None  # of labelled records
+    labels: LabelReport | None = None  # of labelled records
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists, every number finite."""
@@ -134,7 +143,7 @@ class _Survey:
         self.characters: NDArray[np.int64] = np.zeros(0x110000, np.int64)  # by code point
         self.lengths: Counter[int] = Counter()
         self.source_lengths: Counter[int] = Counter()
-        self.copies = Counts()
+        self.copies = SplitCounts()
 
     def symbols(self, text: str) -> None:
         for start in range(0, len(text), PIECE):
@@ -158,13 +167,13 @@ class _Survey:
 
 
 def inspect(
-    source: Files,
+    source: FileSet,
     *,
-    valid: Files | None = None,
-    test: Files | None = None,
+    valid: FileSet | None = None,
+    test: FileSet | None = None,
     valid_fraction: float = 0.1,
     test_fraction: float = 0.1,
-) -> Inspection:
+) -> TextReport:
     """Look through `source`, and for what it shares with `valid` and `test`.
 
     Where one of these is not given, it is the part that the split of `source` would hold out.
@@ -187,7 +196,7 @@ def inspect(
     pairs = survey.source_lengths.total()
     ends = 0 if source.format == "text" else records + pairs
     symbols = characters + ends
-    return Inspection(
+    return TextReport(
         files=len(source.files),
         bytes=source.size,
         format=source.format,
@@ -212,7 +221,7 @@ def inspect(
     )
 
 
-def _survey_text(source: Files, survey: _Survey) -> None:
+def _survey_text(source: FileSet, survey: _Survey) -> None:
     for document in source.documents():
         length = 0
         for piece in document.text():
@@ -225,7 +234,7 @@ def _survey_text(source: Files, survey: _Survey) -> None:
         survey.copies.add(lines)
 
 
-def _units(source: Files) -> Iterator[Sequence[str]]:
+def _units(source: FileSet) -> Iterator[Sequence[str]]:
     """What copies and leaks are counted in: records, or the long lines of running text."""
     if source.format == "text":
         yield from (lines for _, lines in _long_lines(source))
@@ -233,7 +242,7 @@ def _units(source: Files) -> Iterator[Sequence[str]]:
         yield from map(source.keys, source.records())
 
 
-def _long_lines(source: Files) -> Iterator[tuple[list[int], list[str]]]:
+def _long_lines(source: FileSet) -> Iterator[tuple[list[int], list[str]]]:
     """The long lines of running text, and where each begins in the whole, in characters."""
     start = 0
     for document in source.documents():
@@ -256,7 +265,7 @@ def _keep_long(start: int, lines: list[str]) -> tuple[list[int], list[str]]:
     return starts[keep].tolist(), [lines[i] for i in keep]
 
 
-def _repeated(source: Files, copies: Counts) -> tuple[tuple[str, int], ...]:
+def _repeated(source: FileSet, copies: SplitCounts) -> tuple[tuple[str, int], ...]:
     values, counts = copies.result()
     top = np.argsort(-counts, kind="stable")[:SHOWN]
     times = {int(values[i]): int(counts[i]) for i in top.tolist() if counts[i] > 1}
@@ -265,9 +274,9 @@ def _repeated(source: Files, copies: Counts) -> tuple[tuple[str, int], ...]:
 
 
 def _leaks(
-    source: Files,
+    source: FileSet,
     survey: _Survey,
-    given: tuple[Files | None, Files | None],
+    given: tuple[FileSet | None, FileSet | None],
     fractions: tuple[float, float],
 ) -> dict[str, Leak]:
     """For valid and test, given or held out: what of it training has seen."""
@@ -292,7 +301,7 @@ def _leaks(
     return found
 
 
-def _between(source: Files, low: int, high: int) -> Iterator[Sequence[str]]:
+def _between(source: FileSet, low: int, high: int) -> Iterator[Sequence[str]]:
     """The long lines of running text that lie wholly in [low, high)."""
     for starts, lines in _long_lines(source):
         pairs = zip(starts, lines, strict=True)
@@ -361,7 +370,7 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def render(inspection: Inspection, console: Console) -> None:
+def render(inspection: TextReport, console: Console) -> None:
     """Print what was found: the figures, the lengths as bars, the copies, the suggestion."""
     x = inspection
     grid = Table.grid(padding=(0, 2))
@@ -427,7 +436,7 @@ LONG = 200  # characters of an example
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueSummary:
     """The numbers of one column."""
 
     min: float
@@ -436,7 +445,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Examination:
+class LabelReport:
     """What `examine` found. Classes count records; those of positions, positions.
 
     `unseen` has, by side, the classes that training lacks; `single` those that one record has, over
@@ -448,7 +457,7 @@ class Examination:
     names: tuple[str, ...]
     records: dict[str, int]  # by side
     classes: dict[str, dict[str, dict[str, int]]]  # by target, class, side
-    values: dict[str, Values]  # by target
+    values: dict[str, ValueSummary]  # by target
     gaps: dict[str, int]  # by target
     single: tuple[str, ...]
     unseen: dict[str, dict[str, int]]
@@ -456,7 +465,7 @@ class Examination:
     conflicts: int
     conflicting: tuple[str, ...]
     leaks: dict[str, Leak]
-    near: dict[str, Near]
+    near: dict[str, NearDuplicates]
     notes: tuple[str, ...]  # on how the sides were decided
     concerns: tuple[tuple[str, str], ...] = ()  # what looks wrong with the targets: see concerns
     copies: int = 0  # records that repeat another one, in any split
@@ -542,7 +551,7 @@ class Examination:
                 f"{', '.join(few[:CLASSES_SHOWN])}{more}; metrics of these classes are not reliable"
             )
             rows.append(("small classes", line))
-        tested = self.records.get(SIDES[2], 0)
+        tested = self.records.get(SPLITS[2], 0)
         if self.chosen and not self.folds and (few or tested < SMALL):
             counted = f"{tested:,} record{'s' * (tested != 1)}"
             why = f"it has {counted}" if tested < SMALL else "it has few records of some classes"
@@ -567,7 +576,7 @@ class Examination:
         return rows + list(self.concerns)
 
 
-def _near_words(leak: Near) -> str:
+def _near_words(leak: NearDuplicates) -> str:
     share = leak.records / leak.compared if leak.compared else 0.0
     return (
         f"{leak.records:,} of {leak.compared:,} distinct records ({share:.1%}) are near-duplicates "
@@ -575,7 +584,7 @@ def _near_words(leak: Near) -> str:
     )
 
 
-def task_of(source: Labelled) -> tuple[str, str]:
+def task_of(source: LabelledFiles) -> tuple[str, str]:
     """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
     source.check = unchecked
     task, why = guess(survey(source.examples(), len(source.names)), source.names)
@@ -584,22 +593,22 @@ def task_of(source: Labelled) -> tuple[str, str]:
     return task, why
 
 
-def examine(sources: Sources, why: str = "as asked") -> Examination:
+def inspect_labelled(sources: DataSource, why: str = "as asked") -> LabelReport:
     """Look through labelled records of a settled task, side by side."""
-    assert isinstance(sources.train, Labelled) and sources.task in LABELLED
+    assert isinstance(sources.train, LabelledFiles) and sources.task in LABELLED
     names = sources.train.names
     columns = survey((p for p in sources.pieces() if p.side == 0), len(names))
     targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
     tally = _Tally(targets)
     for piece in sources.pieces():
-        if piece.side < len(SIDES):
+        if piece.side < len(SPLITS):
             tally.add(piece)
     concerns = tuple(_concerns(sources, tally))
-    return Examination(
+    return LabelReport(
         task=sources.task,
         why=why,
         names=names,
-        records={side: n for side in SIDES if (n := tally.records[side])},
+        records={side: n for side in SPLITS if (n := tally.records[side])},
         classes=tally.by_class(),
         values=tally.ranges(),
         gaps=dict(zip(names, tally.gaps, strict=True)),
@@ -619,9 +628,9 @@ def examine(sources: Sources, why: str = "as asked") -> Examination:
     )
 
 
-def _concerns(sources: Sources, tally: _Tally) -> Iterator[tuple[str, str]]:
+def _concerns(sources: DataSource, tally: _Tally) -> Iterator[tuple[str, str]]:
     """What looks wrong with the targets of all sides."""
-    assert isinstance(sources.train, Labelled)
+    assert isinstance(sources.train, LabelledFiles)
     if tally.targets.task in ("label", "labels"):
         for name, found in tally.by_class().items():
             spaced = sources.train.spaced
@@ -633,10 +642,10 @@ def _concerns(sources: Sources, tally: _Tally) -> Iterator[tuple[str, str]]:
             yield "outliers", f"{line} ({_first_beyond(sources, i, bounds)})"
 
 
-def _first_beyond(sources: Sources, i: int, bounds: tuple[float, float]) -> str:
+def _first_beyond(sources: DataSource, i: int, bounds: tuple[float, float]) -> str:
     """Where the first value of target i stands that is not within some bounds."""
     for piece in sources.pieces():
-        for row, cells in enumerate(piece.targets if piece.side < len(SIDES) else ()):
+        for row, cells in enumerate(piece.targets if piece.side < len(SPLITS) else ()):
             value = number(cells[i])
             if value is not None and not bounds[0] <= value <= bounds[1]:
                 return piece.place(row) if piece.place else ""
@@ -656,8 +665,8 @@ class _Tally:
         self.met: dict[int, tuple[str, ...]] = {}
         self.conflicts: dict[int, str] = {}
 
-    def add(self, piece: Piece) -> None:
-        side = SIDES[piece.side]
+    def add(self, piece: SourceChunk) -> None:
+        side = SPLITS[piece.side]
         self.records[side] += len(piece.texts)
         for key, text, cells in zip(
             hashes(piece.keys).tolist(), piece.texts, piece.targets, strict=True
@@ -692,10 +701,10 @@ class _Tally:
                 found.setdefault(name, {}).setdefault(label, {})[side] = n
         return found
 
-    def ranges(self) -> dict[str, Values]:
+    def ranges(self) -> dict[str, ValueSummary]:
         rows = zip(self.targets.names, self.values, strict=True)
         return {
-            name: Values(min(found), sum(found) / len(found), max(found))
+            name: ValueSummary(min(found), sum(found) / len(found), max(found))
             for name, found in rows
             if found
         }
@@ -715,12 +724,12 @@ class _Tally:
         found: dict[str, dict[str, int]] = {}
         for counts in self.classes:
             for (label, side), n in sorted(counts.items()):
-                if not counts[label, SIDES[0]]:
+                if not counts[label, SPLITS[0]]:
                     found.setdefault(side, {})[label] = n
         return found
 
 
-def _near(sources: Sources) -> dict[str, Near]:
+def _near(sources: DataSource) -> dict[str, NearDuplicates]:
     """For every side but training, its inputs that are almost ones of training; of what is no text,
     that is not looked for.
     """
@@ -729,12 +738,12 @@ def _near(sources: Sources) -> dict[str, Near]:
     held: list[list[str]] = [[], [], []]
     taken = [0, 0, 0]
     for piece in sources.pieces():
-        if piece.side < len(SIDES) and taken[piece.side] < 4 * BUDGET:
+        if piece.side < len(SPLITS) and taken[piece.side] < 4 * BUDGET:
             held[piece.side] += piece.keys
             taken[piece.side] += sum(map(len, piece.keys))
     return {
-        name: near(held[0], held[side])
-        for side, name in enumerate(SIDES[1:], start=1)
+        name: near_duplicates(held[0], held[side])
+        for side, name in enumerate(SPLITS[1:], start=1)
         if held[side]
     }
 
@@ -743,7 +752,7 @@ ITEMS_SHOWN = 5  # sizes listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shelf:
+class MediaReport:
     """What was found, of any such thing; `copies` are those that training has already."""
 
     format: str
@@ -754,8 +763,8 @@ class Shelf:
     remarks: list[str]
     copies: int
     leaks: dict[str, Leak]
-    labels: Examination | None = None
-    captions: Captioned | None = None
+    labels: LabelReport | None = None
+    captions: CaptionReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain numbers, texts and lists."""
@@ -783,7 +792,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gallery(Shelf):
+class ImageReport(MediaReport):
     """What `look_through` found. `sizes` count pictures by height and width."""
 
     sizes: dict[str, int]
@@ -810,7 +819,7 @@ class Gallery(Shelf):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swarm(Shelf):
+class PointCloudReport(MediaReport):
     """What `look_through_clouds` found: points of the smallest, a usual and the largest."""
 
     points: tuple[int, int, int]
@@ -835,7 +844,7 @@ class Swarm(Shelf):
 
 
 @dataclass
-class Captioned:
+class CaptionReport:
     """What is said of pictures, side by side."""
 
     records: dict[str, int] = field(default_factory=dict)
@@ -859,26 +868,26 @@ class Captioned:
         ]
 
 
-def listen(sources: Sources) -> Captioned:
+def listen(sources: DataSource) -> CaptionReport:
     """Look through the captions of pictures."""
-    found, different, words = Captioned(), set(), set()
+    found, different, words = CaptionReport(), set(), set()
     for piece in sources.pieces():
-        if piece.side >= len(SIDES):
+        if piece.side >= len(SPLITS):
             continue
-        name = SIDES[piece.side]
+        name = SPLITS[piece.side]
         found.records[name] = found.records.get(name, 0) + len(piece.texts)
         for text in piece.texts:
             different.add(text)
             words.update(text.split())
             found.characters += len(text)
             found.longest = max(found.longest, text, key=len)
-    found.records = {side: found.records[side] for side in SIDES if side in found.records}
+    found.records = {side: found.records[side] for side in SPLITS if side in found.records}
     found.different, found.words = len(different), len(words)
     found.examples = sorted(different)[:: max(1, len(different) // 3)][:3]
     return found
 
 
-def look_through(sources: Sources, why: str) -> Gallery:
+def inspect_images(sources: DataSource, why: str) -> ImageReport:
     """Look through pictures of a settled task, side by side."""
     sizes: Counter[str] = Counter()
     for piece in sources.pieces():
@@ -886,8 +895,8 @@ def look_through(sources: Sources, why: str) -> Gallery:
         sizes.update(f"{image.shape[0]} × {image.shape[1]}" for image in images)
     training = (p for p in sources.pieces() if p.side == 0)
     measured = Patches.train(image for p in training for image in p.sources or p.texts)
-    return Gallery(
-        **shelf(sources, why),
+    return ImageReport(
+        **media_report(sources, why),
         sizes=dict(sizes.most_common()),
         channels=measured.channels,
         mean=measured.mean,
@@ -896,13 +905,13 @@ def look_through(sources: Sources, why: str) -> Gallery:
     )
 
 
-def look_through_clouds(sources: Sources, why: str) -> Swarm:
+def inspect_point_clouds(sources: DataSource, why: str) -> PointCloudReport:
     """The same of point clouds."""
     counts = sorted(len(cloud) for piece in sources.pieces() for cloud in piece.texts)
     training = (cloud for p in sources.pieces() if p.side == 0 for cloud in p.texts)
     measured = Points.train(training, scale="kept")
-    return Swarm(
-        **shelf(sources, why),
+    return PointCloudReport(
+        **media_report(sources, why),
         points=(counts[0], counts[len(counts) // 2], counts[-1]),
         dimensions=measured.dimensions,
         features=len(measured.mean),
@@ -911,7 +920,7 @@ def look_through_clouds(sources: Sources, why: str) -> Swarm:
     )
 
 
-def shelf(sources: Sources, why: str) -> dict[str, Any]:
+def media_report(sources: DataSource, why: str) -> dict[str, Any]:
     """What is looked for in any such thing."""
     seen: set[int] = set()
     copies = records = 0
@@ -921,7 +930,7 @@ def shelf(sources: Sources, why: str) -> dict[str, Any]:
             for key in hashes(piece.keys).tolist():
                 copies += key in seen
                 seen.add(key)
-    labels = None if sources.paired else examine(sources, why)
+    labels = None if sources.paired else inspect_labelled(sources, why)
     read = [files for files in (sources.train, *sources.given) if files is not None]
     return {
         "format": sources.train.format,

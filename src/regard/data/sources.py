@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from regard.data.captions import Captions, paths_in_pairs
 from regard.data.image_files import SUFFIXES
-from regard.data.images import IMAGES, Pictures
-from regard.data.labelled import Asked, Labelled, columns_of
+from regard.data.images import IMAGES, ImageFiles
+from regard.data.labelled import ColumnSelection, LabelledFiles, columns_of
 from regard.data.leakage import canonical_form
-from regard.data.media import Collected, paths_in_table
+from regard.data.media import MediaFiles, paths_in_table
 from regard.data.pairs import Pairs
-from regard.data.point_clouds import ENDINGS, POINTS, Clouds, form_of
-from regard.data.readers import Chunk, Files, Source
+from regard.data.point_clouds import ENDINGS, POINTS, PointCloudFiles, form_of
+from regard.data.readers import Chunk, FileSet, TextFiles
 from regard.data.splits import (
     Leak,
-    Plan,
+    SplitPlan,
     assign,
     columns_read,
     cut_points,
@@ -35,8 +35,8 @@ from regard.data.targets import CHECKS, LABELLED, unchecked
 from regard.errors import UsageError, UserError
 from regard.recipe import NUMBERED, DataRecipe, TokensRecipe
 
-SIDES = ("train", "valid", "test")
-SPARED = 3  # the side of training data beyond data.train_fraction: it gives words, nothing else
+SPLITS = ("train", "valid", "test")
+UNUSED = 3  # the side of training data beyond data.train_fraction: it gives words, nothing else
 SPARING = 1  # the seed of the hash that spares it: fractions of one set lie in one another
 PATHS = {IMAGES: SUFFIXES, POINTS: ENDINGS}  # how paths to what is no text end, in tables
 
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Piece:
+class SourceChunk:
     """Some records, or a stretch of one document of running text with its borders marked.
 
     Of pairs, `texts` are the targets and `sources` what they answer; of labelled records, `targets`
@@ -61,7 +61,7 @@ class Piece:
     keys: Sequence[str] = ()  # what copies and leaks of records go by
 
 
-class Sources:
+class DataSource:
     """The files of a recipe as pieces that know their side; for the task `target`, pairs, and for
     those of `targets.LABELLED`, labelled records ("labelled" leaves open which). Where they are
     labelled, `masked` reads them as those do, so that what is held out there is held out here.
@@ -116,18 +116,18 @@ class Sources:
         self.task = task
         planned = self.labelled or self.numbered
         given, labelled = any(self.given), self.labelled
-        self.plan = Plan(self.recipe, self.fractions, given, labelled) if planned else None
+        self.plan = SplitPlan(self.recipe, self.fractions, given, labelled) if planned else None
         for files in (self.train, *self.given):
-            if isinstance(files, Labelled) and isinstance(self.train, Labelled):
+            if isinstance(files, LabelledFiles) and isinstance(self.train, LabelledFiles):
                 files.check = CHECKS.get(task, unchecked)
                 files.written_as = self.train
 
-    def _open(self, paths: Sequence[str], format: str, train: Files | None = None) -> Files:
+    def _open(self, paths: Sequence[str], format: str, train: FileSet | None = None) -> FileSet:
         """Files of one side; those that are held out are read as the training files are."""
         recipe, files = self.recipe, [Path(p) for p in paths]
         shared: dict[str, Any] = {"strict": recipe.strict, "encoding": recipe.encoding}
         if not (self.paired or self.labelled):
-            return Source(files, format=format, column=recipe.input, **shared)
+            return TextFiles(files, format=format, column=recipe.input, **shared)
         form = form_of(files) if format == "auto" else format
         if self.paired and form not in NUMBERED:
             columns = recipe.input, recipe.target
@@ -136,36 +136,36 @@ class Sources:
             if format != "auto" or not form:
                 return pairs
         targets = columns_of(recipe.target)
-        if isinstance(train, Pictures) and Path(recipe.target).is_file():
+        if isinstance(train, ImageFiles) and Path(recipe.target).is_file():
             targets = ()  # that file is for those of training: held-out ones have their own
-        asked = Asked(
+        asked = ColumnSelection(
             inputs=columns_of(recipe.input) or ("",),
             targets=targets,
             asides=columns_read(recipe) if train is None else (),
             pattern=recipe.pattern,
             labels=Path(recipe.labels) if recipe.labels else None,
-            classes=train.like(files) if isinstance(train, Labelled) else (),
+            classes=train.like(files) if isinstance(train, LabelledFiles) else (),
             missing=recipe.missing,
             per_line=recipe.per_line,
         )
         if form in NUMBERED:
             return self._collect(form, files, asked)
-        found = Labelled(files, asked, format=format, **shared)
+        found = LabelledFiles(files, asked, format=format, **shared)
         if format == "auto":
             for form, endings in PATHS.items():
                 if paths_in_table(found, endings):
                     return self._collect(form, files, asked)
         return found
 
-    def _collect(self, form: str, files: Sequence[Path], asked: Asked) -> Collected:
+    def _collect(self, form: str, files: Sequence[Path], asked: ColumnSelection) -> MediaFiles:
         """Files of what is no text."""
         recipe = self.recipe
         if form == IMAGES:
-            reader = Captions if self.paired else Pictures
+            reader = Captions if self.paired else ImageFiles
             return reader(files, asked, strict=recipe.strict, side=recipe.resize)
         if self.paired:
             raise UsageError(f"{files[0]}: point clouds have labels or values, not captions")
-        return Clouds(files, asked, strict=recipe.strict, surface=recipe.surface)
+        return PointCloudFiles(files, asked, strict=recipe.strict, surface=recipe.surface)
 
     @property
     def remarks(self) -> list[str]:
@@ -177,27 +177,27 @@ class Sources:
     @property
     def two_sided(self) -> bool:
         """Has every record two texts: pairs, or labelled pairs of texts?"""
-        return self.paired or (isinstance(self.train, Labelled) and self.train.two_texts)
+        return self.paired or (isinstance(self.train, LabelledFiles) and self.train.two_texts)
 
     @property
     def numbered(self) -> bool:
         """Are records, or the sources of pairs, no texts, but pictures or point clouds?"""
-        return isinstance(self.train, Collected)
+        return isinstance(self.train, MediaFiles)
 
     @property
     def text(self) -> bool:
         """Is it running text?"""
         return self.train.format == "text"
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[SourceChunk]:
         """Everything, in order."""
         if self.text:
             yield from self._cut()
             for side, source in enumerate(self.given, start=1):
                 for document in source.documents() if source else ():
-                    yield Piece(side, (), begins=True)
-                    yield from (Piece(side, [text]) for text in document.text())
-                    yield Piece(side, (), ends=True)
+                    yield SourceChunk(side, (), begins=True)
+                    yield from (SourceChunk(side, [text]) for text in document.text())
+                    yield SourceChunk(side, (), ends=True)
             return
         start = 0
         for chunk in self.train.records():
@@ -206,7 +206,7 @@ class Sources:
             start += len(chunk)
             if self.recipe.train_fraction < 1:
                 share = 1 - self.recipe.train_fraction
-                sides[(sides == 0) & (assign(keys, 0.0, share, SPARING) > 0)] = SPARED
+                sides[(sides == 0) & (assign(keys, 0.0, share, SPARING) > 0)] = UNUSED
             for side in np.unique(sides).tolist():
                 yield _piece(side, chunk, keys, np.flatnonzero(sides == side).tolist())
         for side, source in enumerate(self.given, start=1):
@@ -215,19 +215,19 @@ class Sources:
 
     def _sides(self, chunk: Chunk, keys: Sequence[str], start: int) -> NDArray[np.uint8]:
         """The sides of the records of a chunk, of which the first is number `start`."""
-        if self.plan is not None and isinstance(self.train, Labelled):
+        if self.plan is not None and isinstance(self.train, LabelledFiles):
             found = self.plan.sides(self.train, chunk, start)
             if found is not None:
                 return found
         valid, test = self.fractions
         return assign(keys, valid, test, self.recipe.split_seed)
 
-    def _cut(self) -> Iterator[Piece]:
+    def _cut(self) -> Iterator[SourceChunk]:
         """Running text, its end held out: a stretch of a document on one side is one there."""
         total = sum(len(text) for text in self.train.text())
         first, second = cut_points(total, *self.fractions)
         used = round(first * self.recipe.train_fraction)
-        stretches = [(used, 0), (first, SPARED), (second, 1), (total, 2)]
+        stretches = [(used, 0), (first, UNUSED), (second, 1), (total, 2)]
         at, number = 0, 0
         for document in self.train.documents():
             opened = False
@@ -235,18 +235,18 @@ class Sources:
                 while text:
                     while number < 3 and at >= stretches[number][0]:
                         if opened:
-                            yield Piece(stretches[number][1], (), ends=True)
+                            yield SourceChunk(stretches[number][1], (), ends=True)
                             opened = False
                         number += 1
                     border, side = stretches[number]
                     if not opened:
-                        yield Piece(side, (), begins=True)
+                        yield SourceChunk(side, (), begins=True)
                         opened = True
                     part = text[: border - at]
-                    yield Piece(side, [part])
+                    yield SourceChunk(side, [part])
                     at, text = at + len(part), text[len(part) :]
             if opened:
-                yield Piece(side, (), ends=True)
+                yield SourceChunk(side, (), ends=True)
 
     def leave_something(self, say: Say) -> None:
         """Where so few records are that all would be held out, all of them train instead."""
@@ -264,8 +264,8 @@ class Sources:
         return {side: total for side, (total, _) in self.hashes().items()}
 
     def hashes(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """Of every side, what `Files.hashes` gives."""
-        sources = zip(SIDES, (self.train, *self.given), strict=True)
+        """Of every side, what `FileSet.hashes` gives."""
+        sources = zip(SPLITS, (self.train, *self.given), strict=True)
         return {name: source.hashes() for name, source in sources if source is not None}
 
     def reading(self) -> dict[str, Any]:
@@ -273,20 +273,20 @@ class Sources:
         recipe, train = self.recipe, self.train
         inputs, targets = columns_of(recipe.input), columns_of(recipe.target)
         if found := train.columns:
-            texts = 2 if isinstance(train, Labelled) and train.two_texts else 1
+            texts = 2 if isinstance(train, LabelledFiles) and train.two_texts else 1
             inputs, targets = found[:texts], found[texts : texts + len(targets)]
         if any(Path(target).is_file() for target in targets):
             targets = ()  # a file of labels belongs to the files that it stands beside
         return {
             "inputs": list(inputs),
             "targets": list(targets),
-            "classes": list(train.class_files) if isinstance(train, Labelled) else [],
+            "classes": list(train.class_files) if isinstance(train, LabelledFiles) else [],
             "labels": recipe.labels,
             "pattern": recipe.pattern,
             "encoding": train.encoding,
             "missing": list(recipe.missing),
             "per_line": recipe.per_line,
-            "strip": isinstance(train, Labelled),
+            "strip": isinstance(train, LabelledFiles),
         }
 
     def overlaps(self) -> dict[str, Leak]:
@@ -297,7 +297,7 @@ class Sources:
             return {}
         found = {}
         known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.plan else None
-        for side, (name, source) in enumerate(zip(SIDES[1:], self.given, strict=True), start=1):
+        for side, (name, source) in enumerate(zip(SPLITS[1:], self.given, strict=True), start=1):
             if known is not None:
                 leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))
             elif source is not None:
@@ -315,13 +315,13 @@ class Sources:
         }
 
 
-def _piece(side: int, chunk: Chunk, keys: Sequence[str], chosen: Sequence[int]) -> Piece:
+def _piece(side: int, chunk: Chunk, keys: Sequence[str], chosen: Sequence[int]) -> SourceChunk:
     """Some records of a chunk; `keys` are of all of it."""
 
     def of(values: Sequence[Any]) -> Sequence[Any]:
         return values if len(chosen) == len(values) else [values[i] for i in chosen if values]
 
-    return Piece(
+    return SourceChunk(
         side,
         of(chunk.texts),
         sources=of(chunk.sources),

@@ -35,7 +35,7 @@ from regard.recipe import DataRecipe
 from regard.tokenizers.smiles import rdkit, silence
 
 if TYPE_CHECKING:
-    from regard.data.labelled import Labelled
+    from regard.data.labelled import LabelledFiles
 
 EXAMPLES = 5  # leaked records shown; all of them are counted
 PENDING = 1 << 20  # hashes collected before they are sorted in with the others
@@ -96,7 +96,7 @@ def _check(valid_fraction: float, test_fraction: float) -> None:
         )
 
 
-class Counts:
+class SplitCounts:
     """How often each text came, by hash: 16 bytes a distinct text, whatever its length."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Leak:
 
 def distinct(batches: Iterable[Sequence[str]]) -> Hashes:
     """The hashes of all texts, each once, in rising order: what `overlap` looks up."""
-    counts = Counts()
+    counts = SplitCounts()
     for texts in batches:
         counts.add(texts)
     return counts.result()[0]
@@ -154,7 +154,7 @@ def distinct(batches: Iterable[Sequence[str]]) -> Hashes:
 def overlap(known: Hashes, other: Iterable[Sequence[str]]) -> Leak:
     """The records of `other` whose hash is in `known`, a rising array from `distinct`."""
     records = total = 0
-    found = Counts()
+    found = SplitCounts()
     examples: dict[str, None] = {}
     for texts in other:
         total += len(texts)
@@ -430,7 +430,7 @@ def refuse_plan(recipe: DataRecipe) -> None:
         raise UsageError(f"data.split = {recipe.split!r} is for labelled records, not this task")
 
 
-class Plan:
+class SplitPlan:
     """Which side each record of the training files is on; nothing is decided where a hash will do.
 
     What needs to see all records reads them once, when it is first asked. By default the records of
@@ -461,7 +461,7 @@ class Plan:
         if self.columns and recipe.group:
             raise UsageError("data.group cannot be joined with a data.split column")
 
-    def sides(self, source: Labelled, chunk: Chunk, start: int) -> Sides | None:
+    def sides(self, source: LabelledFiles, chunk: Chunk, start: int) -> Sides | None:
         """The sides of a chunk's records, the first of which is number `start`; None: by hash."""
         if not self.decided and not self.stratifies:
             return None
@@ -485,7 +485,7 @@ class Plan:
             sides.append(side)
         return np.array(sides, np.uint8)
 
-    def _decide(self, source: Labelled) -> Sides:
+    def _decide(self, source: LabelledFiles) -> Sides:
         """The sides of all records at once."""
         recipe = self.recipe
         texts: list[str] = []  # of molecules alone
@@ -523,7 +523,7 @@ class Plan:
         seed = recipe.split_seed
         return deal(key, shares, labels=label, seed=seed).astype(np.uint8)
 
-    def _dealt(self, source: Labelled) -> Sides:
+    def _dealt(self, source: LabelledFiles) -> Sides:
         """The sides of all records by their hash but for those of small classes, of which every
         split gets its share, and of a class of one record training.
         """
@@ -548,7 +548,7 @@ class Plan:
                 sides[several] = deal(few, shares, labels=labels, everywhere=EVERYWHERE)
         return sides[inverse]
 
-    def count_folds(self, source: Labelled) -> int:
+    def count_folds(self, source: LabelledFiles) -> int:
         """How many folds there are: data.folds or, where one is left out, as many as records that
         need not stand together.
         """

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from regard.data.formats import LINE_LIMIT, UTF8, Tally, decoded_lines, head, too_long
+from regard.data.formats import LINE_LIMIT, UTF8, SkippedRecords, decoded_lines, head, too_long
 from regard.errors import UsageError, UserError
 
 USUAL = ("text", "sequence", "name", "smiles", "sentence")  # columns taken without being asked for
@@ -32,7 +32,7 @@ FLAGS = ("--input", "--target")  # that ask for the columns of pairs, in order
 
 
 @dataclass(frozen=True)
-class Table:
+class TableReader:
     """How to read a family of tables alike: the delimiter, the quotes, the header, the columns."""
 
     delimiter: str
@@ -44,7 +44,7 @@ class Table:
     encoding: str = UTF8
     columns: tuple[str, ...] = ()  # all that the header names
 
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """The columns' cells, in order, empty ones too; damaged rows go to `tally`."""
         rows = _Rows(path, self)
         width, places = 0, [0]
@@ -87,7 +87,7 @@ class Table:
 class _Rows:
     """Rows of one file, each with its first line, parsed by the csv module in bounded memory."""
 
-    def __init__(self, path: Path, layout: Table) -> None:
+    def __init__(self, path: Path, layout: TableReader) -> None:
         self.path, self.encoding = path, layout.encoding
         self.fed = 0  # characters given to the parser since the last row was complete
         self.line = 1  # the first of the row being read
@@ -160,7 +160,7 @@ def table(
     *,
     flags: Sequence[str] = FLAGS,
     encoding: str = UTF8,
-) -> Table:
+) -> TableReader:
     """Decide how tables like the file at `path` are read.
 
     An only column may be "" to choose it, and so may the first of more where `flags`, the options
@@ -176,7 +176,7 @@ def table(
     said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
     why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
     wide = len(names) > 1
-    return Table(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
+    return TableReader(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
 
 
 def columns_in(
@@ -349,7 +349,7 @@ def hint(column: str, names: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Halves:
+class BlankSeparated:
     """How to read such lines: which columns, in which order."""
 
     names: tuple[str, ...]  # "1" and "2"
@@ -361,7 +361,7 @@ class Halves:
         kinds = {"1": "up to the first blank", "2": "after the first blank"}
         return f"text {kinds[self.names[0]]} of a line"
 
-    def batches(self, path: Path, tally: Tally) -> Iterator[Batch]:
+    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
         """The columns' texts, in order, empty ones too; lines not UTF-8 go to `tally`."""
         places = [int(name) - 1 for name in self.names]
         for block in decoded_lines(path, self.encoding):

@@ -177,7 +177,7 @@ CHECKS: dict[str, Check] = {"value": numbers, "position-label": as_long}
 
 
 @dataclass
-class Column:
+class TargetColumn:
     """What a pass over one column of targets counted."""
 
     filled: int = 0
@@ -219,9 +219,9 @@ class Column:
         )
 
 
-def survey(chunks: Iterable[Any], width: int) -> list[Column]:
+def survey(chunks: Iterable[Any], width: int) -> list[TargetColumn]:
     """One pass over labelled records, of so many targets each."""
-    columns = [Column() for _ in range(width)]
+    columns = [TargetColumn() for _ in range(width)]
     for chunk in chunks:
         for text, targets in zip(chunk.texts, chunk.targets, strict=True):
             for column, cell in zip(columns, targets, strict=True):
@@ -229,7 +229,7 @@ def survey(chunks: Iterable[Any], width: int) -> list[Column]:
     return columns
 
 
-def guess(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
+def guess(columns: Sequence[TargetColumn], names: Sequence[str]) -> tuple[str, str]:
     """The task that targets suggest, and why; `target` where they are texts of their own."""
     if len(columns) > 1:
         return _guess_several(columns, names)
@@ -256,7 +256,7 @@ def guess(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
     return "target", f"texts {each}, {kinds:,} different ones of {found.filled:,}"
 
 
-def _guess_several(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, str]:
+def _guess_several(columns: Sequence[TargetColumn], names: Sequence[str]) -> tuple[str, str]:
     if all(len(column.different) <= 2 for column in columns):
         return "labels", f"{len(columns)} columns of two values each"
     if all(column.numeric > 0.9 * column.filled for column in columns):
@@ -283,7 +283,7 @@ class Targets:
 
     @classmethod
     def learn(
-        cls, task: str, names: Sequence[str], columns: Sequence[Column], positive: str = ""
+        cls, task: str, names: Sequence[str], columns: Sequence[TargetColumn], positive: str = ""
     ) -> Targets:
         """The classes that training records have; targets not of the task are an error.
 
@@ -483,7 +483,7 @@ FORMAT = 1
 DTYPES = {"label": "<i4", "labels": "|i1", "value": "<f4", "position-label": "<i2"}
 
 
-class AnswerWriter:
+class TargetWriter:
     """Writes the targets of the shard with stem `path`, piece by piece; `close` gives them their
     names, `abort` leaves nothing.
     """
@@ -591,7 +591,7 @@ def _files(path: Path) -> tuple[Path, Path]:
     return path.with_name(path.name + ".targets.bin"), path.with_name(path.name + ".targets.json")
 
 
-def read_answers(path: Path, records: int, tokens: int, *, verify: bool = False) -> Array:
+def read_targets(path: Path, records: int, tokens: int, *, verify: bool = False) -> Array:
     """Map the targets of the shard with stem `path`, which has so many records and tokens."""
     numbers, facts_file = _files(path)
     facts = read_json(facts_file, TargetFile)

@@ -14,13 +14,13 @@ from pathlib import Path
 from regard.data.archives import is_archive
 from regard.data.class_folders import class_folders
 from regard.data.formats import detect, expand
-from regard.data.labelled import Labelled, class_of
+from regard.data.labelled import LabelledFiles, class_of
 from regard.data.pairs import NO_SIDES, correlation, count_lines, looks_paired
 from regard.data.point_clouds import form_of
 from regard.data.readers import TABLES
 from regard.data.report import task_of
-from regard.data.sources import Sources
-from regard.data.tables import Table
+from regard.data.sources import DataSource
+from regard.data.tables import TableReader
 from regard.errors import UsageError
 from regard.recipe import NUMBERED, DataRecipe
 from regard.registry import TASKS
@@ -33,7 +33,7 @@ SHOWN = 4  # names of files or columns listed
 
 
 @dataclass(frozen=True)
-class Reading:
+class InferredTask:
     """A task, the reason for it, and a line that says what was decided and what else there is; no
     line where there was nothing to decide.
     """
@@ -43,7 +43,7 @@ class Reading:
     line: str = ""
 
 
-def reading_of(recipe: DataRecipe, model: str = "") -> Reading:
+def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
     """How the files of a recipe are read where no task is given. A model that only one reading has
     decides it. UsageError where the user has to say.
     """
@@ -57,16 +57,16 @@ def reading_of(recipe: DataRecipe, model: str = "") -> Reading:
         line = f"reading {len(names)} folders as classes ({_listed(names)})"
         if not any(map(is_archive, files)):
             line += "; --task next reads all files as one corpus"
-        return Reading("label", "by the names of the folders", line)
+        return InferredTask("label", "by the names of the folders", line)
     if only == "next" or recipe.format == "text" or not files:
-        return Reading("next")
+        return InferredTask("next")
     if only != "label" and (why := looks_paired(files)):
         other = "--task label makes each file a class, --task next reads one corpus"
-        return Reading("target", line=f"reading 2 files as parallel text ({why}); {other}")
+        return InferredTask("target", line=f"reading 2 files as parallel text ({why}); {other}")
     listed = expand(files)
     if len(listed) > 1:
         return _several(recipe, files, listed, only)
-    return Reading("next", line=_columns(recipe))
+    return InferredTask("next", line=_columns(recipe))
 
 
 def _only(model: str) -> str:
@@ -75,23 +75,23 @@ def _only(model: str) -> str:
     return tasks[0] if len(tasks) == 1 else ""
 
 
-def _by_targets(recipe: DataRecipe) -> Reading:
+def _by_targets(recipe: DataRecipe) -> InferredTask:
     """The task that targets suggest."""
-    source = Sources(recipe, "labelled").train
-    if not isinstance(source, Labelled):
-        return Reading("next")
+    source = DataSource(recipe, "labelled").train
+    if not isinstance(source, LabelledFiles):
+        return InferredTask("next")
     task, why = task_of(source)
     if task == "target" and source.format in TABLES and not recipe.input:
         raise UsageError(
             f"{source.files[0]}: column {recipe.target!r} holds different texts ({why}); say "
             "--task label if they are classes, or name the column to predict them from with --input"
         )
-    return Reading(task, why)
+    return InferredTask(task, why)
 
 
 def _several(
     recipe: DataRecipe, given: Sequence[Path], files: Sequence[Path], only: str
-) -> Reading:
+) -> InferredTask:
     """What more than one file are whose names are not those of two languages: pairs by what their
     lines say, classes, or one corpus.
     """
@@ -112,10 +112,10 @@ def _several(
         f"reading {len(files):,} files as one corpus for a language model (--task next); {label} "
         f"makes each file a class{hint}"
     )
-    return Reading("next", line=line)
+    return InferredTask("next", line=line)
 
 
-def _maybe_paired(recipe: DataRecipe, files: Sequence[Path], named: bool) -> Reading | None:
+def _maybe_paired(recipe: DataRecipe, files: Sequence[Path], named: bool) -> InferredTask | None:
     """What two files of as many lines are; None where they have nothing to do with each other, or
     other numbers of lines.
     """
@@ -125,7 +125,7 @@ def _maybe_paired(recipe: DataRecipe, files: Sequence[Path], named: bool) -> Rea
     found = correlation(files, recipe.encoding)
     if found.alike:
         line = f"reading 2 files of {counts[0]:,} lines as parallel text: {found.words}"
-        return Reading("target", line=f"{line}; --task label makes each file a class")
+        return InferredTask("target", line=f"{line}; --task label makes each file a class")
     if named and (found.alike is False or _opposite(files)):
         line = _as_classes(files, f"their names differ in one word and their {found.words}")
         return _labelled(f"{line}, --task target line n of both as a pair")
@@ -136,8 +136,8 @@ def _maybe_paired(recipe: DataRecipe, files: Sequence[Path], named: bool) -> Rea
     )
 
 
-def _labelled(line: str) -> Reading:
-    return Reading("label", "by the names of the files", line)
+def _labelled(line: str) -> InferredTask:
+    return InferredTask("label", "by the names of the files", line)
 
 
 def _as_classes(files: Sequence[Path], why: str) -> str:
@@ -155,9 +155,9 @@ def _listed(names: Iterable[str]) -> str:
 
 def _columns(recipe: DataRecipe) -> str:
     """What one can predict of a table, instead of its text."""
-    source = Sources(recipe, "next").train
+    source = DataSource(recipe, "next").train
     layout = source._layout
-    if not isinstance(layout, Table) or len(layout.columns) < 2:
+    if not isinstance(layout, TableReader) or len(layout.columns) < 2:
         return ""
     others = [name for name in layout.columns if name not in layout.names]
     return (

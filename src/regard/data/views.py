@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from regard.data.sources import Piece
+from regard.data.sources import SourceChunk
 from regard.tokenizers.biology import other_strand
 from regard.tokenizers.smiles import rdkit, silence
 
@@ -30,7 +30,7 @@ class Views:
         """All views of all texts, those of one beside each other."""
         return [view for text in texts for view in self.make(text, self.count)]
 
-    def of(self, piece: Piece) -> Piece:
+    def of(self, piece: SourceChunk) -> SourceChunk:
         """A piece with all views of its records."""
         place, count = piece.place, self.count
         return replace(
@@ -57,7 +57,7 @@ def strands(text: str, count: int = 2) -> list[str]:
     return [text, other_strand(text)]
 
 
-def both_strands(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def both_strands(pieces: Iterable[SourceChunk]) -> Iterator[SourceChunk]:
     """Running text, and after each training document its other strand as one more; what is held out
     has one strand.
     """
@@ -69,10 +69,10 @@ def both_strands(pieces: Iterable[Piece]) -> Iterator[Piece]:
         held += piece.texts
         if piece.ends:
             text, held = strands("".join(held))[1], []
-            yield Piece(0, (), begins=True)
+            yield SourceChunk(0, (), begins=True)
             for at in range(0, len(text), PART):
-                yield Piece(0, [text[at : at + PART]])
-            yield Piece(0, (), ends=True)
+                yield SourceChunk(0, [text[at : at + PART]])
+            yield SourceChunk(0, (), ends=True)
 
 
 def spellings(text: str, count: int) -> list[str]:

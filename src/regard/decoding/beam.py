@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decoding.cuda_graphs import Captured
-from regard.decoding.engine import DIVERGED, Batch, Generated
+from regard.decoding.cuda_graphs import CapturedStep
+from regard.decoding.engine import DIVERGED, DecodeBatch, Generated
 from regard.errors import UserError
 
 Array = np.ndarray
@@ -83,7 +83,7 @@ class Beam:
         """See Strategy."""
         return self.width
 
-    def decode(self, batch: Batch) -> list[list[Generated]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         """See Strategy."""
         if batch.request.on_token is not None:
             raise ValueError("on_token cannot stream beams, whose tokens change until the end")
@@ -101,7 +101,7 @@ class Beam:
 
 
 @dataclass(frozen=True)
-class Step:
+class BeamStep:
     """The candidates of one step, C for each of B prompts, best first, as the host reads them."""
 
     score: Array  # (B, C) log-probability since the prompt
@@ -121,11 +121,11 @@ class Beams:
     batch of this shape takes over with its memory.
     """
 
-    def __init__(self, batch: Batch, width: int, logits: Tensor) -> None:
+    def __init__(self, batch: DecodeBatch, width: int, logits: Tensor) -> None:
         """`logits` (B, V) follow the prompts, which have been read."""
         self.width, self.size = width, len(logits)
         self.offsets = torch.arange(self.size, device=batch.device)[:, None] * width  # (B, 1)
-        self.captured: Captured | None = None
+        self.captured: CapturedStep | None = None
         first = self.begin(batch, logits)
         if batch.captures:
             most = batch.request.max_new
@@ -135,7 +135,7 @@ class Beams:
             self._record(first)
 
     @classmethod
-    def of(cls, batch: Batch, width: int, logits: Tensor) -> Beams:
+    def of(cls, batch: DecodeBatch, width: int, logits: Tensor) -> Beams:
         """Those of the batch before, if they have its shape and rules; else new ones."""
         request = batch.request
         rules: tuple[object, ...] = (width, len(logits), request.max_new, request.end)
@@ -154,7 +154,7 @@ class Beams:
         batch.slot.search = None if beams.captured is None else (rules, beams)
         return beams
 
-    def begin(self, batch: Batch, logits: Tensor) -> tuple[Tensor, ...]:
+    def begin(self, batch: DecodeBatch, logits: Tensor) -> tuple[Tensor, ...]:
         """The first candidates of each prompt."""
         self.batch = batch
         self.unread: list[tuple[Tensor, ...]] = []
@@ -217,7 +217,7 @@ class Beams:
             return found[0]
 
         self.parents.copy_(torch.arange(len(self.parents), device=batch.device))  # moves nothing
-        self.captured = Captured(work, batch.state, batch.device, self.ids)
+        self.captured = CapturedStep(work, batch.state, batch.device, self.ids)
         for memory, value in zip(held, before, strict=True):
             memory.copy_(value)
         self.step.zero_()
@@ -237,9 +237,9 @@ class Beams:
 class Search:
     """One batch of searches: candidates on the device, finished sequences on the host."""
 
-    def __init__(self, batch: Batch, beam: Beam) -> None:
+    def __init__(self, batch: DecodeBatch, beam: Beam) -> None:
         self.batch, self.beam, self.size = batch, beam, len(batch.numbers)
-        self.steps: list[Step] = []
+        self.steps: list[BeamStep] = []
         self.taken = [0] * self.size  # steps that count for each prompt
         # (-rank, step, candidate) of each prompt's finished sequences, best first
         self.finished: list[list[tuple[float, int, int]]] = [[] for _ in range(self.size)]
@@ -255,12 +255,12 @@ class Search:
         for step in range(1, max_new + 1):
             if step == max_new or step % batch.every == 0:
                 for fields in zip(*beams.read(len(self.steps), step), strict=True):
-                    self._sort_out(Step(*fields))
+                    self._sort_out(BeamStep(*fields))
                 if step == max_new or self.done.all():
                     return
             beams.advance()
 
-    def _sort_out(self, step: Step) -> None:
+    def _sort_out(self, step: BeamStep) -> None:
         """Put aside what ended in this step, and see which prompts are done."""
         if step.broken.any():
             raise UserError(DIVERGED)

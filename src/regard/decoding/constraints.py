@@ -28,7 +28,7 @@ CHUNK = 1 << 22  # transitions examined at once
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Forbidden:
+class ForbiddenTransitions:
     """A relation on V tokens, callable as the constraint of a loss or of decoding.
 
     Row a lists next[start[a] : start[a + 1]], rising and without repeats: the tokens forbidden
@@ -44,7 +44,9 @@ class Forbidden:
         self._on: dict[torch.device, tuple[Tensor, ...]] = {}  # what each device needs
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[int, int]] | Array, vocab_size: int) -> Forbidden:
+    def from_pairs(
+        cls, pairs: Iterable[tuple[int, int]] | Array, vocab_size: int
+    ) -> ForbiddenTransitions:
         """Forbid each (a, b): b never follows a."""
         listed = pairs if isinstance(pairs, np.ndarray) else list(pairs)
         table = np.asarray(listed, dtype=np.int64).reshape(-1, 2)
@@ -54,7 +56,7 @@ class Forbidden:
         return cls._from_codes(np.unique(table[:, 0] * vocab_size + table[:, 1]), vocab_size)
 
     @classmethod
-    def from_file(cls, path: Path | str, tokenizer: Tokenizer) -> Forbidden:
+    def from_file(cls, path: Path | str, tokenizer: Tokenizer) -> ForbiddenTransitions:
         r"""Read one forbidden transition per line: two tokens with a TAB or one space between.
 
         A token is text that the tokenizer cuts into exactly one, a special by its name (`<S>`), or
@@ -77,7 +79,9 @@ class Forbidden:
         return cls._from_codes(np.unique(np.concatenate(codes or [every[:0]])), size)
 
     @classmethod
-    def unseen(cls, arrays: Iterable[Array], vocab_size: int, *, start: int, end: int) -> Forbidden:
+    def unseen(
+        cls, arrays: Iterable[Array], vocab_size: int, *, start: int, end: int
+    ) -> ForbiddenTransitions:
         """Forbid every transition that does not occur in the data.
 
         The arrays are pieces of one stream of ids with the markers `<S>` and `<E>`; a record may go
@@ -97,7 +101,9 @@ class Forbidden:
         return cls._from_codes(seen.codes(), vocab_size, complement=True)
 
     @classmethod
-    def _from_codes(cls, codes: Array, vocab_size: int, *, complement: bool = False) -> Forbidden:
+    def _from_codes(
+        cls, codes: Array, vocab_size: int, *, complement: bool = False
+    ) -> ForbiddenTransitions:
         borders = np.searchsorted(codes, np.arange(vocab_size + 1, dtype=np.int64) * vocab_size)
         start, next = torch.from_numpy(borders), torch.from_numpy(codes % vocab_size)
         return cls(start, next, complement=complement)
@@ -142,7 +148,7 @@ class Forbidden:
         table[self._codes] = not self.complement
         return table.reshape(self.vocab_size, self.vocab_size)
 
-    def __or__(self, other: Forbidden) -> Forbidden:
+    def __or__(self, other: ForbiddenTransitions) -> ForbiddenTransitions:
         """Forbid what either forbids."""
         if self.vocab_size != other.vocab_size:
             raise ValueError(
@@ -189,7 +195,7 @@ class Forbidden:
         save_file({"start": self.start, "next": self.next}, path, metadata)
 
     @classmethod
-    def load(cls, path: Path | str) -> Forbidden:
+    def load(cls, path: Path | str) -> ForbiddenTransitions:
         """Read what `save` wrote; a damaged file is a UserError that names it."""
         try:
             with safe_open(path, "pt") as file:

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 from regard.models.language_model import LanguageModel
 
 Call = Callable[[], object]
@@ -49,7 +49,7 @@ def array(value: Any) -> Any:
 
 
 def linear(
-    state: State, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    state: DecodeState, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Call | None:
     """x W' + b."""
     if not x.is_contiguous():
@@ -78,14 +78,14 @@ def by_onednn(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, rows:
     return lambda: out.copy_(kernel(x, w, bias, "none", [], ""))
 
 
-def int_mm(state: State, out: Tensor, x: Tensor, weight: Tensor) -> Call:
+def int_mm(state: DecodeState, out: Tensor, x: Tensor, weight: Tensor) -> Call:
     """A product of int8 matrices in int32."""
     kernel = torch.ops.aten._int_mm.out
     return lambda: kernel(x, weight, out=out)
 
 
 def attention(
-    state: State,
+    state: DecodeState,
     out: Tensor,
     q: Tensor,
     k: Tensor,
@@ -135,7 +135,7 @@ def attention(
     return call
 
 
-def reach(state: State, k: Tensor) -> Callable[[], int]:
+def reach(state: DecodeState, k: Tensor) -> Callable[[], int]:
     """How many keys there are to look at: all those of a source, or the cache's so far, at most as
     many as it has slots.
     """
@@ -146,7 +146,7 @@ def reach(state: State, k: Tensor) -> Callable[[], int]:
 
 
 def attention_by_torch(
-    state: State, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, gqa: bool
+    state: DecodeState, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, gqa: bool
 ) -> Call:
     """The fused kernel on as much of the cache as is in use, without a mask where all is seen."""
 
@@ -229,7 +229,7 @@ def flat(out: Tensor, *inputs: Any) -> list[Any]:
 def elementwise(function: Callable[..., Any]) -> Callable[..., Call | None]:
     """A maker for an operation that NumPy has too."""
 
-    def maker(state: State, out: Tensor, *args: Any, **kwargs: Any) -> Call | None:
+    def maker(state: DecodeState, out: Tensor, *args: Any, **kwargs: Any) -> Call | None:
         if kwargs:
             return None
         result, *inputs = flat(out, *args)
@@ -242,13 +242,13 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Call | None]:
     return maker
 
 
-def embedding(state: State, out: Tensor, weight: Tensor, ids: Tensor, *rest: Any) -> Call:
+def embedding(state: DecodeState, out: Tensor, weight: Tensor, ids: Tensor, *rest: Any) -> Call:
     """Rows of a table."""
     table, index, result = array(weight), array(ids), array(out)
     return lambda: np.take(table, index, 0, result, "clip")
 
 
-def index(state: State, out: Tensor, x: Tensor, indices: Any) -> Call | None:
+def index(state: DecodeState, out: Tensor, x: Tensor, indices: Any) -> Call | None:
     """x[indices] along the first axis."""
     if len(indices) != 1 or indices[0].dtype != torch.int64:
         return None
@@ -257,7 +257,7 @@ def index(state: State, out: Tensor, x: Tensor, indices: Any) -> Call | None:
 
 
 def addcmul(
-    state: State, out: Tensor, base: Tensor, a: Tensor, b: Tensor, *, value: float = 1
+    state: DecodeState, out: Tensor, base: Tensor, a: Tensor, b: Tensor, *, value: float = 1
 ) -> Call:
     """base + value · a · b; the scale of a norm's gain, which is fixed, goes into the gain."""
     if base.shape == (1,) and float(base) == 0:  # a norm: see layers.norms
@@ -276,7 +276,12 @@ def addcmul(
 
 
 def vector_norm(
-    state: State, out: Tensor, x: Tensor, order: float = 2, dim: Any = None, keep: bool = False
+    state: DecodeState,
+    out: Tensor,
+    x: Tensor,
+    order: float = 2,
+    dim: Any = None,
+    keep: bool = False,
 ) -> Call | None:
     """Euclidean lengths along the last axis."""
     if order != 2 or dim not in ([-1], [x.dim() - 1]):
@@ -299,7 +304,9 @@ def vector_norm(
     return call
 
 
-def amax(state: State, out: Tensor, x: Tensor, dim: Any = (), keep: bool = False) -> Call | None:
+def amax(
+    state: DecodeState, out: Tensor, x: Tensor, dim: Any = (), keep: bool = False
+) -> Call | None:
     """The largest along one axis."""
     if len(dim) != 1:
         return None
@@ -307,7 +314,7 @@ def amax(state: State, out: Tensor, x: Tensor, dim: Any = (), keep: bool = False
     return lambda: np.maximum.reduce(values, axis, out=result, keepdims=keep)
 
 
-def silu(state: State, out: Tensor, x: Tensor) -> Call:
+def silu(state: DecodeState, out: Tensor, x: Tensor) -> Call:
     """x / (1 + exp(-x))."""
     values, result = array(x), array(out)
 
@@ -320,13 +327,13 @@ def silu(state: State, out: Tensor, x: Tensor) -> Call:
     return call
 
 
-def cat(state: State, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> Call:
+def cat(state: DecodeState, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> Call:
     """Arrays end to end."""
     arrays, result = [array(p) for p in parts], array(out)
     return lambda: np.concatenate(arrays, dim, result)
 
 
-def roll(state: State, out: Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> Call | None:
+def roll(state: DecodeState, out: Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> Call | None:
     """Turn the last axis."""
     if list(dims) != [-1]:
         return None
@@ -341,7 +348,7 @@ def roll(state: State, out: Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> C
     return call
 
 
-def copy(state: State, out: Tensor, x: Tensor, *_: Any, **__: Any) -> Call:
+def copy(state: DecodeState, out: Tensor, x: Tensor, *_: Any, **__: Any) -> Call:
     """The same values in memory of their own."""
     if out.numel() > WIDE:
         return lambda: out.copy_(x)
@@ -350,7 +357,7 @@ def copy(state: State, out: Tensor, x: Tensor, *_: Any, **__: Any) -> Call:
 
 
 def store(
-    state: State, out: Tensor, target: Tensor, indices: Any, values: Tensor, *_: Any
+    state: DecodeState, out: Tensor, target: Tensor, indices: Any, values: Tensor, *_: Any
 ) -> Call | None:
     """target[row, :, place of that row] = values: a key or value joins its cache."""
     if len(indices) != 3 or indices[1] is not None or indices[2].shape != (target.size(0), 1):
@@ -370,7 +377,7 @@ def store(
 
 
 def layer_norm(
-    state: State,
+    state: DecodeState,
     out: Tensor,
     x: Tensor,
     shape: Sequence[int],
@@ -467,7 +474,7 @@ class Replay:
     Weights must stay as they are: some are kept in another layout.
     """
 
-    def __init__(self, model: LanguageModel, state: State) -> None:
+    def __init__(self, model: LanguageModel, state: DecodeState) -> None:
         state.check(1)  # what is done between steps is no part of one
         state.fix()
         self.state = state
@@ -512,7 +519,7 @@ class Replay:
         return self.logits
 
 
-def pays(model: LanguageModel, state: State, steps: int) -> bool:
+def pays(model: LanguageModel, state: DecodeState, steps: int) -> bool:
     """Is the model one whose steps can be recorded, and are there enough of them to gain from it?
 
     Small models always gain; larger ones where oneDNN is there to read their weights.

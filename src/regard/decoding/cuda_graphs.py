@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from regard.decoding.cpu_replay import Noted, Recorder, tensors
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 from regard.models.language_model import LanguageModel
 
 try:
     from regard.kernels.decode import kernels
 except ImportError:  # no Triton here: PyTorch's own kernels
 
-    def kernels(state: State) -> dict[Any, Callable[..., Any]]:
+    def kernels(state: DecodeState) -> dict[Any, Callable[..., Any]]:
         """None."""
         return {}
 
@@ -35,7 +35,7 @@ except ImportError:  # no Triton here: PyTorch's own kernels
 CAPTURES = threading.RLock()
 
 
-class Waiting(Protocol):
+class PendingProduct(Protocol):
     """A product that has not been computed yet; its memory is there."""
 
     result: Tensor
@@ -54,11 +54,11 @@ class Rehearsal(Recorder):
     A product waits for the operation after it, with which it may be one kernel.
     """
 
-    def __init__(self, state: State, constant: dict[int, Any] | None = None) -> None:
+    def __init__(self, state: DecodeState, constant: dict[int, Any] | None = None) -> None:
         super().__init__()
         self.kernels: dict[Any, Callable[..., Any]] = kernels(state)
         self.constant = constant or {}
-        self.waiting: Waiting | None = None
+        self.waiting: PendingProduct | None = None
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operation by the fastest kernel there is, unless its result is known."""
@@ -135,7 +135,7 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
                 gc.enable()
 
 
-class Captured:
+class CapturedStep:
     """Work that feeds every row of a state one token, as a CUDA graph.
 
     The state is fixed from now on. `work` runs once before it is captured: what it writes besides
@@ -143,7 +143,7 @@ class Captured:
     """
 
     def __init__(
-        self, work: Callable[[], Tensor], state: State, device: torch.device, changing: Tensor
+        self, work: Callable[[], Tensor], state: DecodeState, device: torch.device, changing: Tensor
     ) -> None:
         """`changing` is a tensor that differs from step to step; so does all that is written."""
         self.state, self.work = state, work  # kept: the graph reads what the work refers to
@@ -184,9 +184,9 @@ class Captured:
 class Graph:
     """The step of `model` that extends `state`, which is fixed and already holds the prompt."""
 
-    def __init__(self, model: LanguageModel, state: State, device: torch.device) -> None:
+    def __init__(self, model: LanguageModel, state: DecodeState, device: torch.device) -> None:
         self.ids = torch.zeros(state.batch, 1, dtype=torch.int64, device=device)
-        self.captured = Captured(
+        self.captured = CapturedStep(
             lambda: model.extend(self.ids, None, state), state, device, self.ids
         )
 

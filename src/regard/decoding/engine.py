@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from regard.decoding.cpu_replay import Replay, pays
 from regard.decoding.cuda_graphs import CAPTURES, Graph
 from regard.errors import UserError
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 from regard.models.language_model import Constrain, LanguageModel
 
 RECORD_AT = 1  # steps after which a step is recorded on a CPU
@@ -89,7 +89,7 @@ class Pool(Generic[Item]):
                 self.idle.append(item)
 
 
-class Workspace:
+class DecodeSession:
     """The memory that batches are decoded in; any number of threads may use it at the same time.
 
     A slot whose step was recorded serves again for the next batch of the same shape, so that a
@@ -118,7 +118,7 @@ class Slot:
 
     def __init__(self, model: LanguageModel, device: torch.device) -> None:
         self.model, self.device = model, device
-        self.state: State | None = None
+        self.state: DecodeState | None = None
         self.step: Step | None = None
         self.search: Any = None  # what beam search keeps beside the state
 
@@ -128,7 +128,7 @@ class Slot:
         kept = self.step is not None or self.search is not None
         return self.state.shape if kept and self.state is not None else None
 
-    def start(self, rows: int, capacity: int) -> State:
+    def start(self, rows: int, capacity: int) -> DecodeState:
         """An empty state for `rows` of at most `capacity` tokens."""
         capacity = padded(capacity, self.device)
         if self.state is not None and self.shape == (rows, capacity):
@@ -212,11 +212,11 @@ class Strategy(Protocol):
     def rows(self) -> int:
         """How many rows of the model's batch one prompt takes."""
 
-    def decode(self, batch: Batch) -> list[list[Generated]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         """The sequences of each prompt of the batch, best first."""
 
 
-class Batch:
+class DecodeBatch:
     """Rows being decoded by one model: feeds them, rules tokens out, restarts at the context limit.
 
     Every row is fed at every step, also after its end, so how much each has seen is known without
@@ -229,7 +229,7 @@ class Batch:
         prompts: Sequence[Sequence[int]],
         numbers: Sequence[int],
         request: Request,
-        workspace: Workspace,
+        workspace: DecodeSession,
     ) -> None:
         self.model, self.workspace = model, workspace
         self.request = request
@@ -255,7 +255,7 @@ class Batch:
         if request.banned:
             self.banned = torch.tensor(request.banned, device=self.device)
         self.slot: Slot  # memory of this batch alone, while it is decoded
-        self.state: State
+        self.state: DecodeState
         self.step: Step | None = None
 
     def decoded(self, strategy: Strategy) -> list[list[Generated]]:
@@ -347,7 +347,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:
             )
 
 
-def alike(prompts: Sequence[Sequence[int]], batch_size: int, rows: int) -> list[list[int]]:
+def is_uniform(prompts: Sequence[Sequence[int]], batch_size: int, rows: int) -> list[list[int]]:
     """Numbers of prompts that are decoded together, `rows` rows each: of like lengths, for little
     padding.
     """
@@ -385,7 +385,7 @@ def generate(
     context: int | None = None,
     on_token: Callable[[int, int], None] | None = None,
     batch_size: int = 64,
-    workspace: Workspace | None = None,
+    workspace: DecodeSession | None = None,
     keys: Sequence[int] | None = None,
 ) -> list[list[Generated]]:
     """Continue each prompt by at most `max_new` tokens or up to `end`: a list per prompt.
@@ -393,8 +393,8 @@ def generate(
     A prompt is at least one id, normally `<S>` and what follows it. `Greedy` and `Sample` give one
     sequence per prompt, `Beam` its n best. The answer for a prompt does not depend on the prompts
     beside it nor on `batch_size`, the number of rows decoded together. `banned` ids are never
-    produced, and `constraint` (a `Forbidden`) rules out tokens by the one before; a row for which
-    nothing is left ends with `dead_end`.
+    produced, and `constraint` (a `ForbiddenTransitions`) rules out tokens by the one before; a row
+    for which nothing is left ends with `dead_end`.
 
     `context` is the most positions the model can see. A row that would pass it goes on from its
     last context // 2 tokens, read afresh; so does a prompt that is too long. Rows that still fit
@@ -421,10 +421,10 @@ def generate(
     results: list[list[Generated]] = [[] for _ in prompts]
     names = range(len(prompts)) if keys is None else keys
     with evaluating(model):
-        workspace = workspace or Workspace(model)
-        for numbers in alike(prompts, batch_size, strategy.rows):
+        workspace = workspace or DecodeSession(model)
+        for numbers in is_uniform(prompts, batch_size, strategy.rows):
             some, own = [prompts[n] for n in numbers], [names[n] for n in numbers]
-            batch = Batch(model, some, own, request, workspace)
+            batch = DecodeBatch(model, some, own, request, workspace)
             for number, found in zip(numbers, batch.decoded(strategy), strict=True):
                 results[number] = found
     return results
@@ -438,7 +438,7 @@ Pick = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class StepOutput:
     """What was picked in some steps, on its way to the host."""
 
     ids: Tensor  # (steps, B)
@@ -447,7 +447,7 @@ class Said:
     arrived: torch.cuda.Event | None
 
 
-def send(picked: list[tuple[Tensor, Tensor, Tensor]]) -> Said:
+def send(picked: list[tuple[Tensor, Tensor, Tensor]]) -> StepOutput:
     """Ids (B,), scores (B,) and the logits (B, V) they were picked from, a triple per step, sent to
     the host, which need not wait for them yet.
     """
@@ -457,17 +457,17 @@ def send(picked: list[tuple[Tensor, Tensor, Tensor]]) -> Said:
     else:
         one, other = torch.stack(ids), torch.stack(scores)
     if not one.is_cuda:
-        return Said(one, other, logits, None)
+        return StepOutput(one, other, logits, None)
     one, other = one.to("cpu", non_blocking=True), other.to("cpu", non_blocking=True)
     arrived = torch.cuda.Event()
     arrived.record()
-    return Said(one, other, logits, arrived)
+    return StepOutput(one, other, logits, arrived)
 
 
-class Transcript:
+class HostRecord:
     """The host's record of one sequence per row: who has ended, and what was said until then."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: DecodeBatch) -> None:
         rows = range(len(batch.numbers))
         self.batch = batch
         self.ids: list[list[int]] = [[] for _ in rows]
@@ -475,7 +475,7 @@ class Transcript:
         self.live = list(rows)
         self.dead: set[int] = set()
 
-    def take(self, said: Said) -> None:
+    def take(self, said: StepOutput) -> None:
         """Note what was picked."""
         if said.arrived is not None:
             said.arrived.synchronize()
@@ -513,16 +513,16 @@ class Transcript:
         return found
 
 
-def follow(batch: Batch, pick: Pick, *, log_probs: bool = True) -> list[list[Generated]]:
+def follow(batch: DecodeBatch, pick: Pick, *, log_probs: bool = True) -> list[list[Generated]]:
     """Decode one sequence per row; `pick(scores, step)` chooses from (B, V) scores.
 
     It returns the ids (B,) and their scores (B,). Scores are log-probabilities, or the raw logits
     where `log_probs` is False, which saves normalising them. A row without any possible token has
     scores that are not finite, and ends there.
     """
-    transcript = Transcript(batch)
+    transcript = HostRecord(batch)
     picked: list[tuple[Tensor, Tensor, Tensor]] = []
-    unread: list[Said] = []
+    unread: list[StepOutput] = []
     logits = batch.begin()  # (B, V)
     for step in range(1, batch.request.max_new + 1):
         ids, chosen = pick(logits.log_softmax(-1) if log_probs else logits, step - 1)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.decoding.beam import Beam
-from regard.decoding.engine import Batch, Generated
+from regard.decoding.engine import DecodeBatch, Generated
 
 ORDER, BETA = 6, 2.0  # of chrF: the longest runs of letters, and how much more recall weighs
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Consensus:
+class MinimumBayesRisk:
     """Of the `width` likeliest sequences that a beam finds, the one most like all of them.
 
     `text` turns ids into what is compared, as a tokenizer's `decode` does. A sequence has a say in
@@ -49,7 +49,7 @@ class Consensus:
         """See Strategy."""
         return self.width
 
-    def decode(self, batch: Batch) -> list[list[Generated]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         """See Strategy."""
         return [[self.agreed(found)] for found in Beam(self.width, n_best=self.width).decode(batch)]
 
@@ -57,12 +57,12 @@ class Consensus:
         """The one of some sequences that is most like all of them; the likelier of equals."""
         logs = self.scale * np.array([sum(one.log_probs) for one in found])
         shares = np.exp(logs - logs.max())
-        expected = likeness([self.text(one.ids) for one in found]) @ (shares / shares.sum())
+        expected = similarity([self.text(one.ids) for one in found]) @ (shares / shares.sum())
         best = int(expected.argmax())
         return replace(found[best], score=float(expected[best]))
 
 
-def likeness(texts: Sequence[str]) -> Floats:
+def similarity(texts: Sequence[str]) -> Floats:
     """(N, N) chrF of text i, from 0 to 100, if text j were the right one."""
     precision, recall = np.zeros((2, len(texts), len(texts)))
     orders = np.zeros_like(recall)  # of those that both texts are long enough for

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decoding.engine import Batch, Generated, follow
+from regard.decoding.engine import DecodeBatch, Generated, follow
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Greedy:
         """See Strategy."""
         return 1
 
-    def decode(self, batch: Batch) -> list[list[Generated]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         """See Strategy."""
         return follow(batch, _most_probable, log_probs=self.log_probs)
 
@@ -89,7 +89,7 @@ class Sample:
         """See Strategy."""
         return 1
 
-    def decode(self, batch: Batch) -> list[list[Generated]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         """See Strategy."""
         if self.temperature == 0:
             return Greedy().decode(batch)

@@ -16,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 
 from regard.decoding.engine import (
+    DecodeSession,
     Generated,
     Pool,
     Strategy,
-    Workspace,
     device_of,
     evaluating,
     generate,
 )
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import Constrain
-from regard.models.seq2seq import Given, Translator
+from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 
 Array = NDArray[np.integer]
 
@@ -35,35 +35,35 @@ MORE = 8  # tokens by which a source counts as longer than it is, when its targe
 USUAL = 2.0  # times so many tokens may the target have then, where no data have told
 
 
-class Reading:
+class SourceReader:
     """A translator that has read its sources, in memory that serves one batch after another."""
 
-    def __init__(self, model: Translator) -> None:
+    def __init__(self, model: Seq2SeqModel) -> None:
         self.model = model
         self.shape: tuple[int, ...] = ()  # of the sources
-        self.given: Given
-        self.workspace: Workspace
+        self.given: ConditionedLM
+        self.workspace: DecodeSession
 
-    def read(self, source: Source) -> None:
+    def read(self, source: Inputs) -> None:
         """Read these sources, in the memory of those before where that has the shape."""
         if self.shape == tuple(source.ids.shape):
             self.given.read(source)
             return
         self.given = self.model.given(source)
-        self.workspace, self.shape = Workspace(self.given), tuple(source.ids.shape)
+        self.workspace, self.shape = DecodeSession(self.given), tuple(source.ids.shape)
 
 
-class Interpreting:
+class TranslationRequest:
     """Translates batch after batch with one model, in the memory of a batch before where one has
     the shape. Any number of threads may use it at the same time.
     """
 
-    def __init__(self, model: Translator) -> None:
+    def __init__(self, model: Seq2SeqModel) -> None:
         self.device = device_of(model)
-        self.readings = Pool(lambda: Reading(model))
+        self.readings = Pool(lambda: SourceReader(model))
 
     @contextmanager
-    def given(self, source: Source) -> Iterator[tuple[Given, Workspace]]:
+    def given(self, source: Inputs) -> Iterator[tuple[ConditionedLM, DecodeSession]]:
         """The language model of what follows from these sources, and where to decode it."""
         shape = tuple(source.ids.shape)
         with self.readings.borrow(lambda reading: reading.shape == shape) as reading:
@@ -72,7 +72,7 @@ class Interpreting:
 
 
 def translate(
-    model: Translator,
+    model: Seq2SeqModel,
     sources: Sequence[Sequence[int] | Array],
     strategy: Strategy,
     *,
@@ -84,7 +84,7 @@ def translate(
     max_new: int = 0,
     ratio: float = USUAL,
     batch_size: int = 64,
-    interpreting: Interpreting | None = None,
+    interpreting: TranslationRequest | None = None,
     keys: Sequence[int] | None = None,
 ) -> list[list[Generated]]:
     """What follows from each source, its ids with the end token at the last, or (S, V) tokens that
@@ -97,7 +97,7 @@ def translate(
     """
     results: list[list[Generated]] = [[] for _ in sources]
     most, keys = model.config.max_len, range(len(sources)) if keys is None else keys
-    interpreting = interpreting or Interpreting(model)
+    interpreting = interpreting or TranslationRequest(model)
     with evaluating(model):
         for numbers, width in batches(sources, max(1, batch_size // strategy.rows)):
             some = [torch.from_numpy(np.array(sources[number])) for number in numbers]
@@ -105,7 +105,7 @@ def translate(
             segments = torch.zeros(len(numbers), width, dtype=torch.int64)
             for row, own in enumerate(some):
                 ids[row, : len(own)], segments[row, : len(own)] = own, 1
-            with interpreting.given(Source(ids, segments)) as (given, workspace):
+            with interpreting.given(Inputs(ids, segments)) as (given, workspace):
                 found = generate(
                     given,
                     [[start]] * len(numbers),

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.estimates import (
-    Estimate,
+    BootstrapEstimate,
     by_sums,
     by_weights,
     digest,
@@ -32,7 +32,7 @@ from regard.evaluation.estimates import (
     mean_of_defined,
     with_columns,
 )
-from regard.evaluation.language_modeling import Figure
+from regard.evaluation.language_modeling import Metric
 
 CRITERIA = ("mcc", "f1", "accuracy")
 
@@ -174,36 +174,36 @@ class Reliability:
 
 
 @dataclass(frozen=True, eq=False)
-class Classified:
+class ClassificationReport:
     """How good some predicted labels are."""
 
-    estimates: dict[str, Estimate]
-    classes: tuple[dict[str, Estimate], ...]  # OF_CLASS of each class
+    estimates: dict[str, BootstrapEstimate]
+    classes: tuple[dict[str, BootstrapEstimate], ...]  # OF_CLASS of each class
     confusion: Integers  # (C, C), truths down, predictions across
     reliability: Reliability
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The metrics by name."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class Tagged:
+class MultilabelReport:
     """How good several labels at once are: the mean over columns, and each column."""
 
-    mean: dict[str, Estimate]  # over the columns whose truths have both classes
-    columns: tuple[Classified, ...]
+    mean: dict[str, BootstrapEstimate]  # over the columns whose truths have both classes
+    columns: tuple[ClassificationReport, ...]
     targets: tuple[str, ...]  # the names of the columns
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """The means, called so, and the metrics of each column; of a single column, its own."""
         if len(self.columns) == 1:
             return self.columns[0].estimates
         means = {f"{name}_mean": one for name, one in self.mean.items()}
         return with_columns(means, [one.estimates for one in self.columns], self.targets)
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The same with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
@@ -217,7 +217,7 @@ def label(
     ranked: bool = True,
     positive: int | None = None,
     names: Sequence[str] = (),
-) -> Classified:
+) -> ClassificationReport:
     """Judge scores (N, C), logits or probabilities, of which class each of N records has (N,).
 
     The likeliest class is predicted; with two, class 1 where its probability reaches `threshold`
@@ -243,7 +243,7 @@ def labels(
     positive: Sequence[int] = (),
     classes: Sequence[Sequence[str]] = (),
     names: Sequence[str] = (),
-) -> Tagged:
+) -> MultilabelReport:
     """Judge scores (N, C) of C independent labels beside truths (N, C): 0, 1, or missing.
 
     Missing is negative or NaN. A logit is of label 1 against 0. Each column is judged like `label`
@@ -292,10 +292,10 @@ def labels(
     ]
     targets = tuple(names) or tuple(map(str, range(table.shape[1])))
     if full:
-        return Tagged(macro(full, data, ""), columns, targets)
+        return MultilabelReport(macro(full, data, ""), columns, targets)
     why = "no column has both classes"
     nothing = {name: _undefined(one, data, why) for name, one in columns[0].estimates.items()}
-    return Tagged(nothing, columns, targets)
+    return MultilabelReport(nothing, columns, targets)
 
 
 def positions(
@@ -306,7 +306,7 @@ def positions(
     given: str = "logits",
     positive: int | None = None,
     names: Sequence[str] = (),
-) -> Classified:
+) -> ClassificationReport:
     """Judge scores (P, C) of the class of each of P positions (P,), in sequences of `lengths` (S,).
 
     A negative truth is missing. Accuracy is per position: Q3 for three classes of secondary
@@ -444,7 +444,7 @@ class _Problem:
         main = [accuracy, 1 - accuracy, *means, mcc, log_loss, ece]
         return np.concatenate([np.stack(main, axis=1), precision, recall, f1], axis=1)
 
-    def judged(self, values: Floats, samples: Floats, data: str) -> Classified:
+    def judged(self, values: Floats, samples: Floats, data: str) -> ClassificationReport:
         """The figures under their names."""
         names = (*self.names, *(name for name in OF_CLASS for _ in range(self.classes)))
         found = []
@@ -454,7 +454,7 @@ class _Problem:
                 value, impossible = math.inf, self.impossible
             why = self._why(name) if math.isnan(value) else ""
             cost = name in COSTS
-            found.append(Estimate(value, samples[:, place], data, cost, why, impossible))
+            found.append(BootstrapEstimate(value, samples[:, place], data, cost, why, impossible))
         main = dict(zip(self.names, found, strict=False))
         rest = found[len(main) :]
         classes = tuple(
@@ -464,17 +464,17 @@ class _Problem:
             }
             for c in range(self.classes)
         )
-        return Classified(
+        return ClassificationReport(
             self._ordered(main, classes), classes, self._confusion(), self._reliability()
         )
 
     def _ordered(
-        self, main: dict[str, Estimate], classes: Sequence[dict[str, Estimate]]
-    ) -> dict[str, Estimate]:
+        self, main: dict[str, BootstrapEstimate], classes: Sequence[dict[str, BootstrapEstimate]]
+    ) -> dict[str, BootstrapEstimate]:
         """The figures in the order they are shown in: those of the positive class after the share
         that is right.
         """
-        own: dict[str, Estimate] = {}
+        own: dict[str, BootstrapEstimate] = {}
         if self.positive is not None:
             own = {name: classes[self.positive][name] for name in OF_POSITIVE if name in OF_CLASS}
             if "average_precision" in main:
@@ -557,5 +557,5 @@ def _whole(truths: NDArray[Any], classes: int) -> Integers:
     return found
 
 
-def _undefined(one: Estimate, data: str, why: str) -> Estimate:
-    return Estimate(math.nan, np.full_like(one.samples, np.nan), data, one.cost, why)
+def _undefined(one: BootstrapEstimate, data: str, why: str) -> BootstrapEstimate:
+    return BootstrapEstimate(math.nan, np.full_like(one.samples, np.nan), data, one.cost, why)

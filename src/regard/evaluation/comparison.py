@@ -24,9 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from regard.evaluation.estimates import Estimate, Folds, symbol_cost
-from regard.evaluation.language_modeling import Figure, Measured, by_target, figures, to_document
-from regard.evaluation.predictions import Kept
+from regard.evaluation.estimates import BootstrapEstimate, Folds, symbol_cost
+from regard.evaluation.language_modeling import (
+    Metric,
+    TokenLosses,
+    by_target,
+    metrics_of,
+    to_document,
+)
+from regard.evaluation.predictions import StoredPredictions
 
 JUDGED = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact %"}  # columns of translations
 ANSWERED = {  # columns of answers, where a task has them; what leads comes first
@@ -78,32 +84,34 @@ class Row:
     train_seconds: float
     symbols_per_second: float
     peak_memory_bytes: int
-    measured: Measured | None  # of symbols: the mean over seeds, unit by unit
+    measured: TokenLosses | None  # of symbols: the mean over seeds, unit by unit
     values: tuple[float, ...]  # what rows are ranked by, of each seed
     runs: tuple[Path, ...]
-    judged: Mapping[str, Estimate] = field(default_factory=dict)  # of translations or answers
+    judged: Mapping[str, BootstrapEstimate] = field(
+        default_factory=dict
+    )  # of translations or answers
     tokens_per_second: float = 0.0  # of training, as symbols_per_second
     answers_per_second: float = 0.0  # sentences translated by a beam, or records answered
     epochs: float = 1.0  # how often training went through the data
     ranked_by: str = COST  # a name of `estimates`
     folds: Folds | None = None  # ranked_by's figure of each fold
-    answers: Kept | None = None  # of the first seed, those of all folds together
+    answers: StoredPredictions | None = None  # of the first seed, those of all folds together
     rank: int = 0
 
     @cached_property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """All that rows may be compared by, in pairs."""
         costs = {} if self.measured is None else {COST: symbol_cost(self.measured)}
         return {**self.judged, **costs}
 
     @cached_property
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The metrics, by name."""
-        costs = {} if self.measured is None else figures(self.measured)
+        costs = {} if self.measured is None else metrics_of(self.measured)
         return {name: one.figure() for name, one in self.judged.items()} | costs
 
     @property
-    def leads(self) -> Figure:
+    def leads(self) -> Metric:
         """What the row is ranked by."""
         return self.figures[self.ranked_by]
 
@@ -131,7 +139,7 @@ class Row:
             return None
         return statistics.stdev(self.values)
 
-    def behind(self, other: Row) -> Figure:
+    def behind(self, other: Row) -> Metric:
         """How far it is behind another row, in pairs, in what both are ranked by."""
         ours, theirs = (row.estimates[row.ranked_by] for row in (self, other))
         return ours.minus(theirs) if ours.cost else theirs.minus(ours)
@@ -338,7 +346,7 @@ def speeds(row: Row) -> dict[str, str]:
     }
 
 
-def mean(several: Sequence[Measured]) -> Measured:
+def mean(several: Sequence[TokenLosses]) -> TokenLosses:
     """Each unit's mean cost; what one holds impossible stays so."""
     first = several[0]
     nats = np.mean([m.nats for m in several], axis=0)

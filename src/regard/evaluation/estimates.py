@@ -29,7 +29,7 @@ from regard.evaluation.bootstrap import (
     resampled_sums,
     resamples,
 )
-from regard.evaluation.language_modeling import Figure, Measured, target_name, verdict
+from regard.evaluation.language_modeling import Metric, TokenLosses, target_name, verdict
 
 CELLS = 1 << 17  # resamples times records that are held at once: a megabyte, which caches hold
 
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Undefined(Figure):
+class UndefinedMetric(Metric):
     """A figure that these data do not define, and why."""
 
     why: str = ""
@@ -48,15 +48,15 @@ class Undefined(Figure):
         named = {"class": self.of} if self.of else {}
         return {"value": None, "undefined": self.why, **named}
 
-    def scaled(self, factor: float) -> Figure:
+    def scaled(self, factor: float) -> Metric:
         """Still undefined."""
         return self
 
-    def negative(self) -> Figure:
+    def negative(self) -> Metric:
         """Still undefined."""
         return self
 
-    def exponential(self) -> Figure:
+    def exponential(self) -> Metric:
         """Still undefined."""
         return self
 
@@ -65,7 +65,7 @@ class Undefined(Figure):
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class BootstrapEstimate:
     """A figure of some records, and the same of RESAMPLES resamples of them.
 
     NaN is undefined, in a resample too: the interval is over the resamples that define the figure.
@@ -82,11 +82,11 @@ class Estimate:
     of: str = ""  # the class it is of, where it is of one class
     target: str = ""  # the target it is of, where there are several
 
-    def figure(self) -> Figure:
+    def figure(self) -> Metric:
         """The value with its interval."""
         return self._figure(self.value, self.samples, self.why, self.impossible)
 
-    def minus(self, other: Estimate) -> Figure:
+    def minus(self, other: BootstrapEstimate) -> Metric:
         """The difference to another model on the same records, in pairs."""
         if self.data != other.data:
             raise UserError(
@@ -97,32 +97,34 @@ class Estimate:
         impossible = self.impossible + other.impossible
         return self._figure(value, samples, self.why or other.why, impossible)
 
-    def verdict(self, other: Estimate) -> str:
+    def verdict(self, other: BootstrapEstimate) -> str:
         """What the difference says about this one, in words."""
         gap = self.minus(other)
-        if isinstance(gap, Undefined):
+        if isinstance(gap, UndefinedMetric):
             return str(gap)
         return verdict(gap if self.cost else gap.negative())
 
-    def _figure(self, value: float, samples: Floats, why: str, impossible: int) -> Figure:
+    def _figure(self, value: float, samples: Floats, why: str, impossible: int) -> Metric:
         named: dict[str, Any] = {"of": self.of, "target": self.target}
         if why:
-            return Undefined(math.nan, math.nan, math.nan, why=why, **named)
+            return UndefinedMetric(math.nan, math.nan, math.nan, why=why, **named)
         if not math.isfinite(value):
-            return Figure(value, value, value, impossible, **named)
+            return Metric(value, value, value, impossible, **named)
         low, high = np.quantile(samples[~np.isnan(samples)], [0.025, 0.975]).tolist()
-        return Figure(value, low, high, digits=self.digits, **named)
+        return Metric(value, low, high, digits=self.digits, **named)
 
 
-def symbol_cost(measured: Measured) -> Estimate:
+def symbol_cost(measured: TokenLosses) -> BootstrapEstimate:
     """Nats per symbol as an estimate; infinite where something was held impossible."""
     m = measured
     value = math.inf if m.impossible else float(m.nats.sum() / m.symbols.sum())
     samples = resampled_ratios(m.nats, m.symbols)
-    return Estimate(value, samples, digest(m.symbols), cost=True, impossible=m.impossible)
+    return BootstrapEstimate(value, samples, digest(m.symbols), cost=True, impossible=m.impossible)
 
 
-def mean_over_seeds(several: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
+def mean_over_seeds(
+    several: Sequence[Mapping[str, BootstrapEstimate]],
+) -> dict[str, BootstrapEstimate]:
     """The mean of each figure over models of other seeds, and that of each resample of the records.
     What one seed leaves undefined is undefined.
     """
@@ -179,7 +181,9 @@ def mean_of_defined(values: Floats) -> Floats:
     return mean
 
 
-def macro(columns: Sequence[Mapping[str, Estimate]], data: str, why: str) -> dict[str, Estimate]:
+def macro(
+    columns: Sequence[Mapping[str, BootstrapEstimate]], data: str, why: str
+) -> dict[str, BootstrapEstimate]:
     """The mean of each figure over the columns that define it; `why` none does.
 
     In a resample that leaves a rare class out, the mean is over the columns still defined.
@@ -190,19 +194,23 @@ def macro(columns: Sequence[Mapping[str, Estimate]], data: str, why: str) -> dic
         defined = [one for one in ones if not one.why]
         if not defined:
             nothing = np.full(RESAMPLES, np.nan)
-            found[name] = Estimate(math.nan, nothing, data, ones[0].cost, why)
+            found[name] = BootstrapEstimate(math.nan, nothing, data, ones[0].cost, why)
             continue
         value = sum(one.value for one in defined) / len(defined)
         samples = mean_of_defined(np.stack([one.samples for one in defined], axis=1))
         impossible = sum(one.impossible for one in defined)
         of = ones[0].of if all(one.of == ones[0].of for one in ones) else ""
-        found[name] = Estimate(value, samples, data, ones[0].cost, impossible=impossible, of=of)
+        found[name] = BootstrapEstimate(
+            value, samples, data, ones[0].cost, impossible=impossible, of=of
+        )
     return found
 
 
 def with_columns(
-    means: Mapping[str, Estimate], columns: Sequence[Mapping[str, Estimate]], names: Sequence[str]
-) -> dict[str, Estimate]:
+    means: Mapping[str, BootstrapEstimate],
+    columns: Sequence[Mapping[str, BootstrapEstimate]],
+    names: Sequence[str],
+) -> dict[str, BootstrapEstimate]:
     """The means over several targets, then the figures of each, under names that say which."""
     found = dict(means)
     for target, column in zip(names, columns, strict=True):
@@ -215,7 +223,7 @@ def with_columns(
 class Folds:
     """One figure of each fold of a cross-validation, and how the defined ones vary."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[Metric, ...]
 
     @property
     def defined(self) -> list[float]:
@@ -243,7 +251,7 @@ class Folds:
         return f"{self.mean:.4f} ± {self.sd:.4f} ({len(self.defined)} folds)"
 
 
-def by_fold(folds: Sequence[Mapping[str, Estimate]]) -> dict[str, Folds]:
+def by_fold(folds: Sequence[Mapping[str, BootstrapEstimate]]) -> dict[str, Folds]:
     """The figures of each fold side by side, by name.
 
     The folds' models share most of their training data, so the deviation is not a standard error

@@ -13,12 +13,12 @@ from regard.data.array_files import read_arrays
 from regard.data.captions import Captions
 from regard.data.corpus import reopen
 from regard.data.formats import extension
-from regard.data.images import Pictures
+from regard.data.images import ImageFiles
 from regard.data.inputs import InputReader, Item, Say, quiet
-from regard.data.labelled import Asked, Labelled, class_of, classes_like
+from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, classes_like
 from regard.data.pairs import Pairs
-from regard.data.point_clouds import Clouds
-from regard.data.readers import TABLES, Files, Source
+from regard.data.point_clouds import PointCloudFiles
+from regard.data.readers import TABLES, FileSet, TextFiles
 from regard.data.shards import Array, Shard
 from regard.data.tables import columns_in, listed
 from regard.data.targets import CHECKS, GAP, Targets, marked, unchecked
@@ -82,7 +82,7 @@ def shard_from(
     format = reading.format_to_measure(files)
     column = next(iter(reading.inputs), "") if _tables(files, format) else ""
     shared = {"strict": strict, "encoding": reading.encoding}
-    source = Source(list(files), format=format, column=column, **shared)  # type: ignore[arg-type]
+    source = TextFiles(list(files), format=format, column=column, **shared)  # type: ignore[arg-type]
     if source.format == "text":
         texts = ["".join(document.text()) for document in source.documents()]
         found = shard_of(texts, tokenizer, kind="text")
@@ -92,7 +92,7 @@ def shard_from(
     return found
 
 
-def _of_arrays(files: Sequence[Path], reading: InputReader) -> Asked:
+def _of_arrays(files: Sequence[Path], reading: InputReader) -> ColumnSelection:
     """What to read of images or point clouds. The run's names of columns may be those of a table: a
     file of arrays without them is read as one whose names nobody has given.
     """
@@ -101,7 +101,7 @@ def _of_arrays(files: Sequence[Path], reading: InputReader) -> Asked:
         names = set(read_arrays(Path(files[0])))
         inputs = inputs if reading.input_asked else tuple(n for n in inputs if n in names)
         targets = targets if reading.target_asked else tuple(n for n in targets if n in names)
-    return Asked(inputs=inputs or ("",), targets=targets, missing=reading.missing)
+    return ColumnSelection(inputs=inputs or ("",), targets=targets, missing=reading.missing)
 
 
 def reader_of(
@@ -181,23 +181,24 @@ def labelled_from(
     strict: bool = False,
     say: Say = quiet,
 ) -> Shard:
-    """A user's labelled records as a shard; files are as `Labelled` takes them, and damaged records
-    as in `shard_from`. Classes that a model does not know are said; only such ones are an error.
+    """A user's labelled records as a shard; files are as `LabelledFiles` takes them, and damaged
+    records as in `shard_from`. Classes that a model does not know are said; only such ones are an
+    error.
     """
-    source: Labelled
+    source: LabelledFiles
     if isinstance(tokenizer, Patches | Points):
         asked = _of_arrays(files, reading)
         if isinstance(tokenizer, Patches):
-            source = Pictures(list(files), asked, strict=strict, side=side)
+            source = ImageFiles(list(files), asked, strict=strict, side=side)
         else:
-            source = Clouds(list(files), asked, strict=strict, surface=surface)
+            source = PointCloudFiles(list(files), asked, strict=strict, surface=surface)
     else:
         format = reading.format_to_measure(files)
         asked, how = _asked(files, format, reading)
         if how:
             say(f"classes {how}")
         shared = {"strict": strict, "encoding": reading.encoding}
-        source = Labelled(list(files), asked, format=format, **shared)  # type: ignore[arg-type]
+        source = LabelledFiles(list(files), asked, format=format, **shared)  # type: ignore[arg-type]
     source.check = CHECKS.get(targets.task, unchecked)
     chunks = list(source.examples())
     tell_of(source, reading, say)
@@ -222,7 +223,7 @@ def _tables(files: Sequence[Path], format: str) -> bool:
     return (extension(files[0]) if format == "auto" else format) in TABLES
 
 
-def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[Asked, str]:
+def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[ColumnSelection, str]:
     """What labelled files are asked for, as those of the run were, and how classes were found where
     each file holds one.
     """
@@ -241,7 +242,7 @@ def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[As
     elif reading.format in TABLES and not columns and not reading.target_asked and len(files) > 1:
         names, how = (), "by the names of the files"  # the run had a column instead
     labels = Path(reading.labels) if reading.labels and not columns else None
-    asked = Asked(
+    asked = ColumnSelection(
         inputs=inputs,
         targets=names,
         pattern=reading.pattern,
@@ -253,7 +254,7 @@ def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[As
     return asked, how
 
 
-def tell_of(source: Files, reading: InputReader, say: Say) -> None:
+def tell_of(source: FileSet, reading: InputReader, say: Say) -> None:
     """Say what a pass over a user's files has left out, and which of them trained the run."""
     if source.skipped:
         damaged = (

@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.evaluation.bootstrap import paired_interval, ratio_interval
 from regard.evaluation.eval_data import shard_of
 from regard.models.language_model import Constrain, LanguageModel
-from regard.models.seq2seq import Translator
+from regard.models.seq2seq import Seq2SeqModel
 from regard.tokenizers import Tokenizer
 from regard.training.validation import log_probs
 
@@ -30,7 +30,7 @@ BLOCK = 1000  # symbols of running text that are resampled together
 
 
 @dataclass(frozen=True)
-class Figure:
+class Metric:
     """One number with its 95% interval; infinite when `impossible` symbols occurred."""
 
     value: float
@@ -48,20 +48,20 @@ class Figure:
             return {"value": None, "infinite": True, "impossible": self.impossible, **named}
         return {"value": self.value, "low": self.low, "high": self.high, **named}
 
-    def scaled(self, factor: float) -> Figure:
+    def scaled(self, factor: float) -> Metric:
         """The same figure in another unit."""
-        return Figure(self.value * factor, self.low * factor, self.high * factor, self.impossible)
+        return Metric(self.value * factor, self.low * factor, self.high * factor, self.impossible)
 
-    def negative(self) -> Figure:
+    def negative(self) -> Metric:
         """The same of what is better when it is more, as a cost."""
-        return Figure(-self.value, -self.high, -self.low, self.impossible, self.digits)
+        return Metric(-self.value, -self.high, -self.low, self.impossible, self.digits)
 
-    def exponential(self) -> Figure:
+    def exponential(self) -> Metric:
         """e to the figure: perplexity from nats."""
         low, value, high = (math.exp(min(x, 700.0)) for x in (self.low, self.value, self.high))
         if math.isinf(self.value):
             value = low = high = math.inf
-        return Figure(value, low, high, self.impossible)
+        return Metric(value, low, high, self.impossible)
 
     def __str__(self) -> str:
         if not math.isfinite(self.value):
@@ -71,11 +71,11 @@ class Figure:
 
 
 def by_target(
-    found: Mapping[str, Figure],
-) -> tuple[dict[str, Figure], dict[str, dict[str, Figure]]]:
+    found: Mapping[str, Metric],
+) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
     """The figures of all targets together by name, and those of each target by target and name."""
     shared = {name: figure for name, figure in found.items() if not figure.target}
-    each: dict[str, dict[str, Figure]] = {}
+    each: dict[str, dict[str, Metric]] = {}
     for name, figure in found.items():
         if figure.target:
             each.setdefault(figure.target, {})[plain_name(name, figure.target)] = figure
@@ -92,13 +92,13 @@ def plain_name(name: str, target: str) -> str:
     return name.removesuffix(f" ({target})")
 
 
-def title(name: str, figure: Figure) -> str:
+def title(name: str, figure: Metric) -> str:
     """A figure's name to read, with the class that it is of."""
     words = name.replace("_", " ") if not figure.target else name
     return f"{words} ({figure.of})" if figure.of else words
 
 
-def to_document(found: Mapping[str, Figure]) -> dict[str, Any]:
+def to_document(found: Mapping[str, Metric]) -> dict[str, Any]:
     """Figures for JSON, by name; those of one of several targets under `targets`, by target."""
     shared, each = by_target(found)
     document: dict[str, Any] = {name: figure.to_json() for name, figure in shared.items()}
@@ -111,7 +111,7 @@ def to_document(found: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class TokenLosses:
     """Per unit of a shard: nats spent, raw symbols, bytes and tokens scored, impossible tokens."""
 
     nats: NDArray[np.float64]
@@ -124,13 +124,13 @@ class Measured:
 
 
 def measure(
-    model: LanguageModel | Translator,
+    model: LanguageModel | Seq2SeqModel,
     shard: Shard,
     tokenizer: Tokenizer,
     *,
     stride: int = 0,
     constrain: Constrain | None = None,
-) -> Measured:
+) -> TokenLosses:
     """Score a shard and sum by unit."""
     if not shard.vocab_size == tokenizer.vocab_size <= model.vocab_size:
         raise UserError(
@@ -148,8 +148,8 @@ def measure(
     impossible = ~np.isfinite(nats)
     tells = tokenizer.unk != tokenizer.end  # some vocabularies have one token for both
     nats[impossible] = 0.0
-    add = Records(shard.offsets) if shard.kind == "records" else Blocks(symbols)
-    return Measured(
+    add = RecordUnits(shard.offsets) if shard.kind == "records" else BlockUnits(symbols)
+    return TokenLosses(
         nats=add(nats),
         symbols=add(symbols),
         bytes=add(np.where(scored, bytes_of(shard, tokenizer), 0)),
@@ -171,7 +171,7 @@ def bytes_of(shard: Shard, tokenizer: Tokenizer) -> NDArray[np.int64]:
     return counts
 
 
-class Records:
+class RecordUnits:
     """Sums over the tokens of each record."""
 
     def __init__(self, offsets: NDArray[np.int64]) -> None:
@@ -182,7 +182,7 @@ class Records:
         return np.add.reduceat(values.astype(np.float64), self.begins)
 
 
-class Blocks:
+class BlockUnits:
     """Sums over blocks of BLOCK symbols, the same symbols whatever the tokenizer.
 
     A token that stands for several symbols across a border is shared out between the blocks; one
@@ -203,7 +203,7 @@ class Blocks:
         return np.diff(np.interp(self.borders, self.ends, sums))
 
 
-def figures(measured: Measured) -> dict[str, Figure]:
+def metrics_of(measured: TokenLosses) -> dict[str, Metric]:
     """The metrics of one model, by name."""
     m = measured
     per_symbol = _figure(m, m.symbols)
@@ -220,13 +220,13 @@ def figures(measured: Measured) -> dict[str, Figure]:
     return found
 
 
-def _figure(m: Measured, denominators: NDArray[np.float64]) -> Figure:
+def _figure(m: TokenLosses, denominators: NDArray[np.float64]) -> Metric:
     if m.impossible:
-        return Figure(math.inf, math.inf, math.inf, m.impossible)
-    return Figure(*ratio_interval(m.nats, denominators))
+        return Metric(math.inf, math.inf, math.inf, m.impossible)
+    return Metric(*ratio_interval(m.nats, denominators))
 
 
-def difference(ours: Measured, theirs: Measured) -> Figure:
+def difference(ours: TokenLosses, theirs: TokenLosses) -> Metric:
     """Nats per symbol, ours minus theirs, in pairs over the same units; infinite if one is."""
     if len(ours.nats) != len(theirs.nats) or not np.array_equal(ours.symbols, theirs.symbols):
         raise UserError(
@@ -235,11 +235,11 @@ def difference(ours: Measured, theirs: Measured) -> Figure:
     if ours.impossible or theirs.impossible:
         value = math.nan if ours.impossible and theirs.impossible else math.inf
         value = value if ours.impossible else -math.inf
-        return Figure(value, value, value, ours.impossible + theirs.impossible)
-    return Figure(*paired_interval(ours.nats, theirs.nats, ours.symbols))
+        return Metric(value, value, value, ours.impossible + theirs.impossible)
+    return Metric(*paired_interval(ours.nats, theirs.nats, ours.symbols))
 
 
-def verdict(gap: Figure) -> str:
+def verdict(gap: Metric) -> str:
     """What a difference of costs says about ours, in words."""
     if math.isnan(gap.value):
         return "both hold some of the data impossible"
@@ -272,7 +272,7 @@ class ScoredRecord:
 
 
 def score(
-    model: LanguageModel | Translator,
+    model: LanguageModel | Seq2SeqModel,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     *,

@@ -13,28 +13,28 @@ from regard.data.batching import Masked
 from regard.data.shards import Shard
 from regard.decoding.engine import device_of
 from regard.evaluation.bootstrap import Floats
-from regard.evaluation.estimates import Estimate, by_sums, digest
-from regard.evaluation.predictions import BATCH_TOKENS, Answered
-from regard.layers.embeddings import Source
-from regard.models.encoder import MaskedModel
+from regard.evaluation.estimates import BootstrapEstimate, by_sums, digest
+from regard.evaluation.predictions import BATCH_TOKENS, Predictions
+from regard.layers.embeddings import Inputs
+from regard.models.encoder import MaskedLM
 from regard.tokenizers import Tokenizer
 
 NAMES = ("nats_per_token", "accuracy")
 
 
-class Filled(Answered):
+class MaskedLMResult(Predictions):
     """What a model makes of masked tokens: `scores` (U, 3) are nats, right ones and asked ones of
     every piece that was read.
     """
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """Nats for each masked token, and accuracy."""
         values, samples = by_sums(_ratios, self.scores)
         why = "" if self.scores[:, 2].sum() else "no token is masked"
         data = digest(self.truths)
         return {
-            name: Estimate(float(values[i]), samples[:, i], data, cost=i == 0, why=why)
+            name: BootstrapEstimate(float(values[i]), samples[:, i], data, cost=i == 0, why=why)
             for i, name in enumerate(NAMES)
         }
 
@@ -46,7 +46,7 @@ def _ratios(sums: Floats) -> Floats:
 
 
 @torch.inference_mode()
-def filled(model: MaskedModel, shard: Shard, tokenizer: Tokenizer) -> Filled:
+def measure_masked_lm(model: MaskedLM, shard: Shard, tokenizer: Tokenizer) -> MaskedLMResult:
     """Have a model fill in the masked tokens of a shard."""
     asked, device = Masked(shard, tokenizer, int(model.config.max_len)), device_of(model)
     sums = np.zeros((len(asked.sizes), 3))
@@ -54,7 +54,7 @@ def filled(model: MaskedModel, shard: Shard, tokenizer: Tokenizer) -> Filled:
         assert batch.segments is not None
         at = batch.targets >= 0  # (B, T)
         truths = batch.targets[at]  # (N,)
-        source = Source(batch.ids, batch.segments).to(device)
+        source = Inputs(batch.ids, batch.segments).to(device)
         places = at.flatten().nonzero().squeeze(1)
         logs = model(source, at=places.to(device)).float().log_softmax(-1).cpu()  # (N, V)
         nats = -logs.gather(1, truths[:, None])[:, 0].double().numpy()
@@ -62,4 +62,4 @@ def filled(model: MaskedModel, shard: Shard, tokenizer: Tokenizer) -> Filled:
         items = batch.items[at.nonzero()[:, 0].numpy()]
         np.add.at(sums, items, np.stack([nats, right, np.ones_like(nats)], axis=1))
     lengths = np.ones(len(sums), np.int64)
-    return Filled("masked", sums, np.asarray(shard.ids), lengths)
+    return MaskedLMResult("masked", sums, np.asarray(shard.ids), lengths)

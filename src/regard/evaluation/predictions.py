@@ -18,25 +18,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.batching import Asked, Batch, known
+from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
 from regard.decoding.engine import computing, device_of
 from regard.errors import UserError
-from regard.evaluation.classification import Classified, Tagged, label, labels, positions
-from regard.evaluation.estimates import Estimate
-from regard.evaluation.language_modeling import Figure
-from regard.evaluation.regression import Valued, values
-from regard.layers.embeddings import Source
-from regard.models.supervised import Assessor
-from regard.run import FACTS, read_facts, read_tensors, write_tensors
+from regard.evaluation.classification import (
+    ClassificationReport,
+    MultilabelReport,
+    label,
+    labels,
+    positions,
+)
+from regard.evaluation.estimates import BootstrapEstimate
+from regard.evaluation.language_modeling import Metric
+from regard.evaluation.regression import RegressionReport, values
+from regard.layers.embeddings import Inputs
+from regard.models.supervised import SupervisedModel
+from regard.run import FACTS, read_metadata, read_tensors, write_tensors
 from regard.tokenizers import Tokenizer
 
 BATCH_TOKENS = 16384  # positions read at once
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
+class Predictions:
     """What a model answers to the records of a shard, beside the truths.
 
     Both are (R, O) and (R,) or (R, O) or, of positions, (P, O) and (P,), where (R,) `lengths` says
@@ -55,7 +61,7 @@ class Answered:
         return self.task == "position-label"
 
     @cached_property
-    def judged(self) -> Classified | Tagged | Valued:
+    def judged(self) -> ClassificationReport | MultilabelReport | RegressionReport:
         """How good they are; records whose class training does not have are left out."""
         asked = self.targets
         if self.task == "value":
@@ -85,20 +91,20 @@ class Answered:
         }
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """The metrics by name."""
         return self.judged.estimates
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The metrics with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
 
-def answered(
-    model: Assessor, shard: Shard, tokenizer: Tokenizer, targets: Targets | None = None
-) -> Answered:
+def predict_shard(
+    model: SupervisedModel, shard: Shard, tokenizer: Tokenizer, targets: Targets | None = None
+) -> Predictions:
     """Ask a model about every record of a labelled shard; `targets` are what its metrics are of."""
-    asked = Asked(shard, tokenizer, int(model.config.max_len))
+    asked = LabelledExamples(shard, tokenizer, int(model.config.max_len))
     outputs, each = int(model.config.n_outputs), asked.positional
     lengths = asked.lengths if each else np.ones(shard.records, np.int64)
     ends = np.cumsum(lengths)
@@ -112,12 +118,12 @@ def answered(
         read = [asked.targets[a : a + n] for a, n in zip(asked.starts, lengths, strict=True)]
         truths = np.concatenate(read)
     if shard.views > 1:
-        scores = averaged(model.task, scores, shard.views)
+        scores = average_views(model.task, scores, shard.views)
         truths, lengths = truths[:: shard.views], lengths[:: shard.views]
-    return Answered(model.task, scores, truths, lengths, targets)
+    return Predictions(model.task, scores, truths, lengths, targets)
 
 
-def averaged(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:
+def average_views(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:
     """The scores (R, O) of records from those of their views (R · views, O): what all say on
     average, of probabilities as logits again.
     """
@@ -133,12 +139,12 @@ def averaged(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.f
 
 
 @torch.inference_mode()
-def run(model: Assessor, asked: Asked) -> Iterator[tuple[Batch, Tensor]]:
+def run(model: SupervisedModel, asked: LabelledExamples) -> Iterator[tuple[Batch, Tensor]]:
     """Every batch, and the answers to it on the host."""
     device = device_of(model)
     for batch in asked.batches(BATCH_TOKENS):
         assert batch.segments is not None
-        source = Source(batch.ids, batch.segments)
+        source = Inputs(batch.ids, batch.segments)
         with computing(device):
             found = model.answers(source.to(device)).double().cpu()
         yield batch, found
@@ -155,10 +161,10 @@ ANSWERS = "answers.safetensors"  # of a run: scores and truths of what was held 
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class StoredPredictions:
     """Answers, what was asked, and the seconds that answering took."""
 
-    answered: Answered
+    answered: Predictions
     targets: Targets
     seconds: float
 
@@ -167,7 +173,7 @@ class Kept:
         """How many were asked about."""
         return len(self.answered.lengths)
 
-    def first(self, records: int) -> Kept:
+    def first(self, records: int) -> StoredPredictions:
         """Those of the first so many records."""
         told = self.answered
         count = int(told.lengths[:records].sum())  # a row for each position, or for the record
@@ -186,7 +192,7 @@ class Kept:
         return int((told.truths < 0).sum()) if told.task == "label" else 0
 
 
-def keep(run: Path, answered: Answered, seconds: float) -> None:
+def store_predictions(run: Path, answered: Predictions, seconds: float) -> None:
     """Store answers in a run folder, for `kept`."""
     tensors = {
         "scores": torch.from_numpy(np.ascontiguousarray(answered.scores)),
@@ -197,26 +203,26 @@ def keep(run: Path, answered: Answered, seconds: float) -> None:
     write_tensors(run / ANSWERS, tensors)
 
 
-def kept(run: Path) -> Kept:
+def load_predictions(run: Path) -> StoredPredictions:
     """What a run answered when it ended."""
     found, targets = read_tensors(run / ANSWERS), targets_of(run)
     try:
         scores, truths, lengths = (found[name].numpy() for name in ("scores", "truths", "lengths"))
-        told = Answered(targets.task, scores, truths, lengths, targets)
-        return Kept(told, targets, float(found["seconds"]))
+        told = Predictions(targets.task, scores, truths, lengths, targets)
+        return StoredPredictions(told, targets, float(found["seconds"]))
     except (KeyError, ValueError) as error:
         raise UserError(f"{run / ANSWERS} is damaged: {error}") from None
 
 
 def targets_of(run: Path) -> Targets:
     """What is asked of a run: the task and the names of its answers."""
-    stored = read_facts(run).get("data", {}).get("targets")
+    stored = read_metadata(run).get("data", {}).get("targets")
     if stored is None:
         raise UserError(f"{run / FACTS} does not say what is asked of this run")
     return Targets.stored(stored)
 
 
-def together(folds: Sequence[Kept]) -> Kept:
+def join_folds(folds: Sequence[StoredPredictions]) -> StoredPredictions:
     """The answers of all folds, one after the other, each record with those of the model that has
     not seen it.
 
@@ -233,8 +239,8 @@ def together(folds: Sequence[Kept]) -> Kept:
     first = folds[0].targets
     deviations = np.mean([one.targets.deviations for one in folds], axis=0).tolist()
     targets = Targets(task, names, classes, first.positive, tuple(deviations))
-    whole = Answered(task, scores, truths, lengths, targets)
-    return Kept(whole, targets, sum(one.seconds for one in folds))
+    whole = Predictions(task, scores, truths, lengths, targets)
+    return StoredPredictions(whole, targets, sum(one.seconds for one in folds))
 
 
 def _all_classes(several: Sequence[Targets]) -> tuple[tuple[str, ...], ...]:
@@ -244,7 +250,9 @@ def _all_classes(several: Sequence[Targets]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(dict.fromkeys(c for some in each for c in some)) for each in ordered)
 
 
-def _fitted(one: Kept, classes: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], Array]:
+def _fitted(
+    one: StoredPredictions, classes: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.float64], Array]:
     """Scores and truths of a fold, numbered by the classes of all."""
     scores, truths, own = one.answered.scores, one.answered.truths, one.targets.classes
     if one.targets.task == "value":

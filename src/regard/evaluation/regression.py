@@ -16,8 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.classification import Ranks
-from regard.evaluation.estimates import Estimate, by_sums, by_weights, digest, macro, with_columns
-from regard.evaluation.language_modeling import Figure
+from regard.evaluation.estimates import (
+    BootstrapEstimate,
+    by_sums,
+    by_weights,
+    digest,
+    macro,
+    with_columns,
+)
+from regard.evaluation.language_modeling import Metric
 
 NAMES = ("rmse", "mae", "r2", "pearson", "spearman")
 COSTS = ("rmse", "mae")
@@ -26,30 +33,32 @@ ALIKE = 1e-12  # a sum of squares this small beside the squares it is the differ
 
 
 @dataclass(frozen=True, eq=False)
-class Valued:
+class RegressionReport:
     """How good several predicted numbers at once are: each column, and means over columns.
 
     A mean has no unit: errors are divided by the column's `scale` before they are averaged, and
     without scales there is no mean of them.
     """
 
-    mean: dict[str, Estimate]  # of each figure that has no unit, over the columns that define it
-    columns: tuple[dict[str, Estimate], ...]
+    mean: dict[
+        str, BootstrapEstimate
+    ]  # of each figure that has no unit, over the columns that define it
+    columns: tuple[dict[str, BootstrapEstimate], ...]
     targets: tuple[str, ...]  # the names of the columns
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """The means, called so, and the metrics of each column; of a single column, its own."""
         if len(self.columns) == 1:
             return self.columns[0]
         return with_columns(self.mean, self.columns, self.targets)
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The same with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
 
-def value(predicted: ArrayLike, truths: ArrayLike) -> dict[str, Estimate]:
+def value(predicted: ArrayLike, truths: ArrayLike) -> dict[str, BootstrapEstimate]:
     """Judge N predictions (N,) of one number beside truths (N,), NaN where missing, by name."""
     said, right = np.asarray(predicted, dtype=np.float64), np.asarray(truths, dtype=np.float64)
     if right.ndim != 1:
@@ -64,7 +73,7 @@ def values(
     *,
     scale: Sequence[float] = (),
     names: Sequence[str] = (),
-) -> Valued:
+) -> RegressionReport:
     """Judge predictions (N, C) of C numbers beside truths (N, C), NaN where missing.
 
     Columns may have different units, so that their errors are averaged after division by `scale`,
@@ -78,10 +87,12 @@ def values(
     columns = tuple(_column(a, b) for a, b in zip(said.T, right.T, strict=True))
     whole = macro([_without_unit(*one) for one in zip_longest(columns, scale)], digest(right), WHY)
     means = {f"{name}_mean": one for name, one in whole.items()}
-    return Valued(means, columns, tuple(names) or tuple(map(str, range(right.shape[1]))))
+    return RegressionReport(means, columns, tuple(names) or tuple(map(str, range(right.shape[1]))))
 
 
-def _without_unit(column: dict[str, Estimate], scale: float | None) -> dict[str, Estimate]:
+def _without_unit(
+    column: dict[str, BootstrapEstimate], scale: float | None
+) -> dict[str, BootstrapEstimate]:
     """What of a column can be averaged with others: errors as shares of `scale`, correlations."""
     found = {}
     for name, one in column.items():
@@ -106,7 +117,7 @@ def _check(said: Floats, right: Floats) -> None:
         raise ValueError("predictions must be finite, and truths finite or NaN for missing")
 
 
-def _column(said: Floats, right: Floats) -> dict[str, Estimate]:
+def _column(said: Floats, right: Floats) -> dict[str, BootstrapEstimate]:
     known = ~np.isnan(right)
     x, y = said[known], right[known]
     found, samples = by_sums(_from_sums, _table(x, y, known))
@@ -126,7 +137,9 @@ def _column(said: Floats, right: Floats) -> dict[str, Estimate]:
     drawn = np.concatenate([samples, rank_samples], axis=1)
     data = digest(right)
     return {
-        name: Estimate(float(one), of, data, name in COSTS, _why(y) if np.isnan(one) else "")
+        name: BootstrapEstimate(
+            float(one), of, data, name in COSTS, _why(y) if np.isnan(one) else ""
+        )
         for name, one, of in zip(NAMES, estimates, drawn.T, strict=True)
     }
 

@@ -47,17 +47,17 @@ from regard.decoding import Strategy
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError, did_you_mean, missing_extra
 from regard.evaluation.bootstrap import resampled_sums
-from regard.evaluation.estimates import Estimate
-from regard.evaluation.language_modeling import Figure, Measured, figures
+from regard.evaluation.estimates import BootstrapEstimate
+from regard.evaluation.language_modeling import Metric, TokenLosses, metrics_of
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
-from regard.models.ibm_model1 import NULL, Lexicon, estimate, rectangle
+from regard.layers.embeddings import Inputs
+from regard.models.ibm_model1 import NULL, TranslationTable, estimate, rectangle
 from regard.models.language_model import IGNORE, NeuralLanguageModel
 from regard.models.ngrams import Ints
-from regard.models.seq2seq import NeuralTranslator, Translator
-from regard.pipelines.translator import Interpreter
+from regard.models.seq2seq import NeuralSeq2Seq, Seq2SeqModel
+from regard.pipelines.translator import Translator
 from regard.run import write_json
-from regard.schemas import Translations
+from regard.schemas import StoredTranslations
 from regard.storage import read_json
 from regard.training.validation import beginning
 
@@ -66,7 +66,7 @@ TOKENIZERS = ("13a", "none", "intl", "char", "zh")  # those of sacrebleu that ne
 DIGITS = 2  # of a figure from 0 to 100
 
 
-def judge(
+def corpus_metrics(
     translations: Sequence[str],
     references: Sequence[str],
     *,
@@ -74,7 +74,7 @@ def judge(
     lowercase: bool = False,
     lenient: bool = False,
     groups: Sequence[str] | None = None,
-) -> dict[str, Estimate]:
+) -> dict[str, BootstrapEstimate]:
     """`bleu`, `chrf` and `exact` of translations beside one reference each.
 
     `tokenize` is how BLEU splits words. Without sacrebleu a `lenient` judge knows `exact` alone.
@@ -118,7 +118,7 @@ def _judged(
     score: Callable[[list[float]], float],
     signature: str,
     groups: Sequence[str] | None,
-) -> Estimate:
+) -> BootstrapEstimate:
     """Judge the sum of (N, K) counts, and the sums of resamples."""
     table = np.array(counts, dtype=np.float64)
     data = f"{len(table):,} sentences"
@@ -128,7 +128,7 @@ def _judged(
         data += f" in {len(names):,} groups"
     samples = np.array([score(sums) for sums in resampled_sums(table).tolist()])
     value = score(table.sum(0).tolist())
-    return Estimate(value, samples, data, digits=DIGITS, signature=signature)
+    return BootstrapEstimate(value, samples, data, digits=DIGITS, signature=signature)
 
 
 def _scorer(metric: Any) -> Callable[[list[float]], float]:
@@ -158,8 +158,8 @@ class Sentence:
 class Translated:
     """What the targets of some pairs cost a translator, and how good its own are."""
 
-    measured: Measured
-    judged: dict[str, Estimate]
+    measured: TokenLosses
+    judged: dict[str, BootstrapEstimate]
     made: tuple[Sentence, ...]
     seconds: float  # that making them took
 
@@ -174,13 +174,13 @@ class Translated:
         document = {"side": side, "seconds": round(self.seconds, 3), "sentences": sentences}
         write_json(run / TRANSLATIONS, document)
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The metrics by name."""
-        return {name: one.figure() for name, one in self.judged.items()} | figures(self.measured)
+        return {name: one.figure() for name, one in self.judged.items()} | metrics_of(self.measured)
 
 
 def measure_translation(
-    interpreter: Interpreter,
+    interpreter: Translator,
     shard: Shard,
     strategy: Strategy | None = None,
     *,
@@ -222,7 +222,7 @@ def measure_translation(
         Sentence(source, decode(shard.record(i)[1:-1]), decode(several[0].ids))
         for source, i, several in zip(told, numbers.tolist(), answers, strict=False)
     )
-    judged = judged_of(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
+    judged = score_translations(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
     return Translated(interpreter.measure(part or shard), judged, made, seconds)
 
 
@@ -232,14 +232,16 @@ def goes_on(began: float, until: float) -> bool:
     return now + (now - began) <= until
 
 
-def judged_of(made: Sequence[Sentence], **options: Any) -> dict[str, Estimate]:
+def score_translations(made: Sequence[Sentence], **options: Any) -> dict[str, BootstrapEstimate]:
     """See `judge`, which takes the same options."""
-    return judge([one.translation for one in made], [one.reference for one in made], **options)
+    return corpus_metrics(
+        [one.translation for one in made], [one.reference for one in made], **options
+    )
 
 
-def kept(run: Path) -> tuple[list[Sentence], float]:
+def load_translations(run: Path) -> tuple[list[Sentence], float]:
     """What a run made of the first held-out sentences when it ended, and the seconds it took."""
-    document = read_json(run / TRANSLATIONS, Translations)
+    document = read_json(run / TRANSLATIONS, StoredTranslations)
     keys = [field.name for field in fields(Sentence)]
     made = [Sentence(**{key: one[key] for key in keys}) for one in document["sentences"]]
     return made, float(document["seconds"])
@@ -251,7 +253,7 @@ TOGETHER = 1 << 14  # positions scored at once
 Floats = NDArray[np.float64]
 
 
-def scores(interpreter: Interpreter, pairs: Shard) -> tuple[Floats, list[tuple[int, ...]]]:
+def scores(interpreter: Translator, pairs: Shard) -> tuple[Floats, list[tuple[int, ...]]]:
     """(N, M) log P of each of M different captions given each of N pictures, and the captions."""
     assert pairs.source is not None
     told = dict.fromkeys(tuple(pairs.record(i)[1:].tolist()) for i in range(pairs.records))
@@ -265,7 +267,7 @@ def scores(interpreter: Interpreter, pairs: Shard) -> tuple[Floats, list[tuple[i
         for number in range(pairs.records):
             ids = torch.from_numpy(np.array(pairs.source.record(number)))[None].to(device)
             there = torch.ones(ids.shape[:2], dtype=torch.int64, device=device)
-            given = interpreter.model.given(Source(ids, there))
+            given = interpreter.model.given(Inputs(ids, there))
             logs = [given.score(x.to(device), y.to(device)).double().sum(1) for x, y in parts]
             table.append(torch.cat(logs).cpu())
     return torch.stack(table).numpy(), captions
@@ -281,7 +283,7 @@ def caption_rectangle(captions: Sequence[tuple[int, ...]], start: int) -> tuple[
     return ids.clamp_min(0), targets
 
 
-def recall(interpreter: Interpreter, pairs: Shard) -> dict[str, Estimate]:
+def recall(interpreter: Translator, pairs: Shard) -> dict[str, BootstrapEstimate]:
     """`caption_1`, `caption_5`, `picture_1` and `picture_5`, each over the pictures of pairs."""
     logs, captions = scores(interpreter, pairs)
     places = {caption: i for i, caption in enumerate(captions)}
@@ -289,7 +291,7 @@ def recall(interpreter: Interpreter, pairs: Shard) -> dict[str, Estimate]:
     return recall_of(logs, np.array(right))
 
 
-def recall_of(logs: Floats, right: NDArray[np.int64]) -> dict[str, Estimate]:
+def recall_of(logs: Floats, right: NDArray[np.int64]) -> dict[str, BootstrapEstimate]:
     """The same of log P (N, M), where caption right[i] belongs to picture i.
 
     The rank of what is right is one more than how many others are better; ties count against it.
@@ -310,12 +312,12 @@ def recall_of(logs: Floats, right: NDArray[np.int64]) -> dict[str, Estimate]:
     }
 
 
-def _hit_share(found: NDArray[np.bool_], data: str) -> Estimate:
+def _hit_share(found: NDArray[np.bool_], data: str) -> BootstrapEstimate:
     """How many of them are, in per cent."""
     table = np.stack([found, np.ones_like(found)], 1).astype(np.float64)
     sums = resampled_sums(table)
     samples = 100 * sums[:, 0] / sums[:, 1]
-    return Estimate(100 * float(found.mean()), samples, data, digits=1)
+    return BootstrapEstimate(100 * float(found.mean()), samples, data, digits=1)
 
 
 CROSS = "*cross.weights"  # the activations that are judged
@@ -370,7 +372,7 @@ class Agreement:
 
 
 def agreement(
-    model: Translator,
+    model: Seq2SeqModel,
     train: Shard,
     pairs: Shard | None = None,
     *,
@@ -400,7 +402,7 @@ def agreement(
     return Agreement((agreed.double() / links).tolist(), links) if links else None
 
 
-def model_1(model: Translator, train: Shard) -> Lexicon:
+def model_1(model: Seq2SeqModel, train: Shard) -> TranslationTable:
     """The table of IBM model 1 of the first training pairs."""
     assert train.source is not None
     target, source = (np.diff(shard.offsets[: PAIRS + 1]) - 1 for shard in (train, train.source))
@@ -410,11 +412,11 @@ def model_1(model: Translator, train: Shard) -> Lexicon:
     return estimate(part, vocabulary, PASSES, longest=model.config.max_len)
 
 
-def looks(model: Translator, pairs: Shard, numbers: Ints) -> Tensor | None:
+def looks(model: Seq2SeqModel, pairs: Shard, numbers: Ints) -> Tensor | None:
     """(L, B, H, T, S) where every head looked to say each word and `<E>` of these pairs, the words
     before it given; None if the model has no heads.
     """
-    if not isinstance(model, NeuralTranslator):
+    if not isinstance(model, NeuralSeq2Seq):
         return None
     assert pairs.source is not None
     ids, targets = (rectangle(shard, numbers) for shard in (pairs.source, pairs))
@@ -422,13 +424,13 @@ def looks(model: Translator, pairs: Shard, numbers: Ints) -> Tensor | None:
     said = torch.cat((start, targets[:, :-1]), dim=1).clamp_min(0)
     tap, device = Tap([CROSS]), device_of(model)
     with evaluating(model):
-        given = model.given(Source(ids.clamp_min(0), (ids != IGNORE).long()).to(device))
+        given = model.given(Inputs(ids.clamp_min(0), (ids != IGNORE).long()).to(device))
         assert isinstance(given, NeuralLanguageModel)
         given.hidden(said.to(device), tap=tap)
     return torch.stack(list(tap.found.values())).float().cpu() if tap.found else None
 
 
-def links_of(lexicon: Lexicon, pairs: Shard, numbers: Ints) -> Tensor:
+def links_of(lexicon: TranslationTable, pairs: Shard, numbers: Ints) -> Tensor:
     """(B, T) the source position that model 1 links each target word to; NULL for `<E>` too."""
     assert pairs.source is not None
     found = torch.full(rectangle(pairs, numbers).shape, NULL)

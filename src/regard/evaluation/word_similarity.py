@@ -17,13 +17,13 @@ import numpy as np
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluation.bootstrap import Floats
-from regard.evaluation.estimates import Estimate, by_sums, digest
-from regard.evaluation.language_modeling import Figure
+from regard.evaluation.estimates import BootstrapEstimate, by_sums, digest
+from regard.evaluation.language_modeling import Metric
 from regard.evaluation.regression import value
-from regard.models.word2vec import WordVectors
+from regard.models.word2vec import Word2Vec
 
 if TYPE_CHECKING:
-    from regard.pipelines.word_vectors import Glossary
+    from regard.pipelines.word_vectors import WordVectors
 
 FEWEST = 5  # pairs that a correlation is taken of
 FREQUENT = 30_000  # words that may answer an analogy, as in the authors' program
@@ -31,20 +31,24 @@ LOOKED = 20  # lines of a file that say what it is
 
 
 @dataclass(frozen=True, eq=False)
-class Guessed:
+class WordLosses:
     """The loss (U, 2) and how many predictions it is of, by stretches of a text."""
 
     sums: Floats
     data: str
 
     @property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, BootstrapEstimate]:
         """The mean loss of a prediction."""
         values, samples = by_sums(_ratio, self.sums)
         why = "" if self.sums[:, 1].sum() else "no word has another near it"
-        return {"loss": Estimate(float(values[0]), samples[:, 0], self.data, cost=True, why=why)}
+        return {
+            "loss": BootstrapEstimate(
+                float(values[0]), samples[:, 0], self.data, cost=True, why=why
+            )
+        }
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The same with its interval."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
@@ -55,24 +59,24 @@ def _ratio(sums: Floats) -> Floats:
     return found
 
 
-def guessed(model: WordVectors, shard: Shard) -> Guessed:
+def word_losses(model: Word2Vec, shard: Shard) -> WordLosses:
     """Have a model guess the words of a shard."""
     sums = model.losses(shard)
     way = (model.config.window, model.config.negatives, model.config.sample, model.mean)
     words = model.counts.numpy()
-    return Guessed(sums, digest(np.asarray(shard.ids), words, np.array(way, np.float64)))
+    return WordLosses(sums, digest(np.asarray(shard.ids), words, np.array(way, np.float64)))
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class WordTestResult:
     """What a file of questions says of vectors: the figures, and how many of them were asked."""
 
     name: str
-    estimates: dict[str, Estimate]
+    estimates: dict[str, BootstrapEstimate]
     covered: int
     total: int
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """The figures with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
 
@@ -129,26 +133,30 @@ def _four(path: Path, number: int, line: str) -> Four:
     return parts[0], parts[1], parts[2], parts[3]
 
 
-def judged(glossary: Glossary, path: Path, asked: list[Pair] | list[Four]) -> Judged:
+def run_word_test(
+    glossary: WordVectors, path: Path, asked: list[Pair] | list[Four]
+) -> WordTestResult:
     """What the questions of a file say of the vectors."""
     if len(asked[0]) == 3:
         return similarities(glossary, path.name, asked)
     return analogies(glossary, path.name, asked)
 
 
-def estimates_of(glossary: Glossary, files: Sequence[Path]) -> tuple[list[Judged], list[Path]]:
+def estimates_of(
+    glossary: WordVectors, files: Sequence[Path]
+) -> tuple[list[WordTestResult], list[Path]]:
     """What those of the files say that hold questions; and the others, which are texts."""
     found, texts = [], []
     for path in files:
         asked = questions(path)
         if asked:
-            found.append(judged(glossary, path, asked))
+            found.append(run_word_test(glossary, path, asked))
         else:
             texts.append(path)
     return found, texts
 
 
-def similarities(glossary: Glossary, name: str, asked: Sequence[Pair]) -> Judged:
+def similarities(glossary: WordVectors, name: str, asked: Sequence[Pair]) -> WordTestResult:
     """Spearman's correlation of cosines with people's scores, over the pairs it has vectors of."""
     found = [(glossary.find(a), glossary.find(b), score) for a, b, score in asked]
     known = [(a, b, score) for a, b, score in found if a is not None and b is not None]
@@ -162,10 +170,10 @@ def similarities(glossary: Glossary, name: str, asked: Sequence[Pair]) -> Judged
     cosines = (first * second).sum(1).astype(np.float64)
     scores = np.array([score for _, _, score in known])
     both = value(cosines, scores)
-    return Judged(name, {"spearman": both["spearman"]}, len(known), len(asked))
+    return WordTestResult(name, {"spearman": both["spearman"]}, len(known), len(asked))
 
 
-def analogies(glossary: Glossary, name: str, asked: Sequence[Four]) -> Judged:
+def analogies(glossary: WordVectors, name: str, asked: Sequence[Four]) -> WordTestResult:
     """The share of analogies answered rightly, of those whose four words are among the FREQUENT."""
     most = min(FREQUENT, len(glossary))
     rows = [[glossary.find(word) for word in four] for four in asked]
@@ -182,5 +190,5 @@ def analogies(glossary: Glossary, name: str, asked: Sequence[Four]) -> Judged:
     right = np.array([bool(one) and one[0] == answer for one, answer in zip(told, d, strict=True)])
     table = np.stack([right, np.ones(len(right))], axis=1).astype(np.float64)
     values, samples = by_sums(_ratio, table)
-    one = Estimate(float(values[0]), samples[:, 0], digest(known))
-    return Judged(name, {"accuracy": one}, len(known), len(asked))
+    one = BootstrapEstimate(float(values[0]), samples[:, 0], digest(known))
+    return WordTestResult(name, {"accuracy": one}, len(known), len(asked))

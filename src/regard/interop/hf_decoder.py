@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import UserError
-from regard.interop.tensor_names import GPT2, LLAMA, QWEN3, Table
+from regard.interop.tensor_names import GPT2, LLAMA, QWEN3, TensorNames
 from regard.models.decoder import DecoderConfig
 
 Values = Mapping[str, Any]
@@ -33,7 +33,7 @@ class Format:
 
     name: str
     model_type: str
-    table: Table
+    table: TensorNames
     sizes: Mapping[str, str]  # our field to their key: numbers that are the same on both sides
     needs: Values  # our fields that can have only this value there
     fixed: Mapping[str, tuple[Any, ...]]  # their keys, and the values that mean what we compute
@@ -204,7 +204,7 @@ def to_theirs(form: Format, vocab_size: int, config: DecoderConfig) -> dict[str,
     return stored
 
 
-class Reader:
+class ConfigReader:
     """Typed access to their config.json; a wrong type is a UserError naming file, key and value."""
 
     def __init__(self, path: Path, values: Values) -> None:
@@ -252,7 +252,7 @@ def non_negative(value: Any, default: float, error: Any) -> float:
     return float(value)
 
 
-def check_keys(form: Format, read: Reader) -> int:
+def check_keys(form: Format, read: ConfigReader) -> int:
     """Refuse what no folder or this class may say; returns the size of the vocabulary."""
     check_refused(form, read)
     vocab_size = read.whole("vocab_size")
@@ -261,7 +261,7 @@ def check_keys(form: Format, read: Reader) -> int:
     return vocab_size
 
 
-def check_refused(form: Format, read: Reader) -> None:
+def check_refused(form: Format, read: ConfigReader) -> None:
     """Refuse what no folder or this class may say."""
     for key, (allowed, why) in REFUSED.items():
         if key not in form.fixed and read.values.get(key) not in allowed:
@@ -273,7 +273,7 @@ def check_refused(form: Format, read: Reader) -> None:
 
 def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, DecoderConfig]:
     """Vocabulary size and our configuration from their config.json, read from `path`."""
-    read = Reader(path, values)
+    read = ConfigReader(path, values)
     vocab_size = check_keys(form, read)
     fields: dict[str, Any] = {**form.needs, "tied": read.flag("tie_word_embeddings", form.tied)}
     fields |= gpt2_fields(form, read) if form.table is GPT2 else rotary_fields(form, read)
@@ -307,7 +307,7 @@ def named_format(path: Path, values: Values, formats: Sequence[Format]) -> Forma
     )
 
 
-def gpt2_fields(form: Format, read: Reader) -> dict[str, Any]:
+def gpt2_fields(form: Format, read: ConfigReader) -> dict[str, Any]:
     """The fields that GPT-2's configuration decides; of its dropouts, that of the residuals."""
     fields: dict[str, Any] = {
         ours: read.whole(form.sizes[ours]) for ours in ("n_layers", "d_model", "n_heads", "max_len")
@@ -322,7 +322,7 @@ def gpt2_fields(form: Format, read: Reader) -> dict[str, Any]:
     return fields
 
 
-def rotary_fields(form: Format, read: Reader) -> dict[str, Any]:
+def rotary_fields(form: Format, read: ConfigReader) -> dict[str, Any]:
     """The fields that the configurations of Llama and Qwen3 decide."""
     plain = ("n_layers", "d_model", "n_heads", "d_ff", "max_len")
     fields: dict[str, Any] = {ours: read.whole(form.sizes[ours]) for ours in plain}
@@ -347,7 +347,7 @@ def rotary_fields(form: Format, read: Reader) -> dict[str, Any]:
     return fields
 
 
-def rope_theta(read: Reader) -> float:
+def rope_theta(read: ConfigReader) -> float:
     """The base of the rotary angles, wherever it stands; scaled or partial rotations: refused."""
     found = []
     if read.values.get("rope_theta") is not None:

@@ -17,18 +17,18 @@ from torch import Tensor
 from regard.data.targets import Targets
 from regard.errors import UserError
 from regard.evaluation.predictions import targets_of
-from regard.interop.hf_decoder import Format, Reader, Values, check_keys
-from regard.interop.tensor_names import QKV, Row, Table, linear
-from regard.models.encoder import EncoderConfig, MaskedConfig
-from regard.run import read_facts
+from regard.interop.hf_decoder import ConfigReader, Format, Values, check_keys
+from regard.interop.tensor_names import QKV, TensorName, TensorNames, linear
+from regard.models.encoder import EncoderConfig, MaskedLMConfig
+from regard.run import read_metadata
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.biology import Kmers
 
 AT, OURS, THEIRS = "bert.embeddings", "encoder.blocks.{i}", "bert.encoder.layer.{i}"
 BODY = (
-    Row("encoder.embedding.weight", (f"{AT}.word_embeddings.weight",)),
-    Row("encoder.positions.embedding.weight", (f"{AT}.position_embeddings.weight",)),
-    Row("encoder.types.weight", (f"{AT}.token_type_embeddings.weight",)),
+    TensorName("encoder.embedding.weight", (f"{AT}.word_embeddings.weight",)),
+    TensorName("encoder.positions.embedding.weight", (f"{AT}.position_embeddings.weight",)),
+    TensorName("encoder.types.weight", (f"{AT}.token_type_embeddings.weight",)),
     *linear("encoder.embedding_norm", f"{AT}.LayerNorm"),
     *linear(
         f"{OURS}.mixer.qkv",
@@ -46,7 +46,7 @@ POOLER = linear("pooler", "bert.pooler.dense")
 OLDER = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 BUFFERS = (f"{AT}.position_ids",)
 UNITS = {"shift": 0.0, "scale": 1.0}  # of values; theirs are in the head
-ANSWERING = Table(
+ANSWERING = TensorNames(
     prefix="bert.",
     rows=(*BODY, *POOLER, *linear("head", "classifier")),
     buffers=BUFFERS,
@@ -60,13 +60,13 @@ EACH = dataclasses.replace(
     buffers=(*BUFFERS, "bert.pooler.dense.weight", "bert.pooler.dense.bias"),
 )
 PREDICTIONS = "cls.predictions"
-FILLING = Table(
+FILLING = TensorNames(
     prefix="bert.",
     rows=(
         *BODY,
         *linear("dense", f"{PREDICTIONS}.transform.dense"),
         *linear("norm", f"{PREDICTIONS}.transform.LayerNorm"),
-        Row("bias", (f"{PREDICTIONS}.bias",)),
+        TensorName("bias", (f"{PREDICTIONS}.bias",)),
     ),
     # The first uploads also hold what guessed whether two sentences follow each other.
     buffers=(
@@ -115,7 +115,7 @@ PROBLEMS = {
 }
 
 
-def make_format(name: str, table: Table, task: str, needs: Values) -> Format:
+def make_format(name: str, table: TensorNames, task: str, needs: Values) -> Format:
     """One of the three classes."""
     return Format(
         name,
@@ -183,7 +183,7 @@ def to_theirs(form: Format, vocab_size: int, config: EncoderConfig) -> dict[str,
 
 def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, EncoderConfig]:
     """Vocabulary size and our configuration from their config.json, read from `path`."""
-    read = Reader(path, values)
+    read = ConfigReader(path, values)
     vocab_size = check_keys(form, read)
     fields: dict[str, Any] = {
         ours: read.whole(key) for ours, key in SIZES.items() if ours != "n_types"
@@ -201,7 +201,7 @@ def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, EncoderC
         if form is MASKED:
             if not read.flag("tie_word_embeddings", True):
                 raise read.error("tie_word_embeddings", "only a tied embedding is read")
-            return vocab_size, MaskedConfig(**fields)
+            return vocab_size, MaskedLMConfig(**fields)
         asked = targets(form, path, values)
         fields |= {"task": asked.task, "n_outputs": len(names_of(asked)), "tied": True}
         return vocab_size, EncoderConfig(**fields)
@@ -230,7 +230,7 @@ def answers(run: Path, config: EncoderConfig) -> dict[str, Any]:
 
 def targets(form: Format, path: Path, values: Values) -> Targets:
     """What is asked, as their config.json says; without names, by theirs: LABEL_0, LABEL_1, …"""
-    read, told = Reader(path, values), values.get("id2label")
+    read, told = ConfigReader(path, values), values.get("id2label")
     if told is None:
         count = read.whole("num_labels", 2)
         if not 0 < count <= MOST_LABELS:
@@ -294,7 +294,7 @@ def warnings(run: Path, tokenizer: Tokenizer) -> list[str]:
             "words that overlap cannot be cut by the tokenizers library: give it the words, with "
             "spaces between, rather than the sequence"
         )
-    data = read_facts(run).get("data", {})
+    data = read_metadata(run).get("data", {})
     if data.get("augment"):
         found.append(
             f"this run averages its answers over several views ({data['augment']}), the exported "

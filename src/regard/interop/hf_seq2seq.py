@@ -17,27 +17,27 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.interop.hf_decoder import Format, Reader, Values, check_keys
+from regard.interop.hf_decoder import ConfigReader, Format, Values, check_keys
 from regard.interop.tensor_names import (
     QKV,
     SAME,
     Change,
     Constant,
-    Halves,
-    Row,
+    InterleavedHalves,
     SplitRows,
-    Table,
+    TensorName,
+    TensorNames,
     linear,
 )
 from regard.layers.positions import sinusoids
 from regard.models.encoder_decoder import EncoderDecoderConfig
-from regard.models.transformer import StackConfig
-from regard.models.vision import PictureConfig
+from regard.models.transformer import TransformerConfig
+from regard.models.vision import ImageSettings
 
 ALONG, ACROSS = 0, 1  # where a tensor's rows, or its columns, run over the residual stream
 
 
-def key_value(config: StackConfig) -> tuple[int, ...]:
+def key_value(config: TransformerConfig) -> tuple[int, ...]:
     """Rows of CrossAttention.kv that make keys and values."""
     return config.d_model, config.d_model
 
@@ -45,18 +45,18 @@ def key_value(config: StackConfig) -> tuple[int, ...]:
 KV = SplitRows(key_value)
 
 
-def reads(ours: str, *theirs: str, change: Change = SAME) -> tuple[Row, Row]:
+def reads(ours: str, *theirs: str, change: Change = SAME) -> tuple[TensorName, TensorName]:
     """The rows of a linear layer that reads the residual stream; its bias is not of the stream."""
     weight, bias = linear(ours, *theirs, change=change)
-    return dataclasses.replace(weight, change=Halves(ACROSS, change)), bias
+    return dataclasses.replace(weight, change=InterleavedHalves(ACROSS, change)), bias
 
 
-def writes(ours: str, theirs: str) -> tuple[Row, Row]:
+def writes(ours: str, theirs: str) -> tuple[TensorName, TensorName]:
     """The rows of a linear layer that writes to the residual stream, or of a norm on it."""
-    return linear(ours, theirs, change=Halves(ALONG))
+    return linear(ours, theirs, change=InterleavedHalves(ALONG))
 
 
-def attention(ours: str, theirs: str) -> tuple[Row, ...]:
+def attention(ours: str, theirs: str) -> tuple[TensorName, ...]:
     """The rows of self-attention."""
     parts = [f"{theirs}.{part}_proj" for part in "qkv"]
     return (
@@ -65,7 +65,7 @@ def attention(ours: str, theirs: str) -> tuple[Row, ...]:
     )
 
 
-def block(stack: str) -> tuple[Row, ...]:
+def block(stack: str) -> tuple[TensorName, ...]:
     """The rows of a block that both stacks have."""
     ours, theirs = f"{stack}.blocks.{{i}}", f"model.{stack}.layers.{{i}}"
     return (
@@ -90,10 +90,10 @@ WAVES = Constant(
 )
 ACROSS_OURS, ACROSS_THEIRS = "decoder.blocks.{i}.cross", "model.decoder.layers.{i}.encoder_attn"
 
-MARIAN = Table(
+MARIAN = TensorNames(
     prefix="model.",
     rows=(
-        Row("decoder.embedding.weight", ("model.shared.weight",), Halves(ACROSS)),
+        TensorName("decoder.embedding.weight", ("model.shared.weight",), InterleavedHalves(ACROSS)),
         *block("encoder"),
         *block("decoder"),
         *writes(f"{ACROSS_OURS}_norm", f"{ACROSS_THEIRS}_layer_norm"),
@@ -151,7 +151,7 @@ ALIKE = {
 }
 
 
-def make_format(name: str, model_type: str, table: Table, *, post_norm: bool) -> Format:
+def make_format(name: str, model_type: str, table: TensorNames, *, post_norm: bool) -> Format:
     """One of the two classes. Of the keys that they only remember, a converter asks for some."""
     return Format(
         name,
@@ -186,7 +186,7 @@ FORMATS = (
 def choose_format(config: EncoderDecoderConfig) -> Format:
     """The class that computes what this configuration does, or a UserError naming what it lacks."""
     c = config
-    if isinstance(c, PictureConfig):
+    if isinstance(c, ImageSettings):
         raise UserError(
             "cannot export a captioner: no class known here computes the same; models of images "
             "that answer (preset vit), of texts and of pairs of texts have one"
@@ -238,7 +238,7 @@ def to_theirs(form: Format, vocab_size: int, config: EncoderDecoderConfig) -> di
 def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, EncoderDecoderConfig]:
     """Vocabulary size and our configuration from their config.json, read from `path`."""
     # Left out, the activation is not the one of the table but their default.
-    read = Reader(path, {"activation_function": "gelu", **values})
+    read = ConfigReader(path, {"activation_function": "gelu", **values})
     vocab_size = check_keys(form, read)
     if read.whole("decoder_vocab_size", vocab_size) != vocab_size:
         raise read.error(
@@ -263,7 +263,7 @@ def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, EncoderD
 
 def start_and_end(path: Path, values: Values) -> tuple[int, int]:
     """The ids that start and end a target, as their config.json says."""
-    read = Reader(path, values)
+    read = ConfigReader(path, values)
     return read.whole("decoder_start_token_id"), read.whole("eos_token_id")
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.interop.hf_decoder import Format, Reader, Values, check_refused
+from regard.interop.hf_decoder import ConfigReader, Format, Values, check_refused
 from regard.interop.hf_encoder import UNITS, names_of, targets
-from regard.interop.tensor_names import QKV, Row, Table, linear
+from regard.interop.tensor_names import QKV, TensorName, TensorNames, linear
 from regard.interop.untrusted_folder import inside
 from regard.models.vision import VisionConfig
 from regard.run import PREPROCESSOR
@@ -50,21 +50,21 @@ def filters(ours: Tensor, config: Any) -> tuple[int, ...]:
 
 AT, OURS, THEIRS = "vit.embeddings", "encoder.blocks.{i}", "vit.encoder.layer.{i}"
 STEM = "encoder.embedding"
-VIT = Table(
+VIT = TensorNames(
     prefix="vit.",
     rows=(
-        Row(f"{STEM}.marker", (f"{AT}.cls_token",), Shaped(lambda x, c: (1, 1, len(x)), 1)),
-        Row(
+        TensorName(f"{STEM}.marker", (f"{AT}.cls_token",), Shaped(lambda x, c: (1, 1, len(x)), 1)),
+        TensorName(
             "encoder.positions.embedding.weight",
             (f"{AT}.position_embeddings",),
             Shaped(lambda x, c: (1, *x.shape), 2),
         ),
-        Row(
+        TensorName(
             f"{STEM}.project.weight",
             (f"{AT}.patch_embeddings.projection.weight",),
             Shaped(filters, 2),
         ),
-        Row(f"{STEM}.project.bias", (f"{AT}.patch_embeddings.projection.bias",)),
+        TensorName(f"{STEM}.project.bias", (f"{AT}.patch_embeddings.projection.bias",)),
         *linear(
             f"{OURS}.mixer.qkv",
             *(f"{THEIRS}.attention.attention.{name}" for name in ("query", "key", "value")),
@@ -165,7 +165,7 @@ def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, VisionCo
     """Numbers of a token and our configuration from their config.json, read from `path`, and the
     preprocessor_config.json beside it.
     """
-    read = Reader(path, values)
+    read = ConfigReader(path, values)
     check_refused(form, read)
     patch, channels = read.whole("patch_size", 16), read.whole("num_channels", 3)
     size = values.get("image_size", 224)

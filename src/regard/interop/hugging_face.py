@@ -29,8 +29,8 @@ from regard.interop.hf_tokenizer import (
     markers,
     write_tokenizer,
 )
-from regard.interop.untrusted_folder import Stored, inside, open_tensors
-from regard.models.transformer import StackConfig
+from regard.interop.untrusted_folder import StoredTensor, inside, open_tensors
+from regard.models.transformer import TransformerConfig
 from regard.registry import family
 from regard.run import (
     CONFIG,
@@ -201,7 +201,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 # Weights
 
 
-def blank(path: Path, form: Format, vocab_size: int, config: StackConfig) -> Any:
+def blank(path: Path, form: Format, vocab_size: int, config: TransformerConfig) -> Any:
     """The model of this configuration without memory: names and shapes only."""
     try:
         with torch.device("meta"):
@@ -238,7 +238,7 @@ def read_weights(folder: Path, form: Format, model: Any) -> dict[str, Tensor]:
     return ours | {n: torch.full(held[n].shape, value) for n, value in form.table.own.items()}
 
 
-def with_prefix(found: dict[str, Stored], form: Format) -> dict[str, Stored]:
+def with_prefix(found: dict[str, StoredTensor], form: Format) -> dict[str, StoredTensor]:
     """The tensors under their full names: the first upload of GPT-2 left out `transformer.`."""
     found = {form.table.spelt(name): stored for name, stored in found.items()}
     if any(name.startswith(form.table.prefix) for name in found):
@@ -246,7 +246,9 @@ def with_prefix(found: dict[str, Stored], form: Format) -> dict[str, Stored]:
     return {form.table.prefixed(name): stored for name, stored in found.items()}
 
 
-def drop_copies(found: dict[str, Stored], form: Format, shapes: dict[str, tuple[int, ...]]) -> None:
+def drop_copies(
+    found: dict[str, StoredTensor], form: Format, shapes: dict[str, tuple[int, ...]]
+) -> None:
     """Forget the copies that some files keep of a tied matrix; they must not differ."""
     pairs = {name: form.table.embedding for name in form.table.copies} | dict(form.table.twins)
     for name, other in pairs.items():
@@ -262,7 +264,7 @@ def drop_copies(found: dict[str, Stored], form: Format, shapes: dict[str, tuple[
             )
 
 
-def drop_constants(found: dict[str, Stored], form: Format, model: Any) -> None:
+def drop_constants(found: dict[str, StoredTensor], form: Format, model: Any) -> None:
     """Forget the tensors whose values the class prescribes; they must not have others."""
     for name, constant in form.table.constants.items():
         if name in found:
@@ -277,7 +279,7 @@ def drop_constants(found: dict[str, Stored], form: Format, model: Any) -> None:
 
 
 def exported_readme(
-    form: Format, parameters: int, config: StackConfig, tokenizer: tokenizers.Tokenizer
+    form: Format, parameters: int, config: TransformerConfig, tokenizer: tokenizers.Tokenizer
 ) -> str:
     """How to load an exported folder."""
     own = isinstance(tokenizer, OwnTokenizer)  # then a prompt may be empty: `<S>` is put before it

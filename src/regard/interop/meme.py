@@ -33,10 +33,10 @@ from regard.models.motifs import (
     DNA,
     PROTEIN,
     RNA,
-    Alphabet,
     Background,
     Floats,
     Motif,
+    MotifAlphabet,
     PositionWeightMatrix,
 )
 from regard.run import write_text
@@ -72,7 +72,7 @@ def read_meme(path: str | Path) -> list[MemeMotif]:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}") from None
-    return Reader(str(path), text).motifs()
+    return MemeReader(str(path), text).motifs()
 
 
 def write_meme(path: str | Path, motifs: Sequence[MemeMotif], *, both_strands: bool = True) -> None:
@@ -120,7 +120,7 @@ def decimals(probabilities: Floats) -> list[str]:
     return [f"{n / 10**DIGITS:.{DIGITS}f}" for n in whole]
 
 
-class Reader:
+class MemeReader:
     """A file's lines, blank ones passed over, and where it stands among them."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -156,9 +156,9 @@ class Reader:
             raise self.fail("the file holds no MOTIF")
         return found
 
-    def header(self) -> tuple[Alphabet, Background]:
+    def header(self) -> tuple[MotifAlphabet, Background]:
         """Alphabet and background; the strands are checked only."""
-        alphabet: Alphabet | None = None
+        alphabet: MotifAlphabet | None = None
         background: Background | None = None
         seen: set[str] = set()
         while self.peek("ALPHABET", "strands:", "Background letter frequencies"):
@@ -178,7 +178,7 @@ class Reader:
         alphabet = alphabet or DNA
         return alphabet, background or Background.uniform(alphabet)
 
-    def alphabet(self, line: str) -> Alphabet:
+    def alphabet(self, line: str) -> MotifAlphabet:
         """`ALPHABET= letters`, of the alphabets the MEME suite has built in."""
         letters = line.removeprefix("ALPHABET").removeprefix("=").strip()
         for alphabet in ALPHABETS:
@@ -187,7 +187,7 @@ class Reader:
         allowed = ", ".join(alphabet.letters for alphabet in ALPHABETS)
         raise self.fail(f"the alphabet must be one of {allowed}, got {letters[:40]!r}")
 
-    def background(self, alphabet: Alphabet | None) -> Background:
+    def background(self, alphabet: MotifAlphabet | None) -> Background:
         """Letters and their frequencies, on one line or several."""
         letters, values = "", []
         while self.at < len(self.lines) and not self.peek("MOTIF", "ALPHABET", "strands:"):
@@ -205,7 +205,7 @@ class Reader:
             f"frequencies must be of the letters of {wanted}, in order: {letters[:40]!r}"
         )
 
-    def motif(self, alphabet: Alphabet, background: Background) -> MemeMotif:
+    def motif(self, alphabet: MotifAlphabet, background: Background) -> MemeMotif:
         """From its MOTIF line to the next."""
         words = self.next("a MOTIF").split()
         if words[0] != "MOTIF" or not 2 <= len(words) <= 3:
@@ -239,7 +239,7 @@ class Reader:
             raise self.fail("expected `URL address`")
         return words[1]
 
-    def matrix_header(self, line: str, alphabet: Alphabet) -> tuple[int, float, float]:
+    def matrix_header(self, line: str, alphabet: MotifAlphabet) -> tuple[int, float, float]:
         """w (0 where it is not said), nsites, E of `alength= 4 w= 8 nsites= 20 E= 0`."""
         values: dict[str, float] = {}
         while line:

@@ -16,13 +16,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.models.transformer import StackConfig
+from regard.models.transformer import TransformerConfig
 
 
 class Change(Protocol):
     """How values change between the two formats; `back` undoes `forth` bit for bit."""
 
-    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """Our tensor as theirs, one per name of theirs."""
 
     def back(self, theirs: Sequence[Tensor]) -> Tensor:
@@ -32,7 +32,7 @@ class Change(Protocol):
 class Same:
     """The same values under another name."""
 
-    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return (ours,)
 
@@ -44,7 +44,7 @@ class Same:
 class Transpose:
     """(out, in) here, (in, out) there."""
 
-    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return (ours.mT,)
 
@@ -57,9 +57,9 @@ class Transpose:
 class SplitRows:
     """One matrix (or bias) here, several there: ours is theirs stacked; `sizes` says how."""
 
-    sizes: Callable[[StackConfig], tuple[int, ...]]
+    sizes: Callable[[TransformerConfig], tuple[int, ...]]
 
-    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return torch.split(ours, list(self.sizes(config)))
 
@@ -68,13 +68,13 @@ class SplitRows:
         return torch.cat(list(theirs))
 
 
-def query_key_value(config: StackConfig) -> tuple[int, ...]:
+def query_key_value(config: TransformerConfig) -> tuple[int, ...]:
     """Rows of SelfAttention.qkv that make queries, keys and values."""
     shared = config.n_kv_heads * config.d_head
     return config.n_heads * config.d_head, shared, shared
 
 
-def gate_and_up(config: StackConfig) -> tuple[int, ...]:
+def gate_and_up(config: TransformerConfig) -> tuple[int, ...]:
     """Rows of SwiGLU.gate_up that make the gate and the rest."""
     return config.d_ff, config.d_ff
 
@@ -84,7 +84,7 @@ QKV, GATE_UP = SplitRows(query_key_value), SplitRows(gate_and_up)
 
 
 @dataclass(frozen=True)
-class Halves:
+class InterleavedHalves:
     """Sines and cosines alternate here; there the sines come first, and so does whatever else
     stands at their coordinates of the residual stream, which run along `dim` of our tensor.
     """
@@ -92,7 +92,7 @@ class Halves:
     dim: int
     then: Change = SAME
 
-    def forth(self, ours: Tensor, config: StackConfig) -> tuple[Tensor, ...]:
+    def forth(self, ours: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """See Change."""
         return self.then.forth(ours.index_select(self.dim, self.order(ours)), config)
 
@@ -108,7 +108,7 @@ class Halves:
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorName:
     """One tensor of ours and its counterparts; `{i}` stands for the number of a block."""
 
     ours: str
@@ -121,16 +121,18 @@ class Constant:
     """A tensor that the class has but no choice in; a file may leave it out."""
 
     what: str
-    shape: Callable[[int, StackConfig], tuple[int, int]]  # of the vocabulary and configuration
+    shape: Callable[
+        [int, TransformerConfig], tuple[int, int]
+    ]  # of the vocabulary and configuration
     values: Callable[[tuple[int, int]], Tensor]
 
 
 @dataclass(frozen=True)
-class Table:
+class TensorNames:
     """The names of one class. A row whose tensor a model lacks (a bias, a tied head) is idle."""
 
     prefix: str  # their inner model; some uploads were saved without it
-    rows: tuple[Row, ...]
+    rows: tuple[TensorName, ...]
     # buffers that older uploads carry; the configuration says what is in them
     buffers: tuple[str, ...] = ()
     # what repeats the embedding where it is tied; some files keep a copy
@@ -141,7 +143,7 @@ class Table:
     twins: Mapping[str, str] = field(default_factory=dict)  # copies of other tensors of theirs
     spellings: Mapping[str, str] = field(default_factory=dict)  # older endings of names, and theirs
 
-    def match(self, names: Iterable[str]) -> list[Row]:
+    def match(self, names: Iterable[str]) -> list[TensorName]:
         """The row of each of our names, with the block's number filled in; each has one."""
         rows = {row.ours: row for row in self.rows}
         found = []
@@ -149,7 +151,9 @@ class Table:
             number = re.search(r"\.(\d+)\.", name)
             row = rows[name.replace(number[0], ".{i}.", 1) if number else name]
             i = number[1] if number else ""
-            found.append(Row(name, tuple(t.replace("{i}", i) for t in row.theirs), row.change))
+            found.append(
+                TensorName(name, tuple(t.replace("{i}", i) for t in row.theirs), row.change)
+            )
         return found
 
     @property
@@ -173,11 +177,11 @@ class Table:
         return re.sub(r"\.\d+\.", ".{i}.", name, count=1) in self.buffers
 
 
-def linear(ours: str, *theirs: str, change: Change = SAME) -> tuple[Row, Row]:
+def linear(ours: str, *theirs: str, change: Change = SAME) -> tuple[TensorName, TensorName]:
     """The rows of a linear layer: a matrix, and a bias that no transpose concerns."""
     return (
-        Row(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), change),
-        Row(
+        TensorName(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), change),
+        TensorName(
             f"{ours}.bias",
             tuple(f"{name}.bias" for name in theirs),
             SAME if change is TRANSPOSE else change,
@@ -185,11 +189,11 @@ def linear(ours: str, *theirs: str, change: Change = SAME) -> tuple[Row, Row]:
     )
 
 
-GPT2 = Table(
+GPT2 = TensorNames(
     prefix="transformer.",
     rows=(
-        Row("embedding.weight", ("transformer.wte.weight",)),
-        Row("positions.embedding.weight", ("transformer.wpe.weight",)),
+        TensorName("embedding.weight", ("transformer.wte.weight",)),
+        TensorName("positions.embedding.weight", ("transformer.wpe.weight",)),
         *linear("blocks.{i}.mixer_norm", "transformer.h.{i}.ln_1"),
         *linear("blocks.{i}.mixer.qkv", "transformer.h.{i}.attn.c_attn", change=TRANSPOSE),
         *linear("blocks.{i}.mixer.out", "transformer.h.{i}.attn.c_proj", change=TRANSPOSE),
@@ -197,16 +201,16 @@ GPT2 = Table(
         *linear("blocks.{i}.feedforward.up", "transformer.h.{i}.mlp.c_fc", change=TRANSPOSE),
         *linear("blocks.{i}.feedforward.down", "transformer.h.{i}.mlp.c_proj", change=TRANSPOSE),
         *linear("norm", "transformer.ln_f"),
-        Row("head.weight", ("lm_head.weight",)),
+        TensorName("head.weight", ("lm_head.weight",)),
     ),
     buffers=("transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"),  # causal masks
 )
 
-LLAMA = Table(
+LLAMA = TensorNames(
     prefix="model.",
     rows=(
-        Row("embedding.weight", ("model.embed_tokens.weight",)),
-        Row("blocks.{i}.mixer_norm.weight", ("model.layers.{i}.input_layernorm.weight",)),
+        TensorName("embedding.weight", ("model.embed_tokens.weight",)),
+        TensorName("blocks.{i}.mixer_norm.weight", ("model.layers.{i}.input_layernorm.weight",)),
         *linear(
             "blocks.{i}.mixer.qkv",
             "model.layers.{i}.self_attn.q_proj",
@@ -215,7 +219,7 @@ LLAMA = Table(
             change=QKV,
         ),
         *linear("blocks.{i}.mixer.out", "model.layers.{i}.self_attn.o_proj"),
-        Row(
+        TensorName(
             "blocks.{i}.feedforward_norm.weight",
             ("model.layers.{i}.post_attention_layernorm.weight",),
         ),
@@ -226,18 +230,18 @@ LLAMA = Table(
             change=GATE_UP,
         ),
         *linear("blocks.{i}.feedforward.down", "model.layers.{i}.mlp.down_proj"),
-        Row("norm.weight", ("model.norm.weight",)),
-        Row("head.weight", ("lm_head.weight",)),
+        TensorName("norm.weight", ("model.norm.weight",)),
+        TensorName("head.weight", ("lm_head.weight",)),
     ),
     buffers=("model.layers.{i}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"),
 )
 
-QWEN3 = Table(
+QWEN3 = TensorNames(
     prefix=LLAMA.prefix,
     rows=(
         *LLAMA.rows,
-        Row("blocks.{i}.mixer.q_norm.weight", ("model.layers.{i}.self_attn.q_norm.weight",)),
-        Row("blocks.{i}.mixer.k_norm.weight", ("model.layers.{i}.self_attn.k_norm.weight",)),
+        TensorName("blocks.{i}.mixer.q_norm.weight", ("model.layers.{i}.self_attn.q_norm.weight",)),
+        TensorName("blocks.{i}.mixer.k_norm.weight", ("model.layers.{i}.self_attn.k_norm.weight",)),
     ),
     buffers=LLAMA.buffers,
 )

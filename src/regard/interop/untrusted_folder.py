@@ -47,7 +47,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor that still lies in its file."""
 
     path: Path
@@ -78,7 +78,7 @@ class Stored:
         return tensor
 
 
-def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Stored]:
+def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
     """Every tensor by its name, from one file or an index's shards; `stack` closes the files."""
     if os.path.lexists(folder / WEIGHTS):
         return open_file(inside(folder, WEIGHTS), stack)
@@ -100,7 +100,7 @@ def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Stored]
             raise UserError(f"{index}: {shard[:80]!r} is not a .safetensors file")
         shards.setdefault(shard, set()).add(tensor)
     paths = {inside(folder, shard): names for shard, names in shards.items()}
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredTensor] = {}
     for path, names in paths.items():
         held = open_file(path, stack)
         check_names(path, set(held), names)
@@ -108,10 +108,10 @@ def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Stored]
     return found
 
 
-def open_file(path: Path, stack: contextlib.ExitStack) -> dict[str, Stored]:
+def open_file(path: Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
     """The tensors of one safetensors file."""
     try:
         file = stack.enter_context(safe_open(path, framework="pt"))
-        return {name: Stored(path, file, name) for name in file.keys()}  # noqa: SIM118 - no dict
+        return {name: StoredTensor(path, file, name) for name in file.keys()}  # noqa: SIM118 - no dict
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from None

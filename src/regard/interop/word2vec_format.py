@@ -20,7 +20,7 @@ from regard.data.archives import DEFLATED
 from regard.data.formats import decoded_lines
 from regard.errors import UserError
 from regard.interop.hugging_face import new_folder
-from regard.models.word2vec import ABSENT, SkipGram, VectorConfig, Vocabulary, words_of
+from regard.models.word2vec import ABSENT, SkipGram, Vocabulary, Word2VecConfig, words_of
 from regard.run import (
     FACTS,
     TOKENIZER,
@@ -73,7 +73,7 @@ def import_vec(path: Path, out: Path) -> dict[str, Any]:
     """Write a run folder from a file of vectors: it has input vectors alone, and so no loss."""
     words, vectors = read_vec(path)
     tokenizer = Words([f" {word}" for word in words])
-    config = VectorConfig(d_model=vectors.shape[1], n_words=len(words), min_count=1)
+    config = Word2VecConfig(d_model=vectors.shape[1], n_words=len(words), min_count=1)
     model = SkipGram(tokenizer.vocab_size, config)
     rows = np.concatenate([np.full(len(SPECIALS), ABSENT), np.arange(len(words))])
     model.take(Vocabulary(rows.astype(np.int64), np.zeros(len(words), np.int64)))

@@ -67,7 +67,7 @@ def _backward(dy, x, bias, dx, sums, n_rows, width, steps,
 
 
 @torch.library.custom_op("regard::bend", mutates_args=())
-def bend_rows(x: Tensor, bias: Tensor, kind: int) -> Tensor:
+def bias_activation(x: Tensor, bias: Tensor, kind: int) -> Tensor:
     """bend(x + bias) of x (N, F), its rows one after another, and bias (F,); `kind` is a place in
     BENT.
     """
@@ -79,7 +79,9 @@ def bend_rows(x: Tensor, bias: Tensor, kind: int) -> Tensor:
 
 
 @torch.library.custom_op("regard::bend_backward", mutates_args=())
-def bend_rows_backward(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+def bias_activation_backward(
+    dy: Tensor, x: Tensor, bias: Tensor, kind: int
+) -> tuple[Tensor, Tensor]:
     """What the gradient of the result makes of those of x and, in single precision, of bias."""
     (rows, width), dx = x.shape, torch.empty_like(x)
     across = triton.cdiv(width, COLUMNS)
@@ -94,12 +96,12 @@ def bend_rows_backward(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[
     return dx, sums.sum(0)
 
 
-@bend_rows.register_fake
+@bias_activation.register_fake
 def _(x: Tensor, bias: Tensor, kind: int) -> Tensor:
     return torch.empty_like(x)
 
 
-@bend_rows_backward.register_fake
+@bias_activation_backward.register_fake
 def _(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), x.new_empty(x.size(1), dtype=torch.float32)
 
@@ -111,8 +113,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, bias = ctx.saved_tensors
-    dx, sums = bend_rows_backward(dy, x, bias, ctx.kind)
+    dx, sums = bias_activation_backward(dy, x, bias, ctx.kind)
     return dx, sums.to(bias.dtype), None
 
 
-bend_rows.register_autograd(_gradient, setup_context=_keep)
+bias_activation.register_autograd(_gradient, setup_context=_keep)

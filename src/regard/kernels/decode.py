@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 
 LONGEST = 1 << 14  # keys up to which a program reads its whole mask at once
 BEAMS = 16  # queries of a row up to which each reads all keys for itself
@@ -146,7 +146,7 @@ def _attend(
     tl.store(y + ((b * T + t) * H + h) * K + d, result.to(y.dtype.element_ty))
 
 
-class Attention:
+class CacheAttention:
     """A few queries (B, H, T, K) against keys and values (B, G, S, K) under a boolean mask that all
     queries of a row share: the newest token over its past, or beams over their source.
 
@@ -218,12 +218,12 @@ def _reorder(
         tl.debug_barrier()
 
 
-class Chosen:
+class ReorderedRows:
     """Rows of a cache (2, B, G, S, K), waiting to see whether they are to stand in their own place:
     beams that are reordered, among those of one row, as far as the cache is filled.
     """
 
-    def __init__(self, cache: Tensor, parents: Tensor, state: State) -> None:
+    def __init__(self, cache: Tensor, parents: Tensor, state: DecodeState) -> None:
         self.cache, self.parents, self.state = cache, parents, state
         self.result = torch.empty_like(cache)
 
@@ -247,18 +247,18 @@ class Chosen:
         torch.index_select(self.cache, 1, self.parents, out=self.result)
 
 
-class Choose:
+class ReorderCache:
     """cache.index_select(1, parents), of a state's keys and values."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DecodeState) -> None:
         self.state = state
 
-    def __call__(self, cache: Tensor, dim: int, parents: Tensor) -> Chosen | None:
+    def __call__(self, cache: Tensor, dim: int, parents: Tensor) -> ReorderedRows | None:
         """See Chosen."""
         alike = cache.dim() == 5 and dim == 1 and cache.stride(-1) == 1
         if not alike or cache.size(-1) & (cache.size(-1) - 1) or cache.size(1) % self.state.rows:
             return None
-        return Chosen(cache, parents, self.state)
+        return ReorderedRows(cache, parents, self.state)
 
 
 aten = torch.ops.aten
@@ -300,7 +300,7 @@ def _linear(
     tl.store(y + rows, result.to(y.dtype.element_ty), mask=inside)
 
 
-class Product:
+class PendingLinear:
     """x (..., D) times a matrix (O, D), waiting to see whether GELU or a sum comes next."""
 
     def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -345,13 +345,13 @@ class Product:
         return self.result
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product | Tensor | None:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> PendingLinear | Tensor | None:
     """x (..., D) times weight (O, D)."""
     n_out, d = weight.shape
     if not (x.is_contiguous() and weight.is_contiguous()):
         return None
     if x.numel() == d or bias is not None:
-        return Product(x, weight, bias)
+        return PendingLinear(x, weight, bias)
     odd = n_out % 8
     if not odd:
         return None
@@ -383,7 +383,7 @@ def _layer_norm(
     tl.store(y + row * d + columns, result.to(y.dtype.element_ty), mask=here)
 
 
-class Sum:
+class PendingSum:
     """x + y, waiting to see whether it is normalised next."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -400,11 +400,11 @@ class Sum:
         torch.add(self.x, self.y, out=self.result)
 
 
-def add(x: Tensor, y: Any) -> Sum | None:
+def add(x: Tensor, y: Any) -> PendingSum | None:
     """x + y, of equal shapes."""
     if not isinstance(y, Tensor) or x.shape != y.shape or x.dtype != y.dtype or x.dim() != 3:
         return None
-    return Sum(x, y) if x.is_contiguous() and y.is_contiguous() else None
+    return PendingSum(x, y) if x.is_contiguous() and y.is_contiguous() else None
 
 
 def layer_norm(
@@ -415,7 +415,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
     *,
-    parts: Sum | None = None,
+    parts: PendingSum | None = None,
 ) -> Tensor | None:
     """LayerNorm over the last axis of x, one row to a program; x may still be a sum of `parts`."""
     if gain is None or len(shape) != 1 or not x.is_contiguous():
@@ -428,13 +428,13 @@ def layer_norm(
     return y
 
 
-def kernels(state: State) -> dict[Any, Callable[..., Any]]:
+def kernels(state: DecodeState) -> dict[Any, Callable[..., Any]]:
     """What stands in for which operation, for one run of a step of a fixed state."""
     return {
         aten.linear.default: linear,
         aten.add.Tensor: add,
         aten.layer_norm.default: layer_norm,
         aten.index_put_.default: store,
-        aten.scaled_dot_product_attention.default: Attention(),
-        aten.index_select.default: Choose(state),
+        aten.scaled_dot_product_attention.default: CacheAttention(),
+        aten.index_select.default: ReorderCache(state),
     }

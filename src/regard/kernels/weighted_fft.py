@@ -56,7 +56,7 @@ def _grid(places: int, channels: int, rows: int) -> tuple[int, int, int]:
 
 
 @torch.library.custom_op("regard::turn", mutates_args=())
-def turn_rows(x: Tensor, turn: Tensor) -> Tensor:
+def weighted_fft(x: Tensor, turn: Tensor) -> Tensor:
     """x (B, C, T) of any strides, filled up with zeros, times the complex numbers of `turn` (S, 2):
     (B, C, S, 2) in single precision.
     """
@@ -69,13 +69,13 @@ def turn_rows(x: Tensor, turn: Tensor) -> Tensor:
     return z
 
 
-@turn_rows.register_fake
+@weighted_fft.register_fake
 def _(x: Tensor, turn: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:2], len(turn), 2, dtype=torch.float32)
 
 
 @torch.library.custom_op("regard::turn_back", mutates_args=())
-def turn_rows_back(z: Tensor, turn: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+def weighted_ifft(z: Tensor, turn: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     """The real part of the first `length` of z (B, C, S, 2), divided by S and turned back:
     (B, T, C).
     """
@@ -88,7 +88,7 @@ def turn_rows_back(z: Tensor, turn: Tensor, length: int, dtype: torch.dtype) -> 
     return y
 
 
-@turn_rows_back.register_fake
+@weighted_ifft.register_fake
 def _(z: Tensor, turn: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     rows, channels, _, _ = z.shape
     return z.new_empty(rows, length, channels, dtype=dtype)

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from regard.lab.curve_fit import Box, Exponent, crossing, exponent, once, quotient, timed
 from regard.lab.result import ABOVE, Claim, Options, Result
-from regard.layers.attention import Place, SelfAttention, Sight, Tap, attend
-from regard.layers.convolution import Past, Stretch
+from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, Tap, attend
+from regard.layers.convolution import ConvolutionContext, PastWindow
 from regard.layers.hyena import Hyena
 from regard.layers.linear_attention import LinearAttention
 from regard.layers.masks import Causal, Window
@@ -63,7 +63,7 @@ class Textbook:
     layers: Callable[[int], int]  # until a position sees one so far back
 
 
-def place_of(n: int, device: torch.device, r: int = REACH) -> Place:
+def place_of(n: int, device: torch.device, r: int = REACH) -> AttentionContext:
     """Who sees whom: the past, or of it the last r."""
     mask = Causal() & Window(r)
     band = banded(
@@ -77,7 +77,7 @@ def place_of(n: int, device: torch.device, r: int = REACH) -> Place:
         flexible=True,
     )
     near = band if band is not None else mask.rendered(1, n, n, device)
-    return Place(mask=Causal(), near=Sight(near))
+    return AttentionContext(mask=Causal(), near=MaskAndBias(near))
 
 
 class Recurrent(nn.Module):
@@ -87,7 +87,7 @@ class Recurrent(nn.Module):
         super().__init__()
         self.stack = RecurrentStack(nn.LSTM, d, 1, 0.0)
 
-    def forward(self, x: Tensor, place: Place) -> Tensor:
+    def forward(self, x: Tensor, place: AttentionContext) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         return self.stack(x)  # type: ignore[no-any-return]
 
@@ -97,11 +97,11 @@ class Convolution(nn.Module):
 
     def __init__(self, d: int, dilation: int = 1) -> None:
         super().__init__()
-        self.past, self.out = Past(KERNEL, dilation), nn.Linear(KERNEL * d, d, bias=False)
+        self.past, self.out = PastWindow(KERNEL, dilation), nn.Linear(KERNEL * d, d, bias=False)
 
-    def forward(self, x: Tensor, place: Place) -> Tensor:
+    def forward(self, x: Tensor, place: AttentionContext) -> Tensor:
         """(B, T, D) to (B, T, D)."""
-        return self.out(self.past(x, Stretch()))  # type: ignore[no-any-return]
+        return self.out(self.past(x, ConvolutionContext()))  # type: ignore[no-any-return]
 
 
 def layer(kind: str, d: int, n: int, number: int = 0, r: int = REACH) -> nn.Module:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from regard.data.readers import Source
+from regard.data.readers import TextFiles
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
 from regard.lab.result import Claim, Mean, Options, Result, Z
 from regard.look.page import Lines, Table, Text
-from regard.models.word2vec import SkipGram, VectorConfig, Vocabulary, survey
+from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig, survey
 from regard.tokenizers import KINDS, Tokenizer
 from regard.training.loop import seed_of
-from regard.training.word2vec_training import Copies
+from regard.training.word2vec_training import ThreadCopies
 
 HIDDEN, WORDS, SENTENCE = 12, 400, 12  # directions of the made-up text, its words, words in a row
 SHARPNESS = 2.0  # how much a direction changes the chances of a word
@@ -91,7 +91,7 @@ def made_up(sentences: int, seed: int) -> list[str]:
 def read(options: Options) -> list[str]:
     """The first sentences of a user's file, a line or a few words of running text each."""
     assert options.file is not None
-    source = Source([options.file])
+    source = TextFiles([options.file])
     texts = source.text() if source.format == "text" else (
         text for chunk in source.records() for text in chunk.texts
     )  # fmt: skip
@@ -120,10 +120,10 @@ def learn(
 ) -> float:
     """The loss on held-out text of vectors this wide."""
     torch.manual_seed(seed_of(seed, width))
-    config = VectorConfig(d_model=width, n_words=len(vocabulary.counts), shares=1, sample=0)
+    config = Word2VecConfig(d_model=width, n_words=len(vocabulary.counts), shares=1, sample=0)
     model = SkipGram(tokenizer.vocab_size, config)
     model.take(vocabulary)
-    copies, steps = Copies(model, BLOCK), -(-train.tokens // BLOCK)
+    copies, steps = ThreadCopies(model, BLOCK), -(-train.tokens // BLOCK)
     for step in range(epochs * steps):
         ids = train.ids[step % steps * BLOCK :][:BLOCK]
         copies.read(ids, RATE * (1 - step / (epochs * steps)), [seed_of(seed, step)])

@@ -33,7 +33,7 @@ from regard.lab.mini_trainer import practise
 from regard.lab.result import Claim, Mean, Options, Result
 from regard.layers.attention import SelfAttention, Tap
 from regard.layers.block import Block
-from regard.look.page import Attention, Lines, Scatter, Table, Text
+from regard.look.page import AttentionMaps, Lines, Scatter, Table, Text
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.language_model import IGNORE
 from regard.recipe import TrainRecipe
@@ -418,7 +418,7 @@ def table(found: Sequence[Head]) -> Table:
     return Table(columns, rows, title="Heads, the most missed first")
 
 
-def maps(subject: Subject) -> Attention:
+def maps(subject: Subject) -> AttentionMaps:
     """Every head on one row."""
     ids, targets, segments = subject.batches[0]
     length = min(32, int((targets[0] != IGNORE).sum()))
@@ -426,7 +426,7 @@ def maps(subject: Subject) -> Attention:
     with torch.no_grad():
         subject.model.hidden(row, None if segments is None else segments[:1, :length], tap=tap)
     found = looks(tap)
-    return Attention(
+    return AttentionMaps(
         torch.stack([weights[0] for weights in found.values()]).numpy(),
         [subject.spell(i) for i in row[0].tolist()],
         layers=[f"layer {layer + 1}" for layer in found],

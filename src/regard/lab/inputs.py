@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from regard.bundled import NAMES
 from regard.data.batching import Batch
 from regard.data.collate import IGNORE
-from regard.data.formats import Tally, head
-from regard.data.readers import Source
+from regard.data.formats import SkippedRecords, head
+from regard.data.readers import TextFiles
 from regard.data.tables import table
 from regard.errors import UserError
 from regard.training.loop import seed_of
@@ -40,7 +40,7 @@ def two_columns(path: Path, names: tuple[str, str]) -> tuple[list[str], list[str
     wanted = [known.get(name, "") for name in names]
     if not all(wanted):
         wanted = ["1", "2"]
-    layout, tally = table(path, kind, wanted), Tally()
+    layout, tally = table(path, kind, wanted), SkippedRecords()
     first: list[str] = []
     second: list[str] = []
     lines: list[int] = []
@@ -99,7 +99,7 @@ class Stream:
 
 def stream_of(path: Path | None, least: int) -> Stream:
     """The user's file, or the bundled names; UserError unless it has `least` characters."""
-    source = Source([path or NAMES])
+    source = TextFiles([path or NAMES])
     if source.format == "text":
         parts = chain(source.text())
     else:

@@ -18,7 +18,15 @@ from torch import Tensor
 
 from regard.errors import missing_extra
 from regard.lab.result import Claim, Mean, Options, Result, Z
-from regard.layers.attention import SCORES, Place, SelfAttention, Tap, attend, make_score, softmax
+from regard.layers.attention import (
+    SCORES,
+    AttentionContext,
+    SelfAttention,
+    Tap,
+    attend,
+    make_score,
+    softmax,
+)
 from regard.layers.norms import make_norm
 from regard.layers.positions import POSITIONS, Positions, make_positions
 from regard.look.page import Bars, Histogram, Lines, Scatter, Table, Text
@@ -90,7 +98,7 @@ MADE = (
 )
 
 
-def with_positions(name: str, x: Tensor) -> tuple[Tensor, Place]:
+def with_positions(name: str, x: Tensor) -> tuple[Tensor, AttentionContext]:
     """Tokens with the positions of a scheme, by whichever door it comes in."""
     head = D_MODEL // N_HEADS
     scheme: Positions = make_positions(
@@ -98,7 +106,9 @@ def with_positions(name: str, x: Tensor) -> tuple[Tensor, Place]:
     )
     at = torch.arange(LENGTH)
     where = range(LENGTH)
-    return scheme.add(x, where, LENGTH), Place(None, scheme.rotation(where), scheme.bias(at, at))
+    return scheme.add(x, where, LENGTH), AttentionContext(
+        None, scheme.rotation(where), scheme.bias(at, at)
+    )
 
 
 def shuffled(name: str) -> float:
@@ -172,7 +182,7 @@ def distance_to_hull(point: NDArray[np.float64], corners: NDArray[np.float64]) -
 
 def linearity() -> list[Claim]:
     """f(a + b) against f(a) + f(b), of the layer and of its values alone."""
-    layer, place = SelfAttention(D_MODEL, N_HEADS), Place()
+    layer, place = SelfAttention(D_MODEL, N_HEADS), AttentionContext()
     a, b = (torch.randn(1, LENGTH, D_MODEL) for _ in range(2))
 
     def gap(f: object) -> float:

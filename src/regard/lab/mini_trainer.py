@@ -17,7 +17,7 @@ from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import TrainRecipe
 from regard.registry import family
 from regard.training.distributed import ALONE
-from regard.training.em_loop import Objectives
+from regard.training.em_loop import EMState
 from regard.training.loop import seed_of
 from regard.training.optimizer import factor
 from regard.training.step import Stepper
@@ -78,7 +78,7 @@ def pass_over(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = HiddenMarkov(shard.vocab_size, config)
-    gained = Objectives()
+    gained = EMState()
     for _ in range(passes):
         gained.add(model.improve(shard).objective)
         told()

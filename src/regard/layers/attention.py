@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
-from regard.layers.cache import KeyValue, Memory
+from regard.layers.cache import CrossKV, KVCache
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
@@ -258,7 +258,7 @@ def attend(
 
 
 def attend_memory(
-    q: Tensor, memory: Memory, *, score: Score = scaled_dot, tap: Tap | None = None
+    q: Tensor, memory: CrossKV, *, score: Score = scaled_dot, tap: Tap | None = None
 ) -> Tensor:
     """q (B·W, H, T, K) looks at the memory of B sources; returns (B·W, H, T, K).
 
@@ -308,7 +308,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class MaskAndBias:
     """Who sees whom, and what is added to the scores."""
 
     mask: Mask | None = None
@@ -316,7 +316,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttentionContext:
     """Where the T queries of one call stand: what a block needs besides x, computed once for all
     layers.
     """
@@ -324,7 +324,7 @@ class Place:
     mask: Mask | None = None
     rotation: Rotation | None = None
     bias: Tensor | None = None
-    near: Sight | None = None  # the mask and bias of windowed attention
+    near: MaskAndBias | None = None  # the mask and bias of windowed attention
     there: Tensor | None = None  # (B, T) where rows hold something, if they are padded
     places: int | Tensor = 0  # where in the cache: the first query's place, or all of them (B, T)
     end: int = 0  # keys known after this call
@@ -333,7 +333,7 @@ class Place:
     until: int = 0  # and after it
     asked: int = 0  # how many positions, from the first, are wanted of this block; 0: all
 
-    def for_first(self, asked: int) -> Place:
+    def for_first(self, asked: int) -> AttentionContext:
         """The same where only the first positions are asked for."""
         bias = None if self.bias is None else self.bias[..., :asked, :]
         mask = None if self.mask is None else self.mask.for_first(asked)
@@ -386,7 +386,9 @@ class SelfAttention(nn.Module):
         """How many rows of `qkv` make queries, keys and values."""
         return (self.n_heads * self.d_head, *(self.n_kv_heads * self.d_head,) * 2)
 
-    def forward(self, x: Tensor, place: Place, state: Any = None, tap: Tap | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, place: AttentionContext, state: Any = None, tap: Tap | None = None
+    ) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
         q, k, v = self.heads(x, place)  # (B, T, H or G, K)
         if place.asked:
@@ -400,7 +402,7 @@ class SelfAttention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        place: Place,
+        place: AttentionContext,
         state: Any,
         tap: Tap | None,
     ) -> Tensor:
@@ -409,7 +411,7 @@ class SelfAttention(nn.Module):
             k, v = state.write(k, v, place.places, place.end)  # (B, G, S, K)
         return attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)
 
-    def heads(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, x: Tensor, place: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys and values (B, T, G, K); queries and keys go through norm and
         rotation as one.
         """
@@ -429,7 +431,7 @@ class SelfAttention(nn.Module):
 
     def new_state(self, batch: int, capacity: int, like: Tensor) -> Any:
         """An empty cache for this layer."""
-        return KeyValue(batch, self.n_kv_heads, capacity, self.d_head, like)
+        return KVCache(batch, self.n_kv_heads, capacity, self.d_head, like)
 
 
 class CrossAttention(nn.Module):
@@ -445,13 +447,13 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.score = make_score(score, n_heads, d_model // n_heads)
 
-    def memory(self, source: Tensor, mask: Mask | None = None) -> Memory:
+    def memory(self, source: Tensor, mask: Mask | None = None) -> CrossKV:
         """Of a source (B, S, D): computed once, used at every step."""
         kv = self.kv(source).unflatten(-1, (2, self.n_heads, -1))  # (B, S, 2, H, K)
         k, v = kv.unbind(2)
-        return Memory(k.transpose(1, 2), v.transpose(1, 2), mask)
+        return CrossKV(k.transpose(1, 2), v.transpose(1, 2), mask)
 
-    def forward(self, x: Tensor, memory: Memory, *, tap: Tap | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: CrossKV, *, tap: Tap | None = None) -> Tensor:
         """(B, T, D) looking at `memory`, to (B, T, D)."""
         q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B·W, H, T, K)
         y = attend_memory(q, memory, score=self.score, tap=tap)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.layers.attention import CrossAttention, Place, Tap
-from regard.layers.cache import LayerState, Memory
+from regard.layers.attention import AttentionContext, CrossAttention, Tap
+from regard.layers.cache import CrossKV, LayerState
 from regard.layers.feedforward import dropout
 
 
@@ -38,10 +38,10 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        place: Place,
+        place: AttentionContext,
         state: LayerState | None = None,
         tap: Tap | None = None,
-        memory: Memory | None = None,
+        memory: CrossKV | None = None,
     ) -> Tensor:
         """(B, T, D) to (B, T, D), or to as many positions as the place says are asked; a block with
         cross-attention looks at `memory` in between.

@@ -35,7 +35,7 @@ class LayerState(Protocol):
 
 
 @runtime_checkable
-class Settling(Protocol):
+class Deferred(Protocol):
     """Memory that puts some work off, to be done between steps."""
 
     def settle(self, column: int) -> None:
@@ -44,7 +44,7 @@ class Settling(Protocol):
         """
 
 
-class Widened:
+class WidenedBuffers:
     """What a tensor becomes by `expand`: memory of its own for each number of rows, so that a step
     recorded with one of them finds its rows where they were, whatever came in between.
     """
@@ -58,12 +58,12 @@ class Widened:
         return memory if memory is tensor else memory.copy_(tensor)
 
 
-class Rows:
+class RowBuffer:
     """A tensor with a row for each sequence along one axis, whose memory stays the same."""
 
     def __init__(self, tensor: Tensor, dim: int) -> None:
         self.now = self.narrow = tensor  # the second before any `expand`
-        self.dim, self.widened = dim, Widened()
+        self.dim, self.widened = dim, WidenedBuffers()
 
     def select(self, parents: Tensor, places: slice = ALL) -> None:
         """Row b becomes a copy of row parents[b], at these places of the last axis."""
@@ -79,14 +79,14 @@ class Rows:
         self.now = self.narrow
 
 
-class KeyValue:
+class KVCache:
     """Keys and values of one attention layer, allocated once: (2, B, G, S, K), S the capacity."""
 
     def __init__(
         self, batch: int, n_kv_heads: int, capacity: int, d_head: int, like: Tensor
     ) -> None:
         self.kv = like.new_zeros(2, batch, n_kv_heads, capacity, d_head)
-        self.narrow, self.widened = self.kv, Widened()  # the first before any `expand`
+        self.narrow, self.widened = self.kv, WidenedBuffers()  # the first before any `expand`
         self._show()
 
     def write(self, k: Tensor, v: Tensor, places: int | Tensor, end: int) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class KeyValue:
         self.k, self.v = (part.detach() for part in self.kv)
 
 
-class Recurrence:
+class RecurrentState:
     """The vectors a recurrent stack carries from step to step, each (layers, B, D)."""
 
     def __init__(self, *vectors: Tensor) -> None:
@@ -149,7 +149,7 @@ class Ring:
 
     def __init__(self, batch: int, size: int, width: int, like: Tensor) -> None:
         self.past = self.narrow = like.new_zeros(batch, size, width)
-        self.widened = Widened()
+        self.widened = WidenedBuffers()
 
     def read(self, position: int | Tensor) -> Tensor:
         """The vectors (B, D) of one position, the same in all rows or (B,) different ones."""
@@ -224,7 +224,7 @@ class ContextWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class CrossKV:
     """What cross-attention looks at: keys and values (B, H, S, K) of a source, and who may see
     what of it.
     """
@@ -234,7 +234,7 @@ class Memory:
     mask: Mask | None
 
 
-class State:
+class DecodeState:
     """The memory of a whole model: one layer state each, and how many tokens every row has seen.
 
     `length` is an int while all rows agree, so that decoding them needs no tensor arithmetic, and a
@@ -249,11 +249,11 @@ class State:
         self.length: int | Tensor = 0
         self.longest = 0
         self.fixed = False
-        self.counters = Widened()  # the length of a fixed state, (B,)
+        self.counters = WidenedBuffers()  # the length of a fixed state, (B,)
         self.writers: Tensor | None = None  # (B, S) rows that wrote what stands at each place
         # what each layer looks at besides: the same for all beams of a row, so never reordered
-        self.memory: Sequence[Memory] | None = None
-        self.settling = [layer for layer in self.layers if isinstance(layer, Settling)]
+        self.memory: Sequence[CrossKV] | None = None
+        self.settling = [layer for layer in self.layers if isinstance(layer, Deferred)]
 
     def fix(self, device: torch.device | None = None) -> None:
         """From now on every step has the same shapes and memory, which `reset` does not change."""

@@ -1,8 +1,8 @@
 """Causal convolution: a position and some before it, side by side, through one linear map.
 
 A convolution of kernel k and dilation d reads at position t the vectors of t - (k - 1)·d, …, t - d
-and t. `Past` lays them side by side; a matrix times their concatenation is the convolution, so what
-follows is an ordinary linear layer. Dilated and gated: WaveNet (van den Oord et al. 2016,
+and t. `PastWindow` lays them side by side; a matrix times their concatenation is the convolution,
+so what follows is an ordinary linear layer. Dilated and gated: WaveNet (van den Oord et al. 2016,
 arXiv:1609.03499, sections 2.1 and 2.3). Decoding keeps each layer's last inputs, so that a step
 costs the same at every dilation (Paine et al. 2016, arXiv:1611.09482).
 
@@ -24,7 +24,7 @@ FILTERS = (*FEEDFORWARDS, "gated")
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class ConvolutionContext:
     """The T positions of one call: which records they belong to, or what was read before them.
 
     `segments` (B, T) numbers the records of a row. With a state, `start` positions came before, in
@@ -36,14 +36,14 @@ class Stretch:
     lengths: Tensor | None = None
 
 
-class Past(nn.Module):
+class PastWindow(nn.Module):
     """Each position's vector and those before it at multiples of `dilation`, far to near."""
 
     def __init__(self, kernel: int, dilation: int = 1) -> None:
         super().__init__()
         self.distances = [n * dilation for n in reversed(range(kernel))]
 
-    def forward(self, x: Tensor, stretch: Stretch, ring: Ring | None = None) -> Tensor:
+    def forward(self, x: Tensor, stretch: ConvolutionContext, ring: Ring | None = None) -> Tensor:
         """(B, T, D) to (B, T, k·D)."""
         if ring is None:
             seen = [delayed(x, n, stretch.segments) for n in self.distances]
@@ -97,7 +97,14 @@ class ConvolutionBlock(nn.Module):
     """x + narrow(bend(convolve(norm(x)))): one layer of a stack."""
 
     def __init__(
-        self, name: str, d_model: int, d_ff: int, norm: nn.Module, past: Past, *, dropout: float
+        self,
+        name: str,
+        d_model: int,
+        d_ff: int,
+        norm: nn.Module,
+        past: PastWindow,
+        *,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.norm, self.past, self.dropout = norm, past, dropout
@@ -107,7 +114,7 @@ class ConvolutionBlock(nn.Module):
         else:
             self.feedforward = make_feedforward(name, d_model, d_ff, bias=False, d_in=d_in)
 
-    def forward(self, x: Tensor, stretch: Stretch, ring: Ring | None = None) -> Tensor:
+    def forward(self, x: Tensor, stretch: ConvolutionContext, ring: Ring | None = None) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         seen = self.past(self.norm(x), stretch, ring)  # (B, T, k·D)
         return x + dropout(self.feedforward(seen), self.dropout, self.training)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Inputs:
     """Source sequences: (B, S) `ids`, and `segments` (B, S) that number those of a row from 1, 0
     being padding. A target in segment n of row b belongs to the source in segment n of row b.
 
@@ -29,28 +29,28 @@ class Source:
     ids: Tensor
     segments: Tensor
 
-    def to(self, device: torch.device) -> Source:
+    def to(self, device: torch.device) -> Inputs:
         """The same on another device."""
         ids, segments = (x.to(device, non_blocking=True) for x in (self.ids, self.segments))
-        return Source(ids, segments)
+        return Inputs(ids, segments)
 
 
 PLACE = 2  # numbers before the pixels, as in tokens/patches.py
 
 
-def places(source: Source) -> Tensor:
+def places(source: Inputs) -> Tensor:
     """(B, N, 2): row and column of every patch, from 1; 0 for what stands nowhere, `<S>` and
     padding.
     """
     return source.ids[..., :PLACE].long() * (source.segments > 0)[..., None]
 
 
-def extents(source: Source) -> Tensor:
+def extents(source: Inputs) -> Tensor:
     """(B, 2): how many rows and columns of patches each picture has."""
     return places(source).amax(1).clamp_min(1)
 
 
-def coordinates(source: Source, grid: Tensor) -> Tensor:
+def coordinates(source: Inputs, grid: Tensor) -> Tensor:
     """(B, N, 2): where patches stand, as rows and columns from 0 on a grid of (2,) this size, onto
     which every picture is stretched; NaN for what stands nowhere.
     """
@@ -60,7 +60,7 @@ def coordinates(source: Source, grid: Tensor) -> Tensor:
     return stretched.masked_fill(place[..., :1] == 0, torch.nan)
 
 
-def to_picture(source: Source, rows: int, columns: int, patch: int) -> tuple[Tensor, Tensor]:
+def to_image(source: Inputs, rows: int, columns: int, patch: int) -> tuple[Tensor, Tensor]:
     """Pixels (B, C, rows · patch, columns · patch) of patches, and (B, 1, …) 1 where there are any;
     what is beyond a smaller picture is 0, what is beyond the grid is left out.
     """
@@ -78,7 +78,7 @@ def to_picture(source: Source, rows: int, columns: int, patch: int) -> tuple[Ten
     return picture.flatten(4, 5).flatten(2, 3), there
 
 
-def to_tokens(picture: Tensor, source: Source, patch: int) -> Tensor:
+def to_tokens(picture: Tensor, source: Inputs, patch: int) -> Tensor:
     """Tokens (B, N, V) like those of the source, with the pixels of a picture (B, C, Y, X)."""
     columns = picture.size(3) // patch
     cut = picture.unflatten(3, (columns, patch)).unflatten(2, (-1, patch))
@@ -91,7 +91,7 @@ def to_tokens(picture: Tensor, source: Source, patch: int) -> Tensor:
     return torch.cat((place.to(pixels.dtype), pixels), -1)
 
 
-class PatchStem(nn.Module):
+class PatchEmbedding(nn.Module):
     """A linear map of the pixels of each patch, and a learned vector for `<S>`, which has none.
 
     Pixels are bytes; they are scaled to white being 1, less the mean of their channel and in units
@@ -129,12 +129,12 @@ class PatchStem(nn.Module):
         marker = self.marker.to(x.dtype).expand(len(x), 1, -1)
         return torch.cat((marker, x), 1)
 
-    def where(self, source: Source) -> Tensor:
+    def where(self, source: Inputs) -> Tensor:
         """(B, N, 2) where the tokens stand."""
         return coordinates(source, self.grid)
 
 
-class PointStem(nn.Module):
+class PointEmbedding(nn.Module):
     """A small network of every neighbour of a centre, the largest of each feature among them, and a
     linear map of that (Qi et al. 2017, "PointNet", arXiv:1612.00593); a learned vector for `<S>`.
 
@@ -200,7 +200,7 @@ class PointStem(nn.Module):
         marker = self.marker.to(x.dtype).expand(len(x), 1, -1)
         return torch.cat((marker, x), 1)
 
-    def where(self, source: Source) -> Tensor:
+    def where(self, source: Inputs) -> Tensor:
         """(B, N, d) where the tokens stand; NaN for what stands nowhere, `<S>` and padding."""
         at = source.ids[..., : self.dimensions].float()
         there = source.segments > 0

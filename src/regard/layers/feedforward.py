@@ -33,7 +33,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 try:
-    from regard.kernels.bias_activation import BENT, bend_rows
+    from regard.kernels.bias_activation import BENT
+    from regard.kernels.bias_activation import bias_activation as bend_rows
 except ImportError:  # no Triton here
     bend_rows = None  # type: ignore[assignment, unused-ignore]
 

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.attention import Place, Tap
+from regard.layers.attention import AttentionContext, Tap
 from regard.layers.cache import ALL, LayerState, Ring
-from regard.layers.convolution import Past, Stretch
-from regard.layers.long_convolution import Online, long_convolution
+from regard.layers.convolution import ConvolutionContext, PastWindow
+from regard.layers.long_convolution import OnlineConvolution, long_convolution
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
 BANDS = 16  # waves that tell the logarithm of a distance, of 0 to 15 turns up to max_len
@@ -100,7 +100,7 @@ class HyenaState:
     convolutions.
     """
 
-    def __init__(self, ring: Ring, long: list[Online]) -> None:
+    def __init__(self, ring: Ring, long: list[OnlineConvolution]) -> None:
         self.ring, self.long = ring, long
         self.parts: list[LayerState] = [ring, *long]
 
@@ -139,7 +139,7 @@ class Hyena(nn.Module):
         channels = (order - 1) * d_model
         self.filters = Filters(channels, d_model, max_len)
         self.ahead = None if causal else Filters(channels, d_model, max_len)
-        self.past = Past(SHORT)
+        self.past = PastWindow(SHORT)
 
     def reset(self) -> None:
         """Initial values of all filters: at first the short ones pass on what they are given, and
@@ -153,7 +153,11 @@ class Hyena(nn.Module):
             self.ahead.reset()
 
     def forward(
-        self, x: Tensor, place: Place, state: HyenaState | None = None, tap: Tap | None = None
+        self,
+        x: Tensor,
+        place: AttentionContext,
+        state: HyenaState | None = None,
+        tap: Tap | None = None,
     ) -> Tensor:
         """(B, T, D) to (B, T, D); with a state, after all that it has read."""
         u = self.streams(x)  # (B, T, (N+1)·D)
@@ -176,12 +180,12 @@ class Hyena(nn.Module):
             mixed = self.read(v, streams, place, state)
         return self.out(mixed.to(x.dtype))  # type: ignore[no-any-return]
 
-    def smooth(self, u: Tensor, place: Place, state: HyenaState | None) -> Tensor:
+    def smooth(self, u: Tensor, place: AttentionContext, state: HyenaState | None) -> Tensor:
         """The short filters: each position and those before it, or around it."""
         weight, length = self.short.to(u.dtype), u.size(1)
         if state is not None:
             start = place.places if isinstance(place.places, int) else place.places[:, 0]
-            seen = self.past(u, Stretch(None, start, place.lengths), state.ring)
+            seen = self.past(u, ConvolutionContext(None, start, place.lengths), state.ring)
             each: Tensor = seen.unflatten(-1, (SHORT, -1)) * weight  # (B, T, SHORT, (N+1)·D)
             return each.sum(-2)
         before = SHORT - 1 if self.causal else SHORT // 2
@@ -202,7 +206,7 @@ class Hyena(nn.Module):
         return v * streams[0]
 
     def read(
-        self, v: Tensor, streams: tuple[Tensor, ...], place: Place, state: HyenaState
+        self, v: Tensor, streams: tuple[Tensor, ...], place: AttentionContext, state: HyenaState
     ) -> Tensor:
         """The same for several tokens after those of the state."""
         seen = place.places if isinstance(place.places, int) else place.places[:, 0]
@@ -217,4 +221,4 @@ class Hyena(nn.Module):
         with torch.no_grad():
             filters = self.filters(capacity).chunk(self.order - 1)
         ring = self.past.new_state(batch, self.streams.out_features, like)
-        return HyenaState(ring, [Online(batch, one.contiguous()) for one in filters])
+        return HyenaState(ring, [OnlineConvolution(batch, one.contiguous()) for one in filters])

@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.attention import Place, SelfAttention, Tap
-from regard.layers.cache import ALL, Rows
+from regard.layers.attention import AttentionContext, SelfAttention, Tap
+from regard.layers.cache import ALL, RowBuffer
 
 CHUNK = 64  # positions that are compared one with another, before sums take over
 
 
-class Sums:
+class KeyValueSums:
     """Σ φ(k) v' of what each row has read, (2, B, H, K, K + 1): after n tokens in place n mod 2, so
     that a step may be rehearsed.
     """
 
     def __init__(self, batch: int, n_heads: int, d_head: int, like: Tensor) -> None:
         dtype = torch.promote_types(like.dtype, torch.float32)
-        self.sums = Rows(like.new_zeros(2, batch, n_heads, d_head, d_head + 1, dtype=dtype), 1)
+        self.sums = RowBuffer(like.new_zeros(2, batch, n_heads, d_head, d_head + 1, dtype=dtype), 1)
 
     def read(self, count: int | Tensor) -> Tensor:
         """(B, H, K, K + 1) after so many tokens, of all rows or each (B,)."""
@@ -66,7 +66,7 @@ class LinearAttention(SelfAttention):
         self.causal = causal
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, place: Place, state: Any, tap: Tap | None
+        self, q: Tensor, k: Tensor, v: Tensor, place: AttentionContext, state: Any, tap: Tap | None
     ) -> Tensor:
         """See SelfAttention. Sums are in single precision at least."""
         dtype, groups = q.dtype, self.n_heads // self.n_kv_heads
@@ -87,7 +87,9 @@ class LinearAttention(SelfAttention):
                 y = q @ (k.mT @ more)
         return divided(y).to(dtype)
 
-    def explicit(self, q: Tensor, k: Tensor, v: Tensor, place: Place, tap: Tap) -> Tensor:
+    def explicit(
+        self, q: Tensor, k: Tensor, v: Tensor, place: AttentionContext, tap: Tap
+    ) -> Tensor:
         """The same by the T × T weights, which `tap` is shown."""
         fits = q @ k.mT  # (B, H, T, T)
         if self.causal:
@@ -99,7 +101,9 @@ class LinearAttention(SelfAttention):
         tap("weights", weights)
         return weights @ v
 
-    def advance(self, q: Tensor, k: Tensor, v: Tensor, place: Place, state: Sums) -> Tensor:
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, place: AttentionContext, state: KeyValueSums
+    ) -> Tensor:
         """(B, H, T, K + 1) after what the state has read, which then has read these too."""
         start = place.places if isinstance(place.places, int) else place.places[:, 0]
         before = state.read(start)
@@ -111,12 +115,12 @@ class LinearAttention(SelfAttention):
         state.write(start + (q.size(2) if place.lengths is None else place.lengths), after)
         return y
 
-    def new_state(self, batch: int, capacity: int, like: Tensor) -> Sums:
+    def new_state(self, batch: int, capacity: int, like: Tensor) -> KeyValueSums:
         """An empty memory for this layer, of the same size whatever the capacity."""
-        return Sums(batch, self.n_heads, self.d_head, like)
+        return KeyValueSums(batch, self.n_heads, self.d_head, like)
 
 
-def counted(k: Tensor, place: Place) -> Tensor | float:
+def counted(k: Tensor, place: AttentionContext) -> Tensor | float:
     """What keys (B, H, T, K) are multiplied by so that padding counts nothing."""
     if place.lengths is not None:
         inside = torch.arange(k.size(2), device=k.device) < place.lengths[:, None]

@@ -8,8 +8,8 @@ imaginary, and what is wanted, real: they do not mix (the right-angle convolutio
 Fagin 1994, "Discrete weighted transforms and large-integer arithmetic"). Nothing is padded, and the
 result is that of the T × T Toeplitz matrix of the filter.
 
-`Online` is the same while decoding, when inputs come one by one and each depends on the outputs
-before it.
+`OnlineConvolution` is the same while decoding, when inputs come one by one and each depends on the
+outputs before it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.cache import ALL, Rows
+from regard.layers.cache import ALL, RowBuffer
 
 try:
-    from regard.kernels.weighted_fft import turn_rows, turn_rows_back
+    from regard.kernels.weighted_fft import weighted_fft as turn_rows
+    from regard.kernels.weighted_fft import weighted_ifft as turn_rows_back
 except ImportError:  # no Triton here
     turn_rows = turn_rows_back = None  # type: ignore[assignment, unused-ignore]
 
@@ -154,7 +155,7 @@ def times(one: Tensor, two: Tensor, *, back: bool = False, over_rows: bool = Fal
     return torch.view_as_complex(torch.stack(parts, dim=-1))
 
 
-class Online:
+class OnlineConvolution:
     """A causal long convolution whose inputs come one by one: the memory of one, while decoding.
 
     Rows end at one column: shorter ones begin later, behind zeros, which changes nothing about a
@@ -173,11 +174,13 @@ class Online:
         """`filters` (C, S): S is the capacity."""
         channels, capacity = filters.shape
         self.filters, self.capacity = filters, capacity
-        self.inputs = Rows(filters.new_zeros(batch, channels, capacity), 0)
-        self.owed = Rows(filters.new_zeros(batch, channels, capacity), 0)  # to outputs, by column
-        self.tail = Rows(filters.new_zeros(BLOCK, batch, channels), 1)  # inputs of this block
-        self.due = Rows(filters.new_zeros(BLOCK, batch, channels), 1)  # and what is owed to it
-        self.begun = Rows(torch.zeros(batch, dtype=torch.int64, device=filters.device), 0)
+        self.inputs = RowBuffer(filters.new_zeros(batch, channels, capacity), 0)
+        self.owed = RowBuffer(
+            filters.new_zeros(batch, channels, capacity), 0
+        )  # to outputs, by column
+        self.tail = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)  # inputs of this block
+        self.due = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)  # and what is owed to it
+        self.begun = RowBuffer(torch.zeros(batch, dtype=torch.int64, device=filters.device), 0)
         self.first = self.settled = 0  # columns: where steps began, and up to where all is sent on
         near = F.pad(filters[:, :BLOCK], (0, max(0, BLOCK - capacity)))
         self.near = F.pad(near.flip(-1), (0, BLOCK)).T.contiguous()  # (2·BLOCK, C): far to near
@@ -185,7 +188,7 @@ class Online:
         self.spectra: dict[int, Tensor] = {}
 
     @property
-    def rows(self) -> tuple[Rows, ...]:
+    def rows(self) -> tuple[RowBuffer, ...]:
         """All memory that has rows."""
         return self.inputs, self.owed, self.tail, self.due, self.begun
 

@@ -369,12 +369,12 @@ class Radial(nn.Module):
         return torch.exp(-gaps.square() / 2)
 
 
-def apart(queries: Tensor, keys: Tensor) -> Tensor:
+def pairwise_distances(queries: Tensor, keys: Tensor) -> Tensor:
     """(B, T, S) distances of coordinates (B, T, d) and (B, S, d); NaN where one stands nowhere."""
     return (queries[:, :, None] - keys[:, None]).square().sum(-1).sqrt()
 
 
-class Around(nn.Module):
+class NeighborFeatures(nn.Module):
     """What stands around each token: the sum over all others of their vectors, each weighed,
     feature by feature, by its distance (Schütt et al. 2017, "SchNet", arXiv:1706.08566).
     """
@@ -422,7 +422,7 @@ class SpacePositions(Positions):
         if distances:
             self.bells = Radial(distances, reach)
             self.weigh = nn.Linear(distances, n_heads, bias=False)
-            self.around = Around(d_model, distances) if around else None
+            self.around = NeighborFeatures(d_model, distances) if around else None
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
         """See Positions."""
@@ -430,7 +430,7 @@ class SpacePositions(Positions):
         nowhere = where[..., :1].isnan()
         at = where.nan_to_num() / (self.reach / 2)
         if self.around is not None:
-            x = x + self.around(x, self.bells(apart(where, where)).to(x.dtype))
+            x = x + self.around(x, self.bells(pairwise_distances(where, where)).to(x.dtype))
         if self.first is not None and self.second is not None:
             code = self.second(F.gelu(self.first(at.to(self.first.weight.dtype))))
         elif self.name == "sinusoidal":
@@ -447,6 +447,6 @@ class SpacePositions(Positions):
         """See Positions."""
         if self.weigh is None:
             return None
-        bells = self.bells(apart(queries, keys))  # (B, T, S, n)
+        bells = self.bells(pairwise_distances(queries, keys))  # (B, T, S, n)
         bias: Tensor = self.weigh(bells.to(self.weigh.weight.dtype))
         return bias.movedim(-1, 1)  # (B, H, T, S)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.layers.cache import Recurrence, last_of
+from regard.layers.cache import RecurrentState, last_of
 
 
 class RecurrentStack(nn.Module):
@@ -26,25 +26,25 @@ class RecurrentStack(nn.Module):
             d_model, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
         )
 
-    def forward(self, x: Tensor, first: Recurrence | None = None) -> Tensor:
+    def forward(self, x: Tensor, first: RecurrentState | None = None) -> Tensor:
         """(B, T, D) to (B, T, D), from a zero state or from `first`; right padding cannot reach
         what stands before it.
         """
         y: Tensor = self.cells(x, None if first is None else self.carried(first))[0]
         return y
 
-    def carried(self, state: Recurrence) -> Any:
+    def carried(self, state: RecurrentState) -> Any:
         """A state as torch's cells take it."""
         vectors = tuple(vector.contiguous() for vector in state.vectors)
         return vectors if isinstance(self.cells, nn.LSTM) else vectors[0]
 
-    def new_state(self, batch: int, like: Tensor) -> Recurrence:
+    def new_state(self, batch: int, like: Tensor) -> RecurrentState:
         """The zero state: hidden vectors, of an LSTM cell vectors too, (layers, B, D) each."""
         shape = (self.cells.num_layers, batch, self.cells.hidden_size)
         many = 2 if isinstance(self.cells, nn.LSTM) else 1
-        return Recurrence(*(like.new_zeros(shape) for _ in range(many)))
+        return RecurrentState(*(like.new_zeros(shape) for _ in range(many)))
 
-    def advance(self, x: Tensor, lengths: Tensor | None, state: Recurrence) -> Tensor:
+    def advance(self, x: Tensor, lengths: Tensor | None, state: RecurrentState) -> Tensor:
         """Carry `state` over the first lengths[b] vectors of each row; return the last output of
         each, (B, D).
         """
@@ -59,7 +59,7 @@ class RecurrentStack(nn.Module):
         return last_of(y, lengths)
 
 
-class BothWays(nn.Module):
+class BidirectionalStack(nn.Module):
     """A recurrent layer that reads a sequence from its beginning, and one from its end."""
 
     def __init__(self, cell: type[nn.RNNBase], d_model: int) -> None:

@@ -28,7 +28,7 @@ NARROWEST = 16  # heads that it takes
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class WindowLayout:
     """How n positions are cut into blocks, each beside the keys it may see."""
 
     length: int
@@ -108,7 +108,7 @@ class Blocks(Band):
     them, (1, 1, block, S).
     """
 
-    def __init__(self, mask: Mask, layout: Layout, batch: int, device: torch.device) -> None:
+    def __init__(self, mask: Mask, layout: WindowLayout, batch: int, device: torch.device) -> None:
         super().__init__(mask)
         self.layout = layout
         self.top: Tensor | None = None  # the bias (..., H, first, T) of positions that see all
@@ -170,7 +170,7 @@ class Tiles(Band):
     host waits for nothing; what else the mask says is asked inside of the others.
     """
 
-    def __init__(self, mask: Mask, width: int, layout: Layout, device: torch.device) -> None:
+    def __init__(self, mask: Mask, width: int, layout: WindowLayout, device: torch.device) -> None:
         super().__init__(mask)
         from torch.nn.attention.flex_attention import BlockMask
 
@@ -224,7 +224,7 @@ def banded(
     where the device has it and it is `flexible`: it takes no bias and no heads below NARROWEST.
     """
     block = max(LEAST, width - 1, first)
-    layout = Layout(length, block, first, ahead)
+    layout = WindowLayout(length, block, first, ahead)
     if layout.count < 3:
         return None
     if flexible and device.type == "cuda" and find_spec("triton") is not None:

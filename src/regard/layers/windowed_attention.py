@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.layers.attention import Place, SelfAttention, Sight, Tap, attend
-from regard.layers.cache import ALL, KeyValue
+from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, Tap, attend
+from regard.layers.cache import ALL, KVCache
 from regard.layers.masks import Rendered
 from regard.layers.positions import Where, as_tensor
 
 
-class Rolling(KeyValue):
+class RollingKVCache(KVCache):
     """Keys and values of the first positions and of the last r: position p has slot p while p is
     below `first`, and `first` + (p - first) mod r after.
     """
@@ -77,10 +77,10 @@ class WindowedAttention(SelfAttention):
         self.width, self.first = width, first
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, place: Place, state: Any, tap: Tap | None
+        self, q: Tensor, k: Tensor, v: Tensor, place: AttentionContext, state: Any, tap: Tap | None
     ) -> Tensor:
         """See SelfAttention."""
-        near = place.near or Sight()
+        near = place.near or MaskAndBias()
         options: dict[str, Any] = {"bias": near.bias, "score": self.score, "tap": tap}
         if state is None:
             return attend(q, k, v, near.mask, **options)
@@ -95,30 +95,30 @@ class WindowedAttention(SelfAttention):
         state.fill(k, v, start, place.lengths)
         return y
 
-    def new_state(self, batch: int, capacity: int, like: Tensor) -> Rolling:
+    def new_state(self, batch: int, capacity: int, like: Tensor) -> RollingKVCache:
         """An empty cache for this layer."""
-        return Rolling(
+        return RollingKVCache(
             batch, self.n_kv_heads, capacity, self.d_head, like, width=self.width, first=self.first
         )
 
 
-def cached_sight(
+def cached_mask(
     layer: WindowedAttention,
-    state: Rolling,
+    state: RollingKVCache,
     queries: Where,
     end: int,
     bias: Callable[[Tensor, Tensor], Tensor | None] | None,
     device: torch.device,
     *,
     step: bool,
-) -> Sight:
+) -> MaskAndBias:
     """What queries see of a cache that holds what came before them: in a step the cache, which then
     holds them too, up to the slot `end`; else what it held, and after that each other. `bias` is
     that of query and key positions.
     """
     start = queries.start if isinstance(queries, range) else queries[:, :1]
     if step and isinstance(queries, range) and bias is None:
-        return Sight()  # all there is
+        return MaskAndBias()  # all there is
     at = as_tensor(queries, device)  # (T,) or (B, T)
     if step:
         keys = state.held(start + 1, device)[..., :end]  # (S,) or (B, S)
@@ -129,4 +129,4 @@ def cached_sight(
         q, k = at[..., :, None], keys[..., None, :]
         mask = (k >= 0) & (k <= q) & ((q - k < layer.width) | (k < layer.first))  # (..., T, S + T)
     mask = mask[:, None] if mask.dim() == 3 else mask[None, None]
-    return Sight(Rendered(mask, False), None if bias is None else bias(at, keys))
+    return MaskAndBias(Rendered(mask, False), None if bias is None else bias(at, keys))

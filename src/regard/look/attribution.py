@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.embeddings import PatchStem, PointStem, Source
-from regard.models.supervised import Assessor, NeuralAssessor
+from regard.layers.embeddings import Inputs, PatchEmbedding, PointEmbedding
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 
 BATCH_TOKENS = 1 << 14  # positions read at once
 
@@ -25,12 +25,14 @@ BATCH_TOKENS = 1 << 14  # positions read at once
 def embedding_of(model: nn.Module) -> nn.Module:
     """The table that a model looks tokens up in, or its stem: the first of its embeddings."""
     return next(
-        part for part in model.modules() if isinstance(part, nn.Embedding | PatchStem | PointStem)
+        part
+        for part in model.modules()
+        if isinstance(part, nn.Embedding | PatchEmbedding | PointEmbedding)
     )
 
 
 def gradient_times_input(
-    model: NeuralAssessor, source: Source, pick: Callable[[Tensor], Tensor]
+    model: NeuralSupervisedModel, source: Inputs, pick: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """(B, T): what each token adds to the score (B,) that `pick` makes of the answers to each row.
 
@@ -56,7 +58,7 @@ def gradient_times_input(
     return (gradient * read[0]).sum(-1).detach()
 
 
-def of_outputs(model: NeuralAssessor, source: Source, outputs: list[int]) -> Tensor:
+def of_outputs(model: NeuralSupervisedModel, source: Inputs, outputs: list[int]) -> Tensor:
     """(n, T): what each token of one sequence adds to each of n outputs."""
     rows = torch.arange(len(outputs))
     return gradient_times_input(
@@ -67,7 +69,7 @@ def of_outputs(model: NeuralAssessor, source: Source, outputs: list[int]) -> Ten
 
 
 def of_positions(
-    model: NeuralAssessor, source: Source, positions: list[int], outputs: list[int]
+    model: NeuralSupervisedModel, source: Inputs, positions: list[int], outputs: list[int]
 ) -> Tensor:
     """(n, T): what each token of one sequence adds to an output at each of n positions."""
     rows = torch.arange(len(positions))
@@ -78,7 +80,7 @@ def of_positions(
     )
 
 
-def left_out(model: Assessor, source: Source, output: int) -> Tensor:
+def left_out(model: SupervisedModel, source: Inputs, output: int) -> Tensor:
     """(T,): how much less an output is without each token of one sequence; 0 for its markers."""
     ids, length = source.ids, source.ids.size(1)
     keep = ~torch.eye(length, dtype=torch.bool, device=ids.device)[1:-1]  # (T − 2, T)
@@ -89,7 +91,7 @@ def left_out(model: Assessor, source: Source, output: int) -> Tensor:
     return F.pad(whole - scores(model, rows, output), (1, 1))
 
 
-def substituted(model: Assessor, source: Source, output: int, letters: Tensor) -> Tensor:
+def substituted(model: SupervisedModel, source: Inputs, output: int, letters: Tensor) -> Tensor:
     """(A, T): how much more an output is with each of A tokens in every place of one sequence;
     0 for its markers, and where nothing changes.
     """
@@ -104,19 +106,19 @@ def substituted(model: Assessor, source: Source, output: int, letters: Tensor) -
 
 
 @torch.inference_mode()
-def scores(model: Assessor, ids: Tensor, output: int) -> Tensor:
+def scores(model: SupervisedModel, ids: Tensor, output: int) -> Tensor:
     """(B,) an output of rows of ids without padding, on the host."""
     found = []
     for some in ids.split(max(1, BATCH_TOKENS // ids.size(1))):
-        answers = model.answers(Source(some, torch.ones_like(some)))
+        answers = model.answers(Inputs(some, torch.ones_like(some)))
         found.append(centred(model.task, answers)[:, output].float().cpu())
     return torch.cat(found)
 
 
-def copies(source: Source, count: int) -> Source:
+def copies(source: Inputs, count: int) -> Inputs:
     """One sequence in so many rows."""
     rest = [-1] * (source.ids.dim() - 1)
-    return Source(source.ids.expand(count, *rest), source.segments.expand(count, -1))
+    return Inputs(source.ids.expand(count, *rest), source.segments.expand(count, -1))
 
 
 def centred(task: str, answers: Tensor) -> Tensor:

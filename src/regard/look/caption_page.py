@@ -17,22 +17,22 @@ from torch import Tensor
 
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import CROSS
-from regard.look.forward_trace import PairReading
+from regard.look.forward_trace import PairTrace
 from regard.look.image_view import MOST_WEIGHTS, covered_sources, grid_of, heads_over, pixels_of
 from regard.look.internals import add_attention, stacked
 from regard.look.language_page import add_surprise
 from regard.look.page import Facts, Page, Picture
 from regard.look.page.component import cell
-from regard.look.translation_page import Pair, add_search, add_translations, read, search
-from regard.models.encoder_decoder import Informed
-from regard.models.nearest_caption import Repeated
-from regard.pipelines.translator import Interpreter
+from regard.look.translation_page import SourceTarget, add_search, add_translations, read, search
+from regard.models.encoder_decoder import ConditionedDecoder
+from regard.models.nearest_caption import ConditionedNearest
+from regard.pipelines.translator import Translator
 from regard.tokenizers import Patches
 
 
 def caption_page(
-    interpreter: Interpreter,
-    pair: Pair,
+    interpreter: Translator,
+    pair: SourceTarget,
     *,
     title: str,
     facts: Sequence[tuple[str, object]] = (),
@@ -51,13 +51,13 @@ def caption_page(
         (name, reading), *_ = readings.items()
         add_translations(page, interpreter, readings, searched)
         picture = pixels_of(tokenizer.picture(np.asarray(pair.source)))
-        if isinstance(reading.model, Informed):
+        if isinstance(reading.model, ConditionedDecoder):
             add_looks(page, reading, picture)
             add_covered(page, reading, picture, tokenizer)
-        if isinstance(reading.model, Repeated):
+        if isinstance(reading.model, ConditionedNearest):
             add_nearest(page, reading, reading.model)
         add_surprise(page, reading, name)
-        if isinstance(reading.model, Informed):
+        if isinstance(reading.model, ConditionedDecoder):
             add_heads(page, reading, picture)
             weights = stacked(reading.activations("encoder.block.*.attention.weights"), "weights")
             heads_over(page, picture, grid_of(reading.read_source), weights)
@@ -66,17 +66,17 @@ def caption_page(
     return page
 
 
-def words_of(reading: PairReading) -> list[str]:
+def words_of(reading: PairTrace) -> list[str]:
     """The tokens of a caption, as names of maps."""
     return [name.strip() or "·" for name in reading.names(reading.targets)]
 
 
-def looks(reading: PairReading) -> Tensor:
+def looks(reading: PairTrace) -> Tensor:
     """(L, H, T, 1 + N) where every head looks to say each token, `<S>` first."""
     return stacked(reading.activations(CROSS), "weights")[:, :, : len(reading.targets)]
 
 
-def add_looks(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> None:
+def add_looks(page: Page, reading: PairTrace, picture: NDArray[np.uint8]) -> None:
     """Where the model looks for each word, all heads together."""
     if not reading.targets:
         return
@@ -102,7 +102,7 @@ def add_looks(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> N
 
 
 def add_covered(
-    page: Page, reading: PairReading, picture: NDArray[np.uint8], tokenizer: Patches
+    page: Page, reading: PairTrace, picture: NDArray[np.uint8], tokenizer: Patches
 ) -> None:
     """What each word costs more when a patch is covered."""
     if not reading.targets:
@@ -128,7 +128,7 @@ def add_covered(
 
 
 @torch.inference_mode()
-def covered_bits(reading: PairReading, tokenizer: Patches) -> Tensor:
+def covered_bits(reading: PairTrace, tokenizer: Patches) -> Tensor:
     """(T, N): how many bits more each token of a caption costs with each patch covered."""
     assert reading.translator is not None
     targets = torch.tensor([reading.targets], device=device_of(reading.model))
@@ -141,7 +141,7 @@ def covered_bits(reading: PairReading, tokenizer: Patches) -> Tensor:
     return ((logs[-1] - logs[:-1]) / math.log(2)).T
 
 
-def add_heads(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> None:
+def add_heads(page: Page, reading: PairTrace, picture: NDArray[np.uint8]) -> None:
     """Every head of every layer, for every word."""
     weights = looks(reading) if reading.targets else torch.zeros(0, 0, 0, 1)
     layers, heads, words = weights.shape[:3]
@@ -169,7 +169,7 @@ def add_heads(page: Page, reading: PairReading, picture: NDArray[np.uint8]) -> N
     )
 
 
-def add_nearest(page: Page, reading: PairReading, model: Repeated) -> None:
+def add_nearest(page: Page, reading: PairTrace, model: ConditionedNearest) -> None:
     """The picture beside the one whose caption is repeated, and how unlike their patches are."""
     source, known = reading.read_source, model.translator
     number = int(known.nearest(source)[0])

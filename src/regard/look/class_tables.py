@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.attribution import centred
 from regard.look.counting_views import spelt
 from regard.look.logo import panel
 from regard.look.page import Contributions, Facts, Heatmap, Logo, Page, Text
 from regard.look.unit_motifs import alphabet_of
-from regard.models.class_counts import Chains, WeightMatrices, likelihoods
-from regard.models.dirichlet_ngram import MapModel
+from regard.models.class_counts import ClassMarkov, PWMClassifier, likelihoods
+from regard.models.dirichlet_ngram import DirichletNGram
 from regard.models.linear import WindowLogistic
 from regard.models.motifs import PositionWeightMatrix
 from regard.tokenizers import Tokenizer
@@ -73,9 +73,9 @@ def add_tokens(
 
 def add_matched(
     page: Page,
-    model: WeightMatrices,
+    model: PWMClassifier,
     tokenizer: Tokenizer,
-    source: Source,
+    source: Inputs,
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> None:
@@ -88,7 +88,7 @@ def add_matched(
 
 
 def add_matrices(
-    page: Page, model: WeightMatrices, tokenizer: Tokenizer, names: Sequence[str]
+    page: Page, model: PWMClassifier, tokenizer: Tokenizer, names: Sequence[str]
 ) -> None:
     """The weight matrix of every class, and its sequence logo where tokens are letters."""
     count = len(model.logs)
@@ -208,9 +208,9 @@ def logos(motif: PositionWeightMatrix, title: str, tallest: float) -> Iterator[L
 
 def add_followed(
     page: Page,
-    model: Chains,
+    model: ClassMarkov,
     tokenizer: Tokenizer,
-    source: Source,
+    source: Inputs,
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> None:
@@ -223,7 +223,7 @@ def add_followed(
     add_tokens(page, added, model.bias, tokens, chosen, names, what)
 
 
-def add_chains(page: Page, model: Chains, tokenizer: Tokenizer, names: Sequence[str]) -> None:
+def add_chains(page: Page, model: ClassMarkov, tokenizer: Tokenizer, names: Sequence[str]) -> None:
     """The transition table of every class, and where the classes differ."""
     contexts, whole = contexts_of(model)
     back = model.config.order - 1
@@ -282,12 +282,12 @@ def differences(
     ]
 
 
-def chains_of(model: Chains) -> list[MapModel]:
+def chains_of(model: ClassMarkov) -> list[DirichletNGram]:
     """The chains, of one class after the other."""
-    return [chain for chain in model.chains if isinstance(chain, MapModel)]
+    return [chain for chain in model.chains if isinstance(chain, DirichletNGram)]
 
 
-def contexts_of(model: Chains) -> tuple[list[list[int]], bool]:
+def contexts_of(model: ClassMarkov) -> tuple[list[list[int]], bool]:
     """The contexts to show, each as long as a chain reads back, and whether these are all that
     occur in training: else the most frequent.
     """
@@ -306,13 +306,13 @@ def contexts_of(model: Chains) -> tuple[list[list[int]], bool]:
     return sorted(kept), whole and len(seen) <= MOST_CONTEXTS
 
 
-def seen_by(chain: MapModel, back: int) -> tuple[Tensor, int]:
+def seen_by(chain: DirichletNGram, back: int) -> tuple[Tensor, int]:
     """How often each context of so many tokens was seen in a class (N,), and the first's node."""
     low, high = chain.table.borders()[back - 1 : back + 1]
     return chain.table.totals(chain.table.counts)[low:high], low
 
 
-def following(chain: MapModel, contexts: Sequence[Sequence[int]]) -> Tensor:
+def following(chain: DirichletNGram, contexts: Sequence[Sequence[int]]) -> Tensor:
     """(N, V) log P of every token after each of N contexts of one length."""
     ids = torch.tensor([list(context) for context in contexts], dtype=torch.int64)
     nodes = [node[:, -1] for node in chain.table.contexts(ids)] if ids.size(1) else []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from regard.evaluation.comparison import Comparison, Row
-from regard.evaluation.translation import kept
+from regard.evaluation.translation import load_translations
 from regard.look.page import Bars, Lines, Page, Sequences, Surprise, Table, Text
 from regard.look.prediction_page import NOTES, pictures
 from regard.run import validations
@@ -132,7 +132,7 @@ def add_translations(page: Page, comparison: Comparison) -> None:
         "The first held-out sentences, as they should be translated and as the models did it, by "
         "beam search. ✓: word for word the reference.",
     )
-    made = {row.model: kept(row.runs[0])[0] for row in comparison.rows}
+    made = {row.model: load_translations(row.runs[0])[0] for row in comparison.rows}
     for number in range(min(SHOWN, comparison.sentences)):
         asked = next(iter(made.values()))[number]
         lines = [["reference", asked.reference]]

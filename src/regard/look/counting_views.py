@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.page import Bars, Facts, Heatmap, Lines, Page, Table, Tagged
 from regard.look.page.component import visible
 from regard.models.counts import Bigram, TableModel
-from regard.models.dirichlet_ngram import MapModel
+from regard.models.dirichlet_ngram import DirichletNGram
 from regard.models.hidden_markov import HiddenMarkov
 from regard.models.kneser_ney import KneserNey, adjust, discounts
 from regard.models.ngrams import NGrams
@@ -30,7 +30,7 @@ MOST_ROWS = 40  # of a table of transitions, and of the part of a transition tab
 MOST_CONTEXTS = 15  # whose posteriors are shown
 
 
-def add_transitions(page: Page, reading: Reading, model: Bigram) -> None:
+def add_transitions(page: Page, reading: ForwardTrace, model: Bigram) -> None:
     """The table a bigram is, and its part in this text."""
     pairs, size = len(model.codes), model.vocab_size
     page.section(
@@ -65,7 +65,7 @@ def probabilities(model: Bigram, ids: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def chosen_symbols(
-    reading: Reading, model: Bigram
+    reading: ForwardTrace, model: Bigram
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
     """The rows and columns of the table that are shown, and in words which part of it that is.
 
@@ -85,7 +85,7 @@ def chosen_symbols(
     return rows, columns, ": the text's own symbols and what most often follows them"
 
 
-def transitions(reading: Reading, model: Bigram) -> Table:
+def transitions(reading: ForwardTrace, model: Bigram) -> Table:
     """The text as a chain: counts and probability of each transition in it."""
     targets = reading.targets
     shown = list(zip(reading.ids, targets, strict=False))[:MOST_ROWS]
@@ -102,7 +102,7 @@ def transitions(reading: Reading, model: Bigram) -> Table:
     return Table(columns, rows, title=f"The text as a chain{first_of(targets, 'transitions')}")
 
 
-def add_priors(page: Page, reading: Reading, model: MapModel) -> None:
+def add_priors(page: Page, reading: ForwardTrace, model: DirichletNGram) -> None:
     """How strong the priors are, what is known of the most used contexts, and of the text."""
     uniform = model.config.prior == "symmetric"
     page.section(
@@ -142,7 +142,7 @@ def add_priors(page: Page, reading: Reading, model: MapModel) -> None:
     add_answers(page, reading, model)
 
 
-def strengths(model: MapModel) -> Table:
+def strengths(model: DirichletNGram) -> Table:
     """Each order's α, beside how much was counted there."""
     table, rows = model.table, []
     totals = table.totals(table.counts)
@@ -160,7 +160,10 @@ def strengths(model: MapModel) -> Table:
 
 
 def posteriors(
-    reading: Reading, model: MapModel, asked: Iterable[tuple[Sequence[int], int]], title: str
+    reading: ForwardTrace,
+    model: DirichletNGram,
+    asked: Iterable[tuple[Sequence[int], int]],
+    title: str,
 ) -> Table:
     """P(symbol | context) as the model says it and as a distribution, for (context, symbol)s."""
     rows: list[list[object]] = []
@@ -215,7 +218,7 @@ def spelt(table: NGrams, node: int) -> list[int]:
     return [node, *found[::-1]]
 
 
-def add_discounts(page: Page, reading: Reading, model: KneserNey) -> None:
+def add_discounts(page: Page, reading: ForwardTrace, model: KneserNey) -> None:
     """What is taken from each count in favour of shorter contexts, and who answers for the text."""
     page.section(
         "Discounts",
@@ -242,7 +245,7 @@ def add_discounts(page: Page, reading: Reading, model: KneserNey) -> None:
     add_answers(page, reading, model)
 
 
-def add_answers(page: Page, reading: Reading, model: TableModel) -> None:
+def add_answers(page: Page, reading: ForwardTrace, model: TableModel) -> None:
     """Which n-grams the text was predicted from: the longest that had been seen."""
     targets = reading.targets
     if not targets:
@@ -270,7 +273,7 @@ def add_answers(page: Page, reading: Reading, model: TableModel) -> None:
     page.add(Table(columns, rows, title=f"Symbol by symbol{first_of(targets, 'symbols')}"))
 
 
-def answering(reading: Reading, model: TableModel) -> list[int]:
+def answering(reading: ForwardTrace, model: TableModel) -> list[int]:
     """For each target the symbols of the longest n-gram that was seen and ends in it; 0: none."""
     table, targets = model.table, torch.tensor(reading.targets)
     ids = torch.tensor([list(reading.ids[: len(targets)])])
@@ -281,7 +284,7 @@ def answering(reading: Reading, model: TableModel) -> list[int]:
     return found
 
 
-def symbols(reading: Reading, ids: Iterable[int]) -> list[str]:
+def symbols(reading: ForwardTrace, ids: Iterable[int]) -> list[str]:
     """How tokens stand in a table."""
     return [visible(name) for name in reading.names(ids)]
 
@@ -301,7 +304,7 @@ MOST_EMITTED = 48  # rows of the emissions that are shown
 TOLD = 4  # symbols named when a state is described
 
 
-def add_states(page: Page, reading: Reading, model: HiddenMarkov) -> None:
+def add_states(page: Page, reading: ForwardTrace, model: HiddenMarkov) -> None:
     """The most probable path through the states, all paths weighed, and the states themselves."""
     posterior = reading.activations("states")["states"][0]  # (T, K)
     page.section(
@@ -338,7 +341,7 @@ def add_states(page: Page, reading: Reading, model: HiddenMarkov) -> None:
     page.add(Heatmap(emitted[rows].numpy(), labels, names, title=title, unit="probability"))
 
 
-def path(reading: Reading, model: HiddenMarkov) -> Tagged:
+def path(reading: ForwardTrace, model: HiddenMarkov) -> Tagged:
     """The text, each token under the state that the most probable path gives it."""
     ids = [*reading.ids[:1], *reading.targets]
     found = model.viterbi(torch.tensor([ids]))[0].tolist()
@@ -347,7 +350,7 @@ def path(reading: Reading, model: HiddenMarkov) -> Tagged:
     return Tagged(reading.names(ids), tags, notes=notes, title="The most probable path")
 
 
-def visited(reading: Reading, posterior: Tensor) -> Heatmap:
+def visited(reading: ForwardTrace, posterior: Tensor) -> Heatmap:
     """(T, K) probabilities of the states at each token, of those that matter to this text."""
     visits = posterior.sum(dim=0)  # (K,)
     likeliest = visits.argsort(descending=True)[:MOST_STATES].sort().values
@@ -371,7 +374,7 @@ def chosen(model: HiddenMarkov) -> Tensor:
     return states[order]
 
 
-def emits(reading: Reading, model: HiddenMarkov, state: int) -> str:
+def emits(reading: ForwardTrace, model: HiddenMarkov, state: int) -> str:
     """What a state emits most, in words."""
     strength, symbol = model.emission[:, state].topk(min(TOLD, model.vocab_size))
     names = map(visible, reading.names(symbol.tolist()))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.data.batching import Order
 from regard.data.shards import Shard
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.internals import add_inside
 from regard.look.language_page import add_next, add_search
 from regard.look.page import Heatmap, Lines, Page, Table
@@ -144,7 +144,7 @@ def add_samples_beside(page: Page, samples: Mapping[str, Sequence[str]]) -> None
     page.add(Table(names, rows))
 
 
-def add_reading(page: Page, reading: Reading, beams: int = 4) -> None:
+def add_reading(page: Page, reading: ForwardTrace, beams: int = 4) -> None:
     """What the trained model does with one record: attention, mask, choices, beam."""
     add_inside(page, reading)
     half = dataclasses.replace(reading, ids=reading.prompt, continues=True)

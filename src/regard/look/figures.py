@@ -26,12 +26,12 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, missing_extra
 from regard.look.page.charts import (
-    Attention,
+    AttentionMaps,
     Bars,
     Heatmap,
     Histogram,
     Lines,
-    Mask,
+    MaskMap,
     Projector,
     Scatter,
 )
@@ -86,7 +86,7 @@ def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
         panel.colorbar(image, ax=axes, label=visible(heatmap.unit, spaces=False), shrink=0.8)
 
 
-def draw_mask(panel: Any, mask: Mask) -> None:
+def draw_mask(panel: Any, mask: MaskMap) -> None:
     """A mask, in two colours."""
     draw_heatmap(panel, mask.heatmap())
 
@@ -112,7 +112,7 @@ def weighed() -> Any:
     return PowerNorm(0.5, vmin=0, vmax=1)
 
 
-def draw_attention(panel: Any, attention: Attention) -> None:
+def draw_attention(panel: Any, attention: AttentionMaps) -> None:
     """Every head of every layer, small."""
     weights = attention.array()
     n_layers, n_heads, n_queries, n_keys = weights.shape
@@ -314,11 +314,11 @@ def save(
 
 def _height(component: Component, width: float) -> float:
     """Inches a component needs at this width."""
-    if isinstance(component, Heatmap | Mask):
+    if isinstance(component, Heatmap | MaskMap):
         heatmap = component if isinstance(component, Heatmap) else component.heatmap()
         rows, columns = heatmap.array().shape
         return float(np.clip(0.24 * rows, 1.6, width * min(1.0, rows / columns)) + 1.2)
-    if isinstance(component, Attention):
+    if isinstance(component, AttentionMaps):
         n_layers, n_heads, _, _ = component.array().shape
         return float(min(width / n_heads, 3.5) * n_layers + 0.6)
     if isinstance(component, Picture | Space):
@@ -567,8 +567,8 @@ def _finish(axes: Any, title: str) -> None:
 
 DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
     Heatmap: draw_heatmap,
-    Mask: draw_mask,
-    Attention: draw_attention,
+    MaskMap: draw_mask,
+    AttentionMaps: draw_attention,
     Surprise: _draw_surprise,
     Contributions: _draw_surprise,
     Tagged: _draw_tagged,

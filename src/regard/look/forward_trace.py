@@ -20,14 +20,14 @@ from torch import Tensor
 from regard.decoding import Beam, Generated, Node, Sample, Strategy, Trace, generate
 from regard.decoding.engine import device_of, evaluating
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import Constrain, LanguageModel, NeuralLanguageModel
-from regard.models.seq2seq import Given, Translator
+from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 from regard.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ForwardTrace:
     """What a model makes of `ids`: at least one, at most its max_len, normally `<S>` and a text.
 
     `continues` tells a stretch of something longer, which goes on after its last token, from a
@@ -154,29 +154,29 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False)
-class PairReading(Reading):
+class PairTrace(ForwardTrace):
     """What a translator that has read `source` (ids, `<E>` at the last, or the tokens of a picture)
     makes of a target, `ids`.
 
     Its search goes from `<S>`. Activations of the encoder are among the others.
     """
 
-    model: Given
+    model: ConditionedLM
     source: Sequence[int] | NDArray[Any] = field(kw_only=True)
     source_tokenizer: Tokenizer = field(kw_only=True)
-    translator: Translator | None = field(default=None, kw_only=True)
+    translator: Seq2SeqModel | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
-        cls, translator: Translator, source: Sequence[int] | NDArray[Any], **rest: Any
-    ) -> PairReading:
+        cls, translator: Seq2SeqModel, source: Sequence[int] | NDArray[Any], **rest: Any
+    ) -> PairTrace:
         """The reading of a translator to whom this source is given."""
         with evaluating(translator):
             given = translator.given(one(source, device_of(translator)))
         return cls(model=given, source=source, translator=translator, **rest)
 
     @property
-    def read_source(self) -> Source:
+    def read_source(self) -> Inputs:
         """The source as the model reads it."""
         return one(self.source, device_of(self.model))
 
@@ -195,7 +195,7 @@ class PairReading(Reading):
         super()._read(ids, tap)
 
 
-def one(ids: Sequence[int] | NDArray[Any], device: torch.device) -> Source:
+def one(ids: Sequence[int] | NDArray[Any], device: torch.device) -> Inputs:
     """One source."""
     row = torch.from_numpy(np.array(ids, np.int64))[None].to(device)  # (1, S) or (1, S, V)
-    return Source(row, torch.ones(row.shape[:2], dtype=torch.int64, device=device))
+    return Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64, device=device))

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.layers.embeddings import PLACE, Source
+from regard.layers.embeddings import PLACE, Inputs
 from regard.layers.positions import LearnedGrid, RotaryGrid, SinusoidalGrid
 from regard.look.attribution import centred, of_outputs, rollout
 from regard.look.internals import stacked
 from regard.look.page import Page, Picture
-from regard.models.supervised import Assessor, NeuralAssessor
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.vision import VisionTransformer
 from regard.tokenizers import Patches
 
@@ -32,13 +32,13 @@ def pixels_of(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.repeat(image.mean(2, keepdims=True).astype(np.uint8), 1, axis=2)
 
 
-def grid_of(source: Source) -> tuple[int, int]:
+def grid_of(source: Inputs) -> tuple[int, int]:
     """Rows and columns of the one picture."""
     rows, columns = source.ids[0, :, :PLACE].amax(0).tolist()
     return int(rows), int(columns)
 
 
-def covered_sources(source: Source, tokenizer: Patches) -> Iterator[Source]:
+def covered_sources(source: Inputs, tokenizer: Patches) -> Iterator[Inputs]:
     """The one picture with each of its patches covered by the mean of its channels, and, at the
     last, as it is; some at a time.
     """
@@ -49,11 +49,11 @@ def covered_sources(source: Source, tokenizer: Patches) -> Iterator[Source]:
     rows[each, each + 1, PLACE:] = grey.to(rows.device)
     for some in rows.split(BATCH):
         there = torch.ones(some.shape[:2], dtype=torch.long, device=some.device)
-        yield Source(some, there)
+        yield Inputs(some, there)
 
 
 @torch.inference_mode()
-def covered(model: Assessor, source: Source, output: int, tokenizer: Patches) -> Tensor:
+def covered(model: SupervisedModel, source: Inputs, output: int, tokenizer: Patches) -> Tensor:
     """(N,): how much less an output is with each patch covered by the mean of its channels."""
     found = []
     for some in covered_sources(source, tokenizer):
@@ -64,7 +64,7 @@ def covered(model: Assessor, source: Source, output: int, tokenizer: Patches) ->
 
 
 def add_reasons(
-    page: Page, answering: Any, model: NeuralAssessor, chosen: list[int], names: list[str]
+    page: Page, answering: Any, model: NeuralSupervisedModel, chosen: list[int], names: list[str]
 ) -> None:
     """What in the picture the answer rests on."""
     source, tokenizer = answering.source, answering.examiner.tokenizer

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from regard.layers.hyena import Hyena
 from regard.look.counting_views import add_discounts, add_priors, add_states, add_transitions
-from regard.look.forward_trace import PairReading, Reading
-from regard.look.page import Attention, Heatmap, Lines, Mask, Page
+from regard.look.forward_trace import ForwardTrace, PairTrace
+from regard.look.page import AttentionMaps, Heatmap, Lines, MaskMap, Page
 from regard.models.counts import Bigram
 from regard.models.decoder import Decoder
-from regard.models.dirichlet_ngram import MapModel
-from regard.models.encoder_decoder import Informed
+from regard.models.dirichlet_ngram import DirichletNGram
+from regard.models.encoder_decoder import ConditionedDecoder
 from regard.models.hidden_markov import HiddenMarkov
 from regard.models.kneser_ney import KneserNey
 
@@ -31,7 +31,7 @@ MOST_DISTANCES = 64  # of filters that are drawn
 MOST_UNITS = 64  # of a recurrent state
 
 
-def add_inside(page: Page, reading: Reading) -> None:
+def add_inside(page: Page, reading: ForwardTrace) -> None:
     """Add the sections about this model's own way of working; a family without any adds none."""
     for kind, add in PANELS:
         if isinstance(reading.model, kind):
@@ -42,7 +42,9 @@ def add_inside(page: Page, reading: Reading) -> None:
         add_recurrence(page, reading, found["recurrent.output"][0])
 
 
-def add_attention(page: Page, reading: Reading, model: Decoder, title: str = "Attention") -> None:
+def add_attention(
+    page: Page, reading: ForwardTrace, model: Decoder, title: str = "Attention"
+) -> None:
     """Every head of every layer, and who may look at whom."""
     add_filters(page, reading, model)
     looking = sum(kind != "hyena" for kind in model.config.kinds)
@@ -68,7 +70,7 @@ def add_attention(page: Page, reading: Reading, model: Decoder, title: str = "At
     add_reach(page, model, found, tokens)
 
 
-def add_filters(page: Page, reading: Reading, model: Decoder) -> None:
+def add_filters(page: Page, reading: ForwardTrace, model: Decoder) -> None:
     """How far back the long filters of Hyena layers reach, where there are any."""
     layers = [(i, block.mixer) for i, block in enumerate(model.blocks)]
     found = [(i, mixer) for i, mixer in layers if isinstance(mixer, Hyena)]
@@ -131,7 +133,7 @@ def panel(
     *,
     title: str,
     chosen: tuple[int, int] = (0, 0),
-) -> Attention:
+) -> AttentionMaps:
     """The heads of these activations, the first rows of them if they are too many to draw."""
     weights = stacked(found, "weights")
     rows = max(1, min(len(tokens), MOST_WEIGHTS // (weights[:, :, 0].numel())))
@@ -139,7 +141,7 @@ def panel(
     if beside(found):
         scores = stacked(found, "scores")[:, :, :rows].numpy()
     part = f", the first {rows:,} of {len(tokens):,} rows" if rows < len(tokens) else ""
-    return Attention(
+    return AttentionMaps(
         weights[:, :, :rows].numpy(),
         tokens[:rows],
         sources,
@@ -151,7 +153,7 @@ def panel(
     )
 
 
-def add_both(page: Page, reading: PairReading, model: Informed) -> None:
+def add_both(page: Page, reading: PairTrace, model: ConditionedDecoder) -> None:
     """The attention of decoder and encoder, each to its own sequence."""
     add_attention(page, reading, model.decoder, "Attention within the translation")
     sources, title = reading.sources, "Attention within the source"
@@ -185,7 +187,7 @@ def add_reach(page: Page, model: Decoder, found: Mapping[str, Tensor], tokens: l
     layers = layers_of(found)
     heads = [f"head {i + 1}" for i in range(weights.size(1))]
     page.add(
-        Mask(allowed.numpy(), tokens[:shown], title=f"Who may look at whom{part}"),
+        MaskMap(allowed.numpy(), tokens[:shown], title=f"Who may look at whom{part}"),
         Heatmap(
             distances(weights).numpy(),
             layers,
@@ -203,7 +205,7 @@ def distances(weights: Tensor) -> Tensor:
     return (weights * back).sum(dim=-1).mean(dim=-1)
 
 
-def add_recurrence(page: Page, reading: Reading, states: Tensor) -> None:
+def add_recurrence(page: Page, reading: ForwardTrace, states: Tensor) -> None:
     """The hidden state (T, D) of the last layer while it reads, and how far each token moved it."""
     length, width = states.shape
     units = min(width, MOST_UNITS)
@@ -237,9 +239,9 @@ def add_recurrence(page: Page, reading: Reading, states: Tensor) -> None:
 
 PANELS: tuple[tuple[type, Callable[[Page, Any, Any], None]], ...] = (
     (Bigram, add_transitions),
-    (MapModel, add_priors),
+    (DirichletNGram, add_priors),
     (KneserNey, add_discounts),
     (HiddenMarkov, add_states),
     (Decoder, add_attention),
-    (Informed, add_both),
+    (ConditionedDecoder, add_both),
 )

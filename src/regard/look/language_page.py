@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from regard.decoding import Generated, Node
-from regard.look.forward_trace import Reading
+from regard.look.forward_trace import ForwardTrace
 from regard.look.internals import add_inside
 from regard.look.page import (
     BeamTree,
@@ -53,7 +53,7 @@ def language_page(
     """
     if banned is None:
         banned = tokenizer.never_produced(model.vocab_size)
-    reading = Reading(model, tokenizer, ids, continues, constrain, banned)
+    reading = ForwardTrace(model, tokenizer, ids, continues, constrain, banned)
     page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
     if facts:
         page.section("The model")
@@ -66,7 +66,7 @@ def language_page(
     return page
 
 
-def quoted(reading: Reading, ids: Sequence[int]) -> str:
+def quoted(reading: ForwardTrace, ids: Sequence[int]) -> str:
     """The end of a text in quotation marks, or the name of its only token."""
     inside = [i for i in ids if i != reading.tokenizer.start]
     if not inside:
@@ -75,7 +75,7 @@ def quoted(reading: Reading, ids: Sequence[int]) -> str:
     return f"“{text}”" if len(text) <= QUOTED else f"“…{text[-QUOTED:]}”"
 
 
-def add_surprise(page: Page, reading: Reading, name: str = "this text") -> None:
+def add_surprise(page: Page, reading: ForwardTrace, name: str = "this text") -> None:
     """What each symbol of the text cost, and the text as a whole."""
     targets, bits = reading.surprise()
     scored = ~np.isnan(bits)
@@ -113,7 +113,7 @@ def add_surprise(page: Page, reading: Reading, name: str = "this text") -> None:
     page.add(Surprise(reading.names(targets), rows, title="Bits of each token"))
 
 
-def add_next(page: Page, reading: Reading, top_k: int = 0, top_p: float = 1.0) -> None:
+def add_next(page: Page, reading: ForwardTrace, top_k: int = 0, top_p: float = 1.0) -> None:
     """What could come next, and what sampling would keep of it; the sliders begin at these cuts."""
     logits = reading.next_logits()
     over = "" if reading.continues else " The record could also end here: that is <E>."
@@ -140,7 +140,7 @@ def add_next(page: Page, reading: Reading, top_k: int = 0, top_p: float = 1.0) -
     page.add(shown)
 
 
-def add_search(page: Page, reading: Reading, width: int) -> None:
+def add_search(page: Page, reading: ForwardTrace, width: int) -> None:
     """The tree of a beam search from the prompt."""
     nodes, best = reading.search(width, STEPS)
     half = "" if reading.continues else ", the first half of the text"
@@ -153,7 +153,7 @@ def add_search(page: Page, reading: Reading, width: int) -> None:
     page.add(beam_tree(reading, nodes, best))
 
 
-def beam_tree(reading: Reading, nodes: Sequence[Node], best: Generated | None) -> Component:
+def beam_tree(reading: ForwardTrace, nodes: Sequence[Node], best: Generated | None) -> Component:
     """The search as a tree that grows from its prompt, the best sequence marked."""
     if not nodes:
         return Text("The search found nothing: every next token is forbidden here.")
@@ -180,7 +180,7 @@ def beam_tree(reading: Reading, nodes: Sequence[Node], best: Generated | None) -
     return BeamTree(drawn, best=0 if at is None else at + 1, title=title)
 
 
-def start_label(reading: Reading) -> str:
+def start_label(reading: ForwardTrace) -> str:
     """The prompt as the tree's root: its end, if it is long."""
     inside = [i for i in reading.prompt if i != reading.tokenizer.start]
     if not inside:
@@ -189,7 +189,7 @@ def start_label(reading: Reading) -> str:
     return text if len(text) <= 8 else f"…{text[-7:]}"
 
 
-def add_samples(page: Page, reading: Reading) -> None:
+def add_samples(page: Page, reading: ForwardTrace) -> None:
     """Continuations drawn from the model, with their log-probabilities; records from the start."""
     prompt = [i for i in reading.prompt if i != reading.tokenizer.start]
     known = reading.tokenizer.decode(prompt) if reading.continues else ""

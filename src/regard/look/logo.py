@@ -15,7 +15,7 @@ from regard.errors import UsageError
 from regard.look.figures import colours
 from regard.look.page.component import escape
 from regard.look.page.symbols import Logo
-from regard.models.motifs import DNA, RNA, Alphabet, Motif
+from regard.models.motifs import DNA, RNA, Motif, MotifAlphabet
 
 CAP = 0.72  # height of a capital letter over the font size, as in Arial, Helvetica and Liberation
 UNIT = 100  # a letter is drawn this wide and tall, then scaled
@@ -75,7 +75,7 @@ def heights(motif: Motif, *, against_background: bool = False) -> np.ndarray:
     return np.asarray(motif.probabilities * np.maximum(information, 0.0)[:, None])
 
 
-def letter(alphabet: Alphabet, i: int, x: float, y: float, wide: float, tall: float) -> str:
+def letter(alphabet: MotifAlphabet, i: int, x: float, y: float, wide: float, tall: float) -> str:
     """One letter standing on (x, y), scaled from UNIT by UNIT."""
     return (
         f'<text transform="translate({x:.6g} {y:.6g}) scale({wide:.6g} {tall:.6g})" '
@@ -85,7 +85,7 @@ def letter(alphabet: Alphabet, i: int, x: float, y: float, wide: float, tall: fl
     )
 
 
-def shade(alphabet: Alphabet, i: int) -> int:
+def shade(alphabet: MotifAlphabet, i: int) -> int:
     """Which of the house series a letter has; alphabets other than bases and amino acids go round
     them.
     """
@@ -97,7 +97,7 @@ def shade(alphabet: Alphabet, i: int) -> int:
     return i % count
 
 
-def colour(alphabet: Alphabet, i: int) -> str:
+def colour(alphabet: MotifAlphabet, i: int) -> str:
     """That of a letter."""
     return colours("series")[shade(alphabet, i)]
 

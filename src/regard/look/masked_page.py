@@ -17,11 +17,11 @@ from torch import Tensor
 
 from regard.decoding.engine import device_of, evaluating
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.internals import MOST_WEIGHTS, beside, named, panel
 from regard.look.page import Distribution, Facts, Heatmap, Page, Surprise, Table
 from regard.look.page.component import cell, visible
-from regard.models.encoder import MaskedModel
+from regard.models.encoder import MaskedLM
 from regard.tokenizers import Tokenizer
 
 MASK = "<mask>"  # in a text: fill this in
@@ -60,7 +60,7 @@ def spaces_of(tokenizer: Tokenizer) -> tuple[bool, bool]:
 
 @torch.inference_mode()
 def filled_at(
-    model: MaskedModel, ids: Sequence[int], places: Sequence[int], mask: int
+    model: MaskedLM, ids: Sequence[int], places: Sequence[int], mask: int
 ) -> NDArray[np.float64]:
     """(N, V) log P of every token at each of N places, hidden one at a time."""
     row, found = torch.tensor(list(ids)), []
@@ -70,7 +70,7 @@ def filled_at(
             part = torch.tensor(list(places[first : first + each]))
             rows = row.repeat(len(part), 1)  # (B, T)
             rows[torch.arange(len(part)), part] = mask
-            source = Source(rows, torch.ones_like(rows)).to(device_of(model))
+            source = Inputs(rows, torch.ones_like(rows)).to(device_of(model))
             at = torch.arange(len(part)) * len(ids) + part
             logs = model(source, at=at.to(device_of(model))).double().log_softmax(-1)
             found.append(logs.cpu().numpy())
@@ -78,7 +78,7 @@ def filled_at(
 
 
 def masked_page(
-    model: MaskedModel,
+    model: MaskedLM,
     tokenizer: Tokenizer,
     ids: Sequence[int],
     *,
@@ -217,12 +217,12 @@ def part_of(rows: int, tokenizer: Tokenizer) -> str:
     return f", the {rows} likeliest tokens" if rows < tokenizer.vocab_size else ""
 
 
-def add_attention(page: Page, model: MaskedModel, ids: Sequence[int], names: Sequence[str]) -> None:
+def add_attention(page: Page, model: MaskedLM, ids: Sequence[int], names: Sequence[str]) -> None:
     """Every head of every layer on the text as it is given."""
     tap = Tap(named("*.attention", len(ids)))
     row = torch.tensor([list(ids)])
     with evaluating(model):
-        model.vectors(Source(row, torch.ones_like(row)).to(device_of(model)), tap=tap)
+        model.vectors(Inputs(row, torch.ones_like(row)).to(device_of(model)), tap=tap)
     found: dict[str, Tensor] = {name: x.float().cpu() for name, x in tap.found.items()}
     if not found or len(ids) ** 2 > MOST_WEIGHTS:
         return

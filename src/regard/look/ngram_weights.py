@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.attribution import centred
 from regard.look.page import Bars, Page, Table
 from regard.look.page.component import visible
-from regard.models.linear import GramAssessor
-from regard.models.ngram_features import gram, grams
+from regard.models.linear import NGramModel
+from regard.models.ngram_features import ngram, ngrams_of
 from regard.tokenizers import Tokenizer
 
 MOST_BARS = 12  # n-grams of a text that are drawn
@@ -23,11 +23,11 @@ MOST_GRAMS = 10  # of each answer, for it and against it
 MOST_OUTPUTS = 12
 
 
-def spelt(code: int, model: GramAssessor, tokenizer: Tokenizer) -> str:
+def spelt(code: int, model: NGramModel, tokenizer: Tokenizer) -> str:
     """The n-gram that a code of this model stands for, as it is displayed: `TATA`, or `TATA at 12`
     where the model tells places apart. The first token of a text is at 1.
     """
-    ids, second, place = gram(code, model.vocab_size, model.config.spread)
+    ids, second, place = ngram(code, model.vocab_size, model.config.spread)
     start, end = model.markers.tolist()
     begins, ends = len(ids) > 1 and ids[0] == start, len(ids) > 1 and ids[-1] == end
     name = written(ids[begins : len(ids) - ends], tokenizer)
@@ -48,7 +48,7 @@ def written(ids: Sequence[int], tokenizer: Tokenizer) -> str:
     return text if text and text == text.strip() and text.isprintable() else visible(text)
 
 
-def of_grams(model: GramAssessor, source: Source, output: int) -> tuple[Tensor, Tensor]:
+def of_grams(model: NGramModel, source: Inputs, output: int) -> tuple[Tensor, Tensor]:
     """The n-grams of one sequence that the model knows, by number, and what each adds to an output:
     (N,) both. With the bias they sum to it.
     """
@@ -57,19 +57,19 @@ def of_grams(model: GramAssessor, source: Source, output: int) -> tuple[Tensor, 
     return bags.columns, bags.values * weights
 
 
-def unknown(model: GramAssessor, source: Source) -> int:
+def unknown(model: NGramModel, source: Inputs) -> int:
     """How many different n-grams of one sequence the model has no coefficient for."""
     start, end = model.markers.tolist()
     spread = model.config.spread
-    _, codes = grams(source, model.config.order, model.vocab_size, start, end, spread)
+    _, codes = ngrams_of(source, model.config.order, model.vocab_size, start, end, spread)
     return len(torch.unique(codes)) - len(model.bags(source).columns)
 
 
 def add_sum(
     page: Page,
-    model: GramAssessor,
+    model: NGramModel,
     tokenizer: Tokenizer,
-    source: Source,
+    source: Inputs,
     outputs: Sequence[int],
     names: Sequence[str],
 ) -> None:
@@ -108,8 +108,8 @@ def add_sum(
 
 
 def listed(
-    model: GramAssessor,
-    source: Source,
+    model: NGramModel,
+    source: Inputs,
     output: int,
     spoken: Sequence[str],
     order: Sequence[int],
@@ -138,7 +138,7 @@ def listed(
 
 
 def add_coefficients(
-    page: Page, model: GramAssessor, tokenizer: Tokenizer, names: Sequence[str]
+    page: Page, model: NGramModel, tokenizer: Tokenizer, names: Sequence[str]
 ) -> None:
     """The n-grams with the largest coefficients, for and against each answer."""
     weights = centred(model.task, model.coefficients)  # (F, O)

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from regard.data.corpus import FOLDER, MANIFEST, reopen
-from regard.data.readers import Source
+from regard.data.readers import TextFiles
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluation.comparison import OF_TARGET
 from regard.evaluation.translation import Agreement, agreement
-from regard.models.counts import Counting
+from regard.models.counts import CountingFit
 from regard.models.language_model import LanguageModel
-from regard.models.seq2seq import Translator
-from regard.models.supervised import Assessor, FittedAssessor
-from regard.models.word2vec import WordVectors
-from regard.run import FACTS, read_config, read_facts
+from regard.models.seq2seq import Seq2SeqModel
+from regard.models.supervised import FittedModel, SupervisedModel
+from regard.models.word2vec import Word2Vec
+from regard.run import FACTS, read_config, read_metadata
 from regard.tokenizers import Tokenizer
 
 SHAPE = (
@@ -68,11 +68,11 @@ def file_named(text: str) -> Path | None:
 def text_of(path: Path, *, running: bool, most: int) -> str:
     """The first record of a file, or the first `most` characters of running text."""
     if not running:
-        source = Source([path])
+        source = TextFiles([path])
         if source.format == "text":  # a model of records reads lines, whatever else they could be
-            source = Source([path], format="lines")
+            source = TextFiles([path], format="lines")
         return next(chunk.texts[0] for chunk in source.records())
-    source, text = Source([path], format="text"), ""
+    source, text = TextFiles([path], format="text"), ""
     for piece in source.text():
         text += piece
         if len(text) >= most:
@@ -89,11 +89,13 @@ def fitted(ids: Sequence[int], max_len: int) -> tuple[list[int], str]:
 
 
 def run_facts(
-    run: Path, model: LanguageModel | Translator | Assessor | WordVectors, tokenizer: Tokenizer
+    run: Path,
+    model: LanguageModel | Seq2SeqModel | SupervisedModel | Word2Vec,
+    tokenizer: Tokenizer,
 ) -> list[tuple[str, object]]:
     """What a run is, from its own files: model, size, tokens and the figures it was measured at."""
     name, vocab_size, config = read_config(run)
-    counting = isinstance(model, Counting | FittedAssessor)
+    counting = isinstance(model, CountingFit | FittedModel)
     size = sum(t.numel() for t in (model.buffers() if counting else model.parameters()))
     facts: list[tuple[str, object]] = [
         ("model", name),
@@ -107,7 +109,7 @@ def run_facts(
             facts.append((whose + label, getattr(config, key)))
     if hasattr(config, "max_len"):
         facts.append(("context", config.max_len))
-    stored = read_facts(run)
+    stored = read_metadata(run)
     for key, label in (("imported_from", "imported from"), ("steps", "steps")):
         if key in stored:
             facts.append((label, stored[key]))
@@ -142,11 +144,11 @@ def enough(run: Path, held: tuple[str, Shard]) -> tuple[str, Shard]:
     return ("train", corpus.train) if corpus.train.records > shard.records else held
 
 
-def agreement_of(run: Path, model: Translator, say: Callable[[str], object]) -> Agreement | None:
+def agreement_of(run: Path, model: Seq2SeqModel, say: Callable[[str], object]) -> Agreement | None:
     """How well the heads of a run's translator align: as its facts say, or else judged now; None
     where it has no heads, or no data to judge by.
     """
-    stored = read_facts(run).get("alignment")
+    stored = read_metadata(run).get("alignment")
     if stored is not None:
         config = model.config
         heads = (config.n_layers, config.n_heads) if hasattr(config, "n_heads") else (1, 1)

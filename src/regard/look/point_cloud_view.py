@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.point_clouds import SYMBOLS
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.attribution import centred, of_outputs, rollout
 from regard.look.internals import stacked
 from regard.look.page import Page, Space
 from regard.models.point_transformer import PointTransformer
-from regard.models.supervised import Assessor, NeuralAssessor
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.tokenizers import Points
 
 BATCH = 64  # clouds read at once
@@ -41,7 +41,7 @@ def scene(answering: Any) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def left_out(model: Assessor, source: Source, output: int) -> Tensor:
+def left_out(model: SupervisedModel, source: Inputs, output: int) -> Tensor:
     """(N,): how much less an output is with each token left out."""
     count = source.ids.size(1) - 1
     segments = source.segments.repeat(count + 1, 1)  # the last is left as it is
@@ -49,7 +49,7 @@ def left_out(model: Assessor, source: Source, output: int) -> Tensor:
     segments[each, each + 1] = 0
     found = []
     for some in segments.split(BATCH):
-        rows = Source(source.ids.expand(len(some), -1, -1), some)
+        rows = Inputs(source.ids.expand(len(some), -1, -1), some)
         found.append(centred(model.task, model.answers(rows))[:, output].float().cpu())
     scores = torch.cat(found)
     return scores[-1] - scores[:-1]
@@ -76,7 +76,7 @@ def add_points(page: Page, answering: Any, names: list[str]) -> None:
 
 
 def add_reasons(
-    page: Page, answering: Any, model: NeuralAssessor, chosen: list[int], names: list[str]
+    page: Page, answering: Any, model: NeuralSupervisedModel, chosen: list[int], names: list[str]
 ) -> None:
     """What in the cloud the answer rests on."""
     source, seen = answering.source, scene(answering)

@@ -19,17 +19,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import Asked, known
+from regard.data.batching import LabelledExamples, known
 from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError, did_you_mean
-from regard.evaluation.classification import Classified, label, labels, positions
-from regard.evaluation.estimates import Estimate
-from regard.evaluation.predictions import Answered, probabilities
+from regard.evaluation.classification import ClassificationReport, label, labels, positions
+from regard.evaluation.estimates import BootstrapEstimate
+from regard.evaluation.predictions import Predictions, probabilities
 from regard.evaluation.regression import value
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look import image_view, point_cloud_view
 from regard.look.attribution import left_out, of_outputs, of_positions, rollout, substituted
 from regard.look.class_tables import (
@@ -57,12 +57,12 @@ from regard.look.page.charts import Band
 from regard.look.page.component import cell, visible
 from regard.look.projection import add_plane, spread
 from regard.look.unit_motifs import add_units, alphabet_of, peaks
-from regard.models.class_counts import Chains, WeightMatrices
+from regard.models.class_counts import ClassMarkov, PWMClassifier
 from regard.models.dirichlet_ngram import quantile
-from regard.models.linear import GramAssessor, WindowLogistic
-from regard.models.supervised import NeuralAssessor
+from regard.models.linear import NGramModel, WindowLogistic
+from regard.models.supervised import NeuralSupervisedModel
 from regard.models.vision import VisionTransformer
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 from regard.tokenizers import Patches, Points
 
 MOST_CLASSES = 40  # of a confusion matrix: the most frequent
@@ -71,7 +71,7 @@ MOST_POINTS = 2000  # of predicted against true numbers
 ALL = "all"  # the one curve of a task with one label
 
 
-def add_judged(page: Page, said: Answered, targets: Targets, side: str) -> None:
+def add_judged(page: Page, said: Predictions, targets: Targets, side: str) -> None:
     """How good the answers to the held-out records are."""
     count, what = len(said.lengths), "records"
     if said.positional:
@@ -100,7 +100,7 @@ NOTES = {
 }
 
 
-def pictures(said: Answered, targets: Targets) -> list[list[Component]]:
+def pictures(said: Predictions, targets: Targets) -> list[list[Component]]:
     """Rows of pictures of answers beside their truths, by task."""
     if said.task == "value":
         return [[one] for one in against_truth(said, targets.names)]
@@ -114,7 +114,7 @@ def pictures(said: Answered, targets: Targets) -> list[list[Component]]:
     return [[matrix, reliability(judged)]]
 
 
-def classified(said: Answered, targets: Targets) -> dict[str, Classified]:
+def classified(said: Predictions, targets: Targets) -> dict[str, ClassificationReport]:
     """The answers judged: under each column's name, or all of them together."""
     if said.task == "labels":
         tagged = labels(said.scores, said.truths)
@@ -125,7 +125,9 @@ def classified(said: Answered, targets: Targets) -> dict[str, Classified]:
     return {ALL: label(said.scores[there], said.truths[there])}
 
 
-def confusion(judged: Classified, classes: Sequence[str], unit: str = "records") -> Heatmap:
+def confusion(
+    judged: ClassificationReport, classes: Sequence[str], unit: str = "records"
+) -> Heatmap:
     """How often each class (down) is taken for each (across)."""
     counts = judged.confusion
     kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:MOST_CLASSES])
@@ -144,7 +146,7 @@ def confusion(judged: Classified, classes: Sequence[str], unit: str = "records")
     )
 
 
-def reliability(judged: Mapping[str, Classified]) -> Lines:
+def reliability(judged: Mapping[str, ClassificationReport]) -> Lines:
     """How often the likeliest class is the true one, against how probable it is said to be."""
     series: list[tuple[str, Sequence[float], Sequence[float]]] = []
     bands = {}
@@ -177,12 +179,12 @@ def interval(counts: NDArray[np.int64], shares: NDArray[np.float64]) -> Band:
     return low, high
 
 
-def error(judged: Classified) -> float:
+def error(judged: ClassificationReport) -> float:
     """The expected calibration error."""
     return float(judged.estimates["ece"].value)
 
 
-def by_column(columns: Mapping[str, Estimate], name: str) -> Bars:
+def by_column(columns: Mapping[str, BootstrapEstimate], name: str) -> Bars:
     """One figure of every column, with its interval; undefined ones are left out."""
     figures = {key: one.figure() for key, one in columns.items() if np.isfinite(one.value)}
     return Bars(
@@ -195,7 +197,7 @@ def by_column(columns: Mapping[str, Estimate], name: str) -> Bars:
     )
 
 
-def against_truth(said: Answered, names: Sequence[str]) -> list[Scatter]:
+def against_truth(said: Predictions, names: Sequence[str]) -> list[Scatter]:
     """Predicted against true numbers, a picture for each column that has any."""
     found = []
     for name, scores, truths in zip(names, said.scores.T, said.truths.T, strict=True):
@@ -225,23 +227,23 @@ MOST_CHANGED = 1 << 18  # tokens that are read to try all changes of a text
 MOST_RECORDS = 500  # in which places are looked for
 # Of models that are fitted in one go: what the terms of an answer are, and what was learned.
 TERMS: tuple[tuple[type, Callable[..., None]], ...] = (
-    (GramAssessor, add_sum),
-    (WeightMatrices, add_matched),
-    (Chains, add_followed),
+    (NGramModel, add_sum),
+    (PWMClassifier, add_matched),
+    (ClassMarkov, add_followed),
 )
 LEARNED: tuple[tuple[type, Callable[..., None]], ...] = (
-    (GramAssessor, add_coefficients),
-    (WeightMatrices, add_matrices),
-    (Chains, add_chains),
+    (NGramModel, add_coefficients),
+    (PWMClassifier, add_matrices),
+    (ClassMarkov, add_chains),
     (WindowLogistic, add_windows),
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Answering:
+class PredictionContext:
     """A model that answers one text."""
 
-    examiner: Examiner
+    examiner: Predictor
     text: Any  # or a picture, or a cloud
 
     @cached_property
@@ -250,17 +252,17 @@ class Answering:
         return self.examiner.shard([self.text])
 
     @cached_property
-    def asked(self) -> Asked:
+    def asked(self) -> LabelledExamples:
         """The text itself, cut to what the model sees."""
         model, tokenizer = self.examiner.model, self.examiner.tokenizer
-        return Asked(self.shard, tokenizer, int(model.config.max_len), first=True)
+        return LabelledExamples(self.shard, tokenizer, int(model.config.max_len), first=True)
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> Inputs:
         """The same as a row of ids."""
         (batch,) = self.asked.batches(1)
         assert batch.segments is not None
-        return Source(batch.ids, batch.segments).to(device_of(self.examiner.model))
+        return Inputs(batch.ids, batch.segments).to(device_of(self.examiner.model))
 
     @property
     def tokens(self) -> list[str]:
@@ -289,8 +291,8 @@ class Answering:
         return {name: value.float().cpu() for name, value in tap.found.items()}
 
 
-def answer_page(
-    examiner: Examiner,
+def prediction_page(
+    examiner: Predictor,
     text: Any,
     *,
     title: str,
@@ -314,9 +316,9 @@ def answer_page(
     if shown:
         about_numbers(page, examiner, text, other)
     elif text:
-        answering = Answering(examiner, text)
+        answering = PredictionContext(examiner, text)
         add_answer(page, answering)
-        if isinstance(model, NeuralAssessor):
+        if isinstance(model, NeuralSupervisedModel):
             add_reasons(page, answering, model, other)
             add_attention(page, answering, model)
         for kind, add_terms in TERMS:
@@ -329,7 +331,7 @@ def answer_page(
         if isinstance(model, kind):
             add_learned(page, model, examiner.tokenizer, outputs)
     some = some or held
-    if some and isinstance(model, NeuralAssessor):
+    if some and isinstance(model, NeuralSupervisedModel):
         add_records(page, examiner, model, some, "" if shown else text)
     if held:
         side, shard = held
@@ -337,11 +339,11 @@ def answer_page(
     return page
 
 
-def about_numbers(page: Page, examiner: Examiner, thing: Any, other: str) -> None:
+def about_numbers(page: Page, examiner: Predictor, thing: Any, other: str) -> None:
     """What the model says of a picture or a cloud, and where it looks; nothing where there is
     none.
     """
-    model, answering = examiner.model, Answering(examiner, thing)
+    model, answering = examiner.model, PredictionContext(examiner, thing)
     view: Any = image_view if isinstance(examiner.tokenizer, Patches) else point_cloud_view
     if thing is not None and len(thing):
         outputs = outputs_of(examiner.targets)
@@ -350,23 +352,27 @@ def about_numbers(page: Page, examiner: Examiner, thing: Any, other: str) -> Non
         else:
             add_answer(page, answering)
             chosen = explained(model.task, answering.likely, outputs, other)
-            if isinstance(model, NeuralAssessor):
+            if isinstance(model, NeuralSupervisedModel):
                 view.add_reasons(page, answering, model, chosen, outputs)
-        if isinstance(model, NeuralAssessor):
+        if isinstance(model, NeuralSupervisedModel):
             view.add_attention(page, answering)
     if isinstance(model, VisionTransformer):
         image_view.add_positions(page, model)
 
 
 def add_records(
-    page: Page, examiner: Examiner, model: NeuralAssessor, some: tuple[str, Shard], text: str
+    page: Page,
+    examiner: Predictor,
+    model: NeuralSupervisedModel,
+    some: tuple[str, Shard],
+    text: str,
 ) -> None:
     """What the model makes of many records: where they lie, and what it looks for in them."""
     side, shard = some
     add_plane(page, examiner, shard, side, text)
     if shard.ids.ndim == 2:
         return  # what heads look for is told of tokens that have names
-    asked = Asked(shard, examiner.tokenizer, int(model.config.max_len), first=True)
+    asked = LabelledExamples(shard, examiner.tokenizer, int(model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_RECORDS)
     found = peaks(model, asked, examiner.tokenizer, records)
     if found is not None:
@@ -378,7 +384,7 @@ def outputs_of(targets: Targets) -> list[str]:
     return list(targets.names if targets.task in ("labels", "value") else targets.classes[0])
 
 
-def add_answer(page: Page, answering: Answering) -> None:
+def add_answer(page: Page, answering: PredictionContext) -> None:
     """What the model says of the text."""
     targets, likely = answering.examiner.targets, answering.likely
     names, task = outputs_of(targets), targets.task
@@ -411,7 +417,7 @@ def add_answer(page: Page, answering: Answering) -> None:
     )
 
 
-def add_letters(page: Page, answering: Answering, names: list[str]) -> None:
+def add_letters(page: Page, answering: PredictionContext, names: list[str]) -> None:
     """The likeliest class at every position, and how probable each is there."""
     likely, tokens = answering.likely[1:-1], answering.tokens[1:-1]
     page.section(
@@ -433,7 +439,9 @@ def add_letters(page: Page, answering: Answering, names: list[str]) -> None:
     )
 
 
-def add_reasons(page: Page, answering: Answering, model: NeuralAssessor, other: str) -> None:
+def add_reasons(
+    page: Page, answering: PredictionContext, model: NeuralSupervisedModel, other: str
+) -> None:
     """What in the text the answer rests on."""
     names = outputs_of(answering.examiner.targets)
     page.section(
@@ -463,7 +471,7 @@ def add_reasons(page: Page, answering: Answering, model: NeuralAssessor, other: 
     page.add(*changes(answering, chosen[0], names[chosen[0]]))
 
 
-def read_of(answering: Answering) -> str:
+def read_of(answering: PredictionContext) -> str:
     """Which part of the text is explained, where that is not all of it."""
     cut = "Only what the model reads of the text is shown. " if answering.asked.cut else ""
     views = "Of several views, this is the text as given." if answering.examiner.views else ""
@@ -485,7 +493,7 @@ def explained(
     return order[:1] if task == "label" and len(names) == 2 else order[:2]
 
 
-def changes(answering: Answering, output: int, name: str) -> list[Component]:
+def changes(answering: PredictionContext, output: int, name: str) -> list[Component]:
     """What happens to an answer when the text is changed: every letter of it to every other, or, of
     words, each one left out. Nothing of a text that is too long for that.
     """
@@ -514,7 +522,7 @@ def changes(answering: Answering, output: int, name: str) -> list[Component]:
     ]
 
 
-def shares(answering: Answering, model: NeuralAssessor) -> Contributions | None:
+def shares(answering: PredictionContext, model: NeuralSupervisedModel) -> Contributions | None:
     """From where the answer is read: the weights of the pooling, where they are of interest, and
     attention followed down to the tokens.
     """
@@ -531,7 +539,7 @@ def shares(answering: Answering, model: NeuralAssessor) -> Contributions | None:
 
 
 def add_offsets(
-    page: Page, answering: Answering, model: NeuralAssessor, names: Sequence[str]
+    page: Page, answering: PredictionContext, model: NeuralSupervisedModel, names: Sequence[str]
 ) -> None:
     """What the class of a position rests on: its neighbours, and how far away they are."""
     tokens, best = answering.tokens, answering.likely.argmax(1)
@@ -567,7 +575,7 @@ def add_offsets(
     page.add(reach)
 
 
-def add_attention(page: Page, answering: Answering, model: NeuralAssessor) -> None:
+def add_attention(page: Page, answering: PredictionContext, model: NeuralSupervisedModel) -> None:
     """Every head of every layer, where there are any."""
     tokens = answering.tokens
     found = answering.activations(*named("*.attention", len(tokens)))

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.collate import Ints
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
 from regard.look.page import Page, Scatter, Table
 from regard.look.page.component import cell
-from regard.pipelines.predictor import Examiner
+from regard.pipelines.predictor import Predictor
 
 ROUNDS = 50  # at most; most clouds settle sooner
 
@@ -177,7 +177,7 @@ FEWEST = 5  # points that make a picture
 
 
 @dataclass(frozen=True, eq=False)
-class Cloud:
+class EmbeddingMap:
     """Points (N, D), what each is, and its groups or values."""
 
     vectors: NDArray[np.float64]
@@ -191,7 +191,7 @@ def spread(count: int, most: int) -> Ints:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def add_plane(page: Page, examiner: Examiner, shard: Shard, side: str, text: str) -> None:
+def add_plane(page: Page, examiner: Predictor, shard: Shard, side: str, text: str) -> None:
     """Vectors of held-out records in the plane, and those nearest to a text, if there is one."""
     each = examiner.targets.task == "position-label"
     cloud = positions_of(examiner, shard) if each else records_of(examiner, shard)
@@ -243,7 +243,7 @@ def add_plane(page: Page, examiner: Examiner, shard: Shard, side: str, text: str
         page.add(nearest(cloud, near, np.sqrt(squares)))
 
 
-def nearest(cloud: Cloud, near: Sequence[int], away: NDArray[np.float64]) -> Table:
+def nearest(cloud: EmbeddingMap, near: Sequence[int], away: NDArray[np.float64]) -> Table:
     """The records nearest to a text."""
     truths = cloud.groups or [cell(value) for value in cloud.values]
     rows = [[n + 1, cloud.texts[i], truths[i], float(away[i])] for n, i in enumerate(near)]
@@ -255,10 +255,10 @@ def nearest(cloud: Cloud, near: Sequence[int], away: NDArray[np.float64]) -> Tab
     )
 
 
-def records_of(examiner: Examiner, shard: Shard) -> Cloud:
+def records_of(examiner: Predictor, shard: Shard) -> EmbeddingMap:
     """Records of a shard as points."""
     tokenizer = examiner.tokenizer
-    asked = Asked(shard, tokenizer, int(examiner.model.config.max_len), first=True)
+    asked = LabelledExamples(shard, tokenizer, int(examiner.model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_POINTS)
     vectors = np.array(examiner.vectors(shard, records), np.float64)
     texts = []
@@ -268,13 +268,13 @@ def records_of(examiner: Examiner, shard: Shard) -> Cloud:
             parts.append(shard.source.record(int(record)))
         texts.append(" | ".join(tokenizer.decode(part[1:-1]) for part in parts))
     groups, values = truths_of(asked.targets[records], examiner.targets)
-    return Cloud(vectors, texts, groups, values)
+    return EmbeddingMap(vectors, texts, groups, values)
 
 
-def positions_of(examiner: Examiner, shard: Shard) -> Cloud:
+def positions_of(examiner: Predictor, shard: Shard) -> EmbeddingMap:
     """Positions of the records of a shard as points."""
     tokenizer = examiner.tokenizer
-    asked = Asked(shard, tokenizer, int(examiner.model.config.max_len), first=True)
+    asked = LabelledExamples(shard, tokenizer, int(examiner.model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_POINTS)
     inside = np.maximum(asked.lengths[records] - 2, 0)  # without the markers
     enough = int(np.searchsorted(np.cumsum(inside), 4 * MOST_POINTS)) + 1
@@ -292,7 +292,7 @@ def positions_of(examiner: Examiner, shard: Shard) -> Cloud:
         here = tokenizer.decode(ids[place[i] : place[i] + 1])
         texts.append(f"{tokenizer.decode(before)}[{here}]{tokenizer.decode(after)}")
     classes = examiner.targets.classes[0]
-    return Cloud(found[chosen], texts, [classes[k] for k in asked.targets[at[chosen]]], [])
+    return EmbeddingMap(found[chosen], texts, [classes[k] for k in asked.targets[at[chosen]]], [])
 
 
 def truths_of(truths: Array, targets: Targets) -> tuple[list[str], list[float]]:

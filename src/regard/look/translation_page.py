@@ -19,20 +19,20 @@ from torch import Tensor
 from regard.decoding import Beam, Generated, Node, Trace
 from regard.decoding.engine import evaluating
 from regard.evaluation.translation import CROSS, Agreement
-from regard.look.forward_trace import PairReading
+from regard.look.forward_trace import PairTrace
 from regard.look.internals import add_inside, beside, named, panel, stacked
 from regard.look.language_page import STEPS, add_surprise, beam_tree
 from regard.look.page import Facts, Heatmap, Page, Sequences, Surprise, Table, Text
 from regard.look.page.component import cell
-from regard.models.ibm_model1 import WordForWordGiven
-from regard.pipelines.translator import Interpreter
+from regard.models.ibm_model1 import ConditionedIBM1
+from regard.pipelines.translator import Translator
 
 RANKED = "log-probability per token"
 WIDE = 24  # source tokens from which the alignment has a row of the page for itself
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class SourceTarget:
     """Ids without markers: a source, or the tokens of a picture, and a target to look at in place
     of the model's own translation, or a `reference` to show beside it.
     """
@@ -43,7 +43,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
+class BeamResult:
     """What a beam search found: the best translations, every candidate, and its width."""
 
     found: list[Generated]
@@ -52,8 +52,8 @@ class Searched:
 
 
 def translation_page(
-    interpreter: Interpreter,
-    pair: Pair,
+    interpreter: Translator,
+    pair: SourceTarget,
     *,
     title: str,
     facts: Sequence[tuple[str, object]] = (),
@@ -81,15 +81,15 @@ def translation_page(
     return page
 
 
-def search(interpreter: Interpreter, source: Sequence[int] | NDArray[Any], width: int) -> Searched:
+def search(interpreter: Translator, source: Sequence[int] | NDArray[Any], width: int) -> BeamResult:
     """The search of `regard translate`, this wide, and what it weighed."""
     trace = Trace()
     beam = Beam(width=width, length_penalty=1.0, n_best=width, trace=trace)
     (found,) = interpreter.answers([source], beam)
-    return Searched(found, trace.trees[0], width)
+    return BeamResult(found, trace.trees[0], width)
 
 
-def read(interpreter: Interpreter, pair: Pair, searched: Searched) -> dict[str, PairReading]:
+def read(interpreter: Translator, pair: SourceTarget, searched: BeamResult) -> dict[str, PairTrace]:
     """The targets that are looked at, by what they are; the first most closely."""
     tokenizer, sources = interpreter.tokenizer, interpreter.source_tokenizer
     own = searched.found[0] if searched.found else None
@@ -104,7 +104,7 @@ def read(interpreter: Interpreter, pair: Pair, searched: Searched) -> dict[str, 
         targets["the reference"] = (list(pair.reference), True)
     room, readings = int(interpreter.model.config.max_len) - 1, {}
     for name, (target, whole) in targets.items():
-        readings[name] = PairReading.of(
+        readings[name] = PairTrace.of(
             interpreter.model,
             interpreter.readable(pair.source),
             tokenizer=tokenizer,
@@ -118,7 +118,7 @@ def read(interpreter: Interpreter, pair: Pair, searched: Searched) -> dict[str, 
 
 
 def add_translations(
-    page: Page, interpreter: Interpreter, readings: dict[str, PairReading], searched: Searched
+    page: Page, interpreter: Translator, readings: dict[str, PairTrace], searched: BeamResult
 ) -> None:
     """The source and its translations, with what the model holds of each."""
     first = next(iter(readings.values()))
@@ -142,11 +142,11 @@ def add_translations(
         page.add(Sequences(best, title=found, score_name=RANKED))
 
 
-def add_alignment(page: Page, reading: PairReading, agreement: Agreement | None) -> None:
+def add_alignment(page: Page, reading: PairTrace, agreement: Agreement | None) -> None:
     """Where each target word comes from: by the head that aligns, or by the table of model 1."""
     if not reading.targets:
         return
-    if isinstance(reading.model, WordForWordGiven):
+    if isinstance(reading.model, ConditionedIBM1):
         title, note, weights = "P(source word | word)", TABLE, from_table(reading, reading.model)
         columns, unit = ["NULL", *reading.sources], "probability"
     else:
@@ -199,7 +199,7 @@ def by_head(weights: Tensor, agreement: Agreement | None) -> tuple[str, str, NDA
     return f"The alignment head: {name}", note, weights[layer, head].numpy()
 
 
-def from_table(reading: PairReading, given: WordForWordGiven) -> NDArray[Any]:
+def from_table(reading: PairTrace, given: ConditionedIBM1) -> NDArray[Any]:
     """(T, 1 + S) the probability that each target came from NULL, and from each source word."""
     ids = torch.tensor([reading.targets])  # (1, T)
     lexicon = given.translator.lexicon
@@ -209,7 +209,7 @@ def from_table(reading: PairReading, given: WordForWordGiven) -> NDArray[Any]:
     return found
 
 
-def marks(reading: PairReading, weights: NDArray[Any]) -> list[tuple[int, int]]:
+def marks(reading: PairTrace, weights: NDArray[Any]) -> list[tuple[int, int]]:
     """The source word that each target word of weights (T, S) got most from; a row of zeros and
     `<E>` have none.
     """
@@ -234,7 +234,7 @@ def per_head(agreement: Agreement) -> Heatmap:
     )
 
 
-def add_cross(page: Page, reading: PairReading, agreement: Agreement | None) -> None:
+def add_cross(page: Page, reading: PairTrace, agreement: Agreement | None) -> None:
     """Every head of every layer that looks at the source, where there are several."""
     rows, columns, title = reading.names(reading.targets), reading.sources, "Looking at the source"
     found = reading.activations(*named("*cross", max(len(rows), len(columns))))
@@ -253,7 +253,7 @@ def add_cross(page: Page, reading: PairReading, agreement: Agreement | None) -> 
     page.add(panel(found, rows, columns, score, title=title, chosen=first))
 
 
-def add_search(page: Page, reading: PairReading, searched: Searched) -> None:
+def add_search(page: Page, reading: PairTrace, searched: BeamResult) -> None:
     """The tree of the beam search, as far as the best translation goes."""
     best = searched.found[0] if searched.found else None
     last = len(best.ids) if best else STEPS

@@ -16,16 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.collate import Ints
 from regard.decoding.engine import device_of, evaluating
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.look.internals import layers_of
 from regard.look.logo import panel
 from regard.look.page import Logo, Page, Table
-from regard.models.motifs import DNA, PROTEIN, RNA, Alphabet, PositionWeightMatrix
-from regard.models.supervised import NeuralAssessor
+from regard.models.motifs import DNA, PROTEIN, RNA, MotifAlphabet, PositionWeightMatrix
+from regard.models.supervised import NeuralSupervisedModel
 from regard.tokenizers import Tokenizer
 
 REACH = 6  # letters on either side of the place
@@ -55,7 +55,9 @@ class Peaks:
         return np.asarray(self.windows[unit, order[: max(LEAST, len(order) // 2)]])
 
 
-def peaks(model: NeuralAssessor, asked: Asked, tokenizer: Tokenizer, records: Ints) -> Peaks | None:
+def peaks(
+    model: NeuralSupervisedModel, asked: LabelledExamples, tokenizer: Tokenizer, records: Ints
+) -> Peaks | None:
     """Where the units of a model are strongest in these records; None where it has no such units.
 
     A head's strength is how much attention a place gets, in units of an even share.
@@ -66,7 +68,7 @@ def peaks(model: NeuralAssessor, asked: Asked, tokenizer: Tokenizer, records: In
     around = torch.arange(-REACH, REACH + 1)
     for batch in asked.batches(MOTIF_BATCH_TOKENS, records):
         assert batch.segments is not None
-        source = Source(batch.ids, batch.segments)
+        source = Inputs(batch.ids, batch.segments)
         named = active(model, source)
         if named is None:
             return None
@@ -86,7 +88,7 @@ def peaks(model: NeuralAssessor, asked: Asked, tokenizer: Tokenizer, records: In
     return Peaks(names, found, torch.cat(strengths).T.double().numpy())
 
 
-def active(model: NeuralAssessor, source: Source) -> tuple[list[str], Tensor] | None:
+def active(model: NeuralSupervisedModel, source: Inputs) -> tuple[list[str], Tensor] | None:
     """The names of a model's units, and how strong each is at each position, (B, U, T)."""
     tap = Tap(["*.attention.weights", "pooling.weights", "filters.output"])
     read = model.vectors if model.config.each else model.embed
@@ -111,7 +113,7 @@ def active(model: NeuralAssessor, source: Source) -> tuple[list[str], Tensor] | 
     return names, received * there.sum(1)[:, None, None]
 
 
-def alphabet_of(texts: set[str]) -> Alphabet | None:
+def alphabet_of(texts: set[str]) -> MotifAlphabet | None:
     """The alphabet of these tokens: bases, amino acids, or just these letters; None of words."""
     if len(texts) < 2 or any(len(text) != 1 for text in texts):
         return None
@@ -121,7 +123,7 @@ def alphabet_of(texts: set[str]) -> Alphabet | None:
             return known
     if texts <= {*PROTEIN.letters, *PROTEIN.wild}:
         return PROTEIN
-    return Alphabet("".join(sorted(texts)))
+    return MotifAlphabet("".join(sorted(texts)))
 
 
 def add_units(page: Page, found: Peaks, tokenizer: Tokenizer, records: str) -> None:
@@ -157,7 +159,7 @@ COUNTED = {
 
 
 def motifs(
-    found: Peaks, texts: dict[int, str], alphabet: Alphabet
+    found: Peaks, texts: dict[int, str], alphabet: MotifAlphabet
 ) -> list[tuple[int, PositionWeightMatrix]]:
     """Of each unit with enough windows, its number and the matrix of its windows, the one with the
     most information first.
@@ -173,7 +175,7 @@ def motifs(
     return sorted(matrices, key=lambda pair: -float(pair[1].information().sum()))
 
 
-def best_logos(found: Peaks, texts: dict[int, str], alphabet: Alphabet) -> Iterator[Logo]:
+def best_logos(found: Peaks, texts: dict[int, str], alphabet: MotifAlphabet) -> Iterator[Logo]:
     """The logos of the units that tell most."""
     for unit, matrix in motifs(found, texts, alphabet)[:MOST_LOGOS]:
         count, bits = len(found.strongest(unit)), float(matrix.information().sum())

@@ -11,7 +11,7 @@ import numpy as np
 from regard.look.page import Bars, Facts, Page, Projector, Table
 from regard.look.page.component import cell
 from regard.look.projection import clusters, principal, tsne
-from regard.pipelines.word_vectors import Glossary
+from regard.pipelines.word_vectors import WordVectors
 
 MOST_POINTS = 1000  # words in the plane: those that occur most
 MOST_WORDS = 4000  # words that can be looked up
@@ -21,8 +21,8 @@ NAMED = 3  # words that name a group
 FEWEST = 5  # words that make a picture
 
 
-def vector_page(
-    glossary: Glossary,
+def word_vector_page(
+    glossary: WordVectors,
     words: Sequence[str] = (),
     *,
     title: str,
@@ -50,7 +50,7 @@ def vector_page(
 
 def add_plane(
     page: Page,
-    glossary: Glossary,
+    glossary: WordVectors,
     plane: list[int],
     listed: list[int],
     near: list[list[int]],
@@ -106,7 +106,7 @@ def first_of_interest(near: list[list[int]]) -> int:
     return min(len(near) - 1, 200)
 
 
-def add_nearest(page: Page, glossary: Glossary, row: int, near: list[int]) -> None:
+def add_nearest(page: Page, glossary: WordVectors, row: int, near: list[int]) -> None:
     """The words nearest to one that was asked for, by both matrices."""
     word = glossary.words[row]
     page.section(
@@ -125,7 +125,7 @@ def add_nearest(page: Page, glossary: Glossary, row: int, near: list[int]) -> No
     )
 
 
-def around(glossary: Glossary, row: int) -> Table:
+def around(glossary: WordVectors, row: int) -> Table:
     """The words that a word expects around it."""
     scores = glossary.outputs @ glossary.inputs[row]
     best = np.argsort(-scores, kind="stable")[:NEAREST]

@@ -25,19 +25,19 @@ from regard.data.batching import stretch
 from regard.data.shards import Array, Shard
 from regard.errors import UserError
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
-from regard.models.dirichlet_ngram import MapConfig, MapModel
+from regard.layers.embeddings import Inputs
+from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.language_model import IGNORE
-from regard.models.linear import FEW_TOKENS, LONGER, ORDERS, GramConfig
+from regard.models.linear import FEW_TOKENS, LONGER, ORDERS, NGramConfig
 from regard.models.model_selection import FittedConfig, batches, few, shares, trials, varied
 from regard.models.motifs import Ids, estimate, tally
-from regard.models.ngrams import Grown, Ints
-from regard.models.supervised import Budget, FittedAssessor
+from regard.models.ngrams import Ints, VariableBuffers
+from regard.models.supervised import Budget, FittedModel
 
 PSEUDOCOUNTS = (1.0, 0.1, 0.3, 3.0, 10.0, 30.0)  # tried
 
 
-class Majority(FittedAssessor):
+class Majority(FittedModel):
     """The shares of classes or labels as logits, or the means of values."""
 
     Config = FittedConfig
@@ -70,7 +70,7 @@ class Majority(FittedAssessor):
         else:
             self.answer = shares(targets.long(), self.config.n_outputs).log()
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         shape = source.ids.shape[:2] if self.config.each else source.ids.shape[:1]
         return self.answer.expand(*shape, -1)
@@ -87,7 +87,7 @@ class PwmConfig(FittedConfig):
         self.positive("pseudocount")
 
 
-class WeightMatrices(Grown, FittedAssessor):
+class PWMClassifier(VariableBuffers, FittedModel):
     """log P(class) + Σ_j log P_j(token | class), as log-posteriors. The prior of every matrix is
     how often tokens occur anywhere.
     """
@@ -170,7 +170,7 @@ class WeightMatrices(Grown, FittedAssessor):
             found.append(torch.from_numpy(np.log(p[:, 0])))
         return torch.stack(found, dim=-1)
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         lengths, width = (source.segments > 0).sum(1) - 2, len(self.logs)
         if bool((lengths != width).any()):
@@ -199,7 +199,7 @@ AT_ONCE = 1 << 20  # tokens scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarkovConfig(GramConfig):
+class MarkovConfig(NGramConfig):
     """A chain reads `order` - 1 tokens back."""
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class MarkovConfig(GramConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class ClassRecords:
     """Sequences end to end: ids (N,), markers included, how long each is (R,), and its class."""
 
     ids: Array
@@ -217,7 +217,7 @@ class Records:
     targets: Tensor
 
     @classmethod
-    def of(cls, shard: Shard, max_len: int) -> Records:
+    def of(cls, shard: Shard, max_len: int) -> ClassRecords:
         """The records of a labelled shard, in order."""
         ids, lengths, targets, items = [], [], [], []
         for batch, source in batches(shard, max_len):
@@ -230,20 +230,22 @@ class Records:
         mixed = cls(np.concatenate(ids), np.concatenate(lengths), torch.cat(targets))
         return mixed.rows(torch.from_numpy(order))
 
-    def rows(self, chosen: Tensor) -> Records:
+    def rows(self, chosen: Tensor) -> ClassRecords:
         """Some of them, by number."""
         at = chosen.numpy()  # a tensor of one number would be taken for the number
         lengths = self.lengths[at]
         starts = (np.cumsum(self.lengths) - self.lengths)[at]
-        return Records(self.ids[stretch(starts, lengths, starts)[0]], lengths, self.targets[chosen])
+        return ClassRecords(
+            self.ids[stretch(starts, lengths, starts)[0]], lengths, self.targets[chosen]
+        )
 
-    def joined(self, others: Records) -> Records:
+    def joined(self, others: ClassRecords) -> ClassRecords:
         """These, then others."""
         ids, lengths = (
             np.concatenate(pair)
             for pair in ((self.ids, others.ids), (self.lengths, others.lengths))
         )
-        return Records(ids, lengths, torch.cat([self.targets, others.targets]))
+        return ClassRecords(ids, lengths, torch.cat([self.targets, others.targets]))
 
     def shard(self, vocab_size: int) -> Shard:
         """The same as a shard in memory."""
@@ -268,7 +270,7 @@ class Records:
             yield torch.from_numpy(own.ids)[None], torch.from_numpy(segments)[None]
 
 
-class Chains(Grown, FittedAssessor):
+class ClassMarkov(VariableBuffers, FittedModel):
     """log P(class) + log P(sequence | class), as log-posteriors."""
 
     Config = MarkovConfig
@@ -280,8 +282,10 @@ class Chains(Grown, FittedAssessor):
     def __init__(self, vocab_size: int, config: MarkovConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
-        plain = MapConfig(order=config.order or 1)
-        self.chains = nn.ModuleList(MapModel(vocab_size, plain) for _ in range(config.n_outputs))
+        plain = DirichletNGramConfig(order=config.order or 1)
+        self.chains = nn.ModuleList(
+            DirichletNGram(vocab_size, plain) for _ in range(config.n_outputs)
+        )
         self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (C,)
 
     def wrong(self) -> str:
@@ -298,10 +302,10 @@ class Chains(Grown, FittedAssessor):
     ) -> None:
         """See FittedAssessor. An open order becomes part of the configuration."""
         budget = budget or Budget(say)
-        own = Records.of(shard, self.config.max_len)
+        own = ClassRecords.of(shard, self.config.max_len)
         every, others = own, None
         if valid is not None and valid.records:
-            held = Records.of(valid, self.config.max_len)
+            held = ClassRecords.of(valid, self.config.max_len)
             every, others = own.joined(held), held.targets
         judged = trials(self.task, own.targets, others, torch.arange(shard.records) // shard.views)
 
@@ -322,17 +326,17 @@ class Chains(Grown, FittedAssessor):
         self.chains = nn.ModuleList(chains)
         say(f"order {self.config.order}, where open by {judged.how}")
 
-    def learned(self, records: Records, order: int) -> tuple[list[MapModel], Tensor]:
+    def learned(self, records: ClassRecords, order: int) -> tuple[list[DirichletNGram], Tensor]:
         """A chain for every class, and the logarithms of their shares."""
         chains = []
         for label in range(self.config.n_outputs):
-            chain = MapModel(self.vocab_size, MapConfig(order=order))
+            chain = DirichletNGram(self.vocab_size, DirichletNGramConfig(order=order))
             own = records.rows((records.targets == label).nonzero()[:, 0])
             chain.fit(own.shard(self.vocab_size), None, lambda line: None)
             chains.append(chain)
         return chains, shares(records.targets, self.config.n_outputs).log()
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         total = likelihoods(self.chains, source.ids, source.segments).sum(1)
         return (total + self.bias).log_softmax(-1)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from regard.layers.attention import Tap
-from regard.layers.cache import Ring, State, last_of
-from regard.layers.convolution import FILTERS, ConvolutionBlock, Past, Stretch
+from regard.layers.cache import DecodeState, Ring, last_of
+from regard.layers.convolution import FILTERS, ConvolutionBlock, ConvolutionContext, PastWindow
 from regard.layers.feedforward import dropout
 from regard.layers.norms import NORMS, make_norm
 from regard.models.language_model import NeuralLanguageModel
@@ -94,7 +94,7 @@ class CNN(NeuralLanguageModel):
                 c.d_model,
                 c.d_ff,
                 self._norm(),
-                Past(c.kernel, dilation),
+                PastWindow(c.kernel, dilation),
                 dropout=c.dropout,
             )
             for dilation in c.dilations
@@ -110,9 +110,11 @@ class CNN(NeuralLanguageModel):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         """See NeuralLanguageModel."""
-        return self.run(ids, Stretch(segments), None, tap)
+        return self.run(ids, ConvolutionContext(segments), None, tap)
 
-    def run(self, ids: Tensor, stretch: Stretch, state: State | None, tap: Tap | None) -> Tensor:
+    def run(
+        self, ids: Tensor, stretch: ConvolutionContext, state: DecodeState | None, tap: Tap | None
+    ) -> Tensor:
         """Embed (B, T) ids and send them through the stack: (B, T, D)."""
         x = dropout(self.embedding(ids), self.config.dropout, self.training)  # (B, T, D)
         if tap is not None:
@@ -123,19 +125,19 @@ class CNN(NeuralLanguageModel):
                 tap.at("block").at(i)("output", x)
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel. The state's size depends on the dilations, not on the capacity."""
         like, width = self.embedding.weight, self.config.d_model
         rings: list[Ring] = [
             block.past.new_state(batch, width, like)  # type: ignore[union-attr, operator]
             for block in self.blocks
         ]
-        return State(rings, batch, capacity)
+        return DecodeState(rings, batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
-        x = self.run(ids, Stretch(None, state.length, lengths), state, None)  # (B, T, D)
+        x = self.run(ids, ConvolutionContext(None, state.length, lengths), state, None)  # (B, T, D)
         state.advance(lengths, ids.size(1))
         return self.head(last_of(x, lengths))  # type: ignore[no-any-return]
 

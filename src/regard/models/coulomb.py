@@ -20,12 +20,12 @@ from torch import Tensor
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
-from regard.layers.positions import apart
+from regard.layers.embeddings import Inputs
+from regard.layers.positions import pairwise_distances
 from regard.models.model_selection import SampledConfig, batches, few, trials, varied
-from regard.models.ngrams import Grown
-from regard.models.point_transformer import CloudConfig
-from regard.models.supervised import Budget, FittedAssessor
+from regard.models.ngrams import VariableBuffers
+from regard.models.point_transformer import PointSettings
+from regard.models.supervised import Budget, FittedModel
 
 WIDTHS = (4.0, 1.0, 16.0)  # tried, of the median distance of two molecules
 STRENGTHS = (1e-8, 1e-5, 1e-3)  # tried
@@ -36,20 +36,20 @@ MOST = 20_000  # that are learned from
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoulombConfig(CloudConfig, SampledConfig):
+class CoulombConfig(PointSettings, SampledConfig):
     """The kernel: 0 leaves open."""
 
     width: float = 0.0  # of the kernel, in units of the median distance
     strength: float = 0.0  # of the penalty
 
     def __post_init__(self) -> None:
-        CloudConfig.__post_init__(self)
+        PointSettings.__post_init__(self)
         SampledConfig.__post_init__(self)
         self.positive("width")
         self.positive("strength")
 
 
-class Coulomb(Grown, FittedAssessor):
+class Coulomb(VariableBuffers, FittedModel):
     """Values as sums over the molecules of training, each weighed by how like it is."""
 
     Config = CoulombConfig
@@ -75,7 +75,7 @@ class Coulomb(Grown, FittedAssessor):
         """See Grown."""
         return "" if len(self.known) == len(self.coefficients) else "known and coefficients differ"
 
-    def matrices(self, source: Source, size: int) -> Tensor:
+    def matrices(self, source: Inputs, size: int) -> Tensor:
         """(B, size · (size + 1) / 2) sorted Coulomb matrices, larger molecules cut."""
         config = self.config
         d, n = config.dimensions, len(config.elements)
@@ -85,7 +85,7 @@ class Coulomb(Grown, FittedAssessor):
         kinds = torch.where(there, source.ids[:, 1:, 2 * d + 1 : 2 * d + 1 + n], 0).double()
         charge = kinds @ torch.tensor(config.elements, dtype=torch.float64, device=kinds.device)
         at = torch.where(there, source.ids[:, 1:, :d], 0).double()
-        away = apart(at, at)
+        away = pairwise_distances(at, at)
         away.diagonal(dim1=1, dim2=2).fill_(1)
         matrix = charge[:, :, None] * charge[:, None] / away.clamp_min(1e-3)
         matrix.diagonal(dim1=1, dim2=2).copy_(charge**2.4 / 2)
@@ -179,7 +179,7 @@ class Coulomb(Grown, FittedAssessor):
         """(R, S) how like molecules are at such distances."""
         return torch.exp(-gaps / (width * self.usual))
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         size = int((2 * self.known.size(1) + 0.25) ** 0.5)
         away = gaps(self.matrices(source, size), self.known)

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.cache import ContextWindow, State
+from regard.layers.cache import ContextWindow, DecodeState
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
-from regard.models.ngrams import ABSENT, Grown, NGrams, count, empty
+from regard.models.ngrams import ABSENT, NGrams, VariableBuffers, count, empty
 from regard.models.supervised import Budget
 
 Say = Callable[[str], None]
@@ -42,7 +42,7 @@ class CountConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class SmoothingRule:
     """Counts made into probabilities, in fp64; the first V nodes are the symbols.
 
     `p` (V + N,) are the probabilities of n-grams seen, `weight` and `floor` (V + N,) say what is
@@ -57,7 +57,7 @@ class Rule:
     possible: Tensor
 
 
-class Counting(ABC):
+class CountingFit(ABC):
     """What is fitted by counting instead of gradient steps."""
 
     @abstractmethod
@@ -71,11 +71,11 @@ class Counting(ABC):
         """
 
 
-class CountingModel(Counting, LanguageModel):
+class CountingModel(CountingFit, LanguageModel):
     """A language model that is fitted by counting."""
 
 
-class TableModel(Grown, CountingModel):
+class TableModel(VariableBuffers, CountingModel):
     """A table of n-gram counts and a rule.
 
     A family says how long its n-grams are (`order`) and what their counts mean (`rule`). Tensors
@@ -96,7 +96,7 @@ class TableModel(Grown, CountingModel):
         self.register_buffer("codes", table.codes)  # (N,) n-grams seen
         self.register_buffer("counts", table.counts)  # (N,)
         self.register_buffer("start_id", torch.tensor([-1]))  # of `<S>`; -1: nothing counted
-        self._rule: tuple[Tensor, Rule] | None = None  # the codes it is of, and the rule
+        self._rule: tuple[Tensor, SmoothingRule] | None = None  # the codes it is of, and the rule
 
     @property
     @abstractmethod
@@ -104,7 +104,7 @@ class TableModel(Grown, CountingModel):
         """How many symbols the longest n-gram has: one more than the model remembers."""
 
     @abstractmethod
-    def rule(self, table: NGrams) -> Rule:
+    def rule(self, table: NGrams) -> SmoothingRule:
         """What the counts mean."""
 
     def fit(
@@ -124,7 +124,7 @@ class TableModel(Grown, CountingModel):
         return NGrams(self.order, int(self.start_id), self.unigrams, self.codes, self.counts)
 
     @property
-    def rules(self) -> Rule:
+    def rules(self) -> SmoothingRule:
         """The counts as probabilities, computed when first asked for."""
         known = self._rule
         if known is None or known[0] is not self.codes:  # others were taken, or moved
@@ -208,12 +208,12 @@ class TableModel(Grown, CountingModel):
             parts.append(logs.gather(1, targets[part].clamp_min(0)[:, None]).squeeze(1))
         return torch.cat(parts)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel."""
         empty = torch.full((batch, self.order - 1), ABSENT, device=self.codes.device)
-        return State([ContextWindow(empty)], batch, capacity)
+        return DecodeState([ContextWindow(empty)], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         memory = state.layers[0]
@@ -224,7 +224,7 @@ class TableModel(Grown, CountingModel):
         return self.log_rows(nodes, len(ids))  # (B, V)
 
 
-def left_over(rule: Rule, nodes: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def left_over(rule: SmoothingRule, nodes: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """The weight and floor (N,) after contexts of `length` symbols: nodes, UNSEEN or ABSENT."""
     seen, known = nodes >= 0, nodes.clamp_min(0)
     weight = torch.where(seen, rule.weight[known], rule.unseen[length, 0])
@@ -241,7 +241,7 @@ def base(table: NGrams) -> Tensor:
     return p / p.sum()
 
 
-def likelihood(table: NGrams, first: Tensor) -> Rule:
+def likelihood(table: NGrams, first: Tensor) -> SmoothingRule:
     """Maximum likelihood: relative frequencies, `first` (V,) without any context, or in a context
     never seen.
     """
@@ -249,7 +249,9 @@ def likelihood(table: NGrams, first: Tensor) -> Rule:
     nodes = table.counts / totals[table.parents].double()
     weight = (totals == 0).double()
     unseen = torch.tensor([[1.0, 0.0]] * table.order, dtype=torch.float64, device=first.device)
-    return Rule(torch.cat([first, nodes]), weight, torch.zeros_like(weight), unseen, first > 0)
+    return SmoothingRule(
+        torch.cat([first, nodes]), weight, torch.zeros_like(weight), unseen, first > 0
+    )
 
 
 class Uniform(TableModel):
@@ -261,7 +263,7 @@ class Uniform(TableModel):
     }
     order = 1
 
-    def rule(self, table: NGrams) -> Rule:
+    def rule(self, table: NGrams) -> SmoothingRule:
         """See TableModel."""
         return likelihood(table, base(table))
 
@@ -269,7 +271,7 @@ class Uniform(TableModel):
 class Unigram(Uniform):
     """Symbols by their relative frequency, whatever came before."""
 
-    def rule(self, table: NGrams) -> Rule:
+    def rule(self, table: NGrams) -> SmoothingRule:
         """See TableModel."""
         total = int(table.unigrams.sum())
         return likelihood(table, table.unigrams / total if total else base(table))

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import Place, Sight, Tap
-from regard.layers.cache import Memory, State, last_of
+from regard.layers.attention import AttentionContext, MaskAndBias, Tap
+from regard.layers.cache import CrossKV, DecodeState, last_of
 from regard.layers.masks import Causal
 from regard.layers.positions import Where, as_tensor
-from regard.layers.windowed_attention import Rolling, WindowedAttention, cached_sight
+from regard.layers.windowed_attention import RollingKVCache, WindowedAttention, cached_mask
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.transformer import Stack, StackConfig, initialise
+from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 
-DecoderConfig = StackConfig  # a decoder says nothing more of itself
+DecoderConfig = TransformerConfig  # a decoder says nothing more of itself
 
 
 def heads(d_model: int) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def vaswani(n_layers: int, d_model: int) -> DecoderConfig:
     )
 
 
-class Decoder(NeuralLanguageModel, Stack):
+class Decoder(NeuralLanguageModel, TransformerStack):
     """A causal Transformer language model."""
 
     Config = DecoderConfig
@@ -116,7 +116,7 @@ class Decoder(NeuralLanguageModel, Stack):
         segments: Tensor | None = None,
         *,
         tap: Tap | None = None,
-        memory: Sequence[Memory] | None = None,
+        memory: Sequence[CrossKV] | None = None,
     ) -> Tensor:
         """See NeuralLanguageModel; `memory` is what each block looks at, in a translator."""
         if segments is not None and not self.packs:
@@ -127,16 +127,16 @@ class Decoder(NeuralLanguageModel, Stack):
         place, where = self.place(ids, segments, whole=tap is not None)
         return self.run(self.embed(ids, where, ids.size(1)), place, None, tap, memory)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel."""
         like = self.embedding.weight
-        return State(
+        return DecodeState(
             [block.mixer.new_state(batch, capacity, like) for block in self.blocks],  # type: ignore[union-attr, operator]
             batch,
             capacity,
         )
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         place, where = self.cached_place(ids, lengths, state)
@@ -145,8 +145,8 @@ class Decoder(NeuralLanguageModel, Stack):
         return self.head(last_of(x, lengths))  # type: ignore[no-any-return]  # (B, V)
 
     def cached_place(
-        self, ids: Tensor, lengths: Tensor | None, state: State
-    ) -> tuple[Place, Where]:
+        self, ids: Tensor, lengths: Tensor | None, state: DecodeState
+    ) -> tuple[AttentionContext, Where]:
         """What every block needs to know about (B, T) ids after those of a state, and where they
         stand.
         """
@@ -171,12 +171,14 @@ class Decoder(NeuralLanguageModel, Stack):
         places = where.start if isinstance(where, range) else where
         until = state.after(lengths, width) if "hyena" in kinds else end
         rotation = self.positions.rotation(where)
-        place = Place(mask, rotation, bias, near, None, places, end, lengths, state.longest, until)
+        place = AttentionContext(
+            mask, rotation, bias, near, None, places, end, lengths, state.longest, until
+        )
         return place, where
 
     def cached_near(
-        self, where: Where, ids: Tensor, lengths: Tensor | None, end: int, state: State
-    ) -> Sight:
+        self, where: Where, ids: Tensor, lengths: Tensor | None, end: int, state: DecodeState
+    ) -> MaskAndBias:
         """What windowed layers see of their caches, and of the tokens that come."""
         step = ids.size(1) == 1 and lengths is None
         if isinstance(where, range) and not where.start and not step:  # nothing was read before
@@ -184,6 +186,6 @@ class Decoder(NeuralLanguageModel, Stack):
             return self.near(None, at, 1, ids.size(1), ids.device, whole=False)
         number = self.config.kinds.index("window")
         layer, cache = self.blocks[number].mixer, state.layers[number]
-        assert isinstance(layer, WindowedAttention) and isinstance(cache, Rolling)
+        assert isinstance(layer, WindowedAttention) and isinstance(cache, RollingKVCache)
         bias = self.bias_of if self.biased else None
-        return cached_sight(layer, cache, where, end, bias, ids.device, step=step)
+        return cached_mask(layer, cache, where, end, bias, ids.device, step=step)

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from regard.data.shards import Shard
-from regard.models.counts import CountConfig, Rule, Say, TableModel, base
+from regard.models.counts import CountConfig, Say, SmoothingRule, TableModel, base
 from regard.models.ngrams import CHUNK, NGrams, count, pieces
 from regard.models.supervised import Budget
 
@@ -53,21 +53,21 @@ def cumulative(x: float, a: float, b: float) -> float:
         return 1 - cumulative(1 - x, b, a)
     norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(norm + a * math.log(x) + b * math.log1p(-x)) / a
-    c, d = 1.0, 1 / keep(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / beta_interval(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, STEPS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d, c = 1 / keep(1 + even * d), keep(1 + even / c)
+        d, c = 1 / beta_interval(1 + even * d), beta_interval(1 + even / c)
         value *= d * c
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d, c = 1 / keep(1 + odd * d), keep(1 + odd / c)
+        d, c = 1 / beta_interval(1 + odd * d), beta_interval(1 + odd / c)
         value *= d * c
         if abs(d * c - 1) < 1e-15:
             break
     return front * value
 
 
-def keep(value: float) -> float:
+def beta_interval(value: float) -> float:
     """The value, away from zero."""
     return value if abs(value) > TINY else TINY
 
@@ -100,7 +100,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapConfig(CountConfig):
+class DirichletNGramConfig(CountConfig):
     """An n-gram with a Dirichlet prior."""
 
     order: int = 0  # symbols of the longest n-gram; 0 = chosen by held-out likelihood
@@ -116,17 +116,17 @@ class MapConfig(CountConfig):
             raise ValueError(f"alpha must be a number, got {self.alpha}")
 
 
-class MapModel(TableModel):
+class DirichletNGram(TableModel):
     """An n-gram whose probabilities have Dirichlet priors."""
 
-    Config = MapConfig
+    Config = DirichletNGramConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "hierarchical": lambda n_layers, d_model: MapConfig(),
-        "symmetric": lambda n_layers, d_model: MapConfig(prior="symmetric"),
+        "hierarchical": lambda n_layers, d_model: DirichletNGramConfig(),
+        "symmetric": lambda n_layers, d_model: DirichletNGramConfig(prior="symmetric"),
     }
     alphas: Tensor
 
-    def __init__(self, vocab_size: int, config: MapConfig) -> None:
+    def __init__(self, vocab_size: int, config: DirichletNGramConfig) -> None:
         super().__init__(vocab_size, config)
         self.register_buffer("alphas", torch.zeros(self.order, dtype=torch.float64))
 
@@ -177,13 +177,13 @@ class MapModel(TableModel):
         self.alphas = torch.tensor([alpha for _, alpha, _ in climbed], dtype=torch.float64)
 
     def climb(
-        self, strength: Callable[[Level], float] | None = None, *, left_out: bool = False
-    ) -> Iterator[tuple[Level, float, Tensor]]:
+        self, strength: Callable[[NGramLevel], float] | None = None, *, left_out: bool = False
+    ) -> Iterator[tuple[NGramLevel, float, Tensor]]:
         """Order by order, the n-grams, the strength of their prior (the model's own, unless another
         is given) and their probabilities.
         """
         table, p = self.table, self.alphas.new_empty(0)
-        links = Links(table.borders(), table.suffixes(), table.totals(table.counts))
+        links = SuffixLinks(table.borders(), table.suffixes(), table.totals(table.counts))
         for order in range(1, table.order + 1):
             level = level_of(table, links, order, p, self.config.prior)
             alpha = strength(level) if strength else float(self.alphas[order - 1])
@@ -191,7 +191,7 @@ class MapModel(TableModel):
             p = torch.cat([p, found])
             yield level, alpha, found
 
-    def rule(self, table: NGrams) -> Rule:
+    def rule(self, table: NGrams) -> SmoothingRule:
         """See TableModel."""
         first, totals, borders = base(table), table.totals(table.counts), table.borders()
         weight, unseen = first.new_zeros(len(totals)), first.new_zeros(table.order, 2)
@@ -202,7 +202,7 @@ class MapModel(TableModel):
             weight[nodes], floor[nodes] = self.left(totals[nodes], length, possible)
             unseen[length] = torch.cat(self.left(totals.new_zeros(1), length, possible))
         p = torch.cat([found for _, _, found in self.climb()])
-        return Rule(p, weight, floor, unseen, first > 0)
+        return SmoothingRule(p, weight, floor, unseen, first > 0)
 
     def left(self, totals: Tensor, length: int, possible: int) -> tuple[Tensor, Tensor]:
         """Weight and floor after contexts of so many symbols that were seen `totals` (C,) times."""
@@ -281,7 +281,7 @@ class MapModel(TableModel):
 
 
 @dataclass(frozen=True)
-class Links:
+class SuffixLinks:
     """What a table says of its nodes: see NGrams.borders, suffixes and totals."""
 
     borders: list[int]
@@ -290,7 +290,7 @@ class Links:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class NGramLevel:
     """The n-grams of one order: counts, totals of their contexts and what the prior expects of
     them, (M,); totals of all contexts (C,); how many symbols can follow.
     """
@@ -312,14 +312,14 @@ class Level:
         return torch.where(whole > 0, found, self.prior)
 
 
-def level_of(table: NGrams, links: Links, order: int, p: Tensor, prior: str) -> Level:
+def level_of(table: NGrams, links: SuffixLinks, order: int, p: Tensor, prior: str) -> NGramLevel:
     """The n-grams of one order, given the probabilities `p` of all shorter ones."""
     first = base(table)
     possible = int((first > 0).sum())
     if order == 1:
         contexts = table.unigrams.sum()[None]
         whole = contexts.expand(table.vocab_size)
-        return Level(1, table.unigrams, whole, first, contexts, possible)
+        return NGramLevel(1, table.unigrams, whole, first, contexts, possible)
     borders, size = links.borders, table.vocab_size
     part = slice(borders[order - 1] - size, borders[order] - size)
     if prior == "hierarchical":
@@ -328,10 +328,10 @@ def level_of(table: NGrams, links: Links, order: int, p: Tensor, prior: str) -> 
         expected = first[table.codes[part] % size]
     totals = links.totals[table.codes[part] // size]
     contexts = links.totals[borders[order - 2] : borders[order - 1]]
-    return Level(order, table.counts[part], totals, expected, contexts, possible)
+    return NGramLevel(order, table.counts[part], totals, expected, contexts, possible)
 
 
-def evidence(level: Level, ones: int) -> Callable[[float], float]:
+def evidence(level: NGramLevel, ones: int) -> Callable[[float], float]:
     """The log-evidence of one order's counts as a function of α: Σ_c log B(n(c·) + a) / B(a) with
     a = ones + α p.
 
@@ -364,7 +364,7 @@ def evidence(level: Level, ones: int) -> Callable[[float], float]:
     return value
 
 
-def strongest(level: Level, ones: int) -> float:
+def strongest(level: NGramLevel, ones: int) -> float:
     """The α of greatest evidence: the best of a coarse grid of log α, then golden sections."""
     if not bool((level.counts > 0).any()):
         return 0.0

@@ -26,16 +26,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.norms import make_norm
 from regard.layers.pooling import Pooling
 from regard.models import decoder
-from regard.models.supervised import AnswerConfig, NeuralAssessor
-from regard.models.transformer import Stack, StackConfig, initialise
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel
+from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(StackConfig, AnswerConfig):
+class EncoderConfig(TransformerConfig, HeadConfig):
     """Shape and parts of an encoder that answers."""
 
     n_types: int = 0  # kinds of sentence that are told apart; 0: none
@@ -44,8 +44,8 @@ class EncoderConfig(StackConfig, AnswerConfig):
     pooler: bool = False  # a tanh layer between the pooled vector and the answer
 
     def __post_init__(self) -> None:
-        StackConfig.__post_init__(self)
-        AnswerConfig.__post_init__(self)
+        TransformerConfig.__post_init__(self)
+        HeadConfig.__post_init__(self)
         if not 0 <= self.n_types <= 1 << 10:
             raise ValueError(f"n_types must be from 0 to {1 << 10}, got {self.n_types}")
 
@@ -79,10 +79,10 @@ def bert(n_layers: int, d_model: int) -> EncoderConfig:
     )
 
 
-class Encoder(Stack):
+class Encoder(TransformerStack):
     """A stack in which every position sees every other of its sequence."""
 
-    def __init__(self, vocab_size: int, config: StackConfig) -> None:
+    def __init__(self, vocab_size: int, config: TransformerConfig) -> None:
         super().__init__()
         self.build(vocab_size, config, causal=False)
         self.types: nn.Embedding | None = None
@@ -94,7 +94,7 @@ class Encoder(Stack):
             self.embedding_norm = self._norm()
         initialise(self)
 
-    def forward(self, source: Source, *, asked: int = 0, tap: Tap | None = None) -> Tensor:
+    def forward(self, source: Inputs, *, asked: int = 0, tap: Tap | None = None) -> Tensor:
         """(B, S, D) vectors of the sources, or those of the first positions that are `asked` for
         (see Stack.run).
         """
@@ -121,7 +121,7 @@ class Encoder(Stack):
         return (before - before.gather(1, first)).clamp_max(self.config.n_types - 1)
 
 
-class EncoderOnly(NeuralAssessor):
+class EncoderModel(NeuralSupervisedModel):
     """An encoder, pooled, that answers."""
 
     Config = EncoderConfig
@@ -134,11 +134,11 @@ class EncoderOnly(NeuralAssessor):
         self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooler else None
         self.add_head(config.d_model)
 
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
         return self.encoder(source, tap=tap)  # type: ignore[no-any-return]
 
-    def embed(self, source: Source, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
+    def embed(self, source: Inputs, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
         alone = count is None or not self.packs  # is every row one sequence?
         if self.config.first_answers and alone and tap is None:
@@ -149,7 +149,7 @@ class EncoderOnly(NeuralAssessor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedConfig(EncoderConfig):
+class MaskedLMConfig(EncoderConfig):
     """Shape and parts of an encoder that fills in; what is said of answers is not used."""
 
     task: str = "masked"
@@ -162,32 +162,32 @@ class MaskedConfig(EncoderConfig):
             raise ValueError("tied must be true: the embedding says which token is filled in")
 
 
-def modern_masked(n_layers: int, d_model: int) -> MaskedConfig:
+def modern_masked(n_layers: int, d_model: int) -> MaskedLMConfig:
     """The encoder's."""
     return of(modern(n_layers, d_model))
 
 
-def bert_masked(n_layers: int, d_model: int) -> MaskedConfig:
+def bert_masked(n_layers: int, d_model: int) -> MaskedLMConfig:
     """The paper's."""
     return of(bert(n_layers, d_model), transform=True)
 
 
-def of(config: EncoderConfig, **options: Any) -> MaskedConfig:
+def of(config: EncoderConfig, **options: Any) -> MaskedLMConfig:
     """The same encoder, filling in."""
     given = dataclasses.asdict(config) | {"task": "masked", "tied": True}
-    return MaskedConfig(**given, **options)
+    return MaskedLMConfig(**given, **options)
 
 
-class MaskedModel(NeuralAssessor):
+class MaskedLM(NeuralSupervisedModel):
     """An encoder whose every position says which token it holds."""
 
-    Config = MaskedConfig
+    Config = MaskedLMConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "modern": modern_masked,
         "bert": bert_masked,
     }
 
-    def __init__(self, vocab_size: int, config: MaskedConfig) -> None:
+    def __init__(self, vocab_size: int, config: MaskedLMConfig) -> None:
         super().__init__()
         self.vocab_size, self.config, self.packs = vocab_size, config, config.keeps_apart
         self.encoder = Encoder(vocab_size, config)
@@ -202,13 +202,13 @@ class MaskedModel(NeuralAssessor):
             self.norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
             self.bias = nn.Parameter(torch.zeros(vocab_size))
 
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
         return self.encoder(source, tap=tap)  # type: ignore[no-any-return]
 
     def forward(
         self,
-        source: Source,
+        source: Inputs,
         *,
         count: int | None = None,
         at: Tensor | None = None,
@@ -224,6 +224,6 @@ class MaskedModel(NeuralAssessor):
             x = self.norm(F.gelu(self.dense(x)))
         return F.linear(x, self.encoder.embedding.weight, self.bias)
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return self(source, tap=tap)  # type: ignore[no-any-return]

@@ -24,21 +24,21 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from regard.layers.attention import Tap
-from regard.layers.cache import Memory, State
-from regard.layers.embeddings import Source
+from regard.layers.cache import CrossKV, DecodeState
+from regard.layers.embeddings import Inputs
 from regard.layers.masks import Across, Mask, Rendered
 from regard.layers.positions import GRID_POSITIONS
 from regard.models import decoder
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.seq2seq import Given, NeuralTranslator
-from regard.models.transformer import StackConfig
-from regard.models.vision import THETA, PictureConfig, VisionConfig
+from regard.models.seq2seq import ConditionedLM, NeuralSeq2Seq
+from regard.models.transformer import TransformerConfig
+from regard.models.vision import THETA, ImageSettings, VisionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(StackConfig):
+class EncoderDecoderConfig(TransformerConfig):
     """Shape and parts of both stacks; `n_layers` are the decoder's."""
 
     n_encoder_layers: int = 4
@@ -54,7 +54,7 @@ class EncoderDecoderConfig(StackConfig):
             raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
 
     @property
-    def reading(self) -> StackConfig:
+    def reading(self) -> TransformerConfig:
         """Shape and parts of the encoder."""
         return dataclasses.replace(self, n_layers=self.n_encoder_layers)
 
@@ -70,7 +70,7 @@ def modern(n_layers: int, d_model: int) -> EncoderDecoderConfig:
     return dataclasses.replace(vaswani(n_layers, d_model), post_norm=False)
 
 
-class EncoderDecoder(NeuralTranslator):
+class EncoderDecoder(NeuralSeq2Seq):
     """An encoder and a decoder that looks at its output in every block."""
 
     Config = EncoderDecoderConfig
@@ -90,40 +90,40 @@ class EncoderDecoder(NeuralTranslator):
             self.encoder.embedding = self.decoder.embedding
         self.head = self.decoder.head
 
-    def memory(self, source: Source, mask: Mask, tap: Tap | None = None) -> list[Memory]:
+    def memory(self, source: Inputs, mask: Mask, tap: Tap | None = None) -> list[CrossKV]:
         """What each block of the decoder looks at."""
         read = self.encoder(source, tap=None if tap is None else tap.at("encoder"))
         return [block.cross.memory(read, mask) for block in self.decoder.blocks]  # type: ignore[union-attr, operator]
 
-    def forward(self, ids: Tensor, segments: Tensor | None, source: Source) -> Tensor:
+    def forward(self, ids: Tensor, segments: Tensor | None, source: Inputs) -> Tensor:
         """See Translator."""
         (b, t), s = ids.shape, source.ids.size(1)
         mask = Across(segments, source.segments).rendered(b, t, s, ids.device)
         return self.decoder.hidden(ids, segments, memory=self.memory(source, mask))
 
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
-        return Informed(self, source)
+        return ConditionedDecoder(self, source)
 
 
-class Informed(Given, NeuralLanguageModel):
+class ConditionedDecoder(ConditionedLM, NeuralLanguageModel):
     """A decoder and the memory it looks at."""
 
     steps_alike = True
 
-    def __init__(self, translator: EncoderDecoder, source: Source) -> None:
+    def __init__(self, translator: EncoderDecoder, source: Inputs) -> None:
         super().__init__(translator)
         self.packs = translator.packs
         self.translator, self.decoder = translator, translator.decoder
         self.head = translator.head
         self.segments = source.segments.clone()  # (B, S)
         self.seen = (self.segments > 0)[:, None, None]  # (B, 1, 1, S): of a row for itself
-        self.memory: Sequence[Memory] = [
+        self.memory: Sequence[CrossKV] = [
             dataclasses.replace(one, k=one.k.contiguous(), v=one.v.contiguous())
             for one in translator.memory(source, Rendered(self.seen, False))
         ]
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         self.segments.copy_(source.segments)
         self.seen.copy_((source.segments > 0)[:, None, None])
@@ -146,34 +146,34 @@ class Informed(Given, NeuralLanguageModel):
             memory = [dataclasses.replace(one, mask=shown) for one in memory]
         return self.decoder.hidden(ids, segments, tap=tap, memory=memory)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel; `batch` is the number of sources, before any beams."""
         state = self.decoder.start(batch, capacity)
         state.memory = self.memory
         return state
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         return self.decoder.extend(ids, lengths, state)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionerConfig(PictureConfig, EncoderDecoderConfig):
+class CaptionerConfig(ImageSettings, EncoderDecoderConfig):
     """Shape and parts of both stacks; `max_len` and `positions` are those of captions."""
 
     picture_positions: str = "rotary"  # of patches: learned, sinusoidal, rotary or none
 
     def __post_init__(self) -> None:
-        PictureConfig.__post_init__(self)
+        ImageSettings.__post_init__(self)
         EncoderDecoderConfig.__post_init__(self)
         if self.picture_positions not in GRID_POSITIONS:
             allowed = ", ".join(GRID_POSITIONS)
             raise ValueError(f"picture_positions are {allowed}, got {self.picture_positions!r}")
 
     @property
-    def reading(self) -> StackConfig:
+    def reading(self) -> TransformerConfig:
         """See EncoderDecoderConfig: as a ViT of this shape."""
-        fields = (*dataclasses.fields(StackConfig), *dataclasses.fields(PictureConfig))
+        fields = (*dataclasses.fields(TransformerConfig), *dataclasses.fields(ImageSettings))
         told = {field.name: getattr(self, field.name) for field in fields} | {
             "n_layers": self.n_encoder_layers,
             "positions": self.picture_positions,

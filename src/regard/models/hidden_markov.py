@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.cache import Recurrence, State, last_of
+from regard.layers.cache import DecodeState, RecurrentState, last_of
 from regard.models.language_model import CHUNK, IGNORE, Constrain, LanguageModel
 
 # Sequences read side by side: few enough for the numbers of a step to stay in a core's cache.
@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Pass:
+class EMPass:
     """What one pass over the data found, of the model as it was before it."""
 
     log_likelihood: float  # of all the data, in nats
@@ -60,13 +60,13 @@ class Pass:
         return self.log_likelihood + self.log_prior
 
 
-class IteratedModel(LanguageModel):
+class EMModel(LanguageModel):
     """A model that is fitted by passes over all the data, each of which improves it, and without
     gradients.
     """
 
     @abstractmethod
-    def improve(self, train: Shard) -> Pass:
+    def improve(self, train: Shard) -> EMPass:
         """One pass; the same data and the same model give the same bits, on however many threads.
 
         The objective of the next pass is never lower than that of this one.
@@ -74,7 +74,7 @@ class IteratedModel(LanguageModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class SequenceBlock:
     """Sequences read side by side, longest first: n_t of the N have a symbol number t."""
 
     ids: list[Tensor]  # for each t the (n_t,) symbols
@@ -82,7 +82,7 @@ class Block:
     fresh: Tensor  # (N,) does the sequence follow `<S>`?
 
 
-def cut(shard: Shard, most: int) -> Iterator[Block]:
+def cut(shard: Shard, most: int) -> Iterator[SequenceBlock]:
     """The symbols after each `<S>` of a shard, in sequences of at most `most`."""
     offsets = np.asarray(shard.offsets)
     sizes = np.diff(offsets) - 1
@@ -95,7 +95,7 @@ def cut(shard: Shard, most: int) -> Iterator[Block]:
 
 def blocks_of(
     ids: NDArray[Any], places: Ints, lengths: Ints, fresh: NDArray[np.bool_], rows: int
-) -> Iterator[Block]:
+) -> Iterator[SequenceBlock]:
     """Stretches of `ids`, longest first, at most `rows` of them and TOKENS symbols to a block."""
     order = np.argsort(-lengths, kind="stable")
     begin = 0
@@ -107,11 +107,13 @@ def blocks_of(
             torch.from_numpy(ids[places[part[:n]] + t].astype(np.int64))
             for t, n in enumerate(alive.tolist())
         ]
-        yield Block(symbols, torch.from_numpy(places[part]), torch.from_numpy(fresh[part]))
+        yield SequenceBlock(symbols, torch.from_numpy(places[part]), torch.from_numpy(fresh[part]))
         begin += len(part)
 
 
-def each_alone(work: Callable[[Block], Found], blocks: Iterable[Block]) -> Iterator[Found]:
+def each_alone(
+    work: Callable[[SequenceBlock], Found], blocks: Iterable[SequenceBlock]
+) -> Iterator[Found]:
     """What `work` makes of every block, in their order, computed on as many threads as torch has.
 
     Each thread computes alone: a block is too small to be shared, and what it gives then does not
@@ -167,7 +169,7 @@ class HiddenMarkovConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class ExpectedCounts:
     """How often, by expectation, each thing happened in a block."""
 
     initial: Tensor  # (K,) first states after `<S>`
@@ -178,13 +180,13 @@ class Counts:
     log_likelihood: float
 
 
-class HiddenMarkov(IteratedModel):
+class HiddenMarkov(EMModel):
     """A hidden Markov model with discrete emissions."""
 
     Config = HiddenMarkovConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "ergodic": lambda n_layers, d_model: sized(d_model, "ergodic"),
-        "left-right": lambda n_layers, d_model: sized(d_model, "left-right"),
+        "ergodic": lambda n_layers, d_model: resize_table(d_model, "ergodic"),
+        "left-right": lambda n_layers, d_model: resize_table(d_model, "left-right"),
     }
     marker: Tensor
 
@@ -233,15 +235,15 @@ class HiddenMarkov(IteratedModel):
         scores = torch.cat(parts).float().view(targets.shape)
         return scores.masked_fill(targets == IGNORE, 0.0)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel. What is remembered is the distribution of the next state, (B, K)."""
-        return State([Recurrence(self.anywhere.expand(1, batch, -1))], batch, capacity)
+        return DecodeState([RecurrentState(self.anywhere.expand(1, batch, -1))], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         memory = state.layers[0]
-        assert isinstance(memory, Recurrence)
+        assert isinstance(memory, RecurrentState)
         predicted = last_of(self._predicted(ids, None, memory.vectors[0][0]), lengths)  # (B, K)
         memory.vectors = (predicted[None],)
         state.advance(lengths, ids.size(1))
@@ -282,7 +284,7 @@ class HiddenMarkov(IteratedModel):
                 found[block.places[: len(state)] + t] = state
         return found.view(ids.shape)
 
-    def improve(self, train: Shard) -> Pass:
+    def improve(self, train: Shard) -> EMPass:
         """See IteratedModel. Sequences longer than max_len are cut."""
         self.marker.fill_(int(train.ids[0]))
         initial, anywhere = torch.zeros_like(self.initial), torch.zeros_like(self.anywhere)
@@ -295,7 +297,7 @@ class HiddenMarkov(IteratedModel):
             emission[counts.symbols] += counts.emission
             log_likelihood += counts.log_likelihood
         entered = bool(anywhere.any())  # is any sequence entered in the middle?
-        found = Pass(log_likelihood, self._log_prior(entered))
+        found = EMPass(log_likelihood, self._log_prior(entered))
         # The most probable parameters given the counts (the M-step). If no sequence is entered in
         # the middle, all that is known of that is how often each state was visited.
         more, every = self.config.smoothing, torch.ones_like(self.anywhere)
@@ -305,7 +307,7 @@ class HiddenMarkov(IteratedModel):
         settle(self.emission, emission, self._emitted()[:, None].expand_as(emission), more, dim=0)
         return found
 
-    def expect(self, block: Block) -> Counts:
+    def expect(self, block: SequenceBlock) -> ExpectedCounts:
         """The expected counts of a block (the E-step): derivatives of its log-likelihood."""
         filtered, scaled, log_likelihood = self._forward(block)
         transition = self._backward(filtered, scaled)
@@ -314,7 +316,7 @@ class HiddenMarkov(IteratedModel):
         named, firsts = np.unique(symbols[order], return_index=True)
         emission = np.add.reduceat(torch.cat(filtered).numpy()[order], firsts, axis=0)
         fresh = block.fresh[:, None]
-        return Counts(
+        return ExpectedCounts(
             (filtered[0] * fresh).sum(0),
             (filtered[0] * ~fresh).sum(0),
             transition,
@@ -372,7 +374,7 @@ class HiddenMarkov(IteratedModel):
             chance = torch.where(impossible, 1.0, chance)
         return joint / chance, emitted / chance, chance
 
-    def _forward(self, block: Block) -> tuple[list[Tensor], list[Tensor], float]:
+    def _forward(self, block: SequenceBlock) -> tuple[list[Tensor], list[Tensor], float]:
         """For each t the states' distribution given the symbols up to t and their emissions over
         the symbol's probability, both (n_t, K); the log-likelihood of all.
         """
@@ -402,7 +404,7 @@ class HiddenMarkov(IteratedModel):
             scaled[t][:n] *= backward
         return moved * self.transition
 
-    def _stretches(self, ids: Tensor, lengths: Tensor | None, rows: int) -> Iterator[Block]:
+    def _stretches(self, ids: Tensor, lengths: Tensor | None, rows: int) -> Iterator[SequenceBlock]:
         """The rows of (B, T) ids, cut at every `<S>`, which belongs to none."""
         symbols = ids.numpy()
         sizes = np.full(len(ids), ids.size(1)) if lengths is None else lengths.numpy()
@@ -414,7 +416,7 @@ class HiddenMarkov(IteratedModel):
         return blocks_of(symbols.ravel(), places, end + 1 - column, column > 0, rows)
 
 
-def sized(d_model: int, topology: Literal["ergodic", "left-right"]) -> HiddenMarkovConfig:
+def resize_table(d_model: int, topology: Literal["ergodic", "left-right"]) -> HiddenMarkovConfig:
     """A fourth of the width that the dial gives to neural models."""
     return HiddenMarkovConfig(n_states=max(1, d_model // 4), topology=topology)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from regard.models import decoder, encoder
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.models.encoder import EncoderConfig, EncoderOnly
+from regard.models.encoder import EncoderConfig, EncoderModel
 
 STRIPES = ("hyena", "hyena", "attention")
 
@@ -47,7 +47,7 @@ class HyenaModel(Decoder):
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"hyena": hyena, "striped": striped}
 
 
-class HyenaReader(EncoderOnly):
+class HyenaClassifier(EncoderModel):
     """Long convolutions to both sides that answer."""
 
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {

@@ -40,13 +40,13 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.cache import ContextWindow, State
-from regard.layers.embeddings import Source
-from regard.models.counts import CountConfig, Counting, Say
+from regard.layers.cache import ContextWindow, DecodeState
+from regard.layers.embeddings import Inputs
+from regard.models.counts import CountConfig, CountingFit, Say
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.language_model import CHUNK, IGNORE, Constrain
-from regard.models.ngrams import ABSENT, Grown, Ints, tally
-from regard.models.seq2seq import Given, Translator
+from regard.models.ngrams import ABSENT, Ints, VariableBuffers, tally
+from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 from regard.models.supervised import Budget
 
 NULL = -1  # in place of a source position: from no word of the source
@@ -55,7 +55,7 @@ KEPT = 1 << 27  # and those whose places in the table are remembered: 512 MB
 
 
 @dataclass(frozen=True, eq=False)
-class Lexicon:
+class TranslationTable:
     """t(target | source) of all words that met in a pair; that of others is 0.
 
     `keys` (N,) are source · V + target, sorted, V being the `vocab_size` of targets; the source
@@ -103,7 +103,7 @@ def estimate(
     longest: int = 1 << 12,
     told: Callable[[float], object] = bool,
     budget: Budget | None = None,
-) -> Lexicon:
+) -> TranslationTable:
     """The table after so many passes over pairs with at most `longest` words on a side.
 
     `told` hears the log-likelihood before each pass, in nats: the sum over all target words f of
@@ -136,7 +136,7 @@ def estimate(
             counts += np.bincount(at, p / np.repeat(whole, sizes), minlength=len(keys))
         told(nats)
         t = counts / np.bincount(sources, counts)[sources]
-    return Lexicon(size, source_vocab, torch.from_numpy(keys), torch.from_numpy(t))
+    return TranslationTable(size, source_vocab, torch.from_numpy(keys), torch.from_numpy(t))
 
 
 def cells(pairs: Shard, source_vocab: int, longest: int) -> Iterator[tuple[Ints, Ints]]:
@@ -171,7 +171,7 @@ def spread(begins: Ints, lengths: Ints) -> Ints:
     return np.repeat(shift, lengths) + np.arange(lengths.sum())
 
 
-class ByPlace(Grown, Translator, Counting):
+class PositionalTranslator(VariableBuffers, Seq2SeqModel, CountingFit):
     """What it has counted of places, and a bigram of targets."""
 
     def __init__(self, vocab_size: int, config: Any) -> None:
@@ -186,17 +186,17 @@ class ByPlace(Grown, Translator, Counting):
         return logs.double().exp_().view(*ids.shape, self.vocab_size)
 
 
-class GivenByPlace(Given):
+class ConditionedPositional(ConditionedLM):
     """Such a translator that has read its sources."""
 
-    translator: ByPlace
+    translator: PositionalTranslator
 
-    def __init__(self, translator: ByPlace, source: Source) -> None:
+    def __init__(self, translator: PositionalTranslator, source: Inputs) -> None:
         super().__init__(translator)
         self.translator = translator
         self.read(source)
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         self.sources, self.device = len(source.ids), source.ids.device
 
@@ -238,12 +238,12 @@ class GivenByPlace(Given):
             parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
         return torch.where(targets == IGNORE, 0.0, torch.cat(parts, dim=1))
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel."""
         empty = torch.full((batch, 1), ABSENT, device=self.device)
-        return State([ContextWindow(empty)], batch, capacity)
+        return DecodeState([ContextWindow(empty)], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         memory = state.layers[0]
@@ -280,7 +280,7 @@ RECORDS = 256  # measured at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordForWordConfig(CountConfig):
+class IBM1Config(CountConfig):
     """How the table is found and read."""
 
     iterations: int = 10  # passes of expectation–maximisation
@@ -300,12 +300,12 @@ class WordForWordConfig(CountConfig):
             raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
 
 
-class WordForWord(ByPlace):
+class IBM1Translator(PositionalTranslator):
     """IBM model 1's table and a bigram."""
 
-    Config = WordForWordConfig
+    Config = IBM1Config
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "exact": lambda n_layers, d_model: WordForWordConfig()
+        "exact": lambda n_layers, d_model: IBM1Config()
     }
     grown = ("keys", "t")
     keys: Tensor
@@ -313,7 +313,7 @@ class WordForWord(ByPlace):
     ends: Tensor
     end_id: Tensor
 
-    def __init__(self, vocab_size: int, config: WordForWordConfig) -> None:
+    def __init__(self, vocab_size: int, config: IBM1Config) -> None:
         super().__init__(vocab_size, config)
         self.register_buffer("keys", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("t", torch.zeros(0, dtype=torch.float64))
@@ -322,9 +322,9 @@ class WordForWord(ByPlace):
         self.register_buffer("end_id", torch.tensor([0]))  # of `<E>` among targets
 
     @property
-    def lexicon(self) -> Lexicon:
+    def lexicon(self) -> TranslationTable:
         """The table."""
-        return Lexicon(
+        return TranslationTable(
             self.vocab_size, self.config.source_vocab or self.vocab_size, self.keys, self.t
         )
 
@@ -379,9 +379,9 @@ class WordForWord(ByPlace):
             tried.append((float(nats), decay, share))
         return max(tried)[1:]
 
-    def parts(self, source: Source, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
+    def parts(self, source: Inputs, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
         """What table and bigram say of the words of targets (B, T), IGNORE where there is none."""
-        given = WordForWordGiven(self, source)
+        given = ConditionedIBM1(self, source)
         start = torch.full_like(targets[:, :1], int(self.bigram.start_id))
         ids = torch.cat((start, targets[:, :-1]), dim=1)
         wanted, words = targets.clamp_min(0), (targets != IGNORE) & (targets != self.end_id)
@@ -395,9 +395,9 @@ class WordForWord(ByPlace):
         *_, end = self.bigram.probabilities(nodes, self.end_id.expand(words.numel()))
         return (p / (1 - end)).view(words.shape)
 
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
-        return WordForWordGiven(self, source)
+        return ConditionedIBM1(self, source)
 
     def wrong(self) -> str:
         """See Grown."""
@@ -413,12 +413,12 @@ class WordForWord(ByPlace):
         return ""
 
 
-class WordForWordGiven(GivenByPlace):
+class ConditionedIBM1(ConditionedPositional):
     """The table's words for some sources, and the bigram."""
 
-    translator: WordForWord
+    translator: IBM1Translator
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         super().read(source)
         lexicon = self.translator.lexicon
@@ -528,13 +528,13 @@ def endings(pairs: Shard, most: int) -> Tensor:
     return torch.from_numpy(found)
 
 
-def batches(pairs: Shard) -> Iterator[tuple[Source, Tensor]]:
+def batches(pairs: Shard) -> Iterator[tuple[Inputs, Tensor]]:
     """Sources and their targets (B, T), `<E>` last, then IGNORE."""
     assert pairs.source is not None
     for first in range(0, pairs.records, RECORDS):
         records = np.arange(first, min(first + RECORDS, pairs.records))
         ids, targets = (rectangle(shard, records) for shard in (pairs.source, pairs))
-        yield Source(ids.clamp_min(0), (ids != IGNORE).long()), targets
+        yield Inputs(ids.clamp_min(0), (ids != IGNORE).long()), targets
 
 
 def rectangle(shard: Shard, records: Ints) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.models.counts import CountConfig, Rule, TableModel, base
+from regard.models.counts import CountConfig, SmoothingRule, TableModel, base
 from regard.models.ngrams import NGrams
 
 FALLBACK = (0.5, 1.0, 1.5)
@@ -53,7 +53,7 @@ class KneserNey(TableModel):
         """See TableModel."""
         return int(self.config.order)
 
-    def rule(self, table: NGrams) -> Rule:
+    def rule(self, table: NGrams) -> SmoothingRule:
         """See TableModel."""
         size, first, suffixes = table.vocab_size, base(table), table.suffixes()
         adjusted, borders = adjust(table, suffixes), table.borders()
@@ -70,7 +70,7 @@ class KneserNey(TableModel):
             part = slice(low - size, high - size)
             p[low:high] += weight[table.parents[part]] * p[suffixes[part]]
         unseen = torch.tensor([[1.0, 0.0]] * table.order, dtype=torch.float64, device=p.device)
-        return Rule(p, weight, p.new_zeros(1).expand_as(p), unseen, first > 0)
+        return SmoothingRule(p, weight, p.new_zeros(1).expand_as(p), unseen, first > 0)
 
     def single(self, counts: Tensor, taken: Tensor, first: Tensor) -> Tensor:
         """(V,) probabilities without any context, from what is counted and taken of each symbol."""

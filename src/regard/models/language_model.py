@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.attention import Tap
-from regard.layers.cache import State
+from regard.layers.cache import DecodeState
 
 IGNORE = -1  # a target that is not scored: padding, or context seen before
 CHUNK = 1 << 24  # logits held at once while scoring: 64 MB in fp32
@@ -67,11 +67,11 @@ class LanguageModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """An empty state for `batch` rows of at most `capacity` tokens."""
 
     @abstractmethod
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """Feed (B, T) more ids into `state`, in place; return the logits (B, V) after the last of
         each row.
 

@@ -42,10 +42,10 @@ from torch.nn import functional as F
 from regard.data.shards import Shard
 from regard.errors import missing_extra
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.model_selection import (
+    CandidateTrials,
     SampledConfig,
-    Trials,
     batches,
     few,
     shares,
@@ -54,24 +54,24 @@ from regard.models.model_selection import (
 )
 from regard.models.ngram_features import (
     LARGEST,
-    Bags,
-    bagged,
+    SparseCounts,
     check_codes,
+    concatenate,
+    count_ngrams,
     first_of,
     found,
-    grams,
-    joined,
+    ngrams_of,
     of_unit_length,
     rarity,
 )
-from regard.models.ngrams import Grown
-from regard.models.supervised import Budget, FittedAssessor
+from regard.models.ngrams import VariableBuffers
+from regard.models.supervised import Budget, FittedModel
 
 Solved = tuple[Tensor, Tensor]  # coefficients (F, O) and biases (O,)
 ROUNDS = 2000  # at most
 
 
-def matrix(bags: Bags) -> Any:
+def matrix(bags: SparseCounts) -> Any:
     """Rows as SciPy has them; where scikit-learn is missing, what to install."""
     try:
         import sklearn  # noqa: F401 - brings SciPy
@@ -111,7 +111,7 @@ def machine(strength: float, rough: bool) -> Any:
 
 
 def of_classes(
-    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
 ) -> Solved:
     """Multinomial logistic regression on classes (R,). A class that never occurs is as probable as
     half a row makes it.
@@ -129,7 +129,7 @@ def of_classes(
 
 
 def of_labels(
-    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
 ) -> Solved:
     """Logistic regression on each of several labels (R, O), gaps left out."""
     made = []
@@ -145,7 +145,7 @@ def of_labels(
 
 
 def of_margins(
-    bags: Bags,
+    bags: SparseCounts,
     targets: Tensor,
     outputs: int,
     strength: float,
@@ -174,7 +174,7 @@ def of_margins(
 
 
 def of_values(
-    bags: Bags, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
+    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
 ) -> Solved:
     """Ridge regression on values (R, O), gaps left out."""
     x = matrix(bags)
@@ -221,7 +221,7 @@ MARGINS = (1.0, 0.3, 3.0, 10.0, 100.0)  # the same of support vector machines
 
 
 @dataclass(frozen=True, kw_only=True)
-class GramConfig(SampledConfig):
+class NGramConfig(SampledConfig):
     """n-grams of up to `order` tokens."""
 
     order: int = 0  # 0 = chosen by held-out records
@@ -233,7 +233,7 @@ class GramConfig(SampledConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BagConfig(GramConfig):
+class NGramFeatureConfig(NGramConfig):
     """They count the same wherever they stand, or are others at every place, which aligned
     sequences gain from; "auto" tries both where all have one length.
     """
@@ -252,7 +252,7 @@ class BagConfig(GramConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayesConfig(BagConfig):
+class NaiveBayesConfig(NGramFeatureConfig):
     """How often every n-gram of each class is counted beforehand."""
 
     alpha: float = 0.0  # 0 = chosen by held-out records
@@ -263,7 +263,7 @@ class NaiveBayesConfig(BagConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearConfig(BagConfig):
+class LinearConfig(NGramFeatureConfig):
     """What n-grams weigh, and how large coefficients may get."""
 
     weighting: Literal["auto", "counts", "tf-idf"] = "auto"
@@ -275,7 +275,7 @@ class LinearConfig(BagConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NbSvmConfig(BagConfig):
+class NbSvmConfig(NGramFeatureConfig):
     """Between naive Bayes (beta = 0) and a support vector machine on its ratios (beta = 1)."""
 
     beta: float = 0.25  # Wang & Manning's
@@ -288,7 +288,7 @@ class NbSvmConfig(BagConfig):
             raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
 
 
-class GramAssessor(Grown, FittedAssessor):
+class NGramModel(VariableBuffers, FittedModel):
     """Answers that are sums over the n-grams of a sequence.
 
     A family says what it tries (`stages`: names of what is open and values for it, one stage after
@@ -318,7 +318,7 @@ class GramAssessor(Grown, FittedAssessor):
         """What is tried, each stage with what the one before has chosen."""
 
     @abstractmethod
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """Learn from weighed rows."""
 
     def wrong(self) -> str:
@@ -380,7 +380,7 @@ class GramAssessor(Grown, FittedAssessor):
             longest, spread = self.longest(config), config.spread
             rows, codes, _ = self.occurrences(shard, longest, spread, MANY_TOKENS)
             known = torch.unique(codes)
-            bagged(rows, torch.searchsorted(known, codes), shard.records, len(known))
+            count_ngrams(rows, torch.searchsorted(known, codes), shard.records, len(known))
         seconds = (time.monotonic() - began) * shard.tokens / MANY_TOKENS
         if seconds > budget.left / 3 and len(found) > 1:
             self.config = replace(self.config, places="any")
@@ -394,7 +394,7 @@ class GramAssessor(Grown, FittedAssessor):
 
     def read(
         self, config: Any, shard: Shard, valid: Shard | None
-    ) -> tuple[Bags, Tensor, Tensor, Tensor | None]:
+    ) -> tuple[SparseCounts, Tensor, Tensor, Tensor | None]:
         """The n-grams of all records, those of training first, which n-grams these are, and what is
         asked of the records of both parts.
         """
@@ -402,13 +402,13 @@ class GramAssessor(Grown, FittedAssessor):
         check_codes(longest, self.vocab_size, config.spread)
         rows, codes, targets = self.occurrences(shard, longest, config.spread)
         known = torch.unique(codes)
-        bags = bagged(rows, found(codes, known)[1], shard.records, len(known))
+        bags = count_ngrams(rows, found(codes, known)[1], shard.records, len(known))
         if valid is None or not valid.records:
             return bags, known, targets, None
         rows, codes, others = self.occurrences(valid, longest, config.spread)
         hit, at = found(codes, known)
-        more = bagged(rows[hit], at[hit], valid.records, len(known))
-        return joined([bags, more]), known, targets, others
+        more = count_ngrams(rows[hit], at[hit], valid.records, len(known))
+        return concatenate([bags, more]), known, targets, others
 
     def occurrences(
         self, shard: Shard, order: int, places: int, most: float = math.inf
@@ -420,7 +420,7 @@ class GramAssessor(Grown, FittedAssessor):
         seen = 0
         start, end = self.markers.tolist()
         for batch, source in batches(shard, self.config.max_len):
-            row, code = grams(source, order, self.vocab_size, start, end, places)
+            row, code = ngrams_of(source, order, self.vocab_size, start, end, places)
             own = torch.from_numpy(batch.items)
             rows.append(own[row])
             codes.append(code)
@@ -431,12 +431,16 @@ class GramAssessor(Grown, FittedAssessor):
                 break
         return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
 
-    def choose(self, read: dict[str, tuple[Bags, Tensor]], judged: Trials, budget: Budget) -> Any:
+    def choose(
+        self, read: dict[str, tuple[SparseCounts, Tensor]], judged: CandidateTrials, budget: Budget
+    ) -> Any:
         """The configuration with what was open, chosen."""
 
-        kept: dict[str, tuple[Tensor, Tensor, Bags, Bags]] = {}  # of the newest split, by places
+        kept: dict[
+            str, tuple[Tensor, Tensor, SparseCounts, SparseCounts]
+        ] = {}  # of the newest split, by places
 
-        def rows(places: str, learn: Tensor, check: Tensor) -> tuple[Bags, Bags]:
+        def rows(places: str, learn: Tensor, check: Tensor) -> tuple[SparseCounts, SparseCounts]:
             before = kept.get(places)
             if before is None or before[0] is not learn or before[1] is not check:
                 bags = read[places][0]
@@ -472,29 +476,29 @@ class GramAssessor(Grown, FittedAssessor):
         above = first_of(config.order, self.vocab_size, config.spread)
         return int(torch.searchsorted(known, min(above, LARGEST)))
 
-    def weighed(self, bags: Bags, rare: Tensor, config: Any) -> Bags:
+    def weighed(self, bags: SparseCounts, rare: Tensor, config: Any) -> SparseCounts:
         """Counts as what n-grams weigh."""
         weighting = self.weighting or config.weighting
         if weighting == "tf-idf":
             return of_unit_length(bags, rare)
         return bags.of(torch.ones_like(bags.values)) if weighting == "binary" else bags
 
-    def bags(self, source: Source) -> Bags:
+    def bags(self, source: Inputs) -> SparseCounts:
         """(B, F) the n-grams of sequences, weighed; those never learned from are left out."""
         start, end = self.markers.tolist()
-        rows, codes = grams(
+        rows, codes = ngrams_of(
             source, self.config.order, self.vocab_size, start, end, self.config.spread
         )
         hit, at = found(codes, self.codes)
-        counts = bagged(rows[hit], at[hit], len(source.ids), len(self.codes))
+        counts = count_ngrams(rows[hit], at[hit], len(source.ids), len(self.codes))
         return self.weighed(counts, self.rarity, self.config)
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return self.bags(source).product(self.coefficients) + self.bias
 
 
-class NaiveBayes(GramAssessor):
+class NaiveBayes(NGramModel):
     """log P(class) + Σ log P(n-gram | class), as log-posteriors."""
 
     Config = NaiveBayesConfig
@@ -507,17 +511,17 @@ class NaiveBayes(GramAssessor):
         """See GramAssessor."""
         return [{"order": self.orders, "alpha": ALPHAS}]
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """See GramAssessor."""
         counts = counts_by_class(bags, targets, config.n_outputs) + config.alpha  # (F, C)
         return (counts / counts.sum(0)).log(), shares(targets, config.n_outputs).log()
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return super().answers(source).log_softmax(-1)
 
 
-class Logistic(GramAssessor):
+class Logistic(NGramModel):
     """The likeliest coefficients."""
 
     Config = LinearConfig
@@ -531,7 +535,7 @@ class Logistic(GramAssessor):
         features = {"order": self.orders, "weighting": ("counts", "tf-idf")}
         return [features, {"strength": self.strengths}]
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """See GramAssessor."""
         least = of_labels if self.task == "labels" else of_classes
         strength = config.strength or self.strengths[0]
@@ -541,7 +545,7 @@ class Logistic(GramAssessor):
 class Ridge(Logistic):
     """Values in units of their deviation; the penalty is on these."""
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """See GramAssessor."""
         mean, deviation = spread(targets)
         strength, asked = (
@@ -557,13 +561,13 @@ class LinearSvm(Logistic):
 
     strengths = MARGINS
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """See GramAssessor."""
         strength = config.strength or self.strengths[0]
         return of_margins(bags, targets, config.n_outputs, strength, rough=rough)
 
 
-class NbSvm(GramAssessor):
+class NbSvm(NGramModel):
     """n-grams that are there, by the ratio of their frequencies in a class and outside it, and a
     support vector machine on that.
     """
@@ -578,7 +582,7 @@ class NbSvm(GramAssessor):
         """See GramAssessor."""
         return [{"order": self.orders}, {"strength": MARGINS}]
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """See GramAssessor."""
         counts = counts_by_class(bags, targets, config.n_outputs)
         inside, outside = counts + 1, counts.sum(1, keepdim=True) - counts + 1
@@ -589,7 +593,7 @@ class NbSvm(GramAssessor):
         return ((1 - config.beta) * mean + config.beta * weights) * ratios, config.beta * bias
 
 
-def counts_by_class(bags: Bags, targets: Tensor, classes: int) -> Tensor:
+def counts_by_class(bags: SparseCounts, targets: Tensor, classes: int) -> Tensor:
     """(F, C) the sum of each column over the rows of each class."""
     return bags.transposed().product(F.one_hot(targets, classes).double())
 
@@ -622,7 +626,7 @@ class WindowConfig(SampledConfig):
             )
 
 
-class WindowLogistic(FittedAssessor):
+class WindowLogistic(FittedModel):
     """Logistic regression on one-hot tokens around a position."""
 
     Config = WindowConfig
@@ -653,7 +657,7 @@ class WindowLogistic(FittedAssessor):
         train, others = len(targets), None
         if valid is not None and valid.records:
             more, others, _ = self.read(valid, widest)
-            every = joined([every, more])
+            every = concatenate([every, more])
         judged = trials(self.task, targets, others, groups)
 
         def answer(one: Any, learn: Tensor, check: Tensor) -> Tensor:
@@ -675,17 +679,17 @@ class WindowLogistic(FittedAssessor):
             f"from {len(learned):,} positions"
         )
 
-    def nearer(self, bags: Bags, window: int) -> Bags:
+    def nearer(self, bags: SparseCounts, window: int) -> SparseCounts:
         """The same positions with less around them."""
         width = window * self.vocab_size
         return bags.part(width, (bags.width - width) // 2)
 
-    def solve(self, bags: Bags, targets: Tensor, config: Any, rough: bool) -> Solved:
+    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
         """Coefficients and biases from positions."""
         strength = config.strength or STRENGTHS[0]
         return of_classes(bags, targets, config.n_outputs, strength, rough=rough)
 
-    def read(self, shard: Shard, window: int) -> tuple[Bags, Tensor, Tensor]:
+    def read(self, shard: Shard, window: int) -> tuple[SparseCounts, Tensor, Tensor]:
         """The positions of a shard that have a label, what it is, and the record of each, records
         numbered as they are read.
         """
@@ -697,9 +701,9 @@ class WindowLogistic(FittedAssessor):
             groups.append(before + asked.nonzero()[:, 0])
             before += len(asked)
         _, numbered = torch.cat(groups).unique_consecutive(return_inverse=True)
-        return joined(bags), torch.cat(targets), numbered
+        return concatenate(bags), torch.cat(targets), numbered
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor. Padding has the answer 0."""
         there = source.segments > 0
         bags = windows(source, self.config.window, self.vocab_size, there)
@@ -708,7 +712,7 @@ class WindowLogistic(FittedAssessor):
         return found
 
 
-def windows(source: Source, window: int, vocab_size: int, asked: Tensor) -> Bags:
+def windows(source: Inputs, window: int, vocab_size: int, asked: Tensor) -> SparseCounts:
     """The tokens around each position that is asked (B, T): at distance d from the left end of its
     window, token x is in column d · V + x.
     """
@@ -719,4 +723,4 @@ def windows(source: Source, window: int, vocab_size: int, asked: Tensor) -> Bags
     inside = near >= 0
     starts = F.pad(inside.sum(1).cumsum(0), (1, 0))
     values = torch.ones(int(starts[-1]), dtype=torch.float64, device=near.device)
-    return Bags(starts, columns[inside], values, window * vocab_size)
+    return SparseCounts(starts, columns[inside], values, window * vocab_size)

@@ -27,17 +27,17 @@ from torch.nn import functional as F
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source, to_picture
-from regard.layers.positions import apart
+from regard.layers.embeddings import Inputs, to_image
+from regard.layers.positions import pairwise_distances
 from regard.models.model_selection import SampledConfig, batches, few, trials, varied
-from regard.models.point_transformer import CloudConfig
-from regard.models.supervised import Budget, FittedAssessor
-from regard.models.vision import PictureConfig
+from regard.models.point_transformer import PointSettings
+from regard.models.supervised import Budget, FittedModel
+from regard.models.vision import ImageSettings
 
 ROUNDS = 200  # of L-BFGS, at most
 
 
-class Regression(FittedAssessor):
+class Regression(FittedModel):
     """One coefficient for every feature and answer; its configuration has a `strength`, 0 where it
     is to be chosen. A family says what its features are.
     """
@@ -54,7 +54,7 @@ class Regression(FittedAssessor):
         self.register_buffer("bias", torch.zeros(self.config.n_outputs))
 
     @abstractmethod
-    def features(self, source: Source) -> Tensor:
+    def features(self, source: Inputs) -> Tensor:
         """(B, F) of every record."""
 
     def prepare(self, rows: Tensor) -> None:
@@ -110,7 +110,7 @@ class Regression(FittedAssessor):
         self.coefficients, self.bias = solve(self.task, rows, targets, strength, ROUNDS, outputs)
         say(f"{rows.size(1):,} {self.what}; strength {strength:g}, where open by {judged.how}")
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return self.scaled(self.features(source)) @ self.coefficients + self.bias
 
@@ -154,13 +154,13 @@ def cost(task: str, found: Tensor, targets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PixelConfig(PictureConfig, SampledConfig):
+class PixelConfig(ImageSettings, SampledConfig):
     """How large coefficients may get."""
 
     strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
 
     def __post_init__(self) -> None:
-        PictureConfig.__post_init__(self)
+        ImageSettings.__post_init__(self)
         SampledConfig.__post_init__(self)
         self.positive("strength")
 
@@ -181,10 +181,10 @@ class PixelLogistic(Regression):
         pixels = config.rows * config.columns * config.patch**2 * config.channels
         self.add_line(pixels)
 
-    def features(self, source: Source) -> Tensor:
+    def features(self, source: Inputs) -> Tensor:
         """See Regression: all pixels of each picture, scaled."""
         config = self.config
-        picture, there = to_picture(source, config.rows, config.columns, config.patch)
+        picture, there = to_image(source, config.rows, config.columns, config.patch)
         mean, deviation = (
             255 * torch.tensor(values, device=picture.device)[:, None, None]
             for values in (config.mean, config.deviation)
@@ -196,18 +196,18 @@ BINS = 12  # of a histogram
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsConfig(CloudConfig, SampledConfig):
+class StatisticsConfig(PointSettings, SampledConfig):
     """How large coefficients may get."""
 
     strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
 
     def __post_init__(self) -> None:
-        CloudConfig.__post_init__(self)
+        PointSettings.__post_init__(self)
         SampledConfig.__post_init__(self)
         self.positive("strength")
 
 
-class CloudLogistic(Regression):
+class PointCloudLogistic(Regression):
     """One coefficient for every statistic and answer."""
 
     Config = StatisticsConfig
@@ -227,7 +227,7 @@ class CloudLogistic(Regression):
         self.register_buffer("mean", torch.zeros(count + 1))
         self.register_buffer("deviation", torch.ones(count + 1))
 
-    def features(self, source: Source) -> Tensor:
+    def features(self, source: Inputs) -> Tensor:
         """See Regression."""
         config = self.config
         d, there = config.dimensions, source.segments > 0
@@ -238,7 +238,7 @@ class CloudLogistic(Regression):
         axes = torch.linalg.eigvalsh(at.mT @ at / many[..., None]).clamp_min(0).sqrt()
         radii = histogram(at.norm(dim=-1), there, config.reach / 2)
         pairs = there[:, :, None] & there[:, None]
-        gaps = histogram(apart(at, at).flatten(1), pairs.flatten(1), config.reach)
+        gaps = histogram(pairwise_distances(at, at).flatten(1), pairs.flatten(1), config.reach)
         told = source.ids[..., 2 * d + 1 : 2 * d + 1 + config.n_features].float()
         told = torch.where(there[..., None], told, 0)
         mean = told.sum(1) / many

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError
 from regard.layers.attention import Tap
-from regard.layers.cache import Ring, State, last_of
-from regard.layers.convolution import Past, Stretch
+from regard.layers.cache import DecodeState, Ring, last_of
+from regard.layers.convolution import ConvolutionContext, PastWindow
 from regard.layers.feedforward import BENDS, dropout
 from regard.models.language_model import NeuralLanguageModel
 
@@ -107,7 +107,7 @@ class MLP(NeuralLanguageModel):
         self.embedding: nn.Embedding | OneHot = (
             nn.Embedding(vocab_size, config.d_embedding) if learned else OneHot(vocab_size)
         )
-        self.past = Past(config.window)
+        self.past = PastWindow(config.window)
         self.layers = nn.ModuleList(
             nn.Linear(
                 config.d_model if i else config.window * self.embedding.embedding_dim,
@@ -122,9 +122,11 @@ class MLP(NeuralLanguageModel):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         """See NeuralLanguageModel."""
-        return self.run(ids, Stretch(segments), None, tap)
+        return self.run(ids, ConvolutionContext(segments), None, tap)
 
-    def run(self, ids: Tensor, stretch: Stretch, ring: Ring | None, tap: Tap | None) -> Tensor:
+    def run(
+        self, ids: Tensor, stretch: ConvolutionContext, ring: Ring | None, tap: Tap | None
+    ) -> Tensor:
         """Embed (B, T) ids, look back, and send each window through the layers: (B, T, D)."""
         x = self.past(self.embedding(ids), stretch, ring)  # (B, T, window · d_embedding)
         bend = ACTIVATIONS[self.config.activation]
@@ -135,17 +137,17 @@ class MLP(NeuralLanguageModel):
             x = dropout(x, self.config.dropout, self.training)
         return x  # type: ignore[no-any-return]
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel. The state's size does not depend on the capacity."""
         ring = self.past.new_state(batch, self.embedding.embedding_dim, self.embedding.weight)
-        return State([ring], batch, capacity)
+        return DecodeState([ring], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         ring = state.layers[0]
         assert isinstance(ring, Ring)
-        x = self.run(ids, Stretch(None, state.length, lengths), ring, None)  # (B, T, D)
+        x = self.run(ids, ConvolutionContext(None, state.length, lengths), ring, None)  # (B, T, D)
         state.advance(lengths, ids.size(1))
         return self.head(last_of(x, lengths))  # type: ignore[no-any-return]
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batching import Asked, Batch
+from regard.data.batching import Batch, LabelledExamples
 from regard.data.shards import Shard
-from regard.layers.embeddings import Source
-from regard.models.supervised import AnswerConfig, Budget
+from regard.layers.embeddings import Inputs
+from regard.models.supervised import Budget, HeadConfig
 
 BATCH_TOKENS = 1 << 16  # positions read at once
 ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation part that can choose
@@ -36,7 +36,7 @@ Sampled = TypeVar("Sampled", bound="SampledConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedConfig(AnswerConfig):
+class FittedConfig(HeadConfig):
     """Records are read up to max_len tokens."""
 
     max_len: int = 256
@@ -65,15 +65,15 @@ class SampledConfig(FittedConfig):
         self.positive("records")
 
 
-def batches(shard: Shard, max_len: int) -> Iterator[tuple[Batch, Source]]:
+def batches(shard: Shard, max_len: int) -> Iterator[tuple[Batch, Inputs]]:
     """The records of a labelled shard, those of like length together."""
-    for batch in Asked(shard, None, max_len).batches(BATCH_TOKENS):
+    for batch in LabelledExamples(shard, None, max_len).batches(BATCH_TOKENS):
         assert batch.segments is not None
-        yield batch, Source(batch.ids, batch.segments)
+        yield batch, Inputs(batch.ids, batch.segments)
 
 
 @dataclass(frozen=True)
-class Pace:
+class FitPace:
     """Seconds that a configuration takes to learn from rows and to answer: some, and some more for
     each row.
     """
@@ -86,11 +86,11 @@ class Pace:
         return self.once + self.each * rows
 
 
-UNKNOWN = Pace(0.0, 0.0)
+UNKNOWN = FitPace(0.0, 0.0)
 
 
 @dataclass(eq=False)
-class Trials:
+class CandidateTrials:
     """What is asked of rows, those of the training part first, and `splits` of them into numbers of
     rows to learn from and to judge by; `how` says which. `rows` are learned from in the end.
     """
@@ -100,7 +100,7 @@ class Trials:
     splits: Sequence[tuple[Tensor, Tensor]]
     how: str
     rows: int
-    chosen: Pace | None = None  # of what was chosen
+    chosen: FitPace | None = None  # of what was chosen
     final: float = 0.0  # seconds that its fit takes in the end, as far as it is known
 
     def best(
@@ -125,19 +125,19 @@ class Trials:
         if budget.limited and splits and len(splits[0][0]) > 2 * max(PROBED):
             known = self.chosen
             paces = [known] * len(tried) if known else probed(tried, answer, splits[0], budget)
-            plan = Reduced(self, budget, share, finish)
+            plan = ReducedSearch(self, budget, share, finish)
             tried, paces, splits, seconds = plan(tried, paces)
         place, rate = 0, 1.0
         if len(tried) > 1:
             place, rate = self.cheapest(tried, paces, splits, answer, budget, seconds)
-        self.chosen = Pace(rate * paces[place].once, rate * paces[place].each)
+        self.chosen = FitPace(rate * paces[place].once, rate * paces[place].each)
         self.final = finish * self.chosen.at(self.rows)
         return tried[place]
 
     def cheapest(
         self,
         tried: Sequence[Trial],
-        paces: Sequence[Pace],
+        paces: Sequence[FitPace],
         splits: Sequence[tuple[Tensor, Tensor]],
         answer: Callable[[Trial, Tensor, Tensor], Tensor],
         budget: Budget,
@@ -189,7 +189,7 @@ def probed(
     answer: Callable[[Trial, Tensor, Tensor], Tensor],
     split: tuple[Tensor, Tensor],
     budget: Budget,
-) -> list[Pace]:
+) -> list[FitPace]:
     """How long configurations take, from small parts of a split: of all, or of as many of the first
     as a quarter of the time allows. What takes as long whatever the rows, all have in common.
     """
@@ -204,7 +204,7 @@ def probed(
         return time.monotonic() - began
 
     seconds(tried[0], small)  # imports, memory: what is slow only once
-    enough, found = budget.left * 3 / 4, list[Pace]()
+    enough, found = budget.left * 3 / 4, list[FitPace]()
     rows = PROBED[1] - PROBED[0]
     first = [seconds(tried[0], part) for part in (small, large)]
     once = max(0.0, first[1] - PROBED[1] * max(0.0, first[1] - first[0]) / rows)
@@ -213,26 +213,26 @@ def probed(
             break
         took = first[1] if not found else seconds(config, large)
         each = max(took / 10, took - once) / PROBED[1]
-        found.append(Pace(min(once, took), GROWTH * each))
+        found.append(FitPace(min(once, took), GROWTH * each))
         budget.progress(f"timing setting {len(found)} of {len(tried)}")
     return found
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ReducedSearch:
     """Makes a choice fit into the time that is left where it does not hold one split: fewer rows,
     then fewer configurations; and none whose final fit would take more than half of the time,
     where there are others.
     """
 
-    trials: Trials
+    trials: CandidateTrials
     budget: Budget
     share: float
     finish: float
 
     def __call__(
-        self, tried: Sequence[Trial], paces: Sequence[Pace]
-    ) -> tuple[list[Trial], list[Pace], Sequence[tuple[Tensor, Tensor]], float]:
+        self, tried: Sequence[Trial], paces: Sequence[FitPace]
+    ) -> tuple[list[Trial], list[FitPace], Sequence[tuple[Tensor, Tensor]], float]:
         """Those of the configurations that are tried, the splits they are tried on, and seconds."""
         trials, splits, left = self.trials, self.trials.splits, self.budget.left
         final = [self.finish * one.at(trials.rows) for one in paces]
@@ -255,7 +255,7 @@ class Reduced:
         return [tried[n] for n in kept], [paces[n] for n in kept], splits, seconds
 
     def cheapest(
-        self, kept: Sequence[int], paces: Sequence[Pace], rows: int, seconds: float
+        self, kept: Sequence[int], paces: Sequence[FitPace], rows: int, seconds: float
     ) -> list[int]:
         """Those of some configurations, the slowest left out first, that fit into the seconds when
         they learn from so many rows; one at least.
@@ -288,7 +288,9 @@ def named(config: FittedConfig, among: Sequence[FittedConfig]) -> str:
     return ", ".join(f"{key} {getattr(config, key)}" for key in keys) or "as given"
 
 
-def trials(task: str, train: Tensor, valid: Tensor | None, groups: Tensor | None = None) -> Trials:
+def trials(
+    task: str, train: Tensor, valid: Tensor | None, groups: Tensor | None = None
+) -> CandidateTrials:
     """Splits of training rows with these targets, and of those of the validation part, if any.
     Rows of one of (R,) `groups`, numbered in order, stay together.
     """
@@ -298,7 +300,7 @@ def trials(task: str, train: Tensor, valid: Tensor | None, groups: Tensor | None
         if task in ("label", "position-label"):
             check = check[valid >= 0]
         part = few(torch.arange(count))
-        return Trials(
+        return CandidateTrials(
             task, torch.cat([train, valid]), [(part, check)], "the validation part", count
         )
     groups = torch.arange(count) if groups is None else groups
@@ -306,7 +308,7 @@ def trials(task: str, train: Tensor, valid: Tensor | None, groups: Tensor | None
     fold = folds(train[firsts] if train.dim() == 1 else train[firsts, 0], FOLDS)[groups]
     rows = [(fold != n, fold == n) for n in range(FOLDS)]
     splits = [(few(a.nonzero()[:, 0]), b.nonzero()[:, 0]) for a, b in rows if a.any() and b.any()]
-    return Trials(task, train, splits, f"{FOLDS} inner folds", count)
+    return CandidateTrials(task, train, splits, f"{FOLDS} inner folds", count)
 
 
 def folds(keys: Tensor, many: int) -> Tensor:

@@ -28,12 +28,12 @@ import numpy as np
 from regard.errors import UsageError, UserError
 from regard.models.motifs import (
     DNA,
-    Alphabet,
     Background,
     Floats,
     Ids,
     MarkovMotif,
     Motif,
+    MotifAlphabet,
     PositionWeightMatrix,
     check_order,
     contexts,
@@ -412,7 +412,7 @@ def discover(
     revcomp: bool = True,
     seed: int = 0,
     background: Background | None = None,
-    alphabet: Alphabet = DNA,
+    alphabet: MotifAlphabet = DNA,
 ) -> list[Discovered]:
     """At most `n_motifs` motifs of a width, or of any in a range, the best score first.
 

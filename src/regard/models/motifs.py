@@ -38,7 +38,7 @@ MOST_CODES = 1 << 25  # entries of one table: 256 MB
 
 
 @dataclass(frozen=True)
-class Alphabet:
+class MotifAlphabet:
     """Letters of a kind of sequence; `complement` pairs with them where strands exist.
 
     Letters in `wild` (such as N in DNA) are read as unknown. Case is ignored where the alphabet
@@ -110,9 +110,9 @@ class Alphabet:
         return np.array(partner)[digits][..., ::-1]
 
 
-DNA = Alphabet("ACGT", complement="TGCA", wild="NRYSWKMBDHVX")
-RNA = Alphabet("ACGU", complement="UGCA", wild="NRYSWKMBDHVX")
-PROTEIN = Alphabet("ACDEFGHIKLMNPQRSTVWY", wild="BJOUXZ*")
+DNA = MotifAlphabet("ACGT", complement="TGCA", wild="NRYSWKMBDHVX")
+RNA = MotifAlphabet("ACGU", complement="UGCA", wild="NRYSWKMBDHVX")
+PROTEIN = MotifAlphabet("ACDEFGHIKLMNPQRSTVWY", wild="BJOUXZ*")
 
 
 def contexts(digits: Ids, order: int, size: int) -> Ids:
@@ -266,10 +266,10 @@ __all__ = [
     "DNA",
     "PROTEIN",
     "RNA",
-    "Alphabet",
     "Background",
     "MarkovMotif",
     "Motif",
+    "MotifAlphabet",
     "MotifClassifier",
     "PositionWeightMatrix",
     "Scan",
@@ -281,17 +281,17 @@ BETA, GAMMA = 7.0, 3.0  # strength of the prior, α_k = β γ^k: defaults of the
 class Background:
     """What sequences look like without a motif: a homogeneous Markov model of any order."""
 
-    def __init__(self, alphabet: Alphabet, conditionals: Sequence[Floats]) -> None:
+    def __init__(self, alphabet: MotifAlphabet, conditionals: Sequence[Floats]) -> None:
         self.alphabet = alphabet
         self.conditionals = tuple(conditionals)  # orders 0 to k, each (A^m, A)
 
     @classmethod
-    def uniform(cls, alphabet: Alphabet = DNA) -> Self:
+    def uniform(cls, alphabet: MotifAlphabet = DNA) -> Self:
         """Every letter alike, whatever came before."""
         return cls.of(np.full(alphabet.size, 1 / alphabet.size), alphabet)
 
     @classmethod
-    def of(cls, frequencies: ArrayLike, alphabet: Alphabet = DNA) -> Self:
+    def of(cls, frequencies: ArrayLike, alphabet: MotifAlphabet = DNA) -> Self:
         """Order 0 with these frequencies, brought to sum 1."""
         values = np.asarray(frequencies, np.float64)
         good = values.shape == (alphabet.size,) and np.isfinite(values).all() and values.sum() > 0
@@ -303,7 +303,7 @@ class Background:
     def fit(
         cls,
         sequences: Sequence[str] | Sequence[Ids],
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         *,
         order: int = 0,
         both_strands: bool = False,
@@ -357,7 +357,7 @@ class Motif:
 
     def __init__(
         self,
-        alphabet: Alphabet,
+        alphabet: MotifAlphabet,
         conditionals: Sequence[Floats],
         background: Background,
         sites: float,
@@ -468,7 +468,7 @@ class PositionWeightMatrix(Motif):
     def fit(
         cls,
         sequences: Letters,
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         *,
         pseudocount: float = 1.0,
         background: Background | None = None,
@@ -482,7 +482,7 @@ class PositionWeightMatrix(Motif):
     def of_counts(
         cls,
         counts: ArrayLike,
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         *,
         pseudocount: float = 1.0,
         background: Background | None = None,
@@ -508,7 +508,7 @@ class MarkovMotif(Motif):
     def fit(
         cls,
         sequences: Letters,
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         *,
         order: int = 2,
         beta: float = BETA,
@@ -528,7 +528,7 @@ class MarkovMotif(Motif):
     def of_counts(
         cls,
         counts: Floats,
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         *,
         order: int = 2,
         beta: float = BETA,
@@ -552,7 +552,7 @@ class MotifClassifier:
         self,
         order: int = 2,
         *,
-        alphabet: Alphabet = DNA,
+        alphabet: MotifAlphabet = DNA,
         beta: float = BETA,
         gamma: float = GAMMA,
     ) -> None:

@@ -20,31 +20,31 @@ from torch.nn import functional as F
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source, extents, to_picture
+from regard.layers.embeddings import Inputs, extents, to_image
 from regard.models.counts import CountConfig, Say
-from regard.models.ibm_model1 import ByPlace, GivenByPlace, repeated
-from regard.models.seq2seq import Given
+from regard.models.ibm_model1 import ConditionedPositional, PositionalTranslator, repeated
+from regard.models.seq2seq import ConditionedLM
 from regard.models.supervised import Budget
-from regard.models.vision import PictureConfig
+from regard.models.vision import ImageSettings
 
 TOGETHER = 256  # pictures compared with all others at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestConfig(PictureConfig, CountConfig):
+class NearestConfig(ImageSettings, CountConfig):
     """How sure it is of what it repeats."""
 
     sure: float = 0.99
     source_vocab: int = 0
 
     def __post_init__(self) -> None:
-        PictureConfig.__post_init__(self)
+        ImageSettings.__post_init__(self)
         CountConfig.__post_init__(self)
         if not 0 < self.sure < 1:
             raise ValueError(f"sure must be above 0 and below 1, got {self.sure}")
 
 
-class Nearest(ByPlace):
+class NearestCaptioner(PositionalTranslator):
     """Pictures and their captions, and a bigram of these."""
 
     Config = NearestConfig
@@ -80,12 +80,12 @@ class Nearest(ByPlace):
         self.pictures = torch.cat(rows).round().clamp(0, 255).to(torch.uint8)
         say(f"{train.records:,} pictures and what was said of them")
 
-    def pixels(self, source: Source) -> Tensor:
+    def pixels(self, source: Inputs) -> Tensor:
         """(B, F) the pixels of pictures, all brought to the size of the largest of training."""
         c = self.config
         sizes = extents(source)
         tall, wide = (int(n) for n in sizes.amax(0).tolist())
-        picture, _ = to_picture(source, tall, wide, c.patch)  # (B, C, Y, X)
+        picture, _ = to_image(source, tall, wide, c.patch)  # (B, C, Y, X)
         size = c.rows * c.patch, c.columns * c.patch
         if (tall, wide) == c.grid and bool((sizes == sizes[:1]).all()):
             return picture.flatten(1)
@@ -95,7 +95,7 @@ class Nearest(ByPlace):
             found.append(F.interpolate(cut, size, mode="bilinear", antialias=True))
         return torch.cat(found).flatten(1)
 
-    def nearest(self, source: Source) -> Tensor:
+    def nearest(self, source: Inputs) -> Tensor:
         """(B,) the number of the picture of training that is nearest to each; the first of equals.
 
         Pixels are whole numbers, and so are sums of their squares: in fp64 they are exact.
@@ -112,9 +112,9 @@ class Nearest(ByPlace):
             best, found = best.where(~better, least), found.where(~better, first + which)
         return found
 
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
-        return Repeated(self, source)
+        return ConditionedNearest(self, source)
 
     def wrong(self) -> str:
         """See Grown."""
@@ -129,12 +129,12 @@ class Nearest(ByPlace):
         return ""
 
 
-class Repeated(GivenByPlace):
+class ConditionedNearest(ConditionedPositional):
     """The captions of the pictures nearest to some others, and the bigram."""
 
-    translator: Nearest
+    translator: NearestCaptioner
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         super().read(source)
         self.told = self.translator.captions[self.translator.nearest(source)]  # (B, T)
@@ -149,7 +149,7 @@ class Repeated(GivenByPlace):
         return p.log_().float()
 
 
-def one(record: Any) -> Source:
+def one(record: Any) -> Inputs:
     """One picture."""
     ids = torch.from_numpy(np.array(record))[None]
-    return Source(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
+    return Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64))

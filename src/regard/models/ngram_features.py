@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.errors import UsageError
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 
 LARGEST = (1 << 63) - 1  # a code that fits
 
 
 @dataclass(frozen=True, eq=False)
-class Bags:
+class SparseCounts:
     """A sparse matrix (R, F) in fp64: row i holds `values` at `columns`, both (N,), from starts[i]
     to starts[i + 1]; F is `width`.
     """
@@ -59,52 +59,54 @@ class Bags:
             include_last_offset=True,
         )
 
-    def transposed(self) -> Bags:
+    def transposed(self) -> SparseCounts:
         """(F, R)."""
         order = self.columns.argsort(stable=True)
         places = torch.arange(self.width + 1, device=order.device)
         starts = torch.searchsorted(self.columns[order], places)
-        return Bags(starts, self.owners[order], self.values[order], len(self))
+        return SparseCounts(starts, self.owners[order], self.values[order], len(self))
 
-    def rows(self, chosen: Tensor) -> Bags:
+    def rows(self, chosen: Tensor) -> SparseCounts:
         """Some rows, by number."""
         lengths = self.lengths[chosen]
         starts = F.pad(lengths.cumsum(0), (1, 0))
         within = torch.arange(int(starts[-1]), device=starts.device)
         at = within + torch.repeat_interleave(self.starts[chosen] - starts[:-1], lengths)
-        return Bags(starts, self.columns[at], self.values[at], self.width)
+        return SparseCounts(starts, self.columns[at], self.values[at], self.width)
 
-    def part(self, width: int, first: int = 0) -> Bags:
+    def part(self, width: int, first: int = 0) -> SparseCounts:
         """`width` columns, from the first of them on."""
         kept = (self.columns >= first) & (self.columns < first + width)
         before = F.pad(kept.long().cumsum(0), (1, 0))
-        return Bags(before[self.starts], self.columns[kept] - first, self.values[kept], width)
+        return SparseCounts(
+            before[self.starts], self.columns[kept] - first, self.values[kept], width
+        )
 
-    def of(self, values: Tensor) -> Bags:
+    def of(self, values: Tensor) -> SparseCounts:
         """Other values at the same places."""
-        return Bags(self.starts, self.columns, values, self.width)
+        return SparseCounts(self.starts, self.columns, values, self.width)
 
 
-def joined(parts: Sequence[Bags]) -> Bags:
+def concatenate(parts: Sequence[SparseCounts]) -> SparseCounts:
     """The rows of all, end to end."""
     starts = F.pad(torch.cat([bags.lengths for bags in parts]).cumsum(0), (1, 0))
     columns = torch.cat([bags.columns for bags in parts])
-    return Bags(starts, columns, torch.cat([bags.values for bags in parts]), parts[0].width)
+    return SparseCounts(starts, columns, torch.cat([bags.values for bags in parts]), parts[0].width)
 
 
-def bagged(rows: Tensor, columns: Tensor, count: int, width: int) -> Bags:
+def count_ngrams(rows: Tensor, columns: Tensor, count: int, width: int) -> SparseCounts:
     """How often each column occurs in each of `count` rows, from the (M,) rows and columns of its
     occurrences.
     """
     keys, times = torch.unique(rows * max(1, width) + columns, return_counts=True)
     places = torch.arange(count + 1, device=keys.device) * max(1, width)
-    return Bags(
+    return SparseCounts(
         torch.searchsorted(keys, places), keys % max(1, width), times.to(torch.float64), width
     )
 
 
-def grams(
-    source: Source, order: int, vocab_size: int, start: int, end: int, places: int = 1
+def ngrams_of(
+    source: Inputs, order: int, vocab_size: int, start: int, end: int, places: int = 1
 ) -> tuple[Tensor, Tensor]:
     """The rows and the codes (M,) of all n-grams of 1 to `order` tokens in (B, T) sequences.
 
@@ -134,7 +136,7 @@ def grams(
     return torch.cat(rows), torch.cat(codes)
 
 
-class Gram(NamedTuple):
+class NGram(NamedTuple):
     """What a code of `grams` stands for: its tokens, whether they stand in the second text, and the
     index in its row where the n-gram begins, or None where places are not told apart.
     """
@@ -144,7 +146,7 @@ class Gram(NamedTuple):
     place: int | None
 
 
-def gram(code: int, vocab_size: int, places: int = 1) -> Gram:
+def ngram(code: int, vocab_size: int, places: int = 1) -> NGram:
     """The n-gram of a code that `grams` made with as many `places`."""
     code, place = divmod(code, places)
     number, second = divmod(code, 2)
@@ -152,7 +154,7 @@ def gram(code: int, vocab_size: int, places: int = 1) -> Gram:
     while number:
         number, digit = divmod(number, vocab_size + 1)
         ids.append(digit - 1)
-    return Gram(tuple(reversed(ids)), bool(second), place if places > 1 else None)
+    return NGram(tuple(reversed(ids)), bool(second), place if places > 1 else None)
 
 
 def first_of(order: int, vocab_size: int, places: int = 1) -> int:
@@ -179,7 +181,7 @@ def found(codes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     return known[at] == codes, at
 
 
-def rarity(bags: Bags) -> Tensor:
+def rarity(bags: SparseCounts) -> Tensor:
     """(F,) log((1 + R) / (1 + rows that have it)) + 1 (Salton & Buckley 1988), smoothed so that
     nothing is divided by 0.
     """
@@ -187,7 +189,7 @@ def rarity(bags: Bags) -> Tensor:
     return ((1 + len(bags)) / (1 + having).double()).log() + 1
 
 
-def of_unit_length(bags: Bags, rarity: Tensor) -> Bags:
+def of_unit_length(bags: SparseCounts, rarity: Tensor) -> SparseCounts:
     """Counts as tf–idf, (1 + log n) · rarity, each row of length 1."""
     values = (1 + bags.values.log()) * rarity[bags.columns]
     squares = values.new_zeros(len(bags)).index_add_(0, bags.owners, values.square())

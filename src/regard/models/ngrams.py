@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from regard.data.shards import Shard
 
 
-class Grown(nn.Module):
+class VariableBuffers(nn.Module):
     """A module that takes the sizes of its `grown` buffers, of all where none is named, from what
     is loaded into it.
     """
@@ -81,7 +81,7 @@ def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(nogil=True)(kernel)
 
 
-class Dense:
+class DenseCounter:
     """Counts of keys below a small limit."""
 
     def __init__(self, limit: int) -> None:
@@ -97,7 +97,7 @@ class Dense:
         return keys, self.counts[keys]
 
 
-class Sorted:
+class SortedCounter:
     """Counts of any keys, by sorting: what is pending is merged once it outgrows what is there."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Sorted:
         return merged(self.found)
 
 
-class Hashed:
+class HashedCounter:
     """Counts of any keys in a hash table with linear probing, each key beside its count."""
 
     def __init__(self) -> None:
@@ -144,11 +144,11 @@ def shift(table: Ints) -> int:
     return 65 - (len(table) // 2).bit_length()
 
 
-def tally(limit: int) -> Dense | Sorted | Hashed:
+def tally(limit: int) -> DenseCounter | SortedCounter | HashedCounter:
     """An empty count of keys below `limit`."""
     if limit <= DENSE:
-        return Dense(limit)
-    return Hashed() if has_numba() else Sorted()
+        return DenseCounter(limit)
+    return HashedCounter() if has_numba() else SortedCounter()
 
 
 def merged(parts: list[Counted]) -> Counted:

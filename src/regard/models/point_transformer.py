@@ -1,6 +1,6 @@
 """An encoder whose tokens are points of a cloud, each alone or with those around it.
 
-It is `encoder.EncoderOnly`, block for block: a stem stands where the embedding of ids stands, and
+It is `encoder.EncoderModel`, block for block: a stem stands where the embedding of ids stands, and
 positions are those of space (Zhao et al. 2021, "Point Transformer", arXiv:2012.09164, is the same
 idea with attention of its own; ours is everybody's). Presets: `modern` (a learned code of the
 coordinates, distances as a bias of attention; the mean of all positions answers), `invariant`,
@@ -20,20 +20,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.embeddings import PointStem, Source
+from regard.layers.embeddings import Inputs, PointEmbedding
 from regard.layers.positions import SPACE_POSITIONS, Positions, SpacePositions
 from regard.models import decoder
-from regard.models.encoder import EncoderConfig, EncoderOnly
+from regard.models.encoder import EncoderConfig, EncoderModel
 
 BATCH_TOKENS = 1 << 16  # positions read at once
 TINY = 1e-6  # of the squared coefficients of elements, so that one that never changes has none
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloudConfig:
+class PointSettings:
     """What a model of points has from its data: see tokens/points.py."""
 
     dimensions: int = 3
@@ -55,7 +55,7 @@ class CloudConfig:
         if not (self.reach > 0 and self.spread > 0):
             raise ValueError("reach and spread must be positive")
 
-    def composition(self, source: Source) -> Tensor:
+    def composition(self, source: Inputs) -> Tensor:
         """(B, E) how many points of each element every cloud has, its tokens being all points."""
         first = 2 * self.dimensions + 1
         kinds = source.ids[..., first : first + len(self.elements)]
@@ -64,7 +64,7 @@ class CloudConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointsConfig(CloudConfig, EncoderConfig):
+class PointTransformerConfig(PointSettings, EncoderConfig):
     """Shape and parts of an encoder of points."""
 
     positions: str = "learned"
@@ -73,7 +73,7 @@ class PointsConfig(CloudConfig, EncoderConfig):
     around: bool = False  # begin with what stands at which distance around each
 
     def __post_init__(self) -> None:
-        CloudConfig.__post_init__(self)
+        PointSettings.__post_init__(self)
         if self.positions not in SPACE_POSITIONS:
             allowed = ", ".join(SPACE_POSITIONS)
             raise ValueError(f"positions of points are {allowed}, got {self.positions!r}")
@@ -99,7 +99,7 @@ class PointsConfig(CloudConfig, EncoderConfig):
 
     def make_stem(self, vocab_size: int) -> nn.Module:
         """See StackConfig."""
-        return PointStem(
+        return PointEmbedding(
             self.d_model,
             self.dimensions,
             self.neighbours,
@@ -121,30 +121,30 @@ class PointsConfig(CloudConfig, EncoderConfig):
         )
 
 
-def modern(n_layers: int, d_model: int) -> PointsConfig:
+def modern(n_layers: int, d_model: int) -> PointTransformerConfig:
     """The encoder's modern preset, in space."""
     told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "learned"}
-    return PointsConfig(**told)
+    return PointTransformerConfig(**told)
 
 
-def invariant(n_layers: int, d_model: int) -> PointsConfig:
+def invariant(n_layers: int, d_model: int) -> PointTransformerConfig:
     """Distances alone."""
     told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "none"}
-    return PointsConfig(**told, invariant=True, distances=32)
+    return PointTransformerConfig(**told, invariant=True, distances=32)
 
 
-def molecule(n_layers: int, d_model: int) -> PointsConfig:
+def molecule(n_layers: int, d_model: int) -> PointTransformerConfig:
     """Distances alone, many of them, and sums."""
     base = invariant(n_layers, d_model)
     return dataclasses.replace(base, around=True, distances=64, pooling="sum")
 
 
-class PointTransformer(EncoderOnly):
+class PointTransformer(EncoderModel):
     """An encoder of points that answers. Where values begin from a sum over the elements, `each`
     (E, O) is what one of each element adds, in units of `scale`.
     """
 
-    Config = PointsConfig
+    Config = PointTransformerConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "modern": modern,
         "invariant": invariant,
@@ -153,13 +153,13 @@ class PointTransformer(EncoderOnly):
     tokens = "points"
     each: Tensor
 
-    def __init__(self, vocab_size: int, config: PointsConfig) -> None:
+    def __init__(self, vocab_size: int, config: PointTransformerConfig) -> None:
         super().__init__(vocab_size, config)
         if config.additive:
             self.register_buffer("each", torch.zeros(len(config.elements), config.n_outputs))
 
     def forward(
-        self, source: Source, *, count: int | None = None, tap: Tap | None = None
+        self, source: Inputs, *, count: int | None = None, tap: Tap | None = None
     ) -> Tensor:
         """See NeuralAssessor."""
         found = super().forward(source, count=count, tap=tap)
@@ -176,9 +176,9 @@ class PointTransformer(EncoderOnly):
         if not self.config.additive or shard.targets is None:
             return
         counts, wanted = [], []
-        for batch in Asked(shard, None, int(self.config.max_len)).batches(BATCH_TOKENS):
+        for batch in LabelledExamples(shard, None, int(self.config.max_len)).batches(BATCH_TOKENS):
             assert batch.segments is not None
-            counts.append(self.config.composition(Source(batch.ids, batch.segments)).double())
+            counts.append(self.config.composition(Inputs(batch.ids, batch.segments)).double())
             wanted.append(batch.targets.double())
         x, y = torch.cat(counts), torch.cat(wanted)
         left = y.clone()

@@ -34,13 +34,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import SCORES, Tap, attend_memory, make_score
-from regard.layers.cache import Memory, Recurrence, State
-from regard.layers.embeddings import Source
+from regard.layers.cache import CrossKV, DecodeState, RecurrentState
+from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.masks import Rendered
-from regard.layers.recurrent import BothWays, RecurrentStack
+from regard.layers.recurrent import BidirectionalStack, RecurrentStack
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.seq2seq import Given, NeuralTranslator
+from regard.models.seq2seq import ConditionedLM, NeuralSeq2Seq
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +100,15 @@ class RecurrentModel(NeuralLanguageModel):
         """Dropout between the parts, while training."""
         return dropout(x, self.config.dropout, self.training)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel. The state's size does not depend on the capacity."""
-        return State([self.cells.new_state(batch, self.embedding.weight)], batch, capacity)
+        return DecodeState([self.cells.new_state(batch, self.embedding.weight)], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         memory = state.layers[0]
-        assert isinstance(memory, Recurrence)
+        assert isinstance(memory, RecurrentState)
         last = self.cells.advance(self.embedding(ids), lengths, memory)  # (B, D)
         state.advance(lengths, ids.size(1))
         return self.head(last)  # type: ignore[no-any-return]
@@ -163,7 +163,7 @@ CELLS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentTranslatorConfig(RecurrentConfig):
+class RecurrentSeq2SeqConfig(RecurrentConfig):
     """Shape of both stacks; each has `n_layers`."""
 
     cell: str = "gru"
@@ -179,7 +179,7 @@ class RecurrentTranslatorConfig(RecurrentConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentiveConfig(RecurrentTranslatorConfig):
+class AttentiveSeq2SeqConfig(RecurrentSeq2SeqConfig):
     """The same with attention."""
 
     score: str = "additive"
@@ -195,40 +195,40 @@ def shape(n_layers: int, d_model: int) -> dict[str, Any]:
     return {"n_layers": min(n_layers, 2), "d_model": d_model, "dropout": 0.2}
 
 
-def cho(n_layers: int, d_model: int) -> RecurrentTranslatorConfig:
+def cho(n_layers: int, d_model: int) -> RecurrentSeq2SeqConfig:
     """Gated recurrent units and a bottleneck."""
-    return RecurrentTranslatorConfig(**shape(n_layers, d_model))
+    return RecurrentSeq2SeqConfig(**shape(n_layers, d_model))
 
 
-def sutskever(n_layers: int, d_model: int) -> RecurrentTranslatorConfig:
+def sutskever(n_layers: int, d_model: int) -> RecurrentSeq2SeqConfig:
     """LSTMs and a bottleneck."""
-    return RecurrentTranslatorConfig(**shape(n_layers, d_model), cell="lstm")
+    return RecurrentSeq2SeqConfig(**shape(n_layers, d_model), cell="lstm")
 
 
-def bahdanau(n_layers: int, d_model: int) -> AttentiveConfig:
+def bahdanau(n_layers: int, d_model: int) -> AttentiveSeq2SeqConfig:
     """Gated recurrent units and the additive score."""
-    return AttentiveConfig(**shape(n_layers, d_model))
+    return AttentiveSeq2SeqConfig(**shape(n_layers, d_model))
 
 
-def luong(n_layers: int, d_model: int) -> AttentiveConfig:
+def luong(n_layers: int, d_model: int) -> AttentiveSeq2SeqConfig:
     """LSTMs and the dot product."""
-    return AttentiveConfig(**shape(n_layers, d_model), cell="lstm", score="dot")
+    return AttentiveSeq2SeqConfig(**shape(n_layers, d_model), cell="lstm", score="dot")
 
 
-def bilinear(n_layers: int, d_model: int) -> AttentiveConfig:
+def bilinear(n_layers: int, d_model: int) -> AttentiveSeq2SeqConfig:
     """LSTMs and the bilinear form, Luong's "general"."""
-    return AttentiveConfig(**shape(n_layers, d_model), cell="lstm", score="bilinear")
+    return AttentiveSeq2SeqConfig(**shape(n_layers, d_model), cell="lstm", score="bilinear")
 
 
 class RecurrentEncoder(nn.Module):
     """A stack of layers that read both ways; what two directions found is joined for the next."""
 
-    def __init__(self, config: RecurrentTranslatorConfig, *, looked_at: bool) -> None:
+    def __init__(self, config: RecurrentSeq2SeqConfig, *, looked_at: bool) -> None:
         super().__init__()
         cell, width, count = CELLS[config.cell], config.d_model, config.n_layers
         self.vectors = 2 if cell is nn.LSTM else 1  # that a layer of the decoder carries
         self.dropout = config.dropout
-        self.layers = nn.ModuleList(BothWays(cell, width) for _ in range(count))
+        self.layers = nn.ModuleList(BidirectionalStack(cell, width) for _ in range(count))
         joins = count if looked_at else count - 1  # nobody asks for the bottleneck's last
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(joins))
         self.bridges = nn.ModuleList(
@@ -249,28 +249,28 @@ class RecurrentEncoder(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class EncodedSource:
     """What a decoder knows of B sources: the state it begins with, (layers, B, D) each, and, if it
     looks back, their positions.
     """
 
     first: tuple[Tensor, ...]
-    memory: Memory | None
+    memory: CrossKV | None
 
-    def recurrence(self, rows: int) -> Recurrence:
+    def recurrence(self, rows: int) -> RecurrentState:
         """The state of `rows` targets, as many as sources or a multiple of that."""
         times = rows // self.first[0].size(1)
         if times == 1:
-            return Recurrence(*self.first)
-        return Recurrence(*(vector.repeat_interleave(times, 1) for vector in self.first))
+            return RecurrentState(*self.first)
+        return RecurrentState(*(vector.repeat_interleave(times, 1) for vector in self.first))
 
 
-class RecurrentTranslator(NeuralTranslator):
+class RecurrentSeq2SeqBase(NeuralSeq2Seq):
     """A bidirectional encoder and a recurrent decoder; a family says how it looks back."""
 
     looks_back: ClassVar[bool]
 
-    def __init__(self, vocab_size: int, config: RecurrentTranslatorConfig) -> None:
+    def __init__(self, vocab_size: int, config: RecurrentSeq2SeqConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         width = config.d_model
@@ -286,36 +286,36 @@ class RecurrentTranslator(NeuralTranslator):
         initialise_translator(self)
 
     @abstractmethod
-    def look(self, x: Tensor, memory: Memory | None, tap: Tap | None = None) -> Tensor:
+    def look(self, x: Tensor, memory: CrossKV | None, tap: Tap | None = None) -> Tensor:
         """The (B, T, D) vectors of the decoder, after looking at the source."""
 
-    def read(self, source: Source, tap: Tap | None = None) -> Reading:
+    def read(self, source: Inputs, tap: Tap | None = None) -> EncodedSource:
         """What the decoder is to know of these sources, one to a row."""
         lengths = source.segments.count_nonzero(dim=1).clamp_min(1)  # (B,)
         x, first = self.encoder(self.embedded(source.ids, self.source_embedding), lengths)
         if tap is not None:
             tap("encoder.output", x)
         if not self.looks_back:
-            return Reading(first, None)
+            return EncodedSource(first, None)
         keys = x[:, None]  # (B, 1, S, D)
-        return Reading(first, Memory(keys, keys, Rendered(seen(source), True)))
+        return EncodedSource(first, CrossKV(keys, keys, Rendered(seen(source), True)))
 
-    def speak(self, ids: Tensor, reading: Reading, tap: Tap | None = None) -> Tensor:
+    def speak(self, ids: Tensor, reading: EncodedSource, tap: Tap | None = None) -> Tensor:
         """(B, T) ids to the (B, T, D) vectors that the head projects."""
         x = self.cells(self.embedded(ids, self.embedding), reading.recurrence(len(ids)))
         if tap is not None:
             tap("recurrent.output", x)
         return self.drop(self.look(x, reading.memory, tap))
 
-    def forward(self, ids: Tensor, segments: Tensor | None, source: Source) -> Tensor:
+    def forward(self, ids: Tensor, segments: Tensor | None, source: Inputs) -> Tensor:
         """See NeuralTranslator."""
         if segments is not None:
             raise ValueError("a recurrence cannot keep packed records apart; use length buckets")
         return self.speak(ids, self.read(source))
 
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
-        return RecurrentGiven(self, source)
+        return ConditionedRecurrent(self, source)
 
     def embedded(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
         """(B, T) ids to (B, T, D)."""
@@ -327,24 +327,24 @@ class RecurrentTranslator(NeuralTranslator):
         return dropout(x, self.config.dropout, self.training)
 
 
-class Bottleneck(RecurrentTranslator):
+class RecurrentSeq2Seq(RecurrentSeq2SeqBase):
     """A translator that never looks back."""
 
-    Config = RecurrentTranslatorConfig
+    Config = RecurrentSeq2SeqConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"cho": cho, "sutskever": sutskever}
     looks_back = False
 
-    def look(self, x: Tensor, memory: Memory | None, tap: Tap | None = None) -> Tensor:
+    def look(self, x: Tensor, memory: CrossKV | None, tap: Tap | None = None) -> Tensor:
         """See RecurrentTranslator."""
         return x
 
 
-class Attentive(RecurrentTranslator):
+class AttentiveSeq2Seq(RecurrentSeq2SeqBase):
     """A translator that looks at the source before each word: tanh(W [context; x]), Luong et al.
     2015, eq. 5.
     """
 
-    Config = AttentiveConfig
+    Config = AttentiveSeq2SeqConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
         "bahdanau": bahdanau,
         "luong": luong,
@@ -352,12 +352,12 @@ class Attentive(RecurrentTranslator):
     }
     looks_back = True
 
-    def __init__(self, vocab_size: int, config: AttentiveConfig) -> None:
+    def __init__(self, vocab_size: int, config: AttentiveSeq2SeqConfig) -> None:
         super().__init__(vocab_size, config)
         self.score = make_score(config.score, 1, config.d_model)
         self.combine = nn.Linear(2 * config.d_model, config.d_model, bias=False)
 
-    def look(self, x: Tensor, memory: Memory | None, tap: Tap | None = None) -> Tensor:
+    def look(self, x: Tensor, memory: CrossKV | None, tap: Tap | None = None) -> Tensor:
         """See RecurrentTranslator."""
         assert memory is not None
         inner = None if tap is None else tap.at("decoder").at("cross")
@@ -365,15 +365,15 @@ class Attentive(RecurrentTranslator):
         return torch.tanh(self.combine(torch.cat((context[:, 0], x), dim=-1)))
 
 
-class RecurrentGiven(Given, NeuralLanguageModel):
+class ConditionedRecurrent(ConditionedLM, NeuralLanguageModel):
     """A recurrent decoder and what it knows of its sources."""
 
-    def __init__(self, translator: RecurrentTranslator, source: Source) -> None:
+    def __init__(self, translator: RecurrentSeq2SeqBase, source: Inputs) -> None:
         super().__init__(translator)
         self.translator, self.head = translator, translator.head
         self.reading = translator.read(source)
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         held, new = self.reading, self.translator.read(source, tap)
         for old, vector in zip(held.first, new.first, strict=True):
@@ -391,27 +391,27 @@ class RecurrentGiven(Given, NeuralLanguageModel):
             raise ValueError("a recurrence cannot keep packed records apart; use length buckets")
         return self.translator.speak(ids, self.reading, tap)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel. The state's size does not depend on the capacity."""
-        return State([self.reading.recurrence(batch)], batch, capacity)
+        return DecodeState([self.reading.recurrence(batch)], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         carried, speaker = state.layers[0], self.translator
-        assert isinstance(carried, Recurrence)
+        assert isinstance(carried, RecurrentState)
         last = speaker.cells.advance(speaker.embedded(ids, speaker.embedding), lengths, carried)
         state.advance(lengths, ids.size(1))
         looked = speaker.look(last[:, None], self.reading.memory)  # (B, 1, D)
         return self.head(looked[:, 0])  # type: ignore[no-any-return]  # (B, V)
 
 
-def seen(source: Source) -> Tensor:
+def seen(source: Inputs) -> Tensor:
     """(B, 1, 1, S): what every query of a row may look at."""
     return (source.segments > 0)[:, None, None]
 
 
-def initialise_translator(model: RecurrentTranslator) -> None:
+def initialise_translator(model: RecurrentSeq2SeqBase) -> None:
     """Every initial value but torch's own, in one place.
 
     | parameter | drawn from |

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import Tap
-from regard.layers.cache import ALL, State
-from regard.layers.embeddings import Source
+from regard.layers.cache import ALL, DecodeState
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import Constrain, LanguageModel
 
 
-class Translator(nn.Module, ABC):
+class Seq2SeqModel(nn.Module, ABC):
     """Predicts a target sequence from a source sequence, token by token."""
 
     task: ClassVar[str] = "target"
@@ -40,21 +40,21 @@ class Translator(nn.Module, ABC):
     config: Any
 
     @abstractmethod
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """The language model of what follows from these sources, a row of targets for each."""
 
 
-class NeuralTranslator(Translator):
+class NeuralSeq2Seq(Seq2SeqModel):
     """A translator trained by gradients: ids to hidden vectors, and a linear head to logits."""
 
     head: nn.Linear
 
     @abstractmethod
-    def forward(self, ids: Tensor, segments: Tensor | None, source: Source) -> Tensor:
+    def forward(self, ids: Tensor, segments: Tensor | None, source: Inputs) -> Tensor:
         """The (B, T, D) vectors that the head projects, for targets (B, T) given their sources."""
 
 
-class Given(LanguageModel):
+class ConditionedLM(LanguageModel):
     """A translator that has read its sources: a language model of their targets.
 
     It has as many rows as `source`, or a multiple: row b·W + w then belongs to source b. What it
@@ -62,19 +62,19 @@ class Given(LanguageModel):
     of the same shape.
     """
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Seq2SeqModel) -> None:
         super().__init__(translator.vocab_size, translator.config)
         self.training = translator.training  # it drops nothing that the translator does not
 
     @abstractmethod
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """Forget the sources and read these, of the same shape, in the same memory."""
 
 
-class Together(Translator):
+class Ensemble(Seq2SeqModel):
     """Translators of the same tokens, each of which has a say."""
 
-    def __init__(self, members: Sequence[Translator]) -> None:
+    def __init__(self, members: Sequence[Seq2SeqModel]) -> None:
         super().__init__()
         sizes = {member.vocab_size for member in members}
         if len(sizes) != 1:
@@ -85,20 +85,20 @@ class Together(Translator):
         self.vocab_size = members[0].vocab_size
         self.config = min((member.config for member in members), key=lambda one: one.max_len)
 
-    def given(self, source: Source) -> Given:
+    def given(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
-        return Agreed(self, source)
+        return EnsembleLM(self, source)
 
 
-class Agreed(Given):
+class EnsembleLM(ConditionedLM):
     """Translators that have read the same sources."""
 
-    def __init__(self, together: Together, source: Source) -> None:
+    def __init__(self, together: Ensemble, source: Inputs) -> None:
         super().__init__(together)
         found = [member.given(source) for member in together.members]  # type: ignore[operator]
-        self.members: Sequence[Given] = nn.ModuleList(found)  # type: ignore[assignment]
+        self.members: Sequence[ConditionedLM] = nn.ModuleList(found)  # type: ignore[assignment]
 
-    def read(self, source: Source, *, tap: Tap | None = None) -> None:
+    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
         """See Given."""
         for member in self.members:
             member.read(source)
@@ -129,12 +129,12 @@ class Agreed(Given):
         allowed = free - torch.stack(bound)  # log of what each gives to all that is not forbidden
         return free.logsumexp(0) - allowed.logsumexp(0)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def start(self, batch: int, capacity: int) -> DecodeState:
         """See LanguageModel."""
-        layers = [Whole(member.start(batch, capacity)) for member in self.members]
-        return State(layers, batch, capacity)
+        layers = [MemberState(member.start(batch, capacity)) for member in self.members]
+        return DecodeState(layers, batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: State) -> Tensor:
+    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         """See LanguageModel."""
         state.check(ids.size(1))
         both = zip(self.members, state.layers, strict=True)
@@ -143,10 +143,10 @@ class Agreed(Given):
         return logits
 
 
-class Whole:
+class MemberState:
     """The whole memory of one of several models, as a layer of the memory of all."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DecodeState) -> None:
         self.state = state
 
     def select(self, parents: Tensor, places: slice = ALL) -> None:

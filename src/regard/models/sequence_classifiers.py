@@ -17,29 +17,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.norms import make_norm
-from regard.layers.recurrent import BothWays
+from regard.layers.recurrent import BidirectionalStack
 from regard.models.recurrent import RecurrentConfig, initialise_biases
-from regard.models.supervised import AnswerConfig, NeuralAssessor
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel
 
 NORM_EPS = 1e-6  # as in the Transformer's presets
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderConfig(RecurrentConfig, AnswerConfig):
+class SequenceClassifierConfig(RecurrentConfig, HeadConfig):
     """Shape of a reader that answers."""
 
     pooling: str = "max"
 
     def __post_init__(self) -> None:
         RecurrentConfig.__post_init__(self)
-        AnswerConfig.__post_init__(self)
+        HeadConfig.__post_init__(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiltersConfig(ReaderConfig):
+class ConvolutionConfig(SequenceClassifierConfig):
     """The same with filters over `narrowest` to `widest` neighbours, as many of each width."""
 
     narrowest: int = 3
@@ -56,22 +56,22 @@ class FiltersConfig(ReaderConfig):
             raise ValueError("d_model must be at least one for each width of filter")
 
 
-def kim(n_layers: int, d_model: int) -> FiltersConfig:
+def kim(n_layers: int, d_model: int) -> ConvolutionConfig:
     """Three, four and five neighbours."""
-    return FiltersConfig(n_layers=n_layers, d_model=d_model)
+    return ConvolutionConfig(n_layers=n_layers, d_model=d_model)
 
 
-def motifs(n_layers: int, d_model: int) -> FiltersConfig:
+def motifs(n_layers: int, d_model: int) -> ConvolutionConfig:
     """As wide as the motifs of DNA and proteins are long."""
-    return FiltersConfig(n_layers=n_layers, d_model=d_model, narrowest=5, widest=12)
+    return ConvolutionConfig(n_layers=n_layers, d_model=d_model, narrowest=5, widest=12)
 
 
-def both_ways(n_layers: int, d_model: int) -> ReaderConfig:
+def both_ways(n_layers: int, d_model: int) -> SequenceClassifierConfig:
     """At most two layers, since recurrences gain from width."""
-    return ReaderConfig(n_layers=min(n_layers, 2), d_model=d_model)
+    return SequenceClassifierConfig(n_layers=min(n_layers, 2), d_model=d_model)
 
 
-class Neighbours(nn.Module):
+class SameConvolution(nn.Module):
     """Convolution of a sequence of `there` positions with zeros around it, one to a row."""
 
     def __init__(self, d_in: int, d_out: int, width: int, dilation: int = 1) -> None:
@@ -92,7 +92,7 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, dilation: int, drop: float) -> None:
         super().__init__()
         self.norm = make_norm("rms", d_model, NORM_EPS, bias=False)
-        self.neighbours = Neighbours(d_model, d_model, 5, dilation)
+        self.neighbours = SameConvolution(d_model, d_model, 5, dilation)
         self.drop = drop
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
@@ -101,27 +101,27 @@ class Residual(nn.Module):
         return x + dropout(y, self.drop, self.training)
 
 
-class ConvolutionalReader(NeuralAssessor):
+class ConvolutionalClassifier(NeuralSupervisedModel):
     """Filters over neighbours that answer."""
 
-    Config = FiltersConfig
+    Config = ConvolutionConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"kim": kim, "motifs": motifs}
 
-    def __init__(self, vocab_size: int, config: FiltersConfig) -> None:
+    def __init__(self, vocab_size: int, config: ConvolutionConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         width, widths = config.d_model, range(config.narrowest, config.widest + 1)
         self.embedding = nn.Embedding(vocab_size, width)
         shares = [width // len(widths) + (i < width % len(widths)) for i in range(len(widths))]
         self.filters = nn.ModuleList(
-            Neighbours(width, share, n) for n, share in zip(widths, shares, strict=True)
+            SameConvolution(width, share, n) for n, share in zip(widths, shares, strict=True)
         )
         self.layers = nn.ModuleList(
             Residual(width, 1 << i, config.dropout) for i in range(config.n_layers - 1)
         )
         self.add_head(width)
 
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
         there = source.segments > 0
         x = dropout(self.embedding(source.ids), self.config.dropout, self.training)  # (B, T, D)
@@ -133,26 +133,26 @@ class ConvolutionalReader(NeuralAssessor):
         return x
 
 
-class RecurrentReader(NeuralAssessor):
+class RecurrentClassifier(NeuralSupervisedModel):
     """A recurrence that reads both ways and answers."""
 
-    Config = ReaderConfig
+    Config = SequenceClassifierConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"both-ways": both_ways}
     steps_alike = False  # cuDNN is told the lengths on the host
 
-    def __init__(self, vocab_size: int, config: ReaderConfig) -> None:
+    def __init__(self, vocab_size: int, config: SequenceClassifierConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         width, count = config.d_model, config.n_layers
         self.embedding = nn.Embedding(vocab_size, width)
-        self.layers = nn.ModuleList(BothWays(nn.LSTM, width) for _ in range(count))
+        self.layers = nn.ModuleList(BidirectionalStack(nn.LSTM, width) for _ in range(count))
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(count))
         for module in self.modules():
             if isinstance(module, nn.RNNBase):
                 initialise_biases(module)
         self.add_head(width)
 
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
         drop, lengths = self.config.dropout, (source.segments > 0).sum(1)
         x = dropout(self.embedding(source.ids), drop, self.training)  # (B, T, D)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.pooling import POOLINGS, Pooling
 
@@ -71,7 +71,7 @@ ANSWERS = ("label", "labels", "value", "position-label", "masked")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerConfig:
+class HeadConfig:
     """What is answered, and from what."""
 
     task: str = "label"
@@ -92,7 +92,7 @@ class AnswerConfig:
         return self.task in ("position-label", "masked")
 
 
-class Assessor(nn.Module, ABC):
+class SupervisedModel(nn.Module, ABC):
     """Answers a question about sequences."""
 
     Config: ClassVar[type]  # the family's frozen dataclass
@@ -110,13 +110,13 @@ class Assessor(nn.Module, ABC):
         return str(self.config.task)
 
     @abstractmethod
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """(B, O) of sequences, one to a row, or of their positions (B, T, O): logits of classes or
         labels, or values.
         """
 
 
-class FittedAssessor(Assessor):
+class FittedModel(SupervisedModel):
     """An assessor that is fitted in one go: by counting, or by solving for its coefficients. All
     that it learns is in its buffers.
     """
@@ -135,7 +135,7 @@ class FittedAssessor(Assessor):
         """
 
 
-class NeuralAssessor(Assessor):
+class NeuralSupervisedModel(SupervisedModel):
     """An assessor trained by gradients. `shift` and `scale` (O,) are the mean and the deviation of
     the values it was trained on; logits leave them at 0 and 1.
     """
@@ -147,7 +147,7 @@ class NeuralAssessor(Assessor):
 
     def add_head(self, d_model: int) -> None:
         """Make what comes after reading."""
-        config: AnswerConfig = self.config
+        config: HeadConfig = self.config
         self.pool = Pooling(config.pooling, d_model)
         self.head = nn.Linear(d_model, config.n_outputs)
         few = self.config.max_len if config.pooling == "sum" else 1  # a sum is that much larger
@@ -176,10 +176,10 @@ class NeuralAssessor(Assessor):
                 self.scale[column] = deviation if deviation > 0 else 1.0
 
     @abstractmethod
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """(B, T, D): every position of the sequences, having seen the others."""
 
-    def embed(self, source: Source, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
+    def embed(self, source: Inputs, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
         """(B, D): the sequences, a vector each. Where several share a row, `count` says how many
         there are in all, and theirs are (N, D), row by row.
         """
@@ -189,7 +189,7 @@ class NeuralAssessor(Assessor):
         return self.pool(x, source.segments, count)  # type: ignore[no-any-return]
 
     def forward(
-        self, source: Source, *, count: int | None = None, tap: Tap | None = None
+        self, source: Inputs, *, count: int | None = None, tap: Tap | None = None
     ) -> Tensor:
         """What `answers` gives, less `shift` and in units of `scale`: what training compares. For
         `count` see `embed`.
@@ -198,6 +198,6 @@ class NeuralAssessor(Assessor):
         x = self.vectors(source, tap=tap) if each else self.embed(source, count=count, tap=tap)
         return self.head(dropout(x, self.config.dropout, self.training))  # type: ignore[no-any-return]
 
-    def answers(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See Assessor."""
         return self(source, tap=tap) * self.scale + self.shift  # type: ignore[no-any-return]

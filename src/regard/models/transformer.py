@@ -16,9 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import SCORES, CrossAttention, Place, SelfAttention, Sight, Tap
+from regard.layers.attention import (
+    SCORES,
+    AttentionContext,
+    CrossAttention,
+    MaskAndBias,
+    SelfAttention,
+    Tap,
+)
 from regard.layers.block import Block
-from regard.layers.cache import Memory, State
+from regard.layers.cache import CrossKV, DecodeState
 from regard.layers.feedforward import FEEDFORWARDS, dropout, make_feedforward
 from regard.layers.hyena import Hyena
 from regard.layers.linear_attention import LinearAttention
@@ -39,7 +46,7 @@ MIXERS = ("attention", "window", "linear", "hyena")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig:
+class TransformerConfig:
     """Shape and parts of a stack."""
 
     n_layers: int = 4
@@ -150,13 +157,18 @@ class StackConfig:
         )
 
 
-class Stack(nn.Module):
+class TransformerStack(nn.Module):
     """Embedding, positions and blocks, to be built by the class that inherits them."""
 
-    config: StackConfig
+    config: TransformerConfig
 
     def build(
-        self, vocab_size: int, config: StackConfig, *, cross: bool = False, causal: bool = True
+        self,
+        vocab_size: int,
+        config: TransformerConfig,
+        *,
+        cross: bool = False,
+        causal: bool = True,
     ) -> None:
         """Make the parts; with `cross`, every block also looks at a memory, and those that are not
         `causal` see what comes after them.
@@ -237,7 +249,7 @@ class Stack(nn.Module):
 
     def place(
         self, ids: Tensor, segments: Tensor | None, *, whole: bool, where: Where | None = None
-    ) -> tuple[Place, Where]:
+    ) -> tuple[AttentionContext, Where]:
         """What every block needs to know about whole sequences (B, T), and their positions, unless
         they say `where` they are. `segments` numbers the records of a row, 0 being padding. With
         `whole`, masks are for all pairs of positions, as the explicit path needs them.
@@ -258,7 +270,9 @@ class Stack(nn.Module):
             near = self.near(segments, at, batch, length, device, whole=whole)
         there = None if segments is None or self.causal else segments > 0
         rotation = self.positions.rotation(where)
-        return Place(mask, rotation, bias, near, there, 0, length, None, 0, length), where
+        return AttentionContext(
+            mask, rotation, bias, near, there, 0, length, None, 0, length
+        ), where
 
     def near(
         self,
@@ -269,7 +283,7 @@ class Stack(nn.Module):
         device: torch.device,
         *,
         whole: bool,
-    ) -> Sight:
+    ) -> MaskAndBias:
         """The mask and bias of windowed layers, in bands where that saves work."""
         c, mask = self.config, self.mask("window", segments)
         assert mask is not None
@@ -288,15 +302,15 @@ class Stack(nn.Module):
             )
         if band is None:
             full = mask.rendered(own, length, length, device)
-            return Sight(full, None if at is None else self.bias_of(at, at))
+            return MaskAndBias(full, None if at is None else self.bias_of(at, at))
         if at is None:
-            return Sight(band)
+            return MaskAndBias(band)
         assert isinstance(band, Blocks)
         cut = band.layout
         if cut.first:
             band.top = self.bias_of(at[..., : cut.first], at)
         queries, keys = (turn(at[..., None])[..., 0] for turn in (cut.queries, cut.keys))
-        return Sight(band, self.bias_of(queries, keys))
+        return MaskAndBias(band, self.bias_of(queries, keys))
 
     def embed(self, ids: Tensor, where: Where, end: int) -> Tensor:
         """(B, T) ids, or (B, T, V) numbers, at these positions, all below `end`, to (B, T, D)."""
@@ -308,10 +322,10 @@ class Stack(nn.Module):
     def run(
         self,
         x: Tensor,
-        place: Place,
-        state: State | None,
+        place: AttentionContext,
+        state: DecodeState | None,
         tap: Tap | None,
-        memory: Sequence[Memory] | None = None,
+        memory: Sequence[CrossKV] | None = None,
         *,
         asked: int = 0,
     ) -> Tensor:
@@ -333,7 +347,7 @@ class Stack(nn.Module):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
-def initialise(model: Stack) -> None:
+def initialise(model: TransformerStack) -> None:
     """Every initial value of a stack, and of a `head` if it has one, in one place.
 
     | parameter | drawn from |

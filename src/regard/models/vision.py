@@ -1,7 +1,7 @@
 """ViT: an encoder whose tokens are patches of a picture (Dosovitskiy et al. 2021,
 arXiv:2010.11929).
 
-It is `encoder.EncoderOnly`, block for block: a stem stands where the embedding of ids stands, and
+It is `encoder.EncoderModel`, block for block: a stem stands where the embedding of ids stands, and
 positions are those of a plane. Presets: `modern` (RMSNorm, SwiGLU, QK-norm, two-dimensional rotary
 positions; the mean of all positions answers) and `vit`, as in the paper (LayerNorm before each
 part, exact GELU, learned positions, `<S>` answers; Hugging Face's ViTForImageClassification).
@@ -27,19 +27,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers.attention import Tap
-from regard.layers.embeddings import PatchStem, Source, extents, places, to_picture
+from regard.layers.embeddings import Inputs, PatchEmbedding, extents, places, to_image
 from regard.layers.feedforward import dropout
 from regard.layers.norms import make_norm
 from regard.layers.positions import GRID_POSITIONS, Positions, make_grid_positions
 from regard.models import decoder
-from regard.models.encoder import EncoderConfig, EncoderOnly
-from regard.models.supervised import AnswerConfig, NeuralAssessor
+from regard.models.encoder import EncoderConfig, EncoderModel
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel
 
 THETA = 100.0  # of angles on a grid, which is short (Heo et al. 2024, arXiv:2403.13298)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureConfig:
+class ImageSettings:
     """What a model of pictures has from its data: see tokens/patches.py."""
 
     patch: int = 4  # pixels a side
@@ -68,13 +68,13 @@ class PictureConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionConfig(PictureConfig, EncoderConfig):
+class VisionConfig(ImageSettings, EncoderConfig):
     """Shape and parts of an encoder of pictures."""
 
     theta: float = THETA
 
     def __post_init__(self) -> None:
-        PictureConfig.__post_init__(self)
+        ImageSettings.__post_init__(self)
         EncoderConfig.__post_init__(self)
         if self.positions not in GRID_POSITIONS:
             allowed = ", ".join(GRID_POSITIONS)
@@ -94,7 +94,7 @@ class VisionConfig(PictureConfig, EncoderConfig):
 
     def make_stem(self, vocab_size: int) -> nn.Module:
         """See StackConfig."""
-        return PatchStem(vocab_size, self.d_model, self.grid, self.mean, self.deviation)
+        return PatchEmbedding(vocab_size, self.d_model, self.grid, self.mean, self.deviation)
 
     def make_positions(self) -> Positions:
         """See StackConfig."""
@@ -128,7 +128,7 @@ def vit(n_layers: int, d_model: int) -> VisionConfig:
     return VisionConfig(**told, pooling="first")
 
 
-class VisionTransformer(EncoderOnly):
+class VisionTransformer(EncoderModel):
     """An encoder of pictures that answers."""
 
     Config = VisionConfig
@@ -145,7 +145,7 @@ NARROWEST = 4  # channels
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvNetConfig(PictureConfig, AnswerConfig):
+class ConvNetConfig(ImageSettings, HeadConfig):
     """Shape of a convolutional network."""
 
     n_layers: int = 4  # residual blocks
@@ -154,8 +154,8 @@ class ConvNetConfig(PictureConfig, AnswerConfig):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        PictureConfig.__post_init__(self)
-        AnswerConfig.__post_init__(self)
+        ImageSettings.__post_init__(self)
+        HeadConfig.__post_init__(self)
         if not 1 <= self.n_layers <= 1000 or not 1 <= self.d_model <= 1 << 16:
             raise ValueError("n_layers must be from 1 to 1000, d_model from 1 to 65536")
         if not 0 <= self.dropout < 1:
@@ -217,7 +217,7 @@ class ResidualBlock(nn.Module):
         return x + dropout(y, self.drop, self.training)
 
 
-class ConvNet(NeuralAssessor):
+class ConvNet(NeuralSupervisedModel):
     """A residual network over pictures that answers."""
 
     Config = ConvNetConfig
@@ -248,17 +248,17 @@ class ConvNet(NeuralAssessor):
             self.register_buffer(name, each, persistent=False)
         self.add_head(config.d_model)
 
-    def grid(self, source: Source) -> tuple[int, int]:
+    def grid(self, source: Inputs) -> tuple[int, int]:
         """Rows and columns that hold all pictures of a batch."""
         if self.training and self.config.uniform:
             return self.config.grid  # type: ignore[no-any-return]  # without asking the device
         rows, columns = extents(source).amax(0).tolist()
         return int(rows), int(columns)
 
-    def vectors(self, source: Source, *, tap: Tap | None = None) -> Tensor:
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor: a vector for every patch, and for `<S>` the mean of them."""
         rows, columns = self.grid(source)
-        picture, there = to_picture(source, rows, columns, self.config.patch)
+        picture, there = to_image(source, rows, columns, self.config.patch)
         picture = picture.to(self.mean.dtype)
         x = (picture - self.mean) / self.deviation * there  # (B, C, Y, X)
         x = self.first(x.contiguous(memory_format=torch.channels_last))

@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorConfig:
+class Word2VecConfig:
     """What is guessed from what, and how."""
 
     d_model: int = 100
@@ -68,9 +68,9 @@ class VectorConfig:
             raise ValueError(f"n_words must be from 0 to {1 << 24}, got {self.n_words}")
 
 
-def word2vec(n_layers: int, d_model: int) -> VectorConfig:
+def word2vec(n_layers: int, d_model: int) -> Word2VecConfig:
     """The authors' defaults; there are no layers to choose."""
-    return VectorConfig(d_model=d_model)
+    return Word2VecConfig(d_model=d_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ def survey(shard: Shard, tokenizer: Tokenizer, min_count: int) -> Vocabulary:
     return Vocabulary(rows, np.array([totals[word] for word in words], np.int64))
 
 
-def words_of(model: WordVectors, tokenizer: Tokenizer) -> list[str]:
+def words_of(model: Word2Vec, tokenizer: Tokenizer) -> list[str]:
     """The R words of a model, by row."""
     rows = model.rows.numpy()
     found = [""] * model.config.n_words
@@ -133,10 +133,10 @@ def kernels() -> Any:
     return kernels
 
 
-class WordVectors(nn.Module):
+class Word2Vec(nn.Module):
     """Two matrices (R, D), and which token is which row."""
 
-    Config = VectorConfig
+    Config = Word2VecConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"word2vec": word2vec}
     sized_by_config: ClassVar[bool] = True
     task: ClassVar[str] = "vectors"
@@ -145,7 +145,7 @@ class WordVectors(nn.Module):
     rows: Tensor
     counts: Tensor
 
-    def __init__(self, vocab_size: int, config: VectorConfig) -> None:
+    def __init__(self, vocab_size: int, config: Word2VecConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         n, d = config.n_words, config.d_model
@@ -237,13 +237,13 @@ class WordVectors(nn.Module):
         return total / predictions if predictions else math.nan
 
 
-class CBOW(WordVectors):
+class CBOW(Word2Vec):
     """The word is guessed from the mean of those around it: a continuous bag of words."""
 
     mean = True
 
 
-class SkipGram(WordVectors):
+class SkipGram(Word2Vec):
     """The word is guessed from each of those around it."""
 
     mean = False

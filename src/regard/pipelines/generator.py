@@ -11,29 +11,40 @@ from typing import Any, overload
 import torch
 
 from regard.arguments import one_or_many
-from regard.data.inputs import Room
+from regard.data.inputs import TokenLimit
 from regard.data.shards import Shard
-from regard.decoding import Forbidden, Generated, Sample, Strategy, Workspace, generate
-from regard.evaluation.language_modeling import Measured, measure, score
+from regard.decoding import (
+    DecodeSession,
+    ForbiddenTransitions,
+    Generated,
+    Sample,
+    Strategy,
+    generate,
+)
+from regard.evaluation.language_modeling import TokenLosses, measure, score
 from regard.layers.attention import Tap
 from regard.models.language_model import LanguageModel
-from regard.run import read_facts
+from regard.run import read_metadata
 from regard.tokenizers import Tokenizer
 
 
-class Predictor:
+class Generator:
     """What `load` returns: a trained model and its tokenizer, to generate, score and explain."""
 
     def __init__(
-        self, model: LanguageModel, tokenizer: Tokenizer, run: Path, forbidden: Forbidden | None
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        run: Path,
+        forbidden: ForbiddenTransitions | None,
     ) -> None:
         self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
-        self.workspace = Workspace(model)  # one for all that it generates, in any thread
+        self.workspace = DecodeSession(model)  # one for all that it generates, in any thread
 
     @cached_property
     def text(self) -> bool:
         """Was it trained on running text rather than on records?"""
-        return bool(read_facts(self.run).get("data", {}).get("format") == "text")
+        return bool(read_metadata(self.run).get("data", {}).get("format") == "text")
 
     @cached_property
     def beginning(self) -> list[int]:
@@ -41,7 +52,7 @@ class Predictor:
         its own tokenizer puts there, which may be nothing.
         """
         own = self.tokenizer
-        return own.beginning if "imported_from" in read_facts(self.run) else [own.start]
+        return own.beginning if "imported_from" in read_metadata(self.run) else [own.start]
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """The beginning and the ids of a prompt; running text is entered in its middle, without a
@@ -51,13 +62,13 @@ class Predictor:
         return (ids if self.text and ids else [*self.beginning, *ids]) or [self.tokenizer.start]
 
     @property
-    def context(self) -> Room | None:
+    def context(self) -> TokenLimit | None:
         """What of a long prompt is used; models without a limit use all of it."""
         if not getattr(self.model.config, "limited", False):
             return None
         limit = int(self.model.config.max_len)
         before = 0 if self.text else len(self.beginning)
-        return Room(limit - before, limit // 2, "last")
+        return TokenLimit(limit - before, limit // 2, "last")
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -66,7 +77,7 @@ class Predictor:
         strategy: Strategy | None = ...,
         *,
         max_new: int = ...,
-        forbidden: Forbidden | None = ...,
+        forbidden: ForbiddenTransitions | None = ...,
         on_token: Callable[[int, int], None] | None = ...,
         batch_size: int = ...,
     ) -> list[Generated]: ...
@@ -78,7 +89,7 @@ class Predictor:
         strategy: Strategy | None = ...,
         *,
         max_new: int = ...,
-        forbidden: Forbidden | None = ...,
+        forbidden: ForbiddenTransitions | None = ...,
         on_token: Callable[[int, int], None] | None = ...,
         batch_size: int = ...,
     ) -> list[list[Generated]]: ...
@@ -89,7 +100,7 @@ class Predictor:
         strategy: Strategy | None = None,
         *,
         max_new: int = 200,
-        forbidden: Forbidden | None = None,
+        forbidden: ForbiddenTransitions | None = None,
         on_token: Callable[[int, int], None] | None = None,
         batch_size: int = 64,
     ) -> list[Generated] | list[list[Generated]]:
@@ -137,7 +148,7 @@ class Predictor:
         found = [(record.tokens, record.log_probs) for record in scored]
         return found[0] if one else found
 
-    def measure(self, shard: Shard, stride: int = 0) -> Measured:
+    def measure(self, shard: Shard, stride: int = 0) -> TokenLosses:
         """What this model costs on a shard, by unit."""
         return measure(self.model, shard, self.tokenizer, stride=stride, constrain=self.forbidden)
 
@@ -150,7 +161,7 @@ class Predictor:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class GeneratedText:
     """One sequence that a model made, as text."""
 
     input: str
@@ -171,18 +182,18 @@ class Spoken:
         }
 
 
-class Continuation(Spoken):
+class Continuation(GeneratedText):
     """One generated sequence; its text is the prompt and what follows."""
 
 
 def continuations(
-    predictor: Predictor,
+    predictor: Generator,
     prompts: str | Sequence[str],
     strategy: Strategy,
     *,
     copies: int = 1,
     max_new: int = 200,
-    forbidden: Forbidden | None = None,
+    forbidden: ForbiddenTransitions | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
     """A prompt, or each of several, `copies` times, continued, as text."""

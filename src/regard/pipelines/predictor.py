@@ -20,20 +20,20 @@ import torch
 from numpy.typing import NDArray
 
 from regard.arguments import one_or_many
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.collate import Ints
-from regard.data.inputs import Room, opened
+from regard.data.inputs import TokenLimit, opened
 from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.data.views import Views
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError, UserError
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.masked_lm import filled
-from regard.evaluation.predictions import Answered, answered, probabilities
-from regard.layers.embeddings import Source
-from regard.models.encoder import MaskedModel
-from regard.models.supervised import Assessor, NeuralAssessor
+from regard.evaluation.masked_lm import measure_masked_lm
+from regard.evaluation.predictions import Predictions, predict_shard, probabilities
+from regard.layers.embeddings import Inputs
+from regard.models.encoder import MaskedLM
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.tokenizers import Patches, Points, Tokenizer
 
 OUTSIDE = "O"
@@ -60,13 +60,13 @@ class Span:
         return {key: getattr(self, key) for key in keys}
 
 
-def tagged(classes: Sequence[str]) -> bool:
+def tag_words(classes: Sequence[str]) -> bool:
     """Are these labels tags of a scheme, such as O, B-PER and I-PER?"""
     others = [name for name in classes if name != OUTSIDE]
     return bool(others) and all(TAG.fullmatch(name) for name in others)
 
 
-def merged(text: str, words: Sequence[Span]) -> list[Span]:
+def merge_spans(text: str, words: Sequence[Span]) -> list[Span]:
     """Words with tags as spans with the types of these; words outside of spans as they are.
 
     What follows no scheme is read as it was probably meant: an `I-` that continues nothing begins.
@@ -81,10 +81,10 @@ def merged(text: str, words: Sequence[Span]) -> list[Span]:
             groups.append((kind, []))
         groups[-1][1].append(word)
         before = prefix
-    return [joined(text, kind, group) for kind, group in groups]
+    return [join_spans(text, kind, group) for kind, group in groups]
 
 
-def joined(text: str, label: str, words: Sequence[Span]) -> Span:
+def join_spans(text: str, label: str, words: Sequence[Span]) -> Span:
     """Some words in a row as one span."""
     start, end, many = words[0].start, words[-1].end, len(words)
     scores = {name: sum(word.scores[name] for word in words) / many for name in words[0].scores}
@@ -93,7 +93,7 @@ def joined(text: str, label: str, words: Sequence[Span]) -> Span:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Prediction:
     """What a model says of one text.
 
     `label` is the likeliest class, the labels that are likelier than not, with commas between, or
@@ -122,14 +122,14 @@ class Answer:
         return found
 
 
-class Examiner:
+class Predictor:
     """A model that answers, its tokenizer and the names of its answers; with `views`, what it says
     of a text is what it says of all views of it, on average.
     """
 
     def __init__(
         self,
-        model: Assessor,
+        model: SupervisedModel,
         tokenizer: Tokenizer,
         targets: Targets,
         run: Path | None = None,
@@ -161,16 +161,16 @@ class Examiner:
         return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
 
     @overload
-    def classify(self, texts: str | Path, seconds: str | None = ...) -> Answer: ...
+    def classify(self, texts: str | Path, seconds: str | None = ...) -> Prediction: ...
 
     @overload
     def classify(
         self, texts: Sequence[Any], seconds: Sequence[str] | None = ...
-    ) -> list[Answer]: ...
+    ) -> list[Prediction]: ...
 
     def classify(
         self, texts: str | Path | Sequence[Any], seconds: str | Sequence[str] | None = None
-    ) -> Answer | list[Answer]:
+    ) -> Prediction | list[Prediction]:
         """What the model says of a text, or of each of several; of an empty text, nothing. Of
         pairs, `seconds` are the second texts; pictures and point clouds are named by their paths,
         or given.
@@ -185,14 +185,14 @@ class Examiner:
         found = self._classify(several, more)
         return found[0] if one else found
 
-    def _classify(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Answer]:
-        if isinstance(self.model, MaskedModel):
+    def _classify(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
+        if isinstance(self.model, MaskedLM):
             raise UserError(
                 "a run of task masked fills in tokens and answers nothing else; learn labels from "
                 "it with `regard train FILE --target COLUMN --pretrain RUN`"
             )
         empty = () if self.labels_words else None
-        found = [Answer(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
+        found = [Prediction(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
         there = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
         if not there:
             return found
@@ -206,22 +206,22 @@ class Examiner:
             first += length
         return found
 
-    def _answer(self, text: str, likely: torch.Tensor) -> Answer:
+    def _answer(self, text: str, likely: torch.Tensor) -> Prediction:
         task, names = self.targets.task, self.targets.names
         if task == "value":
-            return Answer(text, "", dict(zip(names, likely.tolist(), strict=True)))
+            return Prediction(text, "", dict(zip(names, likely.tolist(), strict=True)))
         if task == "labels":
             told = dict(zip(names, likely.tolist(), strict=True))
-            return Answer(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
+            return Prediction(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
         classes = self.targets.classes[0]
         if task == "position-label":
             # without the markers, of which numbers have one
             inside = likely[1:-1] if not isinstance(self.tokenizer, Points) else likely[1:]
             return self._labelled(text, inside)
         best = classes[int(likely.argmax())]
-        return Answer(text, best, dict(zip(classes, likely.tolist(), strict=True)))
+        return Prediction(text, best, dict(zip(classes, likely.tolist(), strict=True)))
 
-    def _labelled(self, text: str, likely: torch.Tensor) -> Answer:
+    def _labelled(self, text: str, likely: torch.Tensor) -> Prediction:
         """What a model says of the positions of a text (T, C) or, where they are parts of words, of
         these: a word has the label of its first token, as in training such models.
         """
@@ -231,7 +231,7 @@ class Examiner:
             sure, best = (x.tolist() for x in likely.max(-1))
             letters = "".join if max(map(len, classes)) == 1 else " ".join
             mean = {"mean": sum(sure) / len(sure) if sure else 1.0}
-            return Answer(text, letters(classes[i] for i in best), mean, tuple(sure))
+            return Prediction(text, letters(classes[i] for i in best), mean, tuple(sure))
         words = []
         for start, end, token in spans:
             if token < len(likely):  # what is longer than the context is cut
@@ -240,8 +240,8 @@ class Examiner:
                 words.append(Span(text[start:end], start, end, label, scores, scores[label]))
         label = " ".join(word.label for word in words)
         mean = {"mean": sum(word.score for word in words) / len(words) if words else 1.0}
-        together = merged(text, words) if tagged(classes) else words
-        return Answer(text, label, mean, words=tuple(words), spans=tuple(together))
+        together = merge_spans(text, words) if tag_words(classes) else words
+        return Prediction(text, label, mean, words=tuple(words), spans=tuple(together))
 
     @property
     def labels(self) -> bool:
@@ -249,12 +249,12 @@ class Examiner:
         return self.targets.task != "value"
 
     @property
-    def context(self) -> Room | None:
+    def context(self) -> TokenLimit | None:
         """What of a long record is used; images and point clouds are never cut."""
         if isinstance(self.tokenizer, Patches | Points):
             return None
         room = int(self.model.config.max_len) - 2  # without `<S>` and `<E>`
-        return Room(room, room)
+        return TokenLimit(room, room)
 
     def refuse_pipe(self, file: Path) -> None:
         """A UsageError where standard input (`-`) cannot hold what this model is for."""
@@ -295,14 +295,14 @@ class Examiner:
     ) -> list[NDArray[np.float32]]:
         """What `embed` gives, of the records of a shard, or of those named, in their order."""
         model = self.model
-        if not isinstance(model, NeuralAssessor):
+        if not isinstance(model, NeuralSupervisedModel):
             raise UserError(f"{type(model).__name__} has no vectors to embed texts by")
         found: dict[int, NDArray[np.float32]] = {}
-        asked = Asked(shard, self.tokenizer, int(model.config.max_len), first=True)
+        asked = LabelledExamples(shard, self.tokenizer, int(model.config.max_len), first=True)
         with evaluating(model):
             for batch in asked.batches(1 << 14, records):
                 assert batch.segments is not None
-                source = Source(batch.ids, batch.segments).to(device_of(model))
+                source = Inputs(batch.ids, batch.segments).to(device_of(model))
                 vectors = (model.vectors if positions else model.embed)(source).float().cpu()
                 for row, record in enumerate(batch.items.tolist()):
                     # without the markers, of which numbers have one
@@ -311,9 +311,9 @@ class Examiner:
                     found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()
         return [found[i] for i in (sorted(found) if records is None else records.tolist())]
 
-    def measure(self, shard: Shard) -> Answered:
+    def measure(self, shard: Shard) -> Predictions:
         """What the model answers to a labelled shard, beside the truths."""
         with evaluating(self.model):
-            if isinstance(self.model, MaskedModel):
-                return filled(self.model, shard, self.tokenizer)
-            return answered(self.model, shard, self.tokenizer, self.targets)
+            if isinstance(self.model, MaskedLM):
+                return measure_masked_lm(self.model, shard, self.tokenizer)
+            return predict_shard(self.model, shard, self.tokenizer, self.targets)

@@ -17,35 +17,35 @@ from typing import Any, overload
 import numpy as np
 
 from regard.arguments import one_or_many
-from regard.data.inputs import Room, opened
+from regard.data.inputs import TokenLimit, opened
 from regard.data.shards import Shard
-from regard.decoding import Beam, Forbidden, Generated, Strategy
-from regard.decoding.seq2seq import USUAL, Interpreting, translate
+from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
+from regard.decoding.seq2seq import USUAL, TranslationRequest, translate
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.language_modeling import Measured, ScoredRecord, measure, score
-from regard.models.seq2seq import Translator
-from regard.pipelines.generator import Spoken
+from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
+from regard.models.seq2seq import Seq2SeqModel
+from regard.pipelines.generator import GeneratedText
 from regard.tokenizers import Patches, Tokenizer
 
 
 @dataclass(frozen=True)
-class Translation(Spoken):
+class Translation(GeneratedText):
     """One translation; `cut` tokens at the end of its input were too many to be read."""
 
     cut: int = 0
 
 
-class Interpreter:
+class Translator:
     """A translator and its tokenizers, to translate, score and measure."""
 
     def __init__(
         self,
-        model: Translator,
+        model: Seq2SeqModel,
         tokenizer: Tokenizer,
         source_tokenizer: Tokenizer | None = None,
         *,
         run: Path | None = None,
-        forbidden: Forbidden | None = None,
+        forbidden: ForbiddenTransitions | None = None,
         told: Mapping[str, Any] | None = None,
     ) -> None:
         """`told` is what the run knows of its data."""
@@ -57,9 +57,9 @@ class Interpreter:
         self.side = int(known.get("resize", 0))  # pixels that pictures are brought to
 
     @cached_property
-    def interpreting(self) -> Interpreting:
+    def interpreting(self) -> TranslationRequest:
         """One for all that it translates, where the model is when the first is asked for."""
-        return Interpreting(self.model)
+        return TranslationRequest(self.model)
 
     @property
     def sees(self) -> bool:
@@ -147,9 +147,9 @@ class Interpreter:
         return sys.maxsize if self.sees else int(self.model.config.max_len) - 1
 
     @property
-    def context(self) -> Room | None:
+    def context(self) -> TokenLimit | None:
         """What of a long source is used; pictures are read whole."""
-        return None if self.sees else Room(self.room, self.room)
+        return None if self.sees else TokenLimit(self.room, self.room)
 
     def readable(self, source: Sequence[int] | np.ndarray) -> Sequence[int] | np.ndarray:
         """A source's ids without markers as the model reads them; a picture's tokens are."""
@@ -224,6 +224,6 @@ class Interpreter:
         pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
         return pair and self.source_tokenizer.reads(value[0])  # type: ignore[index]
 
-    def measure(self, shard: Shard) -> Measured:
+    def measure(self, shard: Shard) -> TokenLosses:
         """What the targets of a shard of pairs cost, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)

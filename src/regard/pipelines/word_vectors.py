@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from regard.arguments import one_or_many
 from regard.data.shards import Shard
 from regard.errors import UserError, did_you_mean
-from regard.evaluation.word_similarity import Guessed, guessed
-from regard.models.word2vec import WordVectors, words_of
+from regard.evaluation.word_similarity import WordLosses, word_losses
+from regard.models.word2vec import Word2Vec, words_of
 from regard.tokenizers import Tokenizer
 
 AT_ONCE = 1 << 24  # similarities that are held at the same time
@@ -22,17 +22,17 @@ AT_ONCE = 1 << 24  # similarities that are held at the same time
 Vectors = NDArray[np.float32]
 
 
-class Near(NamedTuple):
+class Neighbor(NamedTuple):
     """A word, and the cosine of the angle between its vector and what was asked for."""
 
     word: str
     similarity: float
 
 
-class Glossary:
+class WordVectors:
     """Word vectors by their words; those of the input matrix, unless `outputs` are asked for."""
 
-    def __init__(self, model: WordVectors, tokenizer: Tokenizer, run: Path | None = None) -> None:
+    def __init__(self, model: Word2Vec, tokenizer: Tokenizer, run: Path | None = None) -> None:
         self.model, self.tokenizer, self.run = model, tokenizer, run
         self.words = words_of(model, tokenizer)  # the most frequent first
         self._places = {word: row for row, word in enumerate(self.words)}
@@ -90,14 +90,14 @@ class Glossary:
         """The cosine of the angle between two words' vectors."""
         return float(self.unit[self.row(a)] @ self.unit[self.row(b)])
 
-    def nearest(self, word: str | Vectors, n: int = 10) -> list[Near]:
+    def nearest(self, word: str | Vectors, n: int = 10) -> list[Neighbor]:
         """The n words nearest to a word, itself left out, or to a vector (D,), by the cosine."""
         if isinstance(word, str):
             row = self.row(word)
             return self._nearest(self.unit[row], n, {row})
         return self._nearest(unit(np.asarray(word, np.float32)[None])[0], n, set())
 
-    def analogy(self, a: str, b: str, c: str, n: int = 1) -> list[Near]:
+    def analogy(self, a: str, b: str, c: str, n: int = 1) -> list[Neighbor]:
         """What is to c as b is to a: the words nearest to b − a + c, none of the three among them
         (Mikolov et al. 2013, NAACL, "Linguistic regularities").
         """
@@ -105,9 +105,9 @@ class Glossary:
         first, second, third = self.unit[rows]
         return self._nearest(unit((second - first + third)[None])[0], n, set(rows))
 
-    def _nearest(self, vector: Vectors, n: int, without: set[int]) -> list[Near]:
+    def _nearest(self, vector: Vectors, n: int, without: set[int]) -> list[Neighbor]:
         (rows,) = self.nearest_rows(vector[None], n, [sorted(without)])
-        return [Near(self.words[r], float(self.unit[r] @ vector)) for r in rows]
+        return [Neighbor(self.words[r], float(self.unit[r] @ vector)) for r in rows]
 
     def nearest_rows(
         self, vectors: Vectors, n: int, without: Sequence[Sequence[int]] = (), first: int = 0
@@ -167,14 +167,14 @@ class Glossary:
             found.append(vectors if positions else vectors.sum(0) / max(1, int((own >= 0).sum())))
         return found[0] if one else found
 
-    def measure(self, shard: Shard) -> Guessed:
+    def measure(self, shard: Shard) -> WordLosses:
         """What guessing the words of a shard costs."""
         if not bool(self.model.outputs.any()):
             raise UserError(
                 f"{self.run or 'this model'} has input vectors alone (imported, or untrained): "
                 "there is no loss to measure"
             )
-        return guessed(self.model, shard)
+        return word_losses(self.model, shard)
 
 
 def unit(vectors: Vectors) -> Vectors:

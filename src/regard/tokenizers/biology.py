@@ -99,14 +99,14 @@ class Alphabet:
         return Counter({name: n for name, n in found.items() if n})
 
 
-def folded(letters: str, reads: Mapping[str, str] | None = None) -> Alphabet:
+def fold_case(letters: str, reads: Mapping[str, str] | None = None) -> Alphabet:
     """Upper-case letters, as which lower-case ones (soft-masked, in genomes) are read too."""
     reads = dict(reads or {})
     lower = {c.lower(): c for c in letters if c.isupper()}
     return Alphabet(letters, reads | lower | {c.lower(): new for c, new in reads.items()})
 
 
-def kept(letters: str, reads: Mapping[str, str] | None = None) -> Alphabet:
+def keep_case(letters: str, reads: Mapping[str, str] | None = None) -> Alphabet:
     """Upper-case letters, and lower-case ones as letters of their own."""
     reads = dict(reads or {})
     lower = "".join(c.lower() for c in letters if c.isupper())
@@ -216,10 +216,10 @@ class Nucleotides(Letters):
 
     kind: ClassVar[str] = "nucleotides"
     alphabets: ClassVar[tuple[Alphabet, ...]] = (
-        folded(DNA, {"U": "T"}),
-        kept(DNA, {"U": "T"}),
-        folded(RNA, {"T": "U"}),
-        kept(RNA, {"T": "U"}),
+        fold_case(DNA, {"U": "T"}),
+        keep_case(DNA, {"U": "T"}),
+        fold_case(RNA, {"T": "U"}),
+        keep_case(RNA, {"T": "U"}),
     )
 
     def __init__(self, alphabet: Alphabet) -> None:
@@ -455,7 +455,7 @@ class Residues(Letters):
     """Amino acids."""
 
     kind: ClassVar[str] = "residues"
-    alphabets: ClassVar[tuple[Alphabet, ...]] = (folded(AMINO_ACIDS), kept(AMINO_ACIDS))
+    alphabets: ClassVar[tuple[Alphabet, ...]] = (fold_case(AMINO_ACIDS), keep_case(AMINO_ACIDS))
 
 
 DEFAULT_SIZE = 1024
@@ -464,7 +464,7 @@ ALPHABET = Residues.alphabets[0]
 OTHERS = f"[^{ALPHABET.members[1:]}"
 
 
-class Motifs(Merges):
+class ProteinBPE(Merges):
     """Runs of residues; lower case is folded, what is no residue becomes `<unk>`."""
 
     kind: ClassVar[str] = "motifs"

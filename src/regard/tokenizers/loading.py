@@ -9,19 +9,19 @@ from typing import Any
 from regard.errors import UsageError
 from regard.recipe import TokensRecipe
 from regard.run import SOURCE_TOKENIZER
-from regard.tokenizers.biology import Kmers, Motifs, Nucleotides, Residues
+from regard.tokenizers.biology import Kmers, Nucleotides, ProteinBPE, Residues
 from regard.tokenizers.bpe import BPE
 from regard.tokenizers.characters import Bytes, Characters
 from regard.tokenizers.patches import Patches
 from regard.tokenizers.points import Points
 from regard.tokenizers.pretrained import Pretrained
-from regard.tokenizers.smiles import Groups, Smiles
+from regard.tokenizers.smiles import Smiles, SmilesBPE
 from regard.tokenizers.tokenizer import OwnTokenizer, Tokenizer, read_document, read_json
 from regard.tokenizers.words import Words
 
 TEXT_KINDS: dict[str, type[OwnTokenizer]] = {k.kind: k for k in (Characters, Bytes, Words, BPE)}
-BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, Motifs)
-CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, Groups)
+BIOLOGY: tuple[type[OwnTokenizer], ...] = (Nucleotides, Kmers, Residues, ProteinBPE)
+CHEMISTRY: tuple[type[OwnTokenizer], ...] = (Smiles, SmilesBPE)
 # The kinds that can be trained, by their name in recipes.
 KINDS: dict[str, type[OwnTokenizer]] = TEXT_KINDS | {k.kind: k for k in (*BIOLOGY, *CHEMISTRY)}
 LEARNED: dict[str, type[Tokenizer]] = KINDS | {k.kind: k for k in (Patches, Points)}  # no text

@@ -32,7 +32,7 @@ NO_ATOMS: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Cloud:
+class PointCloud:
     """Points (N, d), features (N, C) of each and, of molecules, the atomic numbers (N,)."""
 
     points: Floats
@@ -79,7 +79,7 @@ class Points(Tokenizer):
     def reads(self, value: object) -> bool:
         """See Tokenizer; a record of a shard (1 + N, V) is read as well."""
         tokens = isinstance(value, np.ndarray) and value.ndim == 2
-        return tokens or isinstance(value, Cloud | str | Path)
+        return tokens or isinstance(value, PointCloud | str | Path)
 
     @property
     def n_features(self) -> int:
@@ -103,7 +103,7 @@ class Points(Tokenizer):
         scale: str = "auto",
     ) -> Self:
         """Measure clouds; `neighbours` of 0 is 1, and an open `scale` is kept of molecules."""
-        seen = Measured()
+        seen = PointStatistics()
         for cloud in texts:
             seen.add(cloud)
         if not seen.count:
@@ -146,9 +146,9 @@ class Points(Tokenizer):
         flat = np.concatenate(parts) if parts else np.empty((0, self.vocab_size), np.float32)
         return flat, np.array(lengths, np.int64)
 
-    def _chunks(self, clouds: Sequence[Cloud]) -> Iterator[list[Cloud]]:
+    def _chunks(self, clouds: Sequence[PointCloud]) -> Iterator[list[PointCloud]]:
         """As many clouds at a time as fit into memory with all their distances."""
-        some: list[Cloud] = []
+        some: list[PointCloud] = []
         longest = 0
         for cloud in clouds:
             self._check(cloud)
@@ -161,7 +161,7 @@ class Points(Tokenizer):
         if some:
             yield some
 
-    def _check(self, cloud: Cloud) -> None:
+    def _check(self, cloud: PointCloud) -> None:
         if not len(cloud):
             raise UserError("a point cloud has no points")
         if cloud.points.shape[1] != self.dimensions:
@@ -178,7 +178,7 @@ class Points(Tokenizer):
                 f"{' and elements' if self.elements else ''}"
             )
 
-    def _encode(self, clouds: Sequence[Cloud]) -> Iterator[Floats]:
+    def _encode(self, clouds: Sequence[PointCloud]) -> Iterator[Floats]:
         """The tokens (1 + N, V) of each cloud."""
         most = max(map(len, clouds))
         points = np.zeros((len(clouds), most, self.dimensions), np.float64)
@@ -213,7 +213,7 @@ class Points(Tokenizer):
                 own = own[np.argsort(order)]  # as they were given: they may be asked about
             yield np.concatenate((np.zeros((1, self.vocab_size), np.float32), own))
 
-    def told(self, cloud: Cloud) -> Floats:
+    def told(self, cloud: PointCloud) -> Floats:
         """(N, C) features as tokens have them; an element that training did not have is none."""
         kinds = (cloud.atoms[:, None] == np.array(self.elements, int)).astype(np.float32)
         if not self.elements:
@@ -221,7 +221,7 @@ class Points(Tokenizer):
         scaled = (cloud.features - np.array(self.mean)) / np.array(self.deviation)
         return np.concatenate((kinds, scaled.astype(np.float32)), 1)
 
-    def cloud(self, ids: NDArray[Any]) -> Cloud:
+    def cloud(self, ids: NDArray[Any]) -> PointCloud:
         """The cloud of a record's tokens (1 + N, V), as it was normalised: centres and neighbours,
         each once, so many of its points as the tokens hold; where every point is one, in order.
         """
@@ -241,7 +241,7 @@ class Points(Tokenizer):
         numbers = np.array([*self.elements, 0], np.uint8)
         which = np.where(told[:, :n].any(1), told[:, :n].argmax(1), n) if n else NO_ATOMS
         features = told[:, n:] * np.array(self.deviation) + np.array(self.mean)
-        return Cloud(points, features.astype(np.float32), numbers[which] if n else NO_ATOMS)
+        return PointCloud(points, features.astype(np.float32), numbers[which] if n else NO_ATOMS)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """What the tokens of a cloud are, in words."""
@@ -308,7 +308,7 @@ class Points(Tokenizer):
         )
 
 
-class Measured:
+class PointStatistics:
     """What clouds of training are like, one after the other."""
 
     def __init__(self) -> None:
@@ -316,9 +316,9 @@ class Measured:
         self.elements: set[int] = set()
         self.sums = self.squares = np.zeros(0)
         self.points = 0
-        self.some: list[Cloud] = []
+        self.some: list[PointCloud] = []
 
-    def add(self, cloud: Cloud) -> None:
+    def add(self, cloud: PointCloud) -> None:
         """Take one into account."""
         width, features = cloud.points.shape[1], cloud.features.astype(np.float64)
         if self.count and (width, features.shape[1]) != (self.dimensions, len(self.sums)):

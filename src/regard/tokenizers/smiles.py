@@ -222,7 +222,7 @@ _unit = re.compile(r"Cl|Br|@@|[\s\S]").findall
 _split = re.compile(f"({BORDER})").split
 
 
-class Groups(Merges):
+class SmilesBPE(Merges):
     """Groups of atoms, from one up."""
 
     kind: ClassVar[str] = "groups"
@@ -336,7 +336,7 @@ class FunctionalGroups:
         return len(self.names) / max(1, self.merged)
 
 
-def functional_groups(tokenizer: Groups) -> FunctionalGroups:
+def functional_groups(tokenizer: SmilesBPE) -> FunctionalGroups:
     """Match the merged tokens against the functional groups of rdkit.Chem.Fragments."""
     chem = rdkit()
     from rdkit.Chem import Fragments

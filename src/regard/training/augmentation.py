@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.embeddings import Source, extents, to_picture, to_tokens
-from regard.models.point_transformer import CloudConfig
+from regard.layers.embeddings import Inputs, extents, to_image, to_tokens
+from regard.models.point_transformer import PointSettings
 from regard.recipe import TrainRecipe
 
 WHITE = 255
 
 
-class Changes(nn.Module):
+class ImageAugment(nn.Module):
     """What training does to pictures before it shows them; nothing where it is not training.
 
     `shift` and `zoom` are shares of a side, `rotate` degrees, each the most in both directions;
@@ -51,9 +51,9 @@ class Changes(nn.Module):
         """Tokens (B, N, V) of pictures to others in their place, and their segments."""
         if not self.training or not self.any:
             return ids, segments
-        source = Source(ids, segments)
+        source = Inputs(ids, segments)
         rows, columns = self.grid or (int(n) for n in extents(source).amax(0).tolist())
-        picture, _ = to_picture(source, rows, columns, self.patch)  # (B, C, Y, X)
+        picture, _ = to_image(source, rows, columns, self.patch)  # (B, C, Y, X)
         sizes = extents(source).to(picture.dtype) * self.patch  # (B, 2) pixels
         if self.shift or self.zoom or self.angle or self.flip:
             picture = self.moved(picture, sizes)
@@ -121,7 +121,7 @@ class Changes(nn.Module):
 WHOLE = 180.0  # degrees from which any rotation is as probable as another
 
 
-class CloudChanges(nn.Module):
+class PointCloudAugment(nn.Module):
     """What training does to clouds before it shows them; nothing where it is not training.
 
     `rotate` is degrees, `zoom` and `shift` are shares of the size, each the most in both
@@ -129,7 +129,7 @@ class CloudChanges(nn.Module):
     by, `drop` the largest share of points, and of tokens, that is left out.
     """
 
-    def __init__(self, recipe: TrainRecipe, config: CloudConfig, *, each: bool) -> None:
+    def __init__(self, recipe: TrainRecipe, config: PointSettings, *, each: bool) -> None:
         """Where `each` point is asked about, none is left out."""
         super().__init__()
         self.shift, self.zoom, self.flip = recipe.shift, recipe.zoom, recipe.flip

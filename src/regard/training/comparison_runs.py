@@ -48,21 +48,21 @@ from rich.live import Live
 from rich.table import Table
 
 from regard.data.corpus import FOLDER, Corpus
-from regard.data.labelled import Labelled
-from regard.data.sources import Sources
+from regard.data.labelled import LabelledFiles
+from regard.data.sources import DataSource
 from regard.data.targets import LABELLED
 from regard.errors import UserError, one_line
 from regard.evaluation import predictions, translation
 from regard.evaluation.comparison import Comparison, Row, leading, mean, ranked, verdict
-from regard.evaluation.estimates import Estimate, Folds, mean_over_seeds, symbol_cost
+from regard.evaluation.estimates import BootstrapEstimate, Folds, mean_over_seeds, symbol_cost
 from regard.evaluation.eval_data import held_out
-from regard.evaluation.language_modeling import Measured, measure
-from regard.evaluation.predictions import Kept, together
-from regard.evaluation.translation import Sentence, judged_of
-from regard.models.counts import Counting
+from regard.evaluation.language_modeling import TokenLosses, measure
+from regard.evaluation.predictions import StoredPredictions, join_folds
+from regard.evaluation.translation import Sentence, score_translations
+from regard.models.counts import CountingFit
 from regard.models.parameter_matching import parameters, sized
-from regard.models.seq2seq import Translator
-from regard.models.supervised import FittedAssessor
+from regard.models.seq2seq import Seq2SeqModel
+from regard.models.supervised import FittedModel
 from regard.recipe import Recipe, build, read, to_toml
 from regard.recipe import tables as tables_of
 from regard.registry import families, family
@@ -74,12 +74,12 @@ from regard.run import (
     SOURCE_TOKENIZER,
     TOKENIZER,
     load_model,
-    read_facts,
+    read_metadata,
     validations,
     write_json,
     write_text,
 )
-from regard.schemas import Memory, TrainedFacts
+from regard.schemas import StoredMemory, TrainedFacts
 from regard.storage import read_json
 from regard.tokenizers import load as load_tokenizer
 from regard.tokenizers import load_sources
@@ -105,7 +105,7 @@ ANSWERING = (
 ALPHABET = 64  # tokens that there may be for a chain of them to be counted
 
 
-def default_rows(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[str]:
+def default_models(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[str]:
     """The rows for a task; `say` hears which are left out, and why."""
     known = list(families(task, (corpus.source_tokenizer or corpus.tokenizer).kind))
     if task not in LABELLED:
@@ -138,12 +138,12 @@ def folds_of(recipe: Recipe) -> int:
     """Into how many parts the records are split that are tested one after the other; 1: no such."""
     if not recipe.data.folds:
         return 1
-    sources = Sources(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
-    assert sources.plan is not None and isinstance(sources.train, Labelled)
+    sources = DataSource(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
+    assert sources.plan is not None and isinstance(sources.train, LabelledFiles)
     return sources.plan.count_folds(sources.train)
 
 
-def as_large(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
+def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
     """The recipes of a comparison: neural models as large as the chosen Transformer, to a tenth,
     with its dropout; all with its context.
     """
@@ -180,7 +180,7 @@ CLOSING, PER_ROW = 2.0, 0.1  # seconds for intervals and the page, and more for 
 
 
 class Planned(Protocol):
-    """A run to be planned, as `rungs.Rung` is."""
+    """A run to be planned, as `rungs.ComparisonRun` is."""
 
     @property
     def model(self) -> str: ...
@@ -252,7 +252,7 @@ LOG = "train.log"
 
 
 @dataclass(frozen=True)
-class Rung:
+class ComparisonRun:
     """One run to be made: a row of the table, one of its seeds or folds, or a point of a curve."""
 
     model: str
@@ -279,12 +279,12 @@ class Rung:
     @property
     def counts(self) -> bool:
         """Is it fitted in one pass, whatever time there is?"""
-        return issubclass(self.recipe.family, (Counting, FittedAssessor))
+        return issubclass(self.recipe.family, (CountingFit, FittedModel))
 
 
 def finished(run: Path) -> bool:
     """Was training in this folder brought to its end?"""
-    return read_facts(run).get("outcome") in ("done", "early")
+    return read_metadata(run).get("outcome") in ("done", "early")
 
 
 def seconds_of(run: Path) -> float:
@@ -292,16 +292,18 @@ def seconds_of(run: Path) -> float:
     return float(read_json(run / FACTS, TrainedFacts)["train_seconds"])
 
 
-def rung(recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0, fold: int = 0) -> Rung:
+def comparison_run(
+    recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0, fold: int = 0
+) -> ComparisonRun:
     """The run of a recipe with another seed, on a fraction of its training data or another fold."""
     name = recipe.model.name
     ending = "".join([f"-seed{seed}" if seed else "", f"-{fraction:g}" if fraction < 1 else ""])
     run = folder / f"{name}{ending}" / (f"fold-{fold:03d}" if recipe.data.folds else "")
     recipe = recipe.replace(train={"seed": seed}, data={"train_fraction": fraction, "fold": fold})
-    return Rung(name, recipe, run, seed, fraction)
+    return ComparisonRun(name, recipe, run, seed, fraction)
 
 
-def share_minutes(rungs: Sequence[Rung], share: float) -> float:
+def share_minutes(rungs: Sequence[ComparisonRun], share: float) -> float:
     """Minutes for each of the rungs that take as long as they are given: an equal share.
 
     Where one of them has begun, as many as it was given: a row that is made up later, or added, has
@@ -311,15 +313,15 @@ def share_minutes(rungs: Sequence[Rung], share: float) -> float:
     return build(read(begun[0].run / RECIPE)).train.minutes if begun else share
 
 
-def climb(
-    rungs: Sequence[Rung],
+def train_all(
+    rungs: Sequence[ComparisonRun],
     end: float,
     shared: Path,
-    told: Callable[[Rung, str], None],
+    told: Callable[[ComparisonRun, str], None],
     *,
-    judge: Callable[[Rung], object] = bool,
+    judge: Callable[[ComparisonRun], object] = bool,
     warn: Callable[[str], object] = bool,
-) -> list[Rung]:
+) -> list[ComparisonRun]:
     """Train all that is not done until `end` (time.monotonic); those that were made, in order.
 
     `told(rung, state)` hears of each what it does, `judge` takes each that is done, and `warn`
@@ -354,10 +356,10 @@ def climb(
 
 
 def finish(
-    row: Sequence[Rung],
+    row: Sequence[ComparisonRun],
     data: dict[tuple[float, int], Path],
-    told: Callable[[Rung, str], None],
-    judge: Callable[[Rung], object],
+    told: Callable[[ComparisonRun, str], None],
+    judge: Callable[[ComparisonRun], object],
 ) -> None:
     """Hand on what a row that is done has: its tokenised data, and what came of it."""
     for one in row:
@@ -366,12 +368,14 @@ def finish(
     told(row[-1], "done")
 
 
-def complete(row: Sequence[Rung]) -> bool:
+def complete(row: Sequence[ComparisonRun]) -> bool:
     """Were all folds of a row finished before?"""
     return all(one.done for one in row)
 
 
-def fit(row: Sequence[Rung], told: Callable[[Rung, str], None], schedule: Schedule) -> None:
+def fit(
+    row: Sequence[ComparisonRun], told: Callable[[ComparisonRun, str], None], schedule: Schedule
+) -> None:
     """Train the folds of a row that are not done; the schedule learns what that took beside."""
     left = [one for one in row if not one.done]
     began = time.monotonic()
@@ -382,8 +386,8 @@ def fit(row: Sequence[Rung], told: Callable[[Rung, str], None], schedule: Schedu
 
 
 def without(
-    lost: Sequence[Sequence[Rung]], schedule: Schedule, warn: Callable[[str], object]
-) -> list[Rung]:
+    lost: Sequence[Sequence[ComparisonRun]], schedule: Schedule, warn: Callable[[str], object]
+) -> list[ComparisonRun]:
     """The runs of rows that the time does not hold; `warn` hears which."""
     if lost:
         needed = sum(schedule.need(row) for row in lost) - schedule.left
@@ -396,7 +400,7 @@ def without(
     return [one for row in lost for one in row]
 
 
-def prepare(one: Rung, minutes: float, source: Path | None) -> None:
+def prepare(one: ComparisonRun, minutes: float, source: Path | None) -> None:
     """The run folder with its recipe and, linked, the data that another run has tokenised."""
     if (one.run / RECIPE).exists():
         return
@@ -420,7 +424,7 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def train(one: Rung, told: Callable[[Rung, str], None]) -> None:
+def train(one: ComparisonRun, told: Callable[[ComparisonRun, str], None]) -> None:
     """`regard train` in a process of its own; what it took at its peak is noted."""
     words = ["regard", "train", str(one.run / RECIPE), "--out", str(one.run)]
     words += ["--resume", "--json"]
@@ -428,7 +432,9 @@ def train(one: Rung, told: Callable[[Rung, str], None]) -> None:
     write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
-def train_folds(several: Sequence[Rung], told: Callable[[Rung, str], None]) -> None:
+def train_folds(
+    several: Sequence[ComparisonRun], told: Callable[[ComparisonRun, str], None]
+) -> None:
     """The folds of a row one after the other, in one process; what that took at its peak is noted
     of each.
     """
@@ -445,7 +451,7 @@ def train_folds(several: Sequence[Rung], told: Callable[[Rung, str], None]) -> N
         write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
-def watched(words: Sequence[str], one: Rung, look: Callable[[], None]) -> int:
+def watched(words: Sequence[str], one: ComparisonRun, look: Callable[[], None]) -> int:
     """Run a module of ours to its end, looking every now and then; the bytes it held at its peak.
 
     What it says goes to a log in the row's folder, and what it fails by becomes an error.
@@ -475,10 +481,10 @@ def watched(words: Sequence[str], one: Rung, look: Callable[[], None]) -> int:
 LOOKED = 4096  # bytes at the end of a log
 
 
-class Board:
+class ProgressTable:
     """The runs of a comparison and how far each has come; silent where the reporter is."""
 
-    def __init__(self, reporter: Reporter, rungs: Sequence[Rung]) -> None:
+    def __init__(self, reporter: Reporter, rungs: Sequence[ComparisonRun]) -> None:
         self.reporter, self.began = reporter, time.monotonic()
         self.spoke = self.began  # when the last line was said
         self.states = {one.row.name: "" for one in rungs}
@@ -501,7 +507,7 @@ class Board:
         if self.live is not None:
             self.live.stop()
 
-    def __call__(self, one: Rung, state: str) -> None:
+    def __call__(self, one: ComparisonRun, state: str) -> None:
         """A run is in this state now; called again and again while it trains."""
         name = one.row.name
         changed, self.states[name] = self.states[name] != state, state
@@ -551,12 +557,12 @@ def last_line(log: Path) -> str:
     return lines[-1] if lines else "training"
 
 
-def reductions(one: Rung) -> list[str]:
+def reductions(one: ComparisonRun) -> list[str]:
     """What a run has left out because time was short."""
-    return [str(line) for line in read_facts(one.run).get("reductions") or ()]
+    return [str(line) for line in read_metadata(one.run).get("reductions") or ()]
 
 
-def latest(one: Rung) -> float | None:
+def latest(one: ComparisonRun) -> float | None:
     """The best validation figure that a run has logged so far."""
     if not (one.run / METRICS).exists():
         return None
@@ -564,17 +570,17 @@ def latest(one: Rung) -> float | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class RunResult:
     """What came of a finished run on what was held out: what symbols cost it, what it translated,
     what it answered.
     """
 
     facts: dict[str, Any]
     side: str
-    measured: Measured | None = None
+    measured: TokenLosses | None = None
     made: Sequence[Sentence] = ()
     seconds: float = 0.0  # that making them took
-    answers: Kept | None = None
+    answers: StoredPredictions | None = None
 
     @property
     def trained_on(self) -> dict[str, int]:
@@ -589,19 +595,21 @@ class Outcome:
         return float(rate * self.trained_on["tokens"] / max(1, self.trained_on["symbols"]))
 
 
-def outcome(one: Rung, shared: Path) -> Outcome:
+def run_result(one: ComparisonRun, shared: Path) -> RunResult:
     """What came of a run on what was held out of the shared data; what it answered is kept."""
     facts = read_json(one.run / FACTS, TrainedFacts)
     if one.recipe.task in LABELLED:
         side = "test" if facts["data"]["sides"]["test"]["records"] else "valid"
-        return Outcome(facts, side, answers=predictions.kept(one.run))
+        return RunResult(facts, side, answers=predictions.load_predictions(one.run))
     tokenizer = load_tokenizer(one.run / TOKENIZER)
     side, shard = held_out(shared, tokenizer, load_sources(one.run, tokenizer))
     model = load_model(one.run)
     if facts.get("device", "cpu").startswith("cuda"):
         model = model.to(facts["device"])
-    made, seconds = translation.kept(one.run) if isinstance(model, Translator) else ([], 0.0)
-    return Outcome(facts, side, measure(model, shard, tokenizer), made, seconds)
+    made, seconds = (
+        translation.load_translations(one.run) if isinstance(model, Seq2SeqModel) else ([], 0.0)
+    )
+    return RunResult(facts, side, measure(model, shard, tokenizer), made, seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -610,23 +618,23 @@ class Seed:
     are judged as far as all rows have translated them.
     """
 
-    rungs: Sequence[Rung]
-    found: Sequence[Outcome]
+    rungs: Sequence[ComparisonRun]
+    found: Sequence[RunResult]
     sentences: int
 
     @cached_property
-    def answers(self) -> Kept | None:
+    def answers(self) -> StoredPredictions | None:
         """Those of all folds."""
         parts = [one.answers for one in self.found if one.answers is not None]
-        return together(parts) if parts else None
+        return join_folds(parts) if parts else None
 
     @cached_property
-    def judged(self) -> dict[str, Estimate]:
+    def judged(self) -> dict[str, BootstrapEstimate]:
         """How good translations or answers are; nothing of a language model."""
         if self.answers is not None:
             return self.answers.answered.estimates
         made = self.found[0].made[: self.sentences]
-        return judged_of(made, lenient=True) if made else {}
+        return score_translations(made, lenient=True) if made else {}
 
     def value(self, name: str) -> float:
         """One of these figures, or else nats per symbol."""
@@ -636,21 +644,21 @@ class Seed:
         return symbol_cost(measured).value
 
 
-def compared(
-    rungs: Sequence[Rung],
+def build_comparison(
+    rungs: Sequence[ComparisonRun],
     shared: Path,
-    found: Mapping[Path, Outcome] | None = None,
+    found: Mapping[Path, RunResult] | None = None,
     *,
     left_out: Sequence[str] = (),
 ) -> Comparison:
     """The table of finished rungs; what came of them by run, where it is known already."""
-    found = {one.run: outcome(one, shared) for one in rungs} if found is None else found
+    found = {one.run: run_result(one, shared) for one in rungs} if found is None else found
     found = on_common_records(rungs, found)
     sentences = min(len(each.made) for each in found.values())  # each has the first of the same
     rows, curves = [], {}
     for model in dict.fromkeys(one.model for one in rungs):
-        points: dict[float, list[Rung]] = {}
-        seeds: dict[int, list[Rung]] = {}
+        points: dict[float, list[ComparisonRun]] = {}
+        seeds: dict[int, list[ComparisonRun]] = {}
         for one in rungs:
             if one.model == model and one.fraction == 1:
                 seeds.setdefault(one.seed, []).append(one)
@@ -671,7 +679,9 @@ def compared(
     )
 
 
-def on_common_records(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> dict[Path, Outcome]:
+def on_common_records(
+    rungs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
+) -> dict[Path, RunResult]:
     """The same outcomes, each with its answers to those records that all runs of its fold answered:
     where time was short, a run has answered the first records only.
     """
@@ -688,12 +698,12 @@ def on_common_records(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> d
     return common
 
 
-def of(rungs: Sequence[Rung], found: Mapping[Path, Outcome]) -> list[Outcome]:
+def of(rungs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]) -> list[RunResult]:
     """What came of some rungs."""
     return [found[one.run] for one in rungs]
 
 
-def material(one: Rung, first: Outcome, row: Row) -> dict[str, Any]:
+def material(one: ComparisonRun, first: RunResult, row: Row) -> dict[str, Any]:
     """What was measured on, for the table."""
     task, folds = one.recipe.task, one.recipe.data.folds
     if first.measured is not None:
@@ -749,7 +759,7 @@ def row(seeds: Sequence[Seed]) -> Row:
 
 def memory_of(run: Path) -> int:
     """Bytes that the process of a run took at its peak."""
-    return int(read_json(run / MEMORY, Memory)["peak_memory_bytes"])
+    return int(read_json(run / MEMORY, StoredMemory)["peak_memory_bytes"])
 
 
 def over_folds(seeds: Sequence[Seed], leads: str) -> Folds | None:
@@ -766,7 +776,7 @@ def over_folds(seeds: Sequence[Seed], leads: str) -> Folds | None:
 
 def main(runs: Sequence[str | Path]) -> int:
     """Train the recipes that stand in run folders; the exit code, as that of `regard train`."""
-    from regard.training.final_report import conclude
+    from regard.training.final_report import evaluate_and_write as conclude
 
     pass
     from regard.recipe import build, read, to_toml

@@ -25,7 +25,7 @@ Argument = Tensor | float | None
 Shape = tuple[tuple[int, ...] | None, ...]
 
 
-class Captured:
+class CapturedWork:
     """A function of tensors on a GPU that works in place and returns a tensor, captured once for
     each shape of its arguments. A number among them reaches it as a tensor.
 

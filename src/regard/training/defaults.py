@@ -32,16 +32,16 @@ from typing import Any
 import torch
 
 from regard.data.captions import Captions
-from regard.data.images import Pictures
-from regard.data.labelled import Labelled
+from regard.data.images import ImageFiles
+from regard.data.labelled import LabelledFiles
 from regard.data.pairs import Pairs, looks_paired
-from regard.data.point_clouds import Clouds
-from regard.data.readers import Files
+from regard.data.point_clouds import PointCloudFiles
+from regard.data.readers import FileSet
 from regard.data.report import suggest
-from regard.data.sources import Sources
+from regard.data.sources import DataSource
 from regard.data.targets import LABELLED
 from regard.models.parameter_matching import Shape, suited
-from regard.models.supervised import FittedAssessor
+from regard.models.supervised import FittedModel
 from regard.recipe import DataRecipe, TrainRecipe, check
 from regard.registry import family
 from regard.tokenizers.biology import AMBIGUOUS, GAP
@@ -91,7 +91,7 @@ class ImageFacts:
         return f"{'' if len(self.sizes) == 1 else 'up to '}{tall} × {wide} pixels, {colour}"
 
 
-def inspect_images(source: Pictures) -> ImageFacts:
+def inspect_images(source: ImageFiles) -> ImageFacts:
     """The first pictures."""
     seen = ImageFacts()
     for chunk in source.examples():
@@ -102,7 +102,7 @@ def inspect_images(source: Pictures) -> ImageFacts:
     return seen
 
 
-def choose_images(result: dict[str, Any], source: Pictures) -> tuple[dict[str, Any], list[str]]:
+def choose_images(result: dict[str, Any], source: ImageFiles) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
     seen = inspect_images(source)
     tokens, model = result.setdefault("tokens", {}), result.setdefault("model", {})
@@ -178,7 +178,7 @@ LARGEST = 8_000  # tokens
 
 
 @dataclass
-class Said:
+class CaptionFacts:
     """What the first captions are like."""
 
     characters: int = 0
@@ -187,9 +187,9 @@ class Said:
     words: int = 0  # of the one that has most
 
 
-def inspect_captions(source: Captions) -> tuple[ImageFacts, Said]:
+def inspect_captions(source: Captions) -> tuple[ImageFacts, CaptionFacts]:
     """The first pictures and what is said of them."""
-    seen, said = ImageFacts(), Said()
+    seen, said = ImageFacts(), CaptionFacts()
     for chunk in source.examples():
         seen.add(chunk.sources)
         for text in chunk.texts:
@@ -220,7 +220,7 @@ def choose_captions(result: dict[str, Any], source: Captions) -> tuple[dict[str,
     return result, [first, size_captioner(model, train, tokens["kind"], seen, said, length)]
 
 
-def choose_caption_tokens(tokens: dict[str, Any], said: Said) -> str:
+def choose_caption_tokens(tokens: dict[str, Any], said: CaptionFacts) -> str:
     """Fill in kind and size of the captions' tokens where they are open; what, and why."""
     why = "as asked"
     if tokens.get("kind", "auto") == "auto":
@@ -239,7 +239,7 @@ def size_captioner(
     train: dict[str, Any],
     kind: str,
     seen: ImageFacts,
-    said: Said,
+    said: CaptionFacts,
     length: int,
 ) -> str:
     """Fill in depth, width and how it is trained where they are open; the line that says so.
@@ -301,7 +301,7 @@ def choose_pairs(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
-    pairs = Sources(data, "target").train
+    pairs = DataSource(data, "target").train
     if isinstance(pairs, Captions):
         return choose_captions(result, pairs)
     assert isinstance(pairs, Pairs)
@@ -419,7 +419,7 @@ class PointCloudFacts:
         return f"{many} {'atoms' if self.atoms else 'points'} in {self.dimensions} dimensions"
 
 
-def inspect_points(source: Clouds) -> PointCloudFacts:
+def inspect_points(source: PointCloudFiles) -> PointCloudFacts:
     """The first clouds."""
     seen = PointCloudFacts()
     for chunk in source.examples():
@@ -434,7 +434,9 @@ def inspect_points(source: Clouds) -> PointCloudFacts:
     return seen
 
 
-def choose_points(result: dict[str, Any], source: Clouds) -> tuple[dict[str, Any], list[str]]:
+def choose_points(
+    result: dict[str, Any], source: PointCloudFiles
+) -> tuple[dict[str, Any], list[str]]:
     """The tables with everything chosen that was left open, and two lines that say what and why."""
     seen, task = inspect_points(source), result["task"]
     tokens, model = result.setdefault("tokens", {}), result.setdefault("model", {})
@@ -550,12 +552,12 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
-    source = Sources(data, result["task"]).train
-    if isinstance(source, Pictures):
+    source = DataSource(data, result["task"]).train
+    if isinstance(source, ImageFiles):
         return choose_images(result, source)
-    if isinstance(source, Clouds):
+    if isinstance(source, PointCloudFiles):
         return choose_points(result, source)
-    assert isinstance(source, Labelled)
+    assert isinstance(source, LabelledFiles)
     seen = inspect_labelled(source)
     count = seen.records
     if not seen.whole:
@@ -576,7 +578,7 @@ def choose_labelled(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     return result, [first, second]
 
 
-def inspect_labelled(source: Files) -> LabelledFacts:
+def inspect_labelled(source: FileSet) -> LabelledFacts:
     """The first records, counted."""
     seen = LabelledFacts()
     for chunk in source.records():
@@ -647,7 +649,7 @@ def choose_masked(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
-    source = Sources(data, "masked").train
+    source = DataSource(data, "masked").train
     running = source.format == "text"
     seen = look_at_text(source) if running else inspect_labelled(source)
     count = seen.records
@@ -665,7 +667,7 @@ def choose_masked(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     return result, [first, size_assessor(model, "masked", tokens["kind"], seen, count)]
 
 
-def look_at_text(source: Files) -> LabelledFacts:
+def look_at_text(source: FileSet) -> LabelledFacts:
     """The beginning of running text, counted as records of usual length."""
     seen = LabelledFacts()
     for text in source.text():
@@ -698,7 +700,7 @@ def choose_vectors(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
-    source = Sources(data, "vectors").train
+    source = DataSource(data, "vectors").train
     seen = look_at_text(source) if source.format == "text" else inspect_labelled(source)
     total = seen.total if seen.whole else max(seen.total, source.size)
     tokens, model = result.setdefault("tokens", {}), result.setdefault("model", {})
@@ -758,14 +760,14 @@ def choose(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         own = {"target": choose_pairs, "masked": choose_masked}
         chosen, lines = own.get(values["task"], choose_labelled)(values)
         kind = chosen["tokens"].get("source") or chosen["tokens"]["kind"]
-        if issubclass(family(chosen["model"]["name"], chosen["task"], kind), FittedAssessor):
+        if issubclass(family(chosen["model"]["name"], chosen["task"], kind), FittedModel):
             return chosen, lines
         return chosen, [lines[0], f"{lines[1]}, {budget(chosen['train'])}"]
     result: dict[str, Any] = {
         k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()
     }
     data: DataRecipe = check("data", DataRecipe, result.get("data", {}))
-    sources = Sources(data)
+    sources = DataSource(data)
     source = sources.train
     lengths, characters = sample(sources)
     seen = sum(lengths)
@@ -800,7 +802,7 @@ def budget(train: Mapping[str, Any]) -> str:
     return f"{TrainRecipe().minutes:g} minutes (--minutes changes that)"
 
 
-def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
+def sample(sources: DataSource) -> tuple[list[int], dict[str, int]]:
     """Lengths of the first records (or stretches of text), and how often each character occurs."""
     lengths: list[int] = []
     counts: dict[str, int] = {}
@@ -820,7 +822,7 @@ def sample(sources: Sources) -> tuple[list[int], dict[str, int]]:
     return lengths, counts
 
 
-def estimate(sources: Sources, seen: int, characters: Mapping[str, int]) -> int:
+def estimate(sources: DataSource, seen: int, characters: Mapping[str, int]) -> int:
     """About how many characters: exact for what was read whole, else from bytes on disk."""
     if seen < SAMPLE:
         return seen

@@ -1,9 +1,10 @@
 """Training in many processes: who this one is, and the few words they have for one another.
 
 `torchrun` starts the processes and tells each its place in environment variables; `joined` makes
-them a group and gives a `World`, which is passed to whatever needs it. Every process holds all the
-weights and computes its part of each step; gradients are summed (DistributedDataParallel, Li et al.
-2020, arXiv:2006.15704), so all make the same update. The first process alone writes and speaks.
+them a group and gives a `ProcessGroup`, which is passed to whatever needs it. Every process holds
+all the weights and computes its part of each step; gradients are summed (DistributedDataParallel,
+Li et al. 2020, arXiv:2006.15704), so all make the same update. The first process alone writes and
+speaks.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PATIENCE = timedelta(days=7)  # that the others wait while the first tokenises o
 GRACE = 2.0  # seconds others stay after a refusal: a launcher that misses one ends all at once
 
 
-class Told(UserError):
+class PeerRefused(UserError):
     """All processes refuse; the first says why."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -45,7 +46,7 @@ class Told(UserError):
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """The processes that train together and this one's place among them.
 
     Methods that speak of all processes must be called by all of them, in the same order. Alone,
@@ -127,7 +128,7 @@ class World:
             if refused and self.first:
                 raise UserError(f"process {rank} of {self.size}: {refused[0]}")
             if refused:
-                raise Told(*refused)
+                raise PeerRefused(*refused)
         return found
 
     def lead(self, work: Callable[[], T]) -> T | None:
@@ -168,10 +169,10 @@ class World:
 
     def reporter(self, reporter: Reporter) -> Reporter:
         """Who is told in this process."""
-        return reporter if self.first else Silent()
+        return reporter if self.first else SilentReporter()
 
 
-ALONE = World()
+ALONE = ProcessGroup()
 
 
 def keeping(objective: nn.Module, more: bool) -> AbstractContextManager[object]:
@@ -199,7 +200,7 @@ def refusal(error: BaseException) -> tuple[str, int]:
     return f"{type(error).__name__}: {error}", 1
 
 
-def place(environment: Mapping[str, str]) -> World:
+def place(environment: Mapping[str, str]) -> ProcessGroup:
     """This process's place, from the variables that torchrun sets; ALONE where there are none."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if environment.get("WORLD_SIZE", "1") == "1":
@@ -217,11 +218,11 @@ def place(environment: Mapping[str, str]) -> World:
         raise UserError(f"RANK, WORLD_SIZE and LOCAL_RANK must be numbers, got {given}") from None
     if not 0 <= rank < size:
         raise UserError(f"RANK must be from 0 to WORLD_SIZE - 1, got {rank} of {size}")
-    return World(rank, size, local)
+    return ProcessGroup(rank, size, local)
 
 
 @contextlib.contextmanager
-def joined(environment: Mapping[str, str] = os.environ) -> Iterator[World]:
+def joined(environment: Mapping[str, str] = os.environ) -> Iterator[ProcessGroup]:
     """The processes that torchrun started as one group, for a while; ALONE where it started none.
 
     What is refused inside is for the first process to say: in the others it is Told. When one of
@@ -240,7 +241,7 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[World]:
         if world.first:
             raise
         time.sleep(GRACE)
-        raise Told(str(error), error.exit_code) from None
+        raise PeerRefused(str(error), error.exit_code) from None
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
@@ -255,7 +256,7 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-class Silent(Reporter):
+class SilentReporter(Reporter):
     """What the other processes say: nothing."""
 
     def __init__(self) -> None:
@@ -265,7 +266,7 @@ class Silent(Reporter):
         """Nothing: the first process warns of the same."""
 
 
-class Unwritten(Metrics):
+class NoMetrics(Metrics):
     """What the other processes log: nothing."""
 
     def __init__(self) -> None:

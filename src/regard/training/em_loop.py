@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Corpus
-from regard.decoding.constraints import Forbidden
-from regard.models.hidden_markov import IteratedModel
+from regard.decoding.constraints import ForbiddenTransitions
+from regard.models.hidden_markov import EMModel
 from regard.recipe import Recipe, to_toml
 from regard.registry import family
 from regard.run import RECIPE, weights, write_config, write_text
@@ -76,7 +76,7 @@ TIMED = 1 << 18  # tokens that one pass is timed on
 OVERHEAD = 1.15  # validating and saving, by the time of the passes alone
 
 
-class Objectives:
+class EMState:
     """The last two values of what the passes raise: all that is remembered besides the model."""
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class Objectives:
         self.values = tensors["objectives"]
 
 
-class Iteration(SingleLoop):
+class EMLoop(SingleLoop):
     """Fits a model by passes."""
 
-    model: IteratedModel
-    optimizer: Objectives
+    model: EMModel
+    optimizer: EMState
     step_name = "pass"
 
     def __init__(
@@ -115,13 +115,13 @@ class Iteration(SingleLoop):
         run: Path,
         reporter: Reporter,
         *,
-        forbidden: Forbidden | None = None,
+        forbidden: ForbiddenTransitions | None = None,
     ) -> None:
         model = family(recipe.model.name)(corpus.tokenizer.vocab_size, recipe.model.config)
         # a step reads everything: how much of the validation set is read follows from that
         train = dataclasses.replace(recipe.train, batch_tokens=max(1, corpus.train.tokens))
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=ALONE)
-        self.optimizer = Objectives()
+        self.optimizer = EMState()
         self.plan(train.steps)
 
     def plan(self, steps: int) -> None:

@@ -18,20 +18,20 @@ from regard.data.batching import sample
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.data.targets import LABELLED
-from regard.evaluation.language_modeling import Figure, figures, measure, title, to_document
-from regard.evaluation.masked_lm import filled
-from regard.evaluation.predictions import answered, keep
+from regard.evaluation.language_modeling import Metric, measure, metrics_of, title, to_document
+from regard.evaluation.masked_lm import measure_masked_lm
+from regard.evaluation.predictions import predict_shard, store_predictions
 from regard.evaluation.translation import agreement, measure_translation
-from regard.evaluation.word_similarity import guessed
-from regard.models.encoder import MaskedModel
+from regard.evaluation.word_similarity import word_losses
+from regard.models.encoder import MaskedLM
 from regard.models.language_model import LanguageModel
-from regard.models.seq2seq import Translator
-from regard.models.supervised import Assessor
-from regard.models.word2vec import WordVectors
-from regard.pipelines.translator import Interpreter
+from regard.models.seq2seq import Seq2SeqModel
+from regard.models.supervised import SupervisedModel
+from regard.models.word2vec import Word2Vec
+from regard.pipelines.translator import Translator
 from regard.recipe import Recipe
 from regard.run import FACTS, load_model, write_json, write_text
-from regard.training.session import Fitted, context
+from regard.training.session import TrainingOutcome, context
 from regard.training.throughput import final_parts
 from regard.training.validation import beginning
 
@@ -40,7 +40,7 @@ TRANSLATED = 500  # sentences of a held-out side that are translated when traini
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What training left behind: the run folder, how it ended, figures of each held-out side."""
 
     run: Path
@@ -50,7 +50,7 @@ class Trained:
     steps: int
     seconds: float
     parameters: int
-    figures: dict[str, dict[str, Figure]]  # side -> metric -> figure
+    figures: dict[str, dict[str, Metric]]  # side -> metric -> figure
     measured: dict[str, float]  # side -> share of its tokens that the figures are from
     epochs: float | None = None  # passes over the training data; None of what counts once
     forecast: dict[str, Any] | None = None  # what was foretold of memory and time, if anything
@@ -72,14 +72,14 @@ class Trained:
         }
 
 
-def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
+def evaluate_and_write(run: Path, fitted: TrainingOutcome, *, measures: bool = True) -> TrainResult:
     """Measure (a large side in part) and write; an interrupted run is only reported.
 
     So is any run by a process that is not the one that `measures`.
     """
     measures = measures and fitted.outcome != "interrupted"
     facts, recipe, corpus = fitted.facts, fitted.recipe, fitted.corpus
-    found: dict[str, dict[str, Figure]] = {}
+    found: dict[str, dict[str, Metric]] = {}
     shares: dict[str, float] = {}
     aligned: dict[str, Any] = {}
     if measures:
@@ -93,7 +93,7 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
             found[side] = figures_of(model, side, shard, part, fitted, run)
         if fitted.clock is None or fitted.clock.left > 0:  # else left to whoever looks
             aligned = alignment(model, corpus)
-    result = Trained(
+    result = TrainResult(
         run=run,
         task=recipe.task,
         outcome=fitted.outcome,
@@ -114,13 +114,13 @@ def conclude(run: Path, fitted: Fitted, *, measures: bool = True) -> Trained:
 
 
 def figures_of(
-    model: LanguageModel | Translator | Assessor | WordVectors,
+    model: LanguageModel | Seq2SeqModel | SupervisedModel | Word2Vec,
     side: str,
     shard: Shard,
     part: Shard,
-    fitted: Fitted,
+    fitted: TrainingOutcome,
     run: Path,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """What a part of a held-out side costs the model, how good its answers are and, of a
     translator, its translations of some of the whole.
 
@@ -128,18 +128,18 @@ def figures_of(
     the run, as its answers are.
     """
     corpus = fitted.corpus
-    if isinstance(model, WordVectors):
-        return guessed(model, part).figures()
-    if isinstance(model, MaskedModel):
-        return filled(model, part, corpus.tokenizer).figures()
-    if isinstance(model, Assessor):
+    if isinstance(model, Word2Vec):
+        return word_losses(model, part).figures()
+    if isinstance(model, MaskedLM):
+        return measure_masked_lm(model, part, corpus.tokenizer).figures()
+    if isinstance(model, SupervisedModel):
         began = time.monotonic()
-        told = answered(model, part, corpus.tokenizer, corpus.targets)
+        told = predict_shard(model, part, corpus.tokenizer, corpus.targets)
         if reported(side, corpus):
-            keep(run, told, time.monotonic() - began)
+            store_predictions(run, told, time.monotonic() - began)
         return told.figures()
-    if isinstance(model, Translator) and reported(side, corpus):
-        interpreter = Interpreter(
+    if isinstance(model, Seq2SeqModel) and reported(side, corpus):
+        interpreter = Translator(
             model,
             corpus.tokenizer,
             corpus.source_tokenizer,
@@ -153,7 +153,7 @@ def figures_of(
         )
         found.keep(run, side)
         return found.figures()
-    return figures(measure(model, part, corpus.tokenizer, constrain=fitted.forbidden))
+    return metrics_of(measure(model, part, corpus.tokenizer, constrain=fitted.forbidden))
 
 
 def final_sample(shard: Shard, tokens: int, context: int) -> Shard:
@@ -174,13 +174,13 @@ def reported(side: str, corpus: Corpus) -> bool:
 def alignment(model: nn.Module, corpus: Corpus) -> dict[str, Any]:
     """Which head of a translator aligns, for regard.json; nothing where it has none."""
     pictured = corpus.train.source is not None and corpus.train.source.ids.ndim == 2
-    if not isinstance(model, Translator) or pictured:  # words of pictures come from no word
+    if not isinstance(model, Seq2SeqModel) or pictured:  # words of pictures come from no word
         return {}
     found = agreement(model, corpus.train, corpus.valid)
     return {"alignment": found.to_json()} if found is not None else {}
 
 
-def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
+def facts_of(fitted: TrainingOutcome, result: TrainResult) -> dict[str, Any]:
     """The contents of regard.json."""
     document = result.to_json()
     return {
@@ -195,7 +195,7 @@ def facts_of(fitted: Fitted, result: Trained) -> dict[str, Any]:
     }
 
 
-def model_card(recipe: Recipe, result: Trained) -> str:
+def model_card(recipe: Recipe, result: TrainResult) -> str:
     """A short README for the run folder, from its own figures."""
     shown = ["nats_per_symbol", "bits_per_symbol"]
     uses = "`regard generate .`, `regard evaluate .`,\n`regard look . TEXT` and `regard verify .`"
@@ -228,7 +228,7 @@ def model_card(recipe: Recipe, result: Trained) -> str:
     )
 
 
-def metric_table(figures: Mapping[str, Mapping[str, Figure]], shown: Sequence[str]) -> list[str]:
+def metric_table(figures: Mapping[str, Mapping[str, Metric]], shown: Sequence[str]) -> list[str]:
     """Lines of Markdown: a row for each metric, a column for each split; of classes and targets
     that metrics are of, the names.
     """
@@ -244,6 +244,6 @@ def metric_table(figures: Mapping[str, Mapping[str, Figure]], shown: Sequence[st
     return [head, "|---" * (len(figures) + 1) + "|", *rows]
 
 
-def any_has(result: Trained, name: str) -> bool:
+def any_has(result: TrainResult, name: str) -> bool:
     """Was this measured?"""
     return any(name in found for found in result.figures.values())

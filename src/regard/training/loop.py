@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from regard.data.batching import sample
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
-from regard.decoding.constraints import Forbidden
+from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UserError
 from regard.recipe import TrainRecipe
 from regard.run import WEIGHTS, Metrics, check_names, read_tensors, weights, write_tensors
 from regard.storage import adapter
 from regard.training import checkpoint
-from regard.training.distributed import Unwritten, World
+from regard.training.distributed import NoMetrics, ProcessGroup
 from regard.training.progress import Interrupt, Reporter, Status
 from regard.training.throughput import SEEN, Clock, Pace, final_parts
 from regard.training.validation import BATCH_TOKENS, MeanLoss, Stopped, log_probs, nats_per_symbol
@@ -41,7 +41,7 @@ from regard.training.validation import BATCH_TOKENS, MeanLoss, Stopped, log_prob
 COUNT = "count"  # among the tensors of a checkpoint, beside the sums
 
 
-class Average:
+class WeightAverage:
     """Sums of weights, over the last `last` validations of a run that are known beforehand."""
 
     def __init__(self, last: int) -> None:
@@ -126,7 +126,7 @@ class Progress:
             raise ValueError("what was counted must not be negative")
 
 
-class Memory(Protocol):
+class ExtraState(Protocol):
     """What a way of training remembers besides the weights."""
 
     def tensors(self) -> dict[str, Tensor]:
@@ -142,7 +142,7 @@ class Loop(ABC):
     What a step is and what it remembers, is for the subclass to say.
     """
 
-    optimizer: Memory
+    optimizer: ExtraState
     figure: ClassVar[str] = "nats_per_symbol"  # what is measured, in metrics.jsonl
     unit: ClassVar[str] = "symbol"  # what is read, in what is said meanwhile
 
@@ -154,15 +154,15 @@ class Loop(ABC):
         run: Path,
         reporter: Reporter,
         *,
-        forbidden: Forbidden | None,
-        world: World,
+        forbidden: ForbiddenTransitions | None,
+        world: ProcessGroup,
     ) -> None:
         self.model, self.corpus, self.recipe, self.world = model, corpus, recipe, world
         self.run_folder, self.reporter, self.constrain = run, reporter, forbidden
         self.repeated = world.size > 1  # may a signal come twice?
         self.signal = 0  # that interrupted the run
         self.progress = Progress()
-        self.average = Average(recipe.average)
+        self.average = WeightAverage(recipe.average)
         self.sample: Shard | None = None  # what a validation reads, drawn when the first one comes
         self.clock: Clock | None = None  # of a run whose minutes decide how many steps it makes
         self.pace: Pace | None = None  # what calibration found, likewise
@@ -297,7 +297,7 @@ class Loop(ABC):
     def run(self) -> str:
         """Train to the end; "done", "early", or "interrupted" with a checkpoint written."""
         keep = self.progress.metrics
-        metrics = Metrics(self.run_folder, keep=keep) if self.world.first else Unwritten()
+        metrics = Metrics(self.run_folder, keep=keep) if self.world.first else NoMetrics()
         self.model.train()
         if self.clock is not None:
             self.clock.start()

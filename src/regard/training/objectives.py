@@ -1,4 +1,5 @@
-"""Objectives: what a batch is asked. `NextToken` asks every position for the token that follows.
+"""Objectives: what a batch is asked. `NextTokenObjective` asks every position for the token that
+follows.
 
 An objective is the module that is trained: the model and its loss in one, so that spreading it over
 processes takes hold of both.
@@ -20,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import IGNORE, Constrain, NeuralLanguageModel
-from regard.models.seq2seq import NeuralTranslator
-from regard.models.supervised import NeuralAssessor
+from regard.models.seq2seq import NeuralSeq2Seq
+from regard.models.supervised import NeuralSupervisedModel
 
 try:
     from regard.kernels.cross_entropy import cross_entropy_
@@ -33,12 +34,12 @@ except ImportError:  # no Triton here: a CPU, or another system
 CHUNK = 1 << 21  # logits held at once: 8 MB in fp32, which a CPU's cache holds; a GPU holds more
 
 
-class NextToken(nn.Module):
+class NextTokenObjective(nn.Module):
     """Every position is asked for the token that follows it."""
 
     def __init__(
         self,
-        model: NeuralLanguageModel | NeuralTranslator,
+        model: NeuralLanguageModel | NeuralSeq2Seq,
         *,
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
@@ -71,7 +72,7 @@ class NextToken(nn.Module):
             tensors = ids, targets, segments, source_ids, source_segments
             twice = [None if x is None else x.repeat(2, *[1] * (x.dim() - 1)) for x in tensors]
             ids, targets, segments, source_ids, source_segments = twice  # type: ignore[assignment]
-        more = () if source_ids is None else (Source(source_ids, source_segments),)  # type: ignore[arg-type]
+        more = () if source_ids is None else (Inputs(source_ids, source_segments),)  # type: ignore[arg-type]
         hidden = self.model(ids, segments, *more).flatten(0, 1)  # (B·T, D)
         loss, nats = ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
             hidden,
@@ -123,7 +124,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         for several in zip(*(x.split(max(1, rows), dim=1) for x in asked), strict=True):
             h, t, p = (x.flatten(0, 1) for x in several)  # (n, D), (n,), (n,)
             logits = F.linear(h, w)  # (n, V)
-            apart = disagreement(logits[:, :size], t) if consistency else None
+            apart = symmetric_kl(logits[:, :size], t) if consistency else None
             if kernel is not None:
                 part, plain, d = kernel(logits, t, label_smoothing, size)
             else:
@@ -146,7 +147,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return dh * gradients[0].to(dh.dtype), dw * gradients[0], *(None,) * 5
 
 
-def disagreement(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def symmetric_kl(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """How far the distributions of two passes are apart, KL(p, q) + KL(q, p) summed over positions,
     and its gradient (2N, V).
 
@@ -225,14 +226,14 @@ def cross_entropy(
     return loss, nats.clone(), gradient.scatter_(1, at, wrong.where(scored, 0).to(dtype))
 
 
-class Answers(nn.Module):
+class SupervisedObjective(nn.Module):
     """An assessor and its loss. `weights` (C,) say how much each class counts."""
 
     weights: Tensor | None
 
     def __init__(
         self,
-        model: NeuralAssessor,
+        model: NeuralSupervisedModel,
         *,
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
@@ -255,7 +256,7 @@ class Answers(nn.Module):
         """
         if segments is None:  # of a process that has no part in a step, but in its gradient
             there = torch.ones(ids.shape[:2], dtype=torch.long, device=ids.device)
-            nothing = self.model(Source(ids, there)).sum() * 0
+            nothing = self.model(Inputs(ids, there)).sum() * 0
             return nothing, nothing.detach()
         passes = 2 if self.consistency and self.model.training else 1
         if self.changes is not None:
@@ -270,7 +271,7 @@ class Answers(nn.Module):
             targets = targets.flatten()[at]
             asked = targets.repeat(passes)
         # (passes · B, O), (passes · B, T, O) or, where few positions are asked, (passes · N, O)
-        found = self.model(Source(*tensors), **where)
+        found = self.model(Inputs(*tensors), **where)
         found = found.to(torch.promote_types(found.dtype, torch.float32))
         loss, cost = (x / passes for x in self.cost(found, asked))
         if passes == 2:

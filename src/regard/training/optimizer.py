@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from regard.layers.attention import CrossAttention, SelfAttention
-from regard.layers.embeddings import PatchStem
+from regard.layers.embeddings import PatchEmbedding
 from regard.layers.feedforward import SwiGLU
 from regard.layers.hyena import Filters, Hyena
 from regard.recipe import TrainRecipe
@@ -214,7 +214,7 @@ def block_matrices(
                         len(parameter) // module.hidden_size
                     )
     outside = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    outside |= {id(m.project.weight) for m in model.modules() if isinstance(m, PatchStem)}
+    outside |= {id(m.project.weight) for m in model.modules() if isinstance(m, PatchEmbedding)}
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
         outside.add(id(head.weight))

@@ -11,10 +11,10 @@ import torch
 
 from regard.errors import UserError
 from regard.recipe import TrainRecipe
-from regard.training.distributed import ALONE, World
+from regard.training.distributed import ALONE, ProcessGroup
 
 
-def choose_device(name: str, world: World = ALONE) -> torch.device:
+def choose_device(name: str, world: ProcessGroup = ALONE) -> torch.device:
     """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an
     error. Where many processes train, each has the GPU of its number.
     """
@@ -44,7 +44,7 @@ def choose_device(name: str, world: World = ALONE) -> torch.device:
     return device
 
 
-def idle(device: torch.device, world: World = ALONE) -> str:
+def idle(device: torch.device, world: ProcessGroup = ALONE) -> str:
     """How to use the GPUs that nobody has asked not to use; nothing if none is left over."""
     count = torch.cuda.device_count()
     if device.type != "cuda" or device.index is not None or count < 2 or world.size > 1:

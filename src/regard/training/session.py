@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from regard.data.corpus import Corpus, prepare, reopen
-from regard.decoding import Forbidden
+from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.models.counts import Counting
-from regard.models.hidden_markov import IteratedModel
+from regard.models.counts import CountingFit
+from regard.models.hidden_markov import EMModel
 from regard.models.ngrams import has_numba
-from regard.models.supervised import Budget, FittedAssessor, NeuralAssessor
-from regard.models.word2vec import WordVectors
+from regard.models.supervised import Budget, FittedModel, NeuralSupervisedModel
+from regard.models.word2vec import Word2Vec
 from regard.recipe import Recipe, build, read, to_toml
 from regard.run import (
     FORBIDDEN,
@@ -45,15 +45,15 @@ from regard.run import (
 )
 from regard.tokenizers import Pretrained
 from regard.training import checkpoint
-from regard.training.distributed import ALONE, World
-from regard.training.em_loop import Iteration, SingleLoop
+from regard.training.distributed import ALONE, ProcessGroup
+from regard.training.em_loop import EMLoop, SingleLoop
 from regard.training.init_from import PRETRAINED, begin, lend, tokens_of
 from regard.training.loop import seed_of
 from regard.training.precision import choose_device, idle, settings
 from regard.training.progress import Interrupt, Reporter
 from regard.training.throughput import Clock, check_weights, measure
 from regard.training.trainer import Trainer
-from regard.training.word2vec_training import VectorTraining
+from regard.training.word2vec_training import Word2VecLoop
 
 SLOW = 10_000_000  # tokens whose counting is felt
 CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
@@ -63,12 +63,12 @@ TIMED = 100  # steps of a run from which a few are timed beforehand
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainingOutcome:
     """What a session leaves for measuring: the recipe as carried out, the data, how it ended."""
 
     recipe: Recipe
     corpus: Corpus
-    forbidden: Forbidden | None
+    forbidden: ForbiddenTransitions | None
     outcome: str  # done, early or interrupted
     signal: int  # that interrupted it
     facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
@@ -87,9 +87,9 @@ class Session:
     resume: bool
     reporter: Reporter
     began: float
-    world: World = ALONE
+    world: ProcessGroup = ALONE
 
-    def fit(self, recipe: Recipe) -> Fitted:
+    def fit(self, recipe: Recipe) -> TrainingOutcome:
         """Fit the recipe's model in the run folder; one that is resumed keeps its own recipe."""
         world = self.world
         # a missing GPU is told before anything is written
@@ -103,12 +103,12 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, False),
             )
             cls = recipe.family
-            if issubclass(cls, (Counting, FittedAssessor)):
+            if issubclass(cls, (CountingFit, FittedModel)):
                 known = world.decide(
                     lambda: count(recipe, corpus, self.run, self.reporter.say, self.began)
                 )
-                return Fitted(recipe, corpus, forbidden, "done", 0, known)
-            for kind, loop in ((IteratedModel, Iteration), (WordVectors, VectorTraining)):
+                return TrainingOutcome(recipe, corpus, forbidden, "done", 0, known)
+            for kind, loop in ((EMModel, EMLoop), (Word2Vec, Word2VecLoop)):
                 if issubclass(cls, kind):
                     return self.by_one(loop, recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
@@ -121,7 +121,7 @@ class Session:
                 recipe = recipe.replace(train={"steps": planned})
                 self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
             parts = trainer.final_parts(trainer.progress.step)
-            return Fitted(
+            return TrainingOutcome(
                 recipe,
                 corpus,
                 forbidden,
@@ -137,9 +137,9 @@ class Session:
         loop: Callable[..., SingleLoop],
         recipe: Recipe,
         corpus: Corpus,
-        forbidden: Forbidden | None,
+        forbidden: ForbiddenTransitions | None,
         new: bool,
-    ) -> Fitted:
+    ) -> TrainingOutcome:
         """Fit a model as only one process can: the first does, the others wait, until it has
         saved.
         """
@@ -153,7 +153,7 @@ class Session:
 
         with contextlib.nullcontext() if world.first else Interrupt(repeated=True):
             steps, outcome, signal, known = world.decide(work)
-        return Fitted(
+        return TrainingOutcome(
             recipe.replace(train={"steps": steps}), corpus, forbidden, outcome, signal, known
         )
 
@@ -219,19 +219,19 @@ class Session:
             self.reporter.warn(line)
         return corpus
 
-    def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> Forbidden | None:
+    def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> ForbiddenTransitions | None:
         """The forbidden transitions of a recipe, saved in the run; the data must not break them."""
         asked, tokenizer, shard = recipe.train.forbid, corpus.tokenizer, corpus.train
         path = self.run / FORBIDDEN
         if not asked:
             return None
         if not new and path.exists():
-            return Forbidden.load(path)
+            return ForbiddenTransitions.load(path)
         if asked == "unseen":
             size, start, end = tokenizer.vocab_size, tokenizer.start, tokenizer.end
-            found = Forbidden.unseen([shard.ids], size, start=start, end=end)
+            found = ForbiddenTransitions.unseen([shard.ids], size, start=start, end=end)
         else:
-            found = Forbidden.from_file(asked, tokenizer)
+            found = ForbiddenTransitions.from_file(asked, tokenizer)
             broken = found.violations(shard.ids, shard.offsets)
             if broken:
                 first = tokenizer.decode(shard.record(broken[0])[:60])
@@ -243,7 +243,9 @@ class Session:
             found.save(temporary)
         return found
 
-    def trainer(self, recipe: Recipe, corpus: Corpus, forbidden: Forbidden | None) -> Trainer:
+    def trainer(
+        self, recipe: Recipe, corpus: Corpus, forbidden: ForbiddenTransitions | None
+    ) -> Trainer:
         """A trainer before its first step; the seed alone decides its weights."""
         torch.manual_seed(seed_of(recipe.train.seed))
         start, size = recipe.train.start, corpus.tokenizer.vocab_size
@@ -258,7 +260,7 @@ class Session:
                 self.reporter.say(begin(model, Path(start)))
             else:
                 self.reporter.say(lend(model, Path(start), corpus.tokenizer))
-        if isinstance(model, NeuralAssessor):
+        if isinstance(model, NeuralSupervisedModel):
             model.measure(corpus.train)
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world

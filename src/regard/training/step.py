@@ -13,37 +13,37 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Batch
-from regard.decoding.constraints import Forbidden
+from regard.decoding.constraints import ForbiddenTransitions
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.point_transformer import CloudConfig
-from regard.models.seq2seq import NeuralTranslator
-from regard.models.supervised import NeuralAssessor
-from regard.models.vision import PictureConfig
+from regard.models.point_transformer import PointSettings
+from regard.models.seq2seq import NeuralSeq2Seq
+from regard.models.supervised import NeuralSupervisedModel
+from regard.models.vision import ImageSettings
 from regard.recipe import TrainRecipe
-from regard.training.augmentation import Changes, CloudChanges
-from regard.training.cuda_graphs import ROWS, Captured, pinned, rounded
-from regard.training.distributed import World, keeping
-from regard.training.objectives import Answers, NextToken
+from regard.training.augmentation import ImageAugment, PointCloudAugment
+from regard.training.cuda_graphs import ROWS, CapturedWork, pinned, rounded
+from regard.training.distributed import ProcessGroup, keeping
+from regard.training.objectives import NextTokenObjective, SupervisedObjective
 from regard.training.optimizer import Optimizer
 from regard.training.precision import autocast, choose_device, choose_precision
 
 PAYS = 4e15  # floating-point operations from which compiling, half a minute, is repaid
 
 
-Learner = NeuralLanguageModel | NeuralTranslator | NeuralAssessor
+Learner = NeuralLanguageModel | NeuralSeq2Seq | NeuralSupervisedModel
 
 
 def objective_of(
     model: Learner,
     recipe: TrainRecipe,
-    forbidden: Forbidden | None,
+    forbidden: ForbiddenTransitions | None,
     weights: Tensor | None,
-) -> NextToken | Answers:
+) -> NextTokenObjective | SupervisedObjective:
     """What a model is asked."""
     smoothing, agreeing = recipe.label_smoothing, recipe.consistency
     changes = changes_of(model, recipe)
-    if isinstance(model, NeuralAssessor):
-        return Answers(
+    if isinstance(model, NeuralSupervisedModel):
+        return SupervisedObjective(
             model,
             label_smoothing=smoothing,
             consistency=agreeing,
@@ -51,7 +51,7 @@ def objective_of(
             share=recipe.mask,
             changes=changes,
         )
-    return NextToken(
+    return NextTokenObjective(
         model,
         label_smoothing=smoothing,
         consistency=agreeing,
@@ -60,17 +60,17 @@ def objective_of(
     )
 
 
-def changes_of(model: Learner, recipe: TrainRecipe) -> Changes | CloudChanges | None:
+def changes_of(model: Learner, recipe: TrainRecipe) -> ImageAugment | PointCloudAugment | None:
     """What is done to pictures or clouds before they are shown; nothing to texts."""
     config = model.config
-    if isinstance(config, CloudConfig):
-        return CloudChanges(recipe, config, each=model.config.each)
-    if not isinstance(config, PictureConfig):
+    if isinstance(config, PointSettings):
+        return PointCloudAugment(recipe, config, each=model.config.each)
+    if not isinstance(config, ImageSettings):
         return None
-    return Changes(recipe, config.patch, config.grid if config.uniform else None)
+    return ImageAugment(recipe, config.patch, config.grid if config.uniform else None)
 
 
-def may_capture(recipe: TrainRecipe, world: World) -> bool:
+def may_capture(recipe: TrainRecipe, world: ProcessGroup) -> bool:
     """Can steps be captured, if they are alike? Many processes wait for others inside of them."""
     return choose_device(recipe.device, world).type == "cuda" and world.size == 1
 
@@ -83,8 +83,8 @@ class Stepper:
         model: Learner,
         recipe: TrainRecipe,
         *,
-        forbidden: Forbidden | None,
-        world: World,
+        forbidden: ForbiddenTransitions | None,
+        world: ProcessGroup,
         weights: Tensor | None = None,
         alike: bool = False,
     ) -> None:
@@ -110,15 +110,15 @@ class Stepper:
         self.update: Callable[..., Tensor] = self._update
         if self.captures:
             pool = torch.cuda.graph_pool_handle()
-            self.begin = Captured(self._begin, self.device, pool)
-            self.accumulate = Captured(self._accumulate, self.device, pool)
-            self.norm = Captured(self._norm, self.device, pool)
-            self.update = Captured(self._update, self.device, pool)
+            self.begin = CapturedWork(self._begin, self.device, pool)
+            self.accumulate = CapturedWork(self._accumulate, self.device, pool)
+            self.norm = CapturedWork(self._norm, self.device, pool)
+            self.update = CapturedWork(self._update, self.device, pool)
 
     def release(self) -> None:
         """Give back the memory of captured steps, as large as a step's, to whatever comes next."""
         for work in (self.begin, self.accumulate, self.norm, self.update):
-            if isinstance(work, Captured):
+            if isinstance(work, CapturedWork):
                 work.release()
         self.optimizer.clear()  # gradients lie in that memory, too
         if self.device.type == "cuda":
@@ -130,7 +130,7 @@ class Stepper:
         the first time, or captured it.
         """
         works = (self.begin, self.accumulate, self.norm, self.update)
-        return all(work.steady for work in works if isinstance(work, Captured))
+        return all(work.steady for work in works if isinstance(work, CapturedWork))
 
     def how(self) -> str:
         """How it computes, in words."""

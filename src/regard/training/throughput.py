@@ -56,7 +56,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 RECURRENT = 12
 
 
-class Held(TorchDispatchMode):
+class TensorMemory(TorchDispatchMode):
     """Counts the bytes of all tensors made inside of it: `live` now, `peak` at most. What fake
     tensors hide is added, `inside` in all.
     """
@@ -98,7 +98,7 @@ class Held(TorchDispatchMode):
 
 def peak_of(work: Callable[[], object]) -> int:
     """Bytes of tensors that some work makes, at most at once."""
-    held = Held()
+    held = TensorMemory()
     with held:
         work()
     return held.peak
@@ -232,7 +232,7 @@ def size(count: float) -> str:
     return f"{count / GB:.1f} GB" if count >= GB else f"{count / 2**20:.0f} MB"
 
 
-def foresee(
+def forecast_run(
     model: Learner, batches: Sequence[Batch], recipe: TrainRecipe, stepper: Stepper
 ) -> Forecast | None:
     """The memory of a step on these micro-batches; None of a run too short and small to ask, and of
@@ -273,7 +273,7 @@ def foresee(
     )
 
 
-def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> Held | None:
+def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> TensorMemory | None:
     """Bytes of tensors, at most at once, of a model, a batch, and the gradient of its loss, found
     without holding them.
     """
@@ -283,7 +283,7 @@ def trace(model: Learner, batch: Batch, recipe: TrainRecipe, precision: str) -> 
         FakeTensorMode,
     )
 
-    held = Held()
+    held = TensorMemory()
     shapes = [None if x is None else (x.shape, x.dtype) for x in batch.tensors()]
     try:
         with torch.random.fork_rng(devices=[]), FakeTensorMode(), held:

@@ -10,20 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batching import Asked, Batch, Loader, Masked, MaskedLoader, QuestionLoader
+from regard.data.batching import (
+    Batch,
+    LabelledExamples,
+    LabelledLoader,
+    Masked,
+    MaskedLoader,
+    TokenLoader,
+)
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
-from regard.decoding.constraints import Forbidden
+from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UserError
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.supervised import NeuralAssessor
+from regard.models.supervised import NeuralSupervisedModel
 from regard.recipe import Recipe
-from regard.training.distributed import ALONE, World, empty
+from regard.training.distributed import ALONE, ProcessGroup, empty
 from regard.training.loop import Loop, seed_of
 from regard.training.optimizer import factor
 from regard.training.progress import Reporter
 from regard.training.step import Stepper, may_capture
-from regard.training.throughput import foresee
+from regard.training.throughput import forecast_run
 from regard.training.validation import MeanLoss, loss_per_target
 
 
@@ -38,8 +45,8 @@ class Trainer(Loop):
         run: Path,
         reporter: Reporter,
         *,
-        forbidden: Forbidden | None = None,
-        world: World = ALONE,
+        forbidden: ForbiddenTransitions | None = None,
+        world: ProcessGroup = ALONE,
     ) -> None:
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
@@ -55,7 +62,7 @@ class Trainer(Loop):
         self.ahead: tuple[int, list[Batch]] = (-1, [])  # the batches of a step, made beforehand
         self.plan(train.steps)
         found = self.loader.step(0, world.rank, world.size)
-        self.forecast = foresee(model, found, train, self.stepper) if found else None
+        self.forecast = forecast_run(model, found, train, self.stepper) if found else None
         if self.forecast is not None:
             self.forecast.check(train, model.config, self.device)
         self.compile(train.steps)
@@ -67,7 +74,7 @@ class Trainer(Loop):
             self.reporter.warn(f"torch.compile failed ({failed}); going on without it")
         return self.stepper.compiled and not before
 
-    def load(self, recipe: Recipe) -> Loader | QuestionLoader:
+    def load(self, recipe: Recipe) -> TokenLoader | LabelledLoader:
         """The batches of the corpus."""
         model, corpus, train = self.model, self.corpus, recipe.train
         longest = (1 if corpus.source_tokenizer is None else 2) * model.config.max_len
@@ -80,12 +87,12 @@ class Trainer(Loop):
             "micro_tokens": max(train.micro_tokens, longest),
         }
         captured = model.steps_alike and may_capture(train, self.world)
-        if isinstance(model, NeuralAssessor):
+        if isinstance(model, NeuralSupervisedModel):
             shared |= {"few": captured, "packs": model.packs}
             if model.task == "masked":
                 return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
-            return QuestionLoader(corpus.train, corpus.tokenizer, **shared)
-        return Loader(
+            return LabelledLoader(corpus.train, corpus.tokenizer, **shared)
+        return TokenLoader(
             corpus.train,
             corpus.tokenizer,
             packs=model.packs,
@@ -96,12 +103,14 @@ class Trainer(Loop):
 
     def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> MeanLoss:
         """See Loop; of labelled records, what an answer costs."""
-        if not isinstance(self.model, NeuralAssessor):
+        if not isinstance(self.model, NeuralSupervisedModel):
             return super().cost(shard, stop)
         tokenizer, most = self.corpus.tokenizer, self.model.config.max_len
         masked = self.model.task == "masked"
         asked = (
-            Masked(shard, tokenizer, most) if masked else Asked(shard, tokenizer, most, first=True)
+            Masked(shard, tokenizer, most)
+            if masked
+            else LabelledExamples(shard, tokenizer, most, first=True)
         )
         objective = self.stepper.objective
         return loss_per_target(objective, asked, self.device, stop=stop, world=self.world)

@@ -20,8 +20,8 @@ from regard.recipe import Recipe, build, read, to_toml
 from regard.recipe import tables as tables_of
 from regard.registry import TASKS
 from regard.run import CONFIG, FACTS, RECIPE, write_text
-from regard.training.distributed import World
-from regard.training.final_report import Trained
+from regard.training.distributed import ProcessGroup
+from regard.training.final_report import TrainResult
 from regard.training.init_from import PRETRAINED
 from regard.training.progress import Reporter
 
@@ -99,8 +99,8 @@ def train_both(
     resume: bool,
     reporter: Reporter,
     began: float,
-    world: World,
-) -> Trained:
+    world: ProcessGroup,
+) -> TrainResult:
     """Carry out both recipes, or what is left of them; an interrupted first one is returned."""
     if first is None:
         return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.data.batching import Asked, windows
+from regard.data.batching import LabelledExamples, windows
 from regard.data.shards import Shard
 from regard.decoding.engine import computing
-from regard.layers.embeddings import Source
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import Constrain, LanguageModel
-from regard.models.seq2seq import Translator
+from regard.models.seq2seq import Seq2SeqModel
 from regard.tokenizers import Tokenizer
-from regard.training.distributed import ALONE, World
+from regard.training.distributed import ALONE, ProcessGroup
 
 BATCH_TOKENS = 8192  # positions scored at once,
 MANY_TOKENS = 65536  # and on a GPU, which small batches would leave idle
@@ -46,14 +46,14 @@ class Stopped(Exception):
 
 @torch.inference_mode()
 def log_probs(
-    model: LanguageModel | Translator,
+    model: LanguageModel | Seq2SeqModel,
     shard: Shard,
     tokenizer: Tokenizer,
     *,
     stride: int = 0,
     constrain: Constrain | None = None,
     stop: Callable[[], object] = bool,
-    world: World = ALONE,
+    world: ProcessGroup = ALONE,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The natural log-probability of every token of `shard.ids`, and which of them were scored.
 
@@ -96,17 +96,17 @@ def log_probs(
 
 
 def spoken(
-    model: LanguageModel | Translator, source: Source | None, device: torch.device
+    model: LanguageModel | Seq2SeqModel, source: Inputs | None, device: torch.device
 ) -> LanguageModel:
     """The language model to ask: a translator once it has read the source."""
-    if isinstance(model, Translator):
+    if isinstance(model, Seq2SeqModel):
         if source is None:
             raise ValueError("a translator is measured on pairs, but the shard has no source")
         return model.given(readable(source, int(model.config.max_len)).to(device))
     return model
 
 
-def readable(source: Source, most: int) -> Source:
+def readable(source: Inputs, most: int) -> Inputs:
     """The sources of a batch as a translator reads them, up to `most` tokens with the end: one that
     has more, which makes a batch of its own, keeps its first and its end.
     """
@@ -116,7 +116,7 @@ def readable(source: Source, most: int) -> Source:
     if source.ids.dim() == 3:
         return source  # a picture is read whole
     kept = torch.tensor([*range(most - 1), length - 1])
-    return Source(source.ids[:, kept], source.segments[:, kept])
+    return Inputs(source.ids[:, kept], source.segments[:, kept])
 
 
 def beginning(shard: Shard, tokens: int) -> Shard:
@@ -157,14 +157,14 @@ def _cut(shard: Shard, offsets: NDArray[np.int64]) -> Shard:
 @torch.inference_mode()
 def loss_per_target(
     objective: nn.Module,
-    asked: Asked,
+    asked: LabelledExamples,
     device: torch.device,
     *,
     stop: Callable[[], object] = bool,
-    world: World = ALONE,
+    world: ProcessGroup = ALONE,
 ) -> MeanLoss:
-    """Return the mean loss of the targets of a shard; see `Answers`. As in `log_probs`, processes
-    take batches in turn.
+    """Return the mean loss of the targets of a shard; see `SupervisedObjective`. As in `log_probs`,
+    processes take batches in turn.
 
     Records are measured in GROUPS parts, every twentieth record in one of them: how far the losses
     of the parts lie from each other gives the standard error, whatever a record's loss is made of.

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
-from regard.decoding.constraints import Forbidden
+from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UsageError, UserError
-from regard.models.word2vec import UNIT, WordVectors, kernels, survey
+from regard.models.word2vec import UNIT, Word2Vec, kernels, survey
 from regard.recipe import Recipe
 from regard.registry import family
 from regard.run import weights
@@ -50,10 +50,10 @@ TIMED = 2.0  # seconds that steps are timed for
 Floats = NDArray[np.float64]
 
 
-class Copies:
+class ThreadCopies:
     """Both matrices as several threads have them, each its own; `read` is one step."""
 
-    def __init__(self, model: WordVectors, tokens: int) -> None:
+    def __init__(self, model: Word2Vec, tokens: int) -> None:
         c = model.config
         self.model, self.tokens = model, -(-tokens // c.shares)
         self.way, self.chances, self.base = model.way(), model.chances(), model.weights()
@@ -105,7 +105,7 @@ class Copies:
                 one.result()
 
 
-def updates(model: WordVectors, keep: NDArray[np.float32], tokens: int) -> tuple[Floats, Floats]:
+def updates(model: Word2Vec, keep: NDArray[np.float32], tokens: int) -> tuple[Floats, Floats]:
     """(R,) how often each word's input and output vector is changed in so many tokens, about."""
     c = model.config
     counts = model.counts.double().numpy()
@@ -124,7 +124,7 @@ def gains(often: Floats, rate: float, shares: int) -> Floats:
     return found
 
 
-class Nothing:
+class NoState:
     """What plain gradient descent remembers besides the weights."""
 
     def tensors(self) -> dict[str, Tensor]:
@@ -135,14 +135,14 @@ class Nothing:
         """See loop.Memory."""
 
 
-class VectorTraining(SingleLoop):
+class Word2VecLoop(SingleLoop):
     """Fits word vectors.
 
     The last vectors are kept, and not those of the least held-out loss: rare words, of which that
     loss has few, go on finding their places.
     """
 
-    model: WordVectors
+    model: Word2Vec
     figure, unit = "loss", "word"
 
     def __init__(
@@ -152,7 +152,7 @@ class VectorTraining(SingleLoop):
         run: Path,
         reporter: Reporter,
         *,
-        forbidden: Forbidden | None = None,
+        forbidden: ForbiddenTransitions | None = None,
     ) -> None:
         if forbidden is not None:
             raise UsageError(
@@ -160,9 +160,9 @@ class VectorTraining(SingleLoop):
             )
         model = untrained(recipe, corpus)
         super().__init__(model, corpus, recipe.train, run, reporter, forbidden=None, world=ALONE)
-        self.optimizer = Nothing()
+        self.optimizer = NoState()
         self.per_epoch = -(-corpus.train.tokens // recipe.train.batch_tokens)
-        self.copies = Copies(model, min(recipe.train.batch_tokens, corpus.train.tokens))
+        self.copies = ThreadCopies(model, min(recipe.train.batch_tokens, corpus.train.tokens))
         self.read = 0  # tokens of the last step
         self.plan(recipe.train.steps)
 
@@ -255,10 +255,10 @@ class VectorTraining(SingleLoop):
         return super().facts() | {"words": self.model.config.n_words, "epochs": epochs}
 
 
-def untrained(recipe: Recipe, corpus: Corpus) -> WordVectors:
+def untrained(recipe: Recipe, corpus: Corpus) -> Word2Vec:
     """The model of a recipe, with the words of its data; torch's random state decides the rest."""
     vocabulary = survey(corpus.train, corpus.tokenizer, recipe.model.config.min_count)
     config = dataclasses.replace(recipe.model.config, n_words=len(vocabulary.counts))
-    model: WordVectors = family(recipe.model.name, "vectors")(corpus.tokenizer.vocab_size, config)
+    model: Word2Vec = family(recipe.model.name, "vectors")(corpus.tokenizer.vocab_size, config)
     model.take(vocabulary)
     return model

@@ -9,12 +9,12 @@ from typing import TypeVar
 import torch
 
 from regard.errors import UserError
-from regard.models.supervised import Assessor
-from regard.models.word2vec import WordVectors
+from regard.models.supervised import SupervisedModel
+from regard.models.word2vec import Word2Vec
 from regard.run import load_model, open_run
 from regard.verify import prediction_checks, word2vec_checks
 from regard.verify.files import resume_bit_equality, save_and_load, tokenizer_round_trip
-from regard.verify.fixtures import Held, Subject, open_subject
+from regard.verify.fixtures import Fixture, SequenceFixture, open_fixture
 from regard.verify.lm_checks import (
     batch_is_single,
     beam_is_brute_force,
@@ -26,15 +26,15 @@ from regard.verify.lm_checks import (
     probabilities_sum_to_one,
     scores_are_logits,
 )
-from regard.verify.prediction_checks import Answering
+from regard.verify.prediction_checks import PredictionFixture
 from regard.verify.report import Check, Finding, Report
 from regard.verify.seq2seq_checks import sources_together_are_alone, translated_together_is_alone
-from regard.verify.word2vec_checks import Guessing
+from regard.verify.word2vec_checks import Word2VecFixture
 
-Tried = TypeVar("Tried", bound=Held)
+Tried = TypeVar("Tried", bound=Fixture)
 
 # A check says whether its property holds and what it measured; None where it does not apply.
-CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
+CHECKS: dict[str, Callable[[SequenceFixture], Finding | None]] = {
     "fused = explicit": fused_is_explicit,
     "cached = uncached": cached_is_uncached,
     "batch = single": batch_is_single,
@@ -51,7 +51,9 @@ CHECKS: dict[str, Callable[[Subject], Finding | None]] = {
     "resume bit-equality": resume_bit_equality,
 }
 
-ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of labels and values
+ANSWERING: dict[
+    str, Callable[[PredictionFixture], Finding | None]
+] = {  # of models of labels and values
     "fused = explicit": prediction_checks.fused_is_explicit,
     "batch = single": prediction_checks.batch_is_single,
     "shuffled = in order": prediction_checks.shuffled_is_ordered,
@@ -65,7 +67,7 @@ ANSWERING: dict[str, Callable[[Answering], Finding | None]] = {  # of models of 
     "resume bit-equality": resume_bit_equality,
 }
 
-GUESSING: dict[str, Callable[[Guessing], Finding | None]] = {  # of word vectors
+GUESSING: dict[str, Callable[[Word2VecFixture], Finding | None]] = {  # of word vectors
     "one thread = many": word2vec_checks.threads_do_not_matter,
     "figures on record": word2vec_checks.figures_are_on_record,
     "save/load identity": save_and_load,
@@ -83,12 +85,12 @@ def verify(run: str | Path) -> Report:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         folder = open_run(run)
         model = load_model(folder)
-        if isinstance(model, Assessor):
-            checks = tried(ANSWERING, prediction_checks.open_answering(folder, model))
-        elif isinstance(model, WordVectors):
-            checks = tried(GUESSING, word2vec_checks.open_guessing(folder, model))
+        if isinstance(model, SupervisedModel):
+            checks = tried(ANSWERING, prediction_checks.open_prediction_fixture(folder, model))
+        elif isinstance(model, Word2Vec):
+            checks = tried(GUESSING, word2vec_checks.open_word2vec_fixture(folder, model))
         else:
-            checks = tried(CHECKS, open_subject(folder, model))
+            checks = tried(CHECKS, open_fixture(folder, model))
     return Report(checks)
 
 

@@ -18,13 +18,13 @@ import torch
 
 from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
 from regard.data.shards import Shard
-from regard.data.sources import SIDES, Sources
-from regard.decoding import Forbidden
+from regard.data.sources import SPLITS, DataSource
+from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.models.counts import Counting
-from regard.models.hidden_markov import IteratedModel
-from regard.models.supervised import FittedAssessor, NeuralAssessor
-from regard.models.word2vec import WordVectors
+from regard.models.counts import CountingFit
+from regard.models.hidden_markov import EMModel
+from regard.models.supervised import FittedModel, NeuralSupervisedModel
+from regard.models.word2vec import Word2Vec
 from regard.recipe import Recipe, build, read
 from regard.run import (
     CONFIG,
@@ -44,21 +44,21 @@ from regard.storage import read_json, read_lines
 from regard.tokenizers import Patches, Points, Tokenizer, load, load_sources
 from regard.tokenizers.tokenizer import Ids, OwnTokenizer, blaming
 from regard.training import checkpoint
-from regard.training.em_loop import Iteration
+from regard.training.em_loop import EMLoop
 from regard.training.loop import Loop, seed_of
 from regard.training.progress import Reporter, Status
 from regard.training.session import fitting
 from regard.training.trainer import Trainer
 from regard.training.validation import beginning
-from regard.training.word2vec_training import VectorTraining
-from regard.verify.fixtures import Held, has_data
+from regard.training.word2vec_training import Word2VecLoop
+from regard.verify.fixtures import Fixture, has_data
 from regard.verify.report import Finding
 
 TEXTS = 20  # records tried of each side, or texts made up
 CHARACTERS = 4000  # of running text tried; records ten times as long are passed over
 
 
-def save_and_load(subject: Held) -> Finding:
+def save_and_load(subject: Fixture) -> Finding:
     """Write the model to a new folder and load it: the same bits, and bit-equal predictions."""
     model = subject.whole
     with TemporaryDirectory() as folder:
@@ -78,14 +78,14 @@ def save_and_load(subject: Held) -> Finding:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RoundTripSample:
     """A text to encode; `stored` are the ids that the run's data has for it, where known."""
 
     text: str
     stored: Ids | None = None
 
 
-def tokenizer_round_trip(subject: Held) -> Finding:
+def tokenizer_round_trip(subject: Fixture) -> Finding:
     """Encode and decode: the text again, with the ids of the `tokenizers` library and of the data.
 
     Texts with unknown symbols cannot come back and are counted. A foreign tokenizer may normalise a
@@ -132,7 +132,7 @@ def tokenizer_round_trip(subject: Held) -> Finding:
         back = tokenizer.decode(ids)
         if back != sample.text and not isinstance(tokenizer, OwnTokenizer):
             normalised += 1
-            sample, back = Sample(back), tokenizer.decode(tokenizer.encode(back))
+            sample, back = RoundTripSample(back), tokenizer.decode(tokenizer.encode(back))
         if back != tokenizer.normal(sample.text):
             return False, f"{sample.text[:40]!r} comes back as {back[:40]!r}"
     parts = [f"{len(samples)} texts {origin}, {tokens:,} tokens; the tokenizers library agrees"]
@@ -194,13 +194,13 @@ def clouds_round_trip(run: Path, tokenizer: Points) -> Finding:
     return True, f"its file comes back; {count} clouds of {numbers:,} numbers are as stored"
 
 
-def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[Sample], str]:
+def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[RoundTripSample], str]:
     """Texts of the run: from its files if they are still the same, else its data, else made up."""
     if has_data(run):
         corpus = reopen(run)
         if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST, Manifest)):
             recipe = build(read(run / RECIPE))
-            sources = Sources(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
+            sources = DataSource(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
             samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))
             if samples:
                 return samples, "of the run's own files"
@@ -224,23 +224,23 @@ def unchanged(manifest: dict[str, Any]) -> bool:
     return True
 
 
-def records(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
+def records(sources: DataSource, corpus: Corpus) -> Iterator[RoundTripSample]:
     """The first records of each side, as the files spell them, with their ids in the shards."""
     met: set[int] = set()
     for piece in sources.pieces():
         if piece.side in met:
             return
         met.add(piece.side)
-        shard = corpus.side(SIDES[piece.side])
+        shard = corpus.side(SPLITS[piece.side])
         if shard is None:
-            raise UserError(f"{FOLDER}/{SIDES[piece.side]} lacks records that the files have")
+            raise UserError(f"{FOLDER}/{SPLITS[piece.side]} lacks records that the files have")
         find = _by_content if corpus.targets is not None else _by_number
         for number, text in enumerate(piece.texts[:TEXTS]):
             found = find(shard, corpus.tokenizer, number, text)
             if found >= shard.records:
-                raise UserError(f"{FOLDER}/{SIDES[piece.side]} lacks records that the files have")
+                raise UserError(f"{FOLDER}/{SPLITS[piece.side]} lacks records that the files have")
             if len(text) <= 10 * CHARACTERS:
-                yield Sample(text, shard.record(found)[1:-1])
+                yield RoundTripSample(text, shard.record(found)[1:-1])
 
 
 def _by_number(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> int:
@@ -256,7 +256,7 @@ def _by_content(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> i
     return next(same, shard.records)
 
 
-def stream(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
+def stream(sources: DataSource, corpus: Corpus) -> Iterator[RoundTripSample]:
     """The beginning of running text, in pieces for themselves and whole with its ids.
 
     Whole is as far as a cut surely changes no token before it.
@@ -266,28 +266,30 @@ def stream(sources: Sources, corpus: Corpus) -> Iterator[Sample]:
     while len(text) > 1 and 2 * len(corpus.tokenizer.encode(text)) > len(ids):
         text = text[: len(text) // 2]  # surely within the part that was trained on
     for first in range(0, len(text), CHARACTERS // TEXTS):
-        yield Sample(text[first : first + CHARACTERS // TEXTS])
+        yield RoundTripSample(text[first : first + CHARACTERS // TEXTS])
     text = text[: corpus.tokenizer.cut(text)]
     if text:
-        yield Sample(text, ids[: len(corpus.tokenizer.encode(text))])
+        yield RoundTripSample(text, ids[: len(corpus.tokenizer.encode(text))])
 
 
-def stored(shard: Shard, tokenizer: Tokenizer) -> Iterator[Sample]:
+def stored(shard: Shard, tokenizer: Tokenizer) -> Iterator[RoundTripSample]:
     """The first records of a shard, or their beginnings, as text; those with unknowns left out."""
     for number in range(min(shard.records, TEXTS)):
         ids = shard.record(number)[1:-1]
         whole = shard.kind == "records" and len(ids) <= CHARACTERS
         if tokenizer.unk not in ids[:CHARACTERS]:
-            yield Sample(tokenizer.decode(ids[:CHARACTERS]), ids if whole else None)
+            yield RoundTripSample(tokenizer.decode(ids[:CHARACTERS]), ids if whole else None)
 
 
-def made_up(tokenizer: Tokenizer) -> Iterator[Sample]:
+def made_up(tokenizer: Tokenizer) -> Iterator[RoundTripSample]:
     """Texts of random tokens, no specials among them."""
     ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), list(tokenizer.names))
     random = np.random.default_rng(0)
     for length in range(1, TEXTS + 1):
         chosen = random.choice(ordinary, length).tolist()
-        yield Sample("".join(map(tokenizer.text, chosen)).strip(" "))  # words begin with a space
+        yield RoundTripSample(
+            "".join(map(tokenizer.text, chosen)).strip(" ")
+        )  # words begin with a space
 
 
 STEPS, KEPT, KILLED = 4, 2, 3  # trained; a checkpoint every so many; the kill comes after this one
@@ -311,11 +313,11 @@ class Killer(Reporter):
             raise Killed
 
 
-def resume_bit_equality(subject: Held) -> Finding | None:
+def resume_bit_equality(subject: Fixture) -> Finding | None:
     """A few steps of the run's recipe, straight and killed and resumed; or counting again."""
     if not has_data(subject.run):
         return None
-    if isinstance(subject.whole, (Counting, FittedAssessor)):
+    if isinstance(subject.whole, (CountingFit, FittedModel)):
         return recount(subject.whole, reopen(subject.run))
     if not (subject.run / RECIPE).exists():
         return None
@@ -365,16 +367,16 @@ def trainer(
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed_of(recipe.train.seed) + other_start)
     path = run / FORBIDDEN
-    forbidden = Forbidden.load(path) if path.exists() else None
+    forbidden = ForbiddenTransitions.load(path) if path.exists() else None
     recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
     cls = recipe.family
-    if issubclass(cls, WordVectors):
-        return VectorTraining(recipe, corpus, folder, reporter)
-    if issubclass(cls, IteratedModel):  # a step of it is a pass over all there is
+    if issubclass(cls, Word2Vec):
+        return Word2VecLoop(recipe, corpus, folder, reporter)
+    if issubclass(cls, EMModel):  # a step of it is a pass over all there is
         part = replace(corpus, train=beginning(corpus.train, STEPS * BATCH_TOKENS))
-        return Iteration(recipe, part, folder, reporter, forbidden=forbidden)
+        return EMLoop(recipe, part, folder, reporter, forbidden=forbidden)
     model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
-    if isinstance(model, NeuralAssessor):
+    if isinstance(model, NeuralSupervisedModel):
         model.measure(corpus.train)
     return Trainer(model, corpus, recipe, folder, reporter, forbidden=forbidden)
 
@@ -411,7 +413,7 @@ def logged(folder: Path) -> list[dict[str, object]]:
 def recount(model: Any, corpus: Corpus) -> Finding:
     """Fit again, twice: one table, and the run's own if all of its data could be counted."""
     shard, part = corpus.train, beginning(corpus.train, COUNTED)
-    valid = corpus.valid if isinstance(model, FittedAssessor) else None  # which chooses for these
+    valid = corpus.valid if isinstance(model, FittedModel) else None  # which chooses for these
     tables = []
     for _ in range(2):
         fresh = type(model)(model.vocab_size, model.config)

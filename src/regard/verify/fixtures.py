@@ -20,10 +20,10 @@ from torch import Tensor
 
 from regard.data.corpus import FOLDER, MANIFEST, reopen
 from regard.errors import UserError
-from regard.layers.embeddings import PLACE, Source
+from regard.layers.embeddings import PLACE, Inputs
 from regard.models.language_model import LanguageModel
-from regard.models.seq2seq import Translator
-from regard.models.vision import PictureConfig
+from regard.models.seq2seq import Seq2SeqModel
+from regard.models.vision import ImageSettings
 from regard.run import TOKENIZER
 from regard.tokenizers import Tokenizer, load
 from regard.tokenizers.tokenizer import END, PAD
@@ -35,7 +35,7 @@ TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along
 
 
 @dataclass(frozen=True)
-class Held(ABC):
+class Fixture(ABC):
     """A model in evaluation mode on the CPU, and something to try it on.
 
     `tokenizer` is None where tokenizer.json cannot be read: its own check says why.
@@ -73,14 +73,14 @@ class Held(ABC):
 
 
 @dataclass(frozen=True)
-class Subject(Held):
+class SequenceFixture(Fixture):
     """What speaks, and (B, T) ids to try it on; T never exceeds max_len.
 
     A translator is tried as the language model it is once it has read `source`, one for all rows.
     """
 
     ids: Tensor
-    source: Source | None = None
+    source: Inputs | None = None
 
     def tried(self, model: Any) -> Tensor:
         """(B, T, V), a whole row at a time."""
@@ -92,9 +92,9 @@ class Subject(Held):
         """The language model that is tried."""
         return self.spoken(self.whole)
 
-    def spoken(self, whole: LanguageModel | Translator) -> LanguageModel:
+    def spoken(self, whole: LanguageModel | Seq2SeqModel) -> LanguageModel:
         """A model as it is tried."""
-        if not isinstance(whole, Translator):
+        if not isinstance(whole, Seq2SeqModel):
             return whole
         assert self.source is not None
         given = whole.given(self.source).eval()
@@ -139,7 +139,7 @@ def tokenizer_of(run: Path, vocab_size: int) -> Tokenizer | None:
     return tokenizer if tokenizer.vocab_size <= vocab_size else None
 
 
-def open_subject(run: Path, model: LanguageModel | Translator) -> Subject:
+def open_fixture(run: Path, model: LanguageModel | Seq2SeqModel) -> SequenceFixture:
     """The model of a run folder and sequences to try it on."""
     tokenizer = tokenizer_of(run, model.vocab_size)
     length = max(8, min(LONGEST, LOGITS // (ROWS * model.vocab_size)))
@@ -150,16 +150,16 @@ def open_subject(run: Path, model: LanguageModel | Translator) -> Subject:
         ids[:, 0] = tokenizer.start
     for row, piece in enumerate(own_sequences(run, ROWS - 1, length, model.vocab_size)):
         ids[row, : len(piece)] = piece
-    source = source_for(run, model, generator) if isinstance(model, Translator) else None
-    return Subject(run, model, tokenizer, ids, source)
+    source = source_for(run, model, generator) if isinstance(model, Seq2SeqModel) else None
+    return SequenceFixture(run, model, tokenizer, ids, source)
 
 
-def source_for(run: Path, model: Translator, generator: torch.Generator) -> Source:
+def source_for(run: Path, model: Seq2SeqModel, generator: torch.Generator) -> Inputs:
     """A source of the run's own data, or one made up."""
     size = getattr(model.config, "source_vocab", 0) or model.vocab_size
     ids = torch.randint(size, (1, SOURCE), generator=generator)
     config = model.config
-    if isinstance(config, PictureConfig):
+    if isinstance(config, ImageSettings):
         picture = torch.randint(256, (1, 1 + config.rows * config.columns, size))
         places = torch.cartesian_prod(*(torch.arange(1, n + 1) for n in config.grid))
         picture[0, 1:, :PLACE], picture[0, 0] = places, 0
@@ -172,7 +172,7 @@ def source_for(run: Path, model: Translator, generator: torch.Generator) -> Sour
                 own = shard.record(0)
                 own = own if own.ndim == 2 else own[1 : 1 + int(model.config.max_len)]
                 ids = torch.from_numpy(own.astype(np.int64))[None]
-    return Source(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
+    return Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
 
 
 def own_sequences(run: Path, count: int, length: int, vocab_size: int) -> list[Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.decoding import Beam, Greedy, generate
 from regard.layers.attention import Tap
 from regard.models.language_model import IGNORE, LanguageModel
-from regard.verify.fixtures import ROWS, TOLERANCE, Subject
+from regard.verify.fixtures import ROWS, TOLERANCE, SequenceFixture
 from regard.verify.report import Finding, Gap
 
 CHUNKS = (5, 1, 3, 2)  # widths in which a sequence is fed, over and over
@@ -23,7 +23,7 @@ CONTEXT = 4  # tokens before the one whose probabilities are added up
 SCORING = 1e11  # multiplications that scoring one continuation after the other may take
 
 
-def fused_is_explicit(subject: Subject) -> Finding | None:
+def fused_is_explicit(subject: SequenceFixture) -> Finding | None:
     """The fused attention kernel against the explicit path, which forms the weights."""
     model, gap = subject.model, Gap()
     if getattr(model.config, "score", "scaled_dot") != "scaled_dot":
@@ -40,7 +40,7 @@ def fused_is_explicit(subject: Subject) -> Finding | None:
     return gap.finding(subject.tolerance, f" and {len(tap.found)} layers")
 
 
-def cached_is_uncached(subject: Subject) -> Finding:
+def cached_is_uncached(subject: SequenceFixture) -> Finding:
     """Token by token and in chunks, with a state, against whole sequences."""
     model, ids, gap = subject.model, subject.ids, Gap()
     batch, length = ids.shape
@@ -56,14 +56,14 @@ def cached_is_uncached(subject: Subject) -> Finding:
     return gap.finding(subject.tolerance)
 
 
-def batch_is_single(subject: Subject) -> Finding:
+def batch_is_single(subject: SequenceFixture) -> Finding:
     """Rows side by side against each row alone."""
     gap = Gap()
     gap.add(subject.model.logits(subject.ids).float(), subject.logits, subject.ids.numel())
     return gap.finding(subject.tolerance, f" of {ROWS} rows")
 
 
-def padded_is_unpadded(subject: Subject) -> Finding:
+def padded_is_unpadded(subject: SequenceFixture) -> Finding:
     """Rows filled up, with padding or with anything, and rows packed, against each row alone."""
     model, ids, gap = subject.model, subject.ids, Gap()
     lengths = torch.tensor(subject.prefixes())  # (B,)
@@ -82,7 +82,7 @@ def padded_is_unpadded(subject: Subject) -> Finding:
     return gap.finding(subject.tolerance, f", {ROWS} records packed into a row among them")
 
 
-def _extend_ragged(subject: Subject, prompts: Tensor, lengths: Tensor, gap: Gap) -> None:
+def _extend_ragged(subject: SequenceFixture, prompts: Tensor, lengths: Tensor, gap: Gap) -> None:
     """Feed prompts of different lengths together, then a ragged chunk, then one token each."""
     ids, rows = subject.ids, torch.arange(ROWS)
     state = subject.model.start(ROWS, ids.size(1))
@@ -99,7 +99,7 @@ def _extend_ragged(subject: Subject, prompts: Tensor, lengths: Tensor, gap: Gap)
         gap.add(got.float(), subject.logits[rows, seen - 1], ROWS)
 
 
-def scores_are_logits(subject: Subject) -> Finding:
+def scores_are_logits(subject: SequenceFixture) -> Finding:
     """The scored log-probabilities against the logits, normalised here."""
     model, ids, gap = subject.model, subject.ids, Gap()
     logs = subject.logits.log_softmax(-1)  # (B, T, V)
@@ -123,7 +123,7 @@ def _gathered(logs: Tensor, targets: Tensor) -> Tensor:
     return found.masked_fill(targets == IGNORE, 0.0)
 
 
-def probabilities_sum_to_one(subject: Subject) -> Finding:
+def probabilities_sum_to_one(subject: SequenceFixture) -> Finding:
     """The sum over all tokens, from logits everywhere and from score, token by token, once."""
     model, size = subject.model, subject.model.vocab_size
     totals = subject.logits.double().log_softmax(-1).exp().sum(-1)  # (B, T)
@@ -146,7 +146,7 @@ def probabilities_sum_to_one(subject: Subject) -> Finding:
     return gap.finding(subject.tolerance, f", {how} tokens scored one by one at one of them")
 
 
-def causality_by_gradient(subject: Subject) -> Finding | None:
+def causality_by_gradient(subject: SequenceFixture) -> Finding | None:
     """No output depends on a later input: not by gradient, nor when the future is changed."""
     length = subject.ids.size(1)
     if length < 2:
@@ -207,7 +207,7 @@ LARGE = 100_000_000  # parameters from which fewer sequences are tried
 Sequence = tuple[int, ...]
 
 
-def beam_one_is_greedy(subject: Subject) -> Finding:
+def beam_one_is_greedy(subject: SequenceFixture) -> Finding:
     """A beam of width 1 and greedy decoding: the same tokens, at the same log-probabilities.
 
     Where two tokens are equally probable, either is right, and the paths part.
@@ -240,7 +240,7 @@ def beam_one_is_greedy(subject: Subject) -> Finding:
     return worst <= subject.tolerance, f"{detail}{parted} {allowed}"
 
 
-def beam_is_brute_force(subject: Subject) -> Finding | None:
+def beam_is_brute_force(subject: SequenceFixture) -> Finding | None:
     """A beam wide enough for all, over a few tokens, against scoring every sequence of them."""
     prompt = subject.ids[0, : max(1, min(3, subject.max_len - DEEP + 1))]
     deep = min(DEEP, subject.max_len - len(prompt) + 1)
@@ -273,7 +273,7 @@ def beam_is_brute_force(subject: Subject) -> Finding | None:
 
 
 def _exhaustive(
-    subject: Subject, prompt: Tensor, few: list[int], deep: int
+    subject: SequenceFixture, prompt: Tensor, few: list[int], deep: int
 ) -> dict[Sequence, float]:
     """The log-probability, by `score`, of every possible sequence that ends or is cut off."""
     sequences: list[Sequence] = list(product(few, repeat=deep))

@@ -15,23 +15,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batching import Asked
+from regard.data.batching import LabelledExamples
 from regard.data.collate import IGNORE
 from regard.data.corpus import reopen
 from regard.data.targets import LABELLED
 from regard.errors import UserError
 from regard.evaluation.eval_data import held_out
 from regard.evaluation.language_modeling import target_name
-from regard.evaluation.predictions import ANSWERS, answered, kept, probabilities, targets_of
+from regard.evaluation.predictions import (
+    ANSWERS,
+    load_predictions,
+    predict_shard,
+    probabilities,
+    targets_of,
+)
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Source
-from regard.models.supervised import Assessor, NeuralAssessor
-from regard.run import FACTS, read_facts
+from regard.layers.embeddings import Inputs
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
+from regard.run import FACTS, read_metadata
 from regard.tokenizers import Patches, Points
-from regard.tokenizers.points import Cloud
-from regard.training.objectives import Answers
+from regard.tokenizers.points import PointCloud
+from regard.training.objectives import SupervisedObjective
 from regard.training.validation import beginning
-from regard.verify.fixtures import Held, has_data, tokenizer_of
+from regard.verify.fixtures import Fixture, has_data, tokenizer_of
 from regard.verify.report import Finding, Gap
 
 RECORDS, MADE_UP, TOKENS = 48, 8, 4096  # records tried of the run's own, and made up; tokens read
@@ -43,7 +49,7 @@ AGAIN = 1e-4  # what a figure may differ by: it may have been measured on anothe
 
 
 @dataclass(frozen=True)
-class Answering(Held):
+class PredictionFixture(Fixture):
     """What answers, and records to ask it about: (T,) ids each, or (T, V) numbers, of different
     lengths.
     """
@@ -54,7 +60,7 @@ class Answering(Held):
         """(R, O) answers to each record alone or, of positions, (P, O) of all of them."""
         return torch.cat([flat(model.answers(alone(ids)), model) for ids in self.records])
 
-    def batches(self, order: Sequence[int], size: int, more: int = 0) -> Iterator[Beside]:
+    def batches(self, order: Sequence[int], size: int, more: int = 0) -> Iterator[RecordRows]:
         """Records in this order, so many beside each other, each filled up to the longest and by
         `more`: with padding, or with anything where there is more.
         """
@@ -73,19 +79,19 @@ class Answering(Held):
             for row, i in enumerate(chosen):
                 ids[row, : lengths[row]] = self.records[i]
             inside = torch.arange(width) < lengths[:, None]
-            yield Beside(chosen, Source(ids, inside.long()), lengths.tolist())
+            yield RecordRows(chosen, Inputs(ids, inside.long()), lengths.tolist())
 
 
 @dataclass(frozen=True)
-class Beside:
+class RecordRows:
     """Records beside each other: which, the rows they are in, and how long each is."""
 
     records: list[int]
-    source: Source
+    source: Inputs
     lengths: list[int]
 
 
-def open_answering(run: Path, model: Assessor) -> Answering:
+def open_prediction_fixture(run: Path, model: SupervisedModel) -> PredictionFixture:
     """The model of a run folder and records to ask it about: its own where it has data, and some
     made up from the whole vocabulary.
     """
@@ -97,16 +103,16 @@ def open_answering(run: Path, model: Assessor) -> Answering:
             corpus = reopen(run)
             part = beginning(corpus.test or corpus.valid or corpus.train, TOKENS)
             unasked = replace(part, targets=np.zeros(part.records, np.int32))
-            for batch in Asked(unasked, tokenizer, room).batches(TOKENS):
+            for batch in LabelledExamples(unasked, tokenizer, room).batches(TOKENS):
                 assert batch.segments is not None
                 pairs = zip(batch.ids, batch.segments, strict=True)
                 records += [ids[inside > 0] for ids, inside in pairs]
     if isinstance(tokenizer, Patches):
         records = [*made_up_pictures(tokenizer), *records]
-        return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
+        return PredictionFixture(run, model, tokenizer, records[: RECORDS + MADE_UP])
     if isinstance(tokenizer, Points):
         records = [*made_up_clouds(tokenizer), *records]
-        return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
+        return PredictionFixture(run, model, tokenizer, records[: RECORDS + MADE_UP])
     equal = len({len(ids) for ids in records}) == 1  # perhaps no other length can be read
     for number in range(MADE_UP):
         length = len(records[0]) if equal else min(room, 2 + 3 * number)
@@ -114,7 +120,7 @@ def open_answering(run: Path, model: Assessor) -> Answering:
         if tokenizer is not None:
             ids[0], ids[-1] = tokenizer.start, tokenizer.end
         records.insert(0, ids)
-    return Answering(run, model, tokenizer, records[: RECORDS + MADE_UP])
+    return PredictionFixture(run, model, tokenizer, records[: RECORDS + MADE_UP])
 
 
 def made_up_pictures(tokenizer: Patches) -> list[Tensor]:
@@ -136,16 +142,18 @@ def made_up_clouds(tokenizer: Points) -> list[Tensor]:
     return [torch.from_numpy(tokenizer.encode_batch([cloud])[0]) for cloud in clouds]
 
 
-def noise(tokenizer: Points, count: int, seed: int) -> Cloud:
+def noise(tokenizer: Points, count: int, seed: int) -> PointCloud:
     """A cloud of so many points anywhere."""
     random = np.random.default_rng(seed)
     points = random.normal(size=(count, tokenizer.dimensions)) * (tokenizer.reach / 4)
     features = random.normal(size=(count, len(tokenizer.mean)))
     atoms = random.choice(tokenizer.elements, count) if tokenizer.elements else np.zeros(0)
-    return Cloud(points.astype(np.float32), features.astype(np.float32), atoms.astype(np.uint8))
+    return PointCloud(
+        points.astype(np.float32), features.astype(np.float32), atoms.astype(np.uint8)
+    )
 
 
-def permuted_is_ordered(subject: Answering) -> Finding | None:
+def permuted_is_ordered(subject: PredictionFixture) -> Finding | None:
     """Of clouds: points in another order against the order of the file, from reading on, and tokens
     in another order; None of anything else.
     """
@@ -161,7 +169,7 @@ def permuted_is_ordered(subject: Answering) -> Finding | None:
         cloud = noise(tokenizer, 4 + 9 * number, 20 + number)
         order = random.permutation(len(cloud))
         atoms = cloud.atoms[order] if len(cloud.atoms) else cloud.atoms
-        other = Cloud(cloud.points[order], cloud.features[order], atoms)
+        other = PointCloud(cloud.points[order], cloud.features[order], atoms)
         one, two = (
             read(torch.from_numpy(tokenizer.encode_batch([each])[0])) for each in (cloud, other)
         )
@@ -176,24 +184,24 @@ def permuted_is_ordered(subject: Answering) -> Finding | None:
     return gap.finding(subject.tolerance, f" of {MADE_UP + len(subject.records)} clouds")
 
 
-def alone(ids: Tensor) -> Source:
+def alone(ids: Tensor) -> Inputs:
     """A record as the only row."""
-    return Source(ids[None], torch.ones(1, len(ids), dtype=torch.long))
+    return Inputs(ids[None], torch.ones(1, len(ids), dtype=torch.long))
 
 
-def flat(found: Tensor, model: Assessor) -> Tensor:
+def flat(found: Tensor, model: SupervisedModel) -> Tensor:
     """Answers (1, O), or those of all positions of the one row."""
     return found[0].float() if each_position(model) else found.float()
 
 
-def each_position(model: Assessor) -> bool:
+def each_position(model: SupervisedModel) -> bool:
     """Is there an answer at every position?"""
     return model.task in ("position-label", "masked")
 
 
 def compare(
-    subject: Answering, ways: Sequence[tuple[Sequence[int], int, int]],
-    read: Callable[[Source], Tensor], each: bool,
+    subject: PredictionFixture, ways: Sequence[tuple[Sequence[int], int, int]],
+    read: Callable[[Inputs], Tensor], each: bool,
 ) -> Gap:  # fmt: skip
     """What `read` gives of each record alone, against beside others, in some orders and sizes."""
     gap, found = Gap(), [read(alone(ids))[0].float() for ids in subject.records]
@@ -206,25 +214,25 @@ def compare(
     return gap
 
 
-def in_order(subject: Answering) -> list[int]:
+def in_order(subject: PredictionFixture) -> list[int]:
     """The records as they are."""
     return list(range(len(subject.records)))
 
 
-def shuffled(subject: Answering) -> list[int]:
+def shuffled(subject: PredictionFixture) -> list[int]:
     """The records in another order."""
     generator = torch.Generator().manual_seed(4)
     return [int(i) for i in torch.randperm(len(subject.records), generator=generator)]
 
 
-def batch_is_single(subject: Answering) -> Finding:
+def batch_is_single(subject: PredictionFixture) -> Finding:
     """Answers to records beside each other, padded, against each alone."""
     ways = [(in_order(subject), BESIDE[0], 0)]
     gap = compare(subject, ways, subject.whole.answers, each_position(subject.whole))
     return gap.finding(subject.tolerance, f" of {len(subject.records)} records")
 
 
-def shuffled_is_ordered(subject: Answering) -> Finding:
+def shuffled_is_ordered(subject: PredictionFixture) -> Finding:
     """The same in another order, beside others, and with anything in the padding."""
     order = shuffled(subject)
     ways = [(order, BESIDE[1], 0), (order[::-1], BESIDE[0], 3)]
@@ -232,10 +240,10 @@ def shuffled_is_ordered(subject: Answering) -> Finding:
     return gap.finding(subject.tolerance, ", anything in the padding among them")
 
 
-def embedded_together_is_alone(subject: Answering) -> Finding | None:
+def embedded_together_is_alone(subject: PredictionFixture) -> Finding | None:
     """Vectors of records, and of their positions, beside others against each alone."""
     model = subject.whole
-    if not isinstance(model, NeuralAssessor):
+    if not isinstance(model, NeuralSupervisedModel):
         return None
     ways = [(in_order(subject), BESIDE[0], 0), (shuffled(subject), BESIDE[1], 3)]
     gap = compare(subject, ways, model.embed, False)
@@ -245,7 +253,7 @@ def embedded_together_is_alone(subject: Answering) -> Finding | None:
     return gap.finding(subject.tolerance * max(1.0, largest), ", vectors of records and positions")
 
 
-def fused_is_explicit(subject: Answering) -> Finding | None:
+def fused_is_explicit(subject: PredictionFixture) -> Finding | None:
     """The fused attention kernel against the explicit path, which forms the weights."""
     model, gap, layers = subject.whole, Gap(), 0
     for batch in subject.batches(in_order(subject), BESIDE[0]):
@@ -262,7 +270,7 @@ def fused_is_explicit(subject: Answering) -> Finding | None:
     return gap.finding(subject.tolerance, f" and {layers} layers")
 
 
-def probabilities_are_some(subject: Answering) -> Finding | None:
+def probabilities_are_some(subject: PredictionFixture) -> Finding | None:
     """Probabilities of classes sum to one; those of labels are from 0 to 1."""
     task = subject.whole.task
     if task == "value":
@@ -277,15 +285,15 @@ def probabilities_are_some(subject: Answering) -> Finding | None:
     return gap.finding(subject.tolerance)
 
 
-def gradient_is_a_difference(subject: Answering) -> Finding | None:
+def gradient_is_a_difference(subject: PredictionFixture) -> Finding | None:
     """The gradient of the objective against finite differences, in double precision: along the
     head, and along all parameters at once.
     """
-    if not isinstance(subject.whole, NeuralAssessor):
+    if not isinstance(subject.whole, NeuralSupervisedModel):
         return None
     model = copy.deepcopy(subject.whole).double().eval()
     batch = next(subject.batches(in_order(subject), 4))
-    objective, targets = Answers(model), made_up_targets(model, batch.source)
+    objective, targets = SupervisedObjective(model), made_up_targets(model, batch.source)
 
     def cost() -> Tensor:
         return objective.cost(model(batch.source), targets)[0]
@@ -324,7 +332,7 @@ def difference(
     return (8 * (ends[2] - ends[1]) - (ends[3] - ends[0])) / (12 * step)
 
 
-def made_up_targets(model: NeuralAssessor, source: Source) -> Tensor:
+def made_up_targets(model: NeuralSupervisedModel, source: Inputs) -> Tensor:
     """Something to ask of rows."""
     generator, rows = torch.Generator().manual_seed(6), source.ids.size(0)
     outputs = model.vocab_size if model.task == "masked" else int(model.config.n_outputs)
@@ -338,7 +346,7 @@ def made_up_targets(model: NeuralAssessor, source: Source) -> Tensor:
     return found.masked_fill(source.segments == 0, IGNORE) if each_position(model) else found
 
 
-def figures_are_on_record(subject: Answering) -> Finding | None:
+def figures_are_on_record(subject: PredictionFixture) -> Finding | None:
     """Answers to what was held out, asked again, against those kept and the figures on record."""
     run, path = subject.run, subject.run / FACTS
     if not has_data(run) or not path.exists() or subject.tokenizer is None:
@@ -349,14 +357,14 @@ def figures_are_on_record(subject: Answering) -> Finding | None:
         side, shard = held_out(run, subject.tokenizer)
     except UserError:
         return None  # nothing was held out
-    facts = read_facts(run)
+    facts = read_metadata(run)
     told = (facts.get("metrics") or {}).get(side)
     if not told or (facts.get("measured") or {}).get(side) != 1:
         return None
-    again = answered(subject.whole, shard, subject.tokenizer, targets_of(run))
+    again = predict_shard(subject.whole, shard, subject.tokenizer, targets_of(run))
     detail = ""
     if (run / ANSWERS).exists():
-        before = kept(run).answered
+        before = load_predictions(run).answered
         scores = torch.from_numpy(again.scores), torch.from_numpy(before.scores)
         gap = Gap()
         gap.add(*scores, len(scores[0]))

@@ -9,21 +9,21 @@ import torch
 
 from regard.decoding import Beam, Generated, Greedy, Strategy
 from regard.decoding.seq2seq import translate
-from regard.layers.embeddings import Source
-from regard.models.seq2seq import Translator
-from regard.verify.fixtures import Subject
+from regard.layers.embeddings import Inputs
+from regard.models.seq2seq import Seq2SeqModel
+from regard.verify.fixtures import SequenceFixture
 from regard.verify.report import Finding, Gap
 
 SOURCES, TOKENS = 12, 12  # sources that are translated, and the most tokens of a translation
 WAYS = (Greedy(), Beam(width=4, length_penalty=1.0, n_best=4))
 
 
-def sources_together_are_alone(subject: Subject) -> Finding | None:
+def sources_together_are_alone(subject: SequenceFixture) -> Finding | None:
     """Sources of different lengths side by side, padded, and packed into one row, each against
     itself alone.
     """
     model, source, gap = subject.whole, subject.source, Gap()
-    if not isinstance(model, Translator) or source is None:
+    if not isinstance(model, Seq2SeqModel) or source is None:
         return None
     whole = source.ids[0]
     lengths = sorted({max(1, len(whole) // n) for n in (3, 2, 1)}, reverse=True)
@@ -41,24 +41,24 @@ def sources_together_are_alone(subject: Subject) -> Finding | None:
         ]
     )
     inside = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
-    gap.add(model.given(Source(ids, inside)).logits(targets).float(), expected, targets.numel())
+    gap.add(model.given(Inputs(ids, inside)).logits(targets).float(), expected, targets.numel())
     if model.packs:
         numbers = torch.arange(1, rows + 1)
-        row = Source(torch.cat(alone)[None], numbers.repeat_interleave(torch.tensor(lengths))[None])
+        row = Inputs(torch.cat(alone)[None], numbers.repeat_interleave(torch.tensor(lengths))[None])
         segments = numbers.repeat_interleave(targets.size(1))[None]
         packed = model.given(row).logits(targets.reshape(1, -1), segments).float()
         gap.add(packed.view_as(expected), expected, targets.numel())
     return gap.finding(subject.tolerance, f" of {rows} sources")
 
 
-def translated_together_is_alone(subject: Subject) -> Finding | None:
+def translated_together_is_alone(subject: SequenceFixture) -> Finding | None:
     """Sources translated side by side, with all that decoding remembers, against each alone, and
     against log-probabilities computed whole, with nothing remembered.
 
     Where two translations are equally probable, either is right.
     """
     model, source, gap = subject.whole, subject.source, Gap()
-    if not isinstance(model, Translator) or source is None:
+    if not isinstance(model, Seq2SeqModel) or source is None:
         return None
     whole, ties = source.ids[0], 0
     sources = [whole.roll(n)[: 1 + len(whole) * (n % 3 + 1) // 4].tolist() for n in range(SOURCES)]
@@ -89,7 +89,7 @@ def translated_together_is_alone(subject: Subject) -> Finding | None:
 
 
 def afresh(
-    model: Translator, source: list[int], made: Generated, start: int, banned: Sequence[int]
+    model: Seq2SeqModel, source: list[int], made: Generated, start: int, banned: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, V) log-probabilities at each token of a translation, all at once, and its tokens (T,)."""
     ids = torch.tensor([start, *made.ids])
@@ -98,6 +98,6 @@ def afresh(
     return logits.log_softmax(-1), ids[1:]
 
 
-def of(ids: torch.Tensor) -> Source:
+def of(ids: torch.Tensor) -> Inputs:
     """One source."""
-    return Source(ids[None], torch.ones(1, len(ids), dtype=torch.int64))
+    return Inputs(ids[None], torch.ones(1, len(ids), dtype=torch.int64))

@@ -5,12 +5,12 @@ scripts under `assets/` draw it. Tokens are text everywhere: no data ever become
 """
 
 from regard.look.page.charts import (
-    Attention,
+    AttentionMaps,
     Bars,
     Heatmap,
     Histogram,
     Lines,
-    Mask,
+    MaskMap,
     Projector,
     Scatter,
 )
@@ -21,7 +21,7 @@ from regard.look.page.prose import Facts, Links, Sequences, Table, Text
 from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
-    "Attention",
+    "AttentionMaps",
     "Bars",
     "BeamTree",
     "Component",
@@ -33,7 +33,7 @@ __all__ = [
     "Lines",
     "Links",
     "Logo",
-    "Mask",
+    "MaskMap",
     "Page",
     "Picture",
     "Projector",

@@ -348,7 +348,7 @@ class Heatmap(Component):
 
 
 @dataclass(frozen=True, eq=False)
-class Mask(Component):
+class MaskMap(Component):
     """Who may look at whom: boolean (T, S), True = may attend, queries down and keys across."""
 
     kind: ClassVar[str] = "heatmap"  # the same renderer with two colours
@@ -374,7 +374,7 @@ class Mask(Component):
 
 
 @dataclass(frozen=True, eq=False)
-class Attention(Component):
+class AttentionMaps(Component):
     """Attention weights (L, H, T, S): all heads small, and one of them large as map or arcs.
 
     `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
