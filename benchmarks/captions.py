@@ -182,31 +182,31 @@ def carried_out(job: Job, known: Known, options: argparse.Namespace) -> Done:
 def captioned(runs: Sequence[Path], known: Known, options: argparse.Namespace) -> Done:
     """What a run, or several together, say of every picture that was held out."""
     began = time.monotonic()
-    interpreter = load_translator(*runs, device=options.device)
-    _, shard = held_out(runs[0], interpreter)
+    translator = load_translator(*runs, device=options.device)
+    _, shard = held_out(runs[0], translator)
     assert shard.source is not None
-    picture = interpreter.source_tokenizer.picture  # type: ignore[attr-defined]
+    picture = translator.source_tokenizer.picture  # type: ignore[attr-defined]
     own = tuple(known[digest(picture(shard.source.record(i)))] for i in range(shard.records))
-    said = {"": measure_translation(interpreter, shard, batch_size=TOGETHER).made}
-    if isinstance(interpreter.model, nearest_caption.NearestCaptioner):
-        said[f", consensus of {NEAR}"] = neighbours(interpreter.model, interpreter, shard)
+    said = {"": measure_translation(translator, shard, batch_size=TOGETHER).made}
+    if isinstance(translator.model, nearest_caption.NearestCaptioner):
+        said[f", consensus of {NEAR}"] = neighbours(translator.model, translator, shard)
     else:
-        consensus = MinimumBayesRisk(interpreter.tokenizer.decode)
-        made = measure_translation(interpreter, shard, consensus, batch_size=TOGETHER).made
+        consensus = MinimumBayesRisk(translator.tokenizer.decode)
+        made = measure_translation(translator, shard, consensus, batch_size=TOGETHER).made
         said[", consensus"] = made
     recalled: dict[str, BootstrapEstimate] = {}
     own_fifth = not options.folds and (not options.fifths or runs[0].name.endswith("-fold-0"))
     if options.recall and own_fifth:
-        recalled = recall(interpreter, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
+        recalled = recall(translator, some_of(shard, [i for i, x in enumerate(own) if not x[1]]))
     return Done(said, own, recalled, time.monotonic() - began)
 
 
 def neighbours(
-    model: nearest_caption.NearestCaptioner, interpreter: Translator, shard: Shard
+    model: nearest_caption.NearestCaptioner, translator: Translator, shard: Shard
 ) -> tuple[Sentence, ...]:
     """Of the captions of the nearest pictures, for each, the one most like the others."""
     assert shard.source is not None
-    text, made = interpreter.tokenizer.decode, []
+    text, made = translator.tokenizer.decode, []
     captions = [text(caption.tolist()) for caption in model.captions]
     pictures = model.pictures.cpu().double()  # (N, F)
     sources = [nearest_caption.one(shard.source.record(i)) for i in range(shard.records)]

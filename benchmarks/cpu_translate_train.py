@@ -158,7 +158,7 @@ def rectangles(trainer: Trainer, steps: int) -> list[list[Rectangle]]:
         max_len=trainer.loader.max_len,
         batch_tokens=recipe.batch_tokens,
         seed=recipe.seed,
-        packs=False,
+        supports_packing=False,
     )
     found = []
     for n in range(steps):

@@ -70,7 +70,7 @@ def ours(args: argparse.Namespace, device: torch.device) -> tuple[Callable[[], A
         batch_tokens=args.batch * config.max_len,
     )
     # pictures of one size: batches of one shape, whose steps the trainer captures
-    stepper = Stepper(model, recipe, forbidden=None, world=ALONE, alike=model.steps_alike)
+    stepper = Stepper(model, recipe, forbidden=None, world=ALONE, alike=model.static_shapes)
     batch = ready(tokenizer, args.batch, stepper.device)
     if failed := stepper.compile_for(batch, recipe.steps):
         print(f"torch.compile failed: {failed}")

@@ -85,17 +85,17 @@ def larger(run: Path, data: Path, side: int) -> None:
     from regard.data.inputs import InputReader
     from regard.evaluation.eval_data import labelled_from
 
-    examiner = load_examiner(run, device="auto")
+    predictor = load_examiner(run, device="auto")
     test = data / "images/mnist/t10k-images-idx3-ubyte.gz"
     for pixels in (0, side):
         shard = labelled_from(
             [test],
-            examiner.tokenizer,
-            examiner.targets,
+            predictor.tokenizer,
+            predictor.targets,
             InputReader(),
             side=pixels,
         )
-        accuracy = examiner.measure(shard).figures()["accuracy"]
+        accuracy = predictor.measure(shard).figures()["accuracy"]
         print(f"{pixels or 28} × {pixels or 28} pixels: accuracy {accuracy}")
 
 

@@ -69,9 +69,9 @@ def carried_out(job: Job) -> Done:
     seconds = time.perf_counter() - began
     if not job.row:  # pre-training
         return Done(seconds, {})
-    corpus, examiner = reopen(job.run), load_examiner(job.run, device="auto")
+    corpus, predictor = reopen(job.run), load_examiner(job.run, device="auto")
     sides = {side: corpus.side(side) for side in ("valid", "test")}
-    return Done(seconds, {s: examiner.measure(x) for s, x in sides.items() if x is not None})
+    return Done(seconds, {s: predictor.measure(x) for s, x in sides.items() if x is not None})
 
 
 def planned(

@@ -74,11 +74,11 @@ class Foreign:
         return self.places.get(word, self.folded.get(word.casefold()))
 
 
-def correlation(glossary: Any, pairs: Path) -> tuple[float, int]:
+def correlation(word_vectors: Any, pairs: Path) -> tuple[float, int]:
     """Spearman's correlation of cosines with the scores of a file, and how many pairs it is of."""
     asked = questions(pairs)
     assert asked is not None
-    found = similarities(glossary, pairs.name, asked)
+    found = similarities(word_vectors, pairs.name, asked)
     return found.estimates["spearman"].value, found.covered
 
 
@@ -97,10 +97,10 @@ def same_file(run: Path, folder: Path, words: list[str]) -> bool:
 
     export_vec(run, folder / "ours.vec")
     loaded = KeyedVectors.load_word2vec_format(str(folder / "ours.vec"))
-    glossary = load_word_vectors(run)
-    assert np.array_equal(loaded.vectors, glossary.inputs), "gensim reads other numbers"
+    word_vectors = load_word_vectors(run)
+    assert np.array_equal(loaded.vectors, word_vectors.inputs), "gensim reads other numbers"
     return all(
-        [near.word for near in glossary.nearest(word, 10)]
+        [near.word for near in word_vectors.nearest(word, 10)]
         == [other for other, _ in loaded.most_similar(word, topn=10)]
         for word in words
     )

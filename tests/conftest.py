@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.fixture
-def interpreter(letters):
+def translator(letters):
     """A small translator of letters; so small that a second thread is only waited for."""
     import torch
 

@@ -28,7 +28,7 @@ CLASSES = ("high", "low", "middle")
 
 
 @pytest.fixture(scope="module")
-def predictor():
+def generator():
     tokenizer = KINDS["characters"].train(["abcdef"])
     torch.manual_seed(1)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "max_len": 32}
@@ -37,7 +37,7 @@ def predictor():
 
 
 @pytest.fixture(scope="module")
-def examiner():
+def predictor():
     tokenizer = KINDS["characters"].train(["abcdef"])
     torch.manual_seed(2)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "n_outputs": 3, "max_len": 32}
@@ -47,7 +47,7 @@ def examiner():
 
 
 @pytest.fixture(scope="module")
-def glossary():
+def word_vectors():
     tokenizer = Words([" one", " two"])
     model = SkipGram(tokenizer.vocab_size, Word2VecConfig(d_model=3, n_words=2))
     model.take(Vocabulary(np.array([-1, -1, -1, -1, 0, 1]), np.array([2, 1])))
@@ -78,54 +78,56 @@ def test_a_wrong_item_is_named_and_quoted_short():
     assert len(str(error.value)) < 160 and "\x1b" not in str(error.value)
 
 
-def test_one_prompt_has_its_sequences_and_several_a_list_each(predictor):
-    (first,), (second,) = predictor.generate(["ab", "c"], Greedy(), max_new=5)
-    assert predictor.generate("ab", Greedy(), max_new=5) == [first]
-    assert predictor.generate(["ab"], Greedy(), max_new=5) == [[first]]
-    assert second.ids != first.ids and predictor.generate([], Greedy()) == []
-    (said,) = continuations(predictor, "ab", Greedy(), max_new=5)
-    assert said.text == "ab" + predictor.tokenizer.decode(first.ids)
+def test_one_prompt_has_its_sequences_and_several_a_list_each(generator):
+    (first,), (second,) = generator.generate(["ab", "c"], Greedy(), max_new=5)
+    assert generator.generate("ab", Greedy(), max_new=5) == [first]
+    assert generator.generate(["ab"], Greedy(), max_new=5) == [[first]]
+    assert second.ids != first.ids and generator.generate([], Greedy()) == []
+    (said,) = continuations(generator, "ab", Greedy(), max_new=5)
+    assert said.text == "ab" + generator.tokenizer.decode(first.ids)
 
 
-def test_one_text_has_its_score_and_several_a_list(predictor):
-    (tokens, logs), _ = predictor.score(["abc", "d"])
+def test_one_text_has_its_score_and_several_a_list(generator):
+    (tokens, logs), _ = generator.score(["abc", "d"])
     assert tokens == ["a", "b", "c", "<E>"]
-    one = predictor.score("abc")
+    one = generator.score("abc")
     assert one[0] == tokens and one[1] == pytest.approx(logs, abs=1e-5)
-    assert predictor.score([]) == []
+    assert generator.score([]) == []
 
 
-def test_one_text_has_its_answer_and_vector_and_several_a_list(examiner, glossary):
-    several = examiner.classify(["abc", "d", ""])
+def test_one_text_has_its_answer_and_vector_and_several_a_list(predictor, word_vectors):
+    several = predictor.classify(["abc", "d", ""])
     assert [answer.text for answer in several] == ["abc", "d", ""]
-    one = examiner.classify("abc")
+    one = predictor.classify("abc")
     assert one.label == several[0].label and one.scores == pytest.approx(several[0].scores)
-    assert examiner.classify([]) == [] and examiner.embed([]) == []
-    np.testing.assert_allclose(examiner.embed("abc"), examiner.embed(["abc"])[0], atol=1e-6)
-    assert glossary.embed("one two").shape == (3,) and len(glossary.embed(["one", "two"])) == 2
+    assert predictor.classify([]) == [] and predictor.embed([]) == []
+    np.testing.assert_allclose(predictor.embed("abc"), predictor.embed(["abc"])[0], atol=1e-6)
+    assert (
+        word_vectors.embed("one two").shape == (3,) and len(word_vectors.embed(["one", "two"])) == 2
+    )
     with pytest.raises(ValueError, match=r"seconds must be as many as texts, got 1 and 2"):
-        examiner.classify(["a", "b"], ["c"])
+        predictor.classify(["a", "b"], ["c"])
 
 
-def test_one_text_has_its_translations_and_several_a_list_each(interpreter):
-    (first,), _ = interpreter.translate(["abc", "de"], Greedy())
-    assert interpreter.translate("abc", Greedy())[0].text == first.text
-    one, (again,) = interpreter.score(("abc", "cab")), interpreter.score([("abc", "cab")])
+def test_one_text_has_its_translations_and_several_a_list_each(translator):
+    (first,), _ = translator.translate(["abc", "de"], Greedy())
+    assert translator.translate("abc", Greedy())[0].text == first.text
+    one, (again,) = translator.score(("abc", "cab")), translator.score([("abc", "cab")])
     assert one.tokens == again.tokens == ["c", "a", "b", "<E>"]
     for pairs in (["ab", "cd"], "ab", ("ab", 3), [("a", "b"), ("c", None)]):
         with pytest.raises(TypeError, match=r"^pairs.* must be a tuple \(source, target\)"):
-            interpreter.score(pairs)
+            translator.score(pairs)
 
 
 @pytest.mark.parametrize("texts", [["a", None], ["a", 3], None, 7, ["a", Path("b")]])
-def test_what_is_no_text_is_refused_by_name(predictor, examiner, glossary, interpreter, texts):
-    for call in (predictor.score, examiner.classify, examiner.embed, glossary.embed):
+def test_what_is_no_text_is_refused_by_name(generator, predictor, word_vectors, translator, texts):
+    for call in (generator.score, predictor.classify, predictor.embed, word_vectors.embed):
         with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
             call(texts)
     with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
-        interpreter.translate(texts)
+        translator.translate(texts)
     with pytest.raises(TypeError, match=r"^prompts(\[1\])? must be a str"):
-        predictor.generate(texts)
+        generator.generate(texts)
 
 
 def test_images_are_named_by_their_paths_or_given(tmp_path):
@@ -135,17 +137,17 @@ def test_images_are_named_by_their_paths_or_given(tmp_path):
     tokenizer = Patches.train(list(pixels), patch=4)
     config = dataclasses.replace(vision.modern(1, 16), n_outputs=3, **tokenizer.decides)
     model = vision.VisionTransformer(tokenizer.vocab_size, config).eval()
-    examiner = Predictor(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
-    given = examiner.classify(pixels)
+    predictor = Predictor(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
+    given = predictor.classify(pixels)
     assert len(given) == 2
     for one in (pixels[0], tmp_path / "a.png", str(tmp_path / "a.png")):
-        assert examiner.classify(one).scores == pytest.approx(given[0].scores)
-    both = examiner.embed([tmp_path / "a.png", pixels[1]])
-    assert examiner.embed(tmp_path / "a.png").shape == both[0].shape
+        assert predictor.classify(one).scores == pytest.approx(given[0].scores)
+    both = predictor.embed([tmp_path / "a.png", pixels[1]])
+    assert predictor.embed(tmp_path / "a.png").shape == both[0].shape
     with pytest.raises(TypeError, match=r"^texts\[0\] must be an image"):
-        examiner.classify([None])
+        predictor.classify([None])
     with pytest.raises(UserError, match="an empty path names no file"):
-        examiner.embed([""])
+        predictor.embed([""])
 
 
 def test_a_plan_takes_one_path_or_several(tmp_path, monkeypatch):

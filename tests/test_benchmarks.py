@@ -214,9 +214,9 @@ def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
             sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes", *keys]
             run = tmp_path / f"{fifths}-{folds}-{number}"
             train(plan([path], assignments=["data.test_fraction=0", *sets])[0], run)
-            interpreter = load_translator(run)
-            shard = held_out(run, interpreter)[1]
-            decode = interpreter.tokenizer.decode
+            translator = load_translator(run)
+            shard = held_out(run, translator)[1]
+            decode = translator.tokenizer.decode
             sides.append({decode(shard.record(i)[1:-1]) for i in range(shard.records)})
         return sides
 
@@ -236,14 +236,14 @@ def test_the_consensus_of_one_nearest_picture_is_its_caption(captions, tmp_path,
     sets = ["task=target", "data.valid_fraction=0", "data.test_fraction=0.3", "model.name=nearest"]
     sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes"]
     train(plan([tmp_path / "all.npz"], assignments=sets)[0], tmp_path / "run")
-    interpreter = load_translator(tmp_path / "run")
-    shard = held_out(tmp_path / "run", interpreter)[1]
-    expected = [one.translation for one in measure_translation(interpreter, shard).made]
+    translator = load_translator(tmp_path / "run")
+    shard = held_out(tmp_path / "run", translator)[1]
+    expected = [one.translation for one in measure_translation(translator, shard).made]
     monkeypatch.setattr(captions, "NEAR", 1)
-    found = captions.neighbours(interpreter.model, interpreter, shard)
+    found = captions.neighbours(translator.model, translator, shard)
     assert [one.translation for one in found] == expected and len(set(expected)) == 3
     monkeypatch.setattr(captions, "NEAR", 40)  # all, of which two captions are alike
-    found = captions.neighbours(interpreter.model, interpreter, shard)
+    found = captions.neighbours(translator.model, translator, shard)
     assert {one.translation for one in found} <= {"a red cat", "a red cap"}
     assert all(one.reference in told for one in found)
 

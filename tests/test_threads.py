@@ -128,7 +128,7 @@ class Pipelines:
         vectors = SkipGram(spelt.vocab_size, Word2VecConfig(d_model=6, n_words=4))
         rows = np.concatenate([np.full(4, -1), np.arange(4)]).astype(np.int64)
         vectors.take(Vocabulary(rows, np.arange(4, 0, -1)))
-        self.glossary = WordVectors(vectors, spelt)
+        self.word_vectors = WordVectors(vectors, spelt)
 
     def generate(self, name, prompts, strategy, max_new):
         found = self.models[name].generate(prompts, strategy, max_new=max_new)
@@ -158,8 +158,8 @@ class Pipelines:
         return [vector.shape for vector in found], np.concatenate(found, None).tolist()
 
     def look_up(self, texts):
-        near = [one.word for one in self.glossary.nearest("one", 3)]
-        return near, np.concatenate(self.glossary.embed(texts), None).tolist()
+        near = [one.word for one in self.word_vectors.nearest("one", 3)]
+        return near, np.concatenate(self.word_vectors.embed(texts), None).tolist()
 
 
 def drawn(count, device="cpu", seed=0):

@@ -278,14 +278,14 @@ def compare(
         reporter.warn(line)
     models = models or default_models(chosen.task, corpus, reporter.say)
     recipes, parts = match_parameters(chosen, models, corpus), range(folds_of(chosen))
-    rungs = [
+    comparison_runs = [
         comparison_run(recipe, folder, seed, fold=fold)
         for seed in range(seeds)
         for recipe in recipes
         for fold in parts
     ]
     if scaling:
-        rungs += [
+        comparison_runs += [
             comparison_run(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes
         ]
     found: dict[Path, RunResult] = {}
@@ -294,9 +294,9 @@ def compare(
     def judge(one: ComparisonRun) -> None:
         found[one.run] = run_result(one, folder)
 
-    with ProgressTable(reporter, rungs) as board:
-        made = train_all(rungs, end, folder, board, judge=judge, warn=reporter.warn)
-    missing = dict.fromkeys(one.row.name for one in rungs if one not in made)
+    with ProgressTable(reporter, comparison_runs) as board:
+        made = train_all(comparison_runs, end, folder, board, judge=judge, warn=reporter.warn)
+    missing = dict.fromkeys(one.row.name for one in comparison_runs if one not in made)
     comparison = build_comparison(made, folder, found, left_out=list(missing))
     strip = surprise(comparison)
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
@@ -339,8 +339,8 @@ def one_held_out(model: Generator | Translator, most: int) -> tuple[str, Any]:
 
 
 def held_out(
-    run: str | Path, predictor: Generator | Translator | Predictor | WordVectors
+    run: str | Path, generator: Generator | Translator | Predictor | WordVectors
 ) -> tuple[str, Shard]:
     """The part of a run's data to report on and its name: test, or else valid."""
-    source = predictor.source_tokenizer if isinstance(predictor, Translator) else None
-    return eval_data.held_out(Path(run), predictor.tokenizer, source)
+    source = generator.source_tokenizer if isinstance(generator, Translator) else None
+    return eval_data.held_out(Path(run), generator.tokenizer, source)

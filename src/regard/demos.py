@@ -164,10 +164,10 @@ def report(
     return page.write(found.folder / "report.html")
 
 
-def lengths_of(predictor: Generator) -> list[int]:
+def lengths_of(generator: Generator) -> list[int]:
     """How long the records are that a model makes."""
     prompts = [""] * MEASURED
-    several = predictor.generate(prompts, Sample(seed=2), max_new=LONGEST, batch_size=MEASURED)
+    several = generator.generate(prompts, Sample(seed=2), max_new=LONGEST, batch_size=MEASURED)
     return [len(one.ids) - one.finished for (one,) in several]
 
 
@@ -195,19 +195,19 @@ def look_at_one(run: Path, folder: Path, show: Show) -> Path:
     """Show what a run got wrong of the test part, and write the page about the first such record,
     or about the first where there is none.
     """
-    examiner, corpus = load_predictor(run), reopen(folder)
-    tokenizer, shard = examiner.tokenizer, corpus.test or corpus.train
+    predictor, corpus = load_predictor(run), reopen(folder)
+    tokenizer, shard = predictor.tokenizer, corpus.test or corpus.train
     assert shard.targets is not None
-    said, truths = examiner.measure(shard).scores.argmax(1), np.asarray(shard.targets)
+    said, truths = predictor.measure(shard).scores.argmax(1), np.asarray(shard.targets)
     wrong = np.flatnonzero(said != truths)
-    show(examiner, shard, said, wrong)
+    show(predictor, shard, said, wrong)
     chosen = int(wrong[0]) if len(wrong) else 0
     record = shard.record(chosen)
     page = prediction_page(
-        examiner,
+        predictor,
         tokenizer.picture(record) if isinstance(tokenizer, Patches) else record,
-        title=f"A {examiner.targets.classes[0][truths[chosen]]}, as the Transformer sees it",
-        facts=run_facts(run, examiner.model, tokenizer),
+        title=f"A {predictor.targets.classes[0][truths[chosen]]}, as the Transformer sees it",
+        facts=run_facts(run, predictor.model, tokenizer),
         held=("test" if corpus.test else "train", shard),
     )
     return page.write(folder / "look.html")
@@ -262,9 +262,9 @@ def demo_digits(
     )
 
 
-def draw_wrong(examiner: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]) -> None:
+def draw_wrong(predictor: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]) -> None:
     """Digits that were read wrong."""
-    tokenizer, classes = examiner.tokenizer, examiner.targets.classes[0]
+    tokenizer, classes = predictor.tokenizer, predictor.targets.classes[0]
     assert isinstance(tokenizer, Patches) and shard.targets is not None
     if len(wrong):
         print(f"wrong in {len(wrong):,} of {shard.records:,} that it has not seen:")
@@ -321,10 +321,10 @@ def demo_shapes(
 
 
 def name_mistaken(
-    examiner: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]
+    predictor: Predictor, shard: Shard, said: NDArray[Any], wrong: NDArray[Any]
 ) -> None:
     """Shapes that were taken for others, the most frequent first."""
-    classes, truths = examiner.targets.classes[0], np.asarray(shard.targets)
+    classes, truths = predictor.targets.classes[0], np.asarray(shard.targets)
     print(f"wrong in {len(wrong):,} of {shard.records:,} that it has not seen")
     pairs, counts = np.unique(np.stack((truths[wrong], said[wrong])), axis=1, return_counts=True)
     for i in np.argsort(-counts, kind="stable")[:SHAPES_SHOWN]:

@@ -25,12 +25,14 @@ def test_a_page_about_dna_draws_without_an_error_or_a_request(tmp_path, browser_
     config = dataclasses.replace(modern(2, 16), n_heads=2, n_kv_heads=2, d_head=4, n_outputs=3)
     classes = ("no", "yes", MARKUP)
     model = EncoderModel(tokenizer.vocab_size, config).eval()
-    examiner = Predictor(model, tokenizer, Targets("label", (MARKUP,), (classes,)))
+    predictor = Predictor(model, tokenizer, Targets("label", (MARKUP,), (classes,)))
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("ACGT"), 20)) for _ in range(40)]
-    shard = examiner.shard(texts)
+    shard = predictor.shard(texts)
     shard = dataclasses.replace(shard, targets=random.integers(0, 3, 40).astype(np.int32))
-    page = prediction_page(examiner, texts[3][:12], title=f"answers {MARKUP}", held=("test", shard))
+    page = prediction_page(
+        predictor, texts[3][:12], title=f"answers {MARKUP}", held=("test", shard)
+    )
     path = page.write(tmp_path / "look.html")
     shown = browser_page.open(path)
     assert shown.locator(".undrawn").count() == 0 and shown.locator("main img").count() == 0

@@ -36,15 +36,15 @@ def test_pages_about_fitted_rows_draw_without_an_error(name, tmp_path, browser_p
     tokenizer = Nucleotides.train(texts)
     family, config = FAMILIES[name]
     config = dataclasses.replace(config, n_outputs=2, max_len=64)
-    examiner = Predictor(
+    predictor = Predictor(
         family(tokenizer.vocab_size, config),
         tokenizer,
         Targets("label", ("kind",), (("no", "<b>yes</b>"),)),
     )
-    shard = examiner.shard(texts)
+    shard = predictor.shard(texts)
     shard = dataclasses.replace(shard, targets=np.arange(40, dtype=np.int32) % 2)
-    examiner.model.fit(shard, None, lambda line: None)
-    page = prediction_page(examiner, texts[1], title="fitted", held=("test", shard))
+    predictor.model.fit(shard, None, lambda line: None)
+    page = prediction_page(predictor, texts[1], title="fitted", held=("test", shard))
     shown = browser_page.open(page.write(tmp_path / "look.html"))
     assert shown.locator(".undrawn").count() == 0 and shown.locator("main b").count() == 0
     for width in (1280, 390):

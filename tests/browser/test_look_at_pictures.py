@@ -23,8 +23,8 @@ def page(tmp_path):
     torch.manual_seed(0)
     config = dataclasses.replace(vit(2, 64), n_outputs=3, **tokenizer.decides)
     model = VisionTransformer(tokenizer.vocab_size, config).eval()
-    examiner = Predictor(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
-    made = prediction_page(examiner, image, title="Noise", facts=[("model", "random")])
+    predictor = Predictor(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
+    made = prediction_page(predictor, image, title="Noise", facts=[("model", "random")])
     return made.write(tmp_path / "look.html")
 
 

@@ -56,8 +56,8 @@ def rows_of(result):
 def test_fasta_is_classified_by_sequence_not_by_line(cli, by_file, tmp_path):
     """Headers were classified as if they were sequences, and each line of one by itself."""
     (tmp_path / "new.fa").write_text(">s1 one\nGGCC\nGGGC\n>s2\nAATTAA\n>s3\n\n>s4\nGGZZ\n")
-    examiner = load_predictor(by_file)
-    expected = [answer.label for answer in examiner.classify(["GGCCGGGC", "AATTAA", "GGZZ"])]
+    predictor = load_predictor(by_file)
+    expected = [answer.label for answer in predictor.classify(["GGCCGGGC", "AATTAA", "GGZZ"])]
     found = cli("classify", by_file, "new.fa")
     rows = rows_of(found)
     assert found.code == 0 and [row[2] for row in rows] == ["s1", "s2", "line 6", "s4"]

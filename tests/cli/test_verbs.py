@@ -263,9 +263,9 @@ def test_data_is_described_with_the_documented_keys(cli, words):
 
 
 def test_python_and_the_command_line_agree(cli, transformer, words):
-    predictor = regard.load(transformer)
+    generator = regard.load(transformer)
     some = words.read_text().split()[:3]
-    direct = predictor.score(some)
+    direct = generator.score(some)
     printed = cli("score", transformer, words, "--json").document["records"][:3]
     for (tokens, logs), record in zip(direct, printed, strict=True):
         assert tokens == record["tokens"]

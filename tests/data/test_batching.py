@@ -108,13 +108,21 @@ def test_ignored_targets_are_those_the_models_ignore():
 @given(
     lengths=st.lists(st.integers(0, 20), min_size=1, max_size=12),
     max_len=st.integers(3, 25),
-    packs=st.booleans(),
+    supports_packing=st.booleans(),
     micro=st.sampled_from([0, 26, 60]),
 )
-def test_an_epoch_holds_every_item_exactly_once(tmp_path, lengths, max_len, packs, micro):
+def test_an_epoch_holds_every_item_exactly_once(
+    tmp_path, lengths, max_len, supports_packing, micro
+):
     shard = build(tmp_path / "x", lengths)
     loader = TokenLoader(
-        shard, TOKENS, max_len=max_len, batch_tokens=1, seed=3, packs=packs, micro_tokens=micro
+        shard,
+        TOKENS,
+        max_len=max_len,
+        batch_tokens=1,
+        seed=3,
+        supports_packing=supports_packing,
+        micro_tokens=micro,
     )
     loader.items_per_step = max(k for k in (1, 2, 3, 5) if loader.items % k == 0)
     wanted = Counter(x for r in range(shard.records) for x in pieces(shard.record(r), max_len))
@@ -128,16 +136,21 @@ def test_an_epoch_holds_every_item_exactly_once(tmp_path, lengths, max_len, pack
         assert sum(b.symbols for b in batches) == shard.symbols
     for batch in batches:
         assert batch.ids.dtype == batch.targets.dtype == torch.int64
-        assert (batch.segments is not None) == packs
+        assert (batch.segments is not None) == supports_packing
         assert not micro or batch.ids.numel() <= micro
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("supports_packing", [False, True])
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_ranks_share_out_the_same_steps(tmp_path, packs, world):
+def test_ranks_share_out_the_same_steps(tmp_path, supports_packing, world):
     lengths = [3, 1, 25, 8, 0, 2, 17, 4, 6]
     loader = TokenLoader(
-        build(tmp_path / "x", lengths), TOKENS, max_len=7, batch_tokens=31, seed=5, packs=packs
+        build(tmp_path / "x", lengths),
+        TOKENS,
+        max_len=7,
+        batch_tokens=31,
+        seed=5,
+        supports_packing=supports_packing,
     )
     for n in range(6):
         alone = loader.step(n)
@@ -152,18 +165,25 @@ def test_ranks_share_out_the_same_steps(tmp_path, packs, world):
 
 def test_more_ranks_than_items_leaves_some_with_nothing(tmp_path):
     loader = TokenLoader(
-        build(tmp_path / "x", [3, 4]), TOKENS, max_len=9, batch_tokens=99, seed=0, packs=True
+        build(tmp_path / "x", [3, 4]),
+        TOKENS,
+        max_len=9,
+        batch_tokens=99,
+        seed=0,
+        supports_packing=True,
     )
     assert loader.items_per_step == 2  # an item never comes twice in a step
     assert [len(loader.step(0, rank, 3)) for rank in range(3)] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("supports_packing", [False, True])
 @pytest.mark.parametrize("kind", ["records", "text"])
-def test_a_step_is_the_same_after_opening_again(tmp_path, packs, kind):
+def test_a_step_is_the_same_after_opening_again(tmp_path, supports_packing, kind):
     def loader(seed=8):
         shard = Shard.open(tmp_path / "x")
-        return TokenLoader(shard, TOKENS, max_len=6, batch_tokens=40, seed=seed, packs=packs)
+        return TokenLoader(
+            shard, TOKENS, max_len=6, batch_tokens=40, seed=seed, supports_packing=supports_packing
+        )
 
     build(tmp_path / "x", [3, 40, 7, 5, 21, 9], kind)
     first = loader()
@@ -177,7 +197,7 @@ def test_a_step_is_the_same_after_opening_again(tmp_path, packs, kind):
 
 def test_steps_say_which_records_they_read(tmp_path):
     shard = build(tmp_path / "x", [3, 30, 2, 14, 0])
-    loader = TokenLoader(shard, TOKENS, max_len=6, batch_tokens=12, seed=1, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=6, batch_tokens=12, seed=1, supports_packing=True)
     seen = set()
     for n in range(8):
         tokens = [t for b in loader.step(n) for t in b.ids.flatten().tolist() if t > PAD]
@@ -191,7 +211,9 @@ def test_steps_say_which_records_they_read(tmp_path):
 @given(lengths=st.lists(st.integers(0, 30), min_size=1, max_size=4), max_len=st.integers(2, 19))
 def test_running_text_fills_every_window_from_one_stream(tmp_path, lengths, max_len):
     shard = build(tmp_path / "x", lengths, "text")
-    loader = TokenLoader(shard, TOKENS, max_len=max_len, batch_tokens=10**6, seed=4, packs=True)
+    loader = TokenLoader(
+        shard, TOKENS, max_len=max_len, batch_tokens=10**6, seed=4, supports_packing=True
+    )
     stream = shard.ids.tolist()
     width = min(max_len, len(stream) - 1)
     assert loader.items == loader.items_per_step == max(1, (len(stream) - max_len) // max_len)
@@ -229,13 +251,13 @@ def test_one_marker_for_start_and_end_still_scores_every_end(tmp_path, kind):
                 writer.end_text()
     shard = Shard.open(tmp_path / "x")
     assert shard.ids.tolist() == [1, 5, 6, 1, 1, 1, 1, 7, 1]
-    batches = windows(shard, tokens, max_len=4, stride=2, batch_tokens=9, packs=True)
+    batches = windows(shard, tokens, max_len=4, stride=2, batch_tokens=9, supports_packing=True)
     assert scored(shard, batches) == Counter([1, 2, 3, 5, 7, 8])
 
 
 def test_the_grid_of_running_text_moves_every_epoch(tmp_path):
     shard = build(tmp_path / "x", [500], "text")
-    loader = TokenLoader(shard, TOKENS, max_len=20, batch_tokens=60, seed=4, packs=False)
+    loader = TokenLoader(shard, TOKENS, max_len=20, batch_tokens=60, seed=4, supports_packing=False)
     shifts = [loader.spans(np.array([e * loader.items]))[1].starts.item() % 20 for e in range(200)]
     assert set(shifts) == set(range(20))
     assert [b.ids.shape for b in loader.step(3)] == [(3, 20)]
@@ -243,10 +265,20 @@ def test_the_grid_of_running_text_moves_every_epoch(tmp_path):
 
 def test_records_much_longer_than_the_window_are_treated_as_running_text(tmp_path):
     long = TokenLoader(
-        build(tmp_path / "x", [90, 110]), TOKENS, max_len=10, batch_tokens=50, seed=0, packs=True
+        build(tmp_path / "x", [90, 110]),
+        TOKENS,
+        max_len=10,
+        batch_tokens=50,
+        seed=0,
+        supports_packing=True,
     )
     short = TokenLoader(
-        build(tmp_path / "y", [60, 80]), TOKENS, max_len=10, batch_tokens=50, seed=0, packs=True
+        build(tmp_path / "y", [60, 80]),
+        TOKENS,
+        max_len=10,
+        batch_tokens=50,
+        seed=0,
+        supports_packing=True,
     )
     assert (long.running, short.running) == (True, False)
     assert (long.windowed, short.windowed) == (2, 2)
@@ -254,7 +286,7 @@ def test_records_much_longer_than_the_window_are_treated_as_running_text(tmp_pat
 
 def test_one_item_per_record_needs_no_index(tmp_path):
     shard = build(tmp_path / "x", names(50))
-    loader = TokenLoader(shard, TOKENS, max_len=16, batch_tokens=40, seed=0, packs=True)
+    loader = TokenLoader(shard, TOKENS, max_len=16, batch_tokens=40, seed=0, supports_packing=True)
     items, spans = loader.spans(np.arange(50))
     assert loader._pieces is None
     assert np.array_equal(shard.record_of(spans.starts), items)
@@ -269,11 +301,16 @@ def test_one_item_per_record_needs_no_index(tmp_path):
     ],
     ids=["names", "uniform", "wild"],
 )
-@pytest.mark.parametrize("packs", [False, True])
-def test_padding_stays_small(tmp_path, lengths, max_len, batch_tokens, packs):
+@pytest.mark.parametrize("supports_packing", [False, True])
+def test_padding_stays_small(tmp_path, lengths, max_len, batch_tokens, supports_packing):
     shard = build(tmp_path / "x", lengths)
     loader = TokenLoader(
-        shard, TOKENS, max_len=max_len, batch_tokens=batch_tokens, seed=0, packs=packs
+        shard,
+        TOKENS,
+        max_len=max_len,
+        batch_tokens=batch_tokens,
+        seed=0,
+        supports_packing=supports_packing,
     )
     steps = [loader.step(n) for n in range(5, 15)]
     area = sum(b.ids.numel() for step in steps for b in step)
@@ -281,7 +318,7 @@ def test_padding_stays_small(tmp_path, lengths, max_len, batch_tokens, packs):
     assert 1 - real / area < 0.05
     assert abs(loader.padding - (1 - real / area)) < 0.02
     assert 0.7 < real / (10 * batch_tokens) < 1.3
-    if packs:
+    if supports_packing:
         assert {b.ids.shape[1] for step in steps for b in step} == {loader.row}
         assert loader.row <= max(1024, max_len)
 
@@ -303,20 +340,29 @@ def scored(shard, batches):
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=9),
     max_len=st.integers(1, 19),
     part=st.floats(0, 1),
-    packs=st.booleans(),
+    supports_packing=st.booleans(),
     kind=st.sampled_from(["records", "text"]),
 )
-def test_evaluation_scores_every_symbol_exactly_once(tmp_path, lengths, max_len, part, packs, kind):
+def test_evaluation_scores_every_symbol_exactly_once(
+    tmp_path, lengths, max_len, part, supports_packing, kind
+):
     stride = max(1, round(part * max_len))
     shard = build(tmp_path / "x", lengths, kind)
     batches = list(
-        windows(shard, TOKENS, max_len=max_len, stride=stride, batch_tokens=37, packs=packs)
+        windows(
+            shard,
+            TOKENS,
+            max_len=max_len,
+            stride=stride,
+            batch_tokens=37,
+            supports_packing=supports_packing,
+        )
     )
     wanted = [i for i, token in enumerate(shard.ids.tolist()) if token != START]
     assert scored(shard, batches) == Counter(wanted)
     for batch in batches:
         assert batch.ids.numel() <= max(37, batch.ids.shape[1])
-        assert (batch.segments is not None) == (packs and kind == "records")
+        assert (batch.segments is not None) == (supports_packing and kind == "records")
 
 
 @pytest.mark.parametrize("kind", ["records", "text"])
@@ -327,7 +373,12 @@ def test_evaluation_gives_every_target_the_context_it_can(tmp_path, kind, stride
     shard = build(tmp_path / "x", [30, 5, 8, 7, 0], kind)
     stream = shard.ids.tolist()
     for batch in windows(
-        shard, TOKENS, max_len=max_len, stride=stride, batch_tokens=50, packs=kind == "records"
+        shard,
+        TOKENS,
+        max_len=max_len,
+        stride=stride,
+        batch_tokens=50,
+        supports_packing=kind == "records",
     ):
         for b, t in (batch.positions >= 0).nonzero().tolist():
             place = int(batch.positions[b, t])
@@ -346,10 +397,18 @@ def test_evaluation_gives_every_target_the_context_it_can(tmp_path, kind, stride
 
 def test_evaluation_batches_are_lazy_and_padding_is_small(tmp_path):
     shard = build(tmp_path / "x", names(4_000))
-    for packs in (False, True):
+    for supports_packing in (False, True):
         batches = list(
             islice(
-                windows(shard, TOKENS, max_len=32, stride=16, batch_tokens=2_048, packs=packs), 10
+                windows(
+                    shard,
+                    TOKENS,
+                    max_len=32,
+                    stride=16,
+                    batch_tokens=2_048,
+                    supports_packing=supports_packing,
+                ),
+                10,
             )
         )
         area = sum(b.ids.numel() for b in batches)
@@ -368,7 +427,7 @@ def test_evaluation_batches_are_lazy_and_padding_is_small(tmp_path):
 )
 def test_wrong_settings_are_named(tmp_path, change, message):
     shard = build(tmp_path / "x", [4, 2])
-    settings_ = {"max_len": 9, "batch_tokens": 20, "seed": 0, "packs": True} | change
+    settings_ = {"max_len": 9, "batch_tokens": 20, "seed": 0, "supports_packing": True} | change
     with pytest.raises(UsageError, match=message):
         TokenLoader(shard, TOKENS, **settings_)
 
@@ -376,14 +435,21 @@ def test_wrong_settings_are_named(tmp_path, change, message):
 def test_wrong_data_and_wrong_calls_are_named(tmp_path):
     shard = build(tmp_path / "x", [4, 2])
     with pytest.raises(UserError, match="written with 100000 tokens, this tokenizer has 9"):
-        TokenLoader(shard, Tokens(vocab_size=9), max_len=9, batch_tokens=9, seed=0, packs=True)
+        TokenLoader(
+            shard, Tokens(vocab_size=9), max_len=9, batch_tokens=9, seed=0, supports_packing=True
+        )
     with pytest.raises(UserError, match="holds no records"):
         TokenLoader(
-            build(tmp_path / "y", []), TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True
+            build(tmp_path / "y", []),
+            TOKENS,
+            max_len=9,
+            batch_tokens=9,
+            seed=0,
+            supports_packing=True,
         )
     with pytest.raises(UsageError, match=r"stride must lie in \[1, max_len = 9\], got 10"):
-        windows(shard, TOKENS, max_len=9, stride=10, batch_tokens=9, packs=True)
-    loader = TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
+        windows(shard, TOKENS, max_len=9, stride=10, batch_tokens=9, supports_packing=True)
+    loader = TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, supports_packing=True)
     for call in ((-1, 0, 1), (0, 2, 2)):
         with pytest.raises(ValueError, match=f"got step {call[0]}, rank {call[1]}"):
             loader.step(*call)

@@ -96,7 +96,7 @@ def test_shards_and_batches_hold_every_pair_once_whole(arrays, tmp_path):
     assert reopen(run, verify=True).train.source.ids.shape == corpus.train.source.ids.shape
     known = dict(zip(CAPTIONS, IMAGES, strict=True))
     words, patches = corpus.tokenizer, corpus.source_tokenizer
-    shared = {"max_len": 12, "batch_tokens": 40, "packs": False}
+    shared = {"max_len": 12, "batch_tokens": 40, "supports_packing": False}
     batches = [*windows(corpus.train, words, stride=6, **shared)]
     loader = TokenLoader(corpus.train, words, seed=0, **shared)
     epoch = -(-loader.items // loader.items_per_step)

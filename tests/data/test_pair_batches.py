@@ -80,18 +80,29 @@ def unpack(batch):
 
 @files
 @given(
-    pairs=lengths, max_len=st.integers(6, 20), packs=st.booleans(), micro=st.sampled_from([0, 41])
+    pairs=lengths,
+    max_len=st.integers(6, 20),
+    supports_packing=st.booleans(),
+    micro=st.sampled_from([0, 41]),
 )
-def test_an_epoch_holds_every_pair_that_fits_exactly_once(tmp_path, pairs, max_len, packs, micro):
+def test_an_epoch_holds_every_pair_that_fits_exactly_once(
+    tmp_path, pairs, max_len, supports_packing, micro
+):
     shard = build(tmp_path, [*pairs, (3, 3)])  # one that fits in any case
     loader = TokenLoader(
-        shard, TOKENS, max_len=max_len, batch_tokens=1, seed=3, packs=packs, micro_tokens=micro
+        shard,
+        TOKENS,
+        max_len=max_len,
+        batch_tokens=1,
+        seed=3,
+        supports_packing=supports_packing,
+        micro_tokens=micro,
     )
     fits = [r for r, pair in enumerate([*pairs, (3, 3)]) if max(pair) < max_len]
     assert (loader.items, loader.dropped) == (len(fits), len(pairs) + 1 - len(fits))
     assert loader.windowed == 0 and not loader.running
     loader.items_per_step = max(k for k in (1, 2, 3, 5, 7) if loader.items % k == 0)
-    loader._pool = 1 if packs else loader.items // loader.items_per_step
+    loader._pool = 1 if supports_packing else loader.items // loader.items_per_step
     loader._pooled = (-1, [])
     for epoch in range(2):
         steps = range(loader.items // loader.items_per_step)
@@ -102,18 +113,30 @@ def test_an_epoch_holds_every_pair_that_fits_exactly_once(tmp_path, pairs, max_l
         assert sum(b.tokens for b in batches) == sum(len(wanted(shard, r)[1]) for r in fits)
         assert sum(b.symbols for b in batches) == sum(b.tokens for b in batches)
     for batch in batches:
-        assert (batch.segments is not None) == packs
+        assert (batch.segments is not None) == supports_packing
         assert not micro or batch.ids.numel() + batch.source.ids.numel() <= micro
 
 
 @files
-@given(pairs=lengths, max_len=st.integers(1, 20), packs=st.booleans(), most=st.integers(1, 90))
+@given(
+    pairs=lengths,
+    max_len=st.integers(1, 20),
+    supports_packing=st.booleans(),
+    most=st.integers(1, 90),
+)
 def test_evaluation_scores_every_target_once_beside_its_own_source(
-    tmp_path, pairs, max_len, packs, most
+    tmp_path, pairs, max_len, supports_packing, most
 ):
     shard = build(tmp_path, pairs)
     batches = list(
-        windows(shard, TOKENS, max_len=max_len, stride=1, batch_tokens=most, packs=packs)
+        windows(
+            shard,
+            TOKENS,
+            max_len=max_len,
+            stride=1,
+            batch_tokens=most,
+            supports_packing=supports_packing,
+        )
     )
     found = Counter(x for batch in batches for x in unpack(batch))
     assert found == Counter(wanted(shard, r) for r in range(len(pairs)))
@@ -122,31 +145,35 @@ def test_evaluation_scores_every_target_once_beside_its_own_source(
     for batch in batches:
         area = batch.ids.numel() + batch.source.ids.numel()
         assert area <= most or batch.ids.shape[0] == 1
-        assert (batch.segments is not None) == packs
+        assert (batch.segments is not None) == supports_packing
         kept = batch.targets[batch.targets != IGNORE]
         assert kept.tolist() == shard.ids[batch.positions[batch.positions >= 0].numpy()].tolist()
         if any(max(len(source), len(inputs)) > max_len for source, inputs, _ in unpack(batch)):
             assert len(list(unpack(batch))) == 1  # whole, and alone
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("supports_packing", [False, True])
 @pytest.mark.parametrize("world", [1, 2, 5])
-def test_ranks_share_out_the_same_pairs(tmp_path, packs, world):
+def test_ranks_share_out_the_same_pairs(tmp_path, supports_packing, world):
     shard = build(tmp_path, like_sentences(40))
-    loader = TokenLoader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs)
+    loader = TokenLoader(
+        shard, TOKENS, max_len=25, batch_tokens=200, seed=5, supports_packing=supports_packing
+    )
     for n in range(5):
         alone = Counter(x for b in loader.step(n) for x in unpack(b))
         shared = [loader.step(n, rank, world) for rank in range(world)]
         assert Counter(x for part in shared for b in part for x in unpack(b)) == alone
         assert {wanted(shard, r) for r in loader.records_of(n)} == set(alone)
-    again = TokenLoader(shard, TOKENS, max_len=25, batch_tokens=200, seed=5, packs=packs).step(4)
+    again = TokenLoader(
+        shard, TOKENS, max_len=25, batch_tokens=200, seed=5, supports_packing=supports_packing
+    ).step(4)
     for one, two in zip(again, loader.step(4), strict=True):
         assert torch.equal(one.ids, two.ids) and torch.equal(one.source.ids, two.source.ids)
 
 
 def test_few_shapes_hold_the_same_pairs_in_one_rectangle_a_step(tmp_path):
     shard = build(tmp_path, [(7, t) for _, t in like_sentences(60)])
-    options = {"max_len": 25, "batch_tokens": 200, "seed": 5, "packs": False}
+    options = {"max_len": 25, "batch_tokens": 200, "seed": 5, "supports_packing": False}
     loader = TokenLoader(shard, TOKENS, **options, few=True)
     seen, shapes = Counter(), set()
     for n in range(round(3 * loader.steps_per_epoch)):
@@ -171,18 +198,22 @@ def areas(batches):
     return sum(b.ids.numel() + b.source.ids.numel() for b in batches), real
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("supports_packing", [False, True])
 @pytest.mark.parametrize("ratio", [1.0, 1.3, 0.6])
-def test_padding_of_sentences_stays_below_five_percent_of_both_sides(tmp_path, packs, ratio):
+def test_padding_of_sentences_stays_below_five_percent_of_both_sides(
+    tmp_path, supports_packing, ratio
+):
     sizes = [(s, max(1, round(ratio * t))) for s, t in like_sentences(4000)]
     shard = build(tmp_path, sizes)
-    loader = TokenLoader(shard, TOKENS, max_len=64, batch_tokens=4096, seed=0, packs=packs)
+    loader = TokenLoader(
+        shard, TOKENS, max_len=64, batch_tokens=4096, seed=0, supports_packing=supports_packing
+    )
     steps = [loader.step(n) for n in range(10, 20)]
     area, real = areas([b for step in steps for b in step])
     assert 1 - real / area < 0.05
     assert abs(loader.padding - (1 - real / area)) < 0.02
     assert all(0.8 < sum(b.tokens for b in step) / 4096 < 1.2 for step in steps)
-    if packs:
+    if supports_packing:
         assert all(len(step) == 1 for step in steps)
         shapes = {(step[0].ids.shape, step[0].source.ids.shape) for step in steps}
         assert len({(a[1], b[1]) for a, b in shapes}) <= 2  # few shapes: rows differ, widths hardly
@@ -190,7 +221,9 @@ def test_padding_of_sentences_stays_below_five_percent_of_both_sides(tmp_path, p
         assert max(a[1] for a, _ in shapes) < 16 * np.mean([t for _, t in sizes])
     else:
         assert sum(map(len, steps)) < 8 * len(steps)  # few rectangles
-    evaluated = windows(shard, TOKENS, max_len=64, stride=1, batch_tokens=4096, packs=packs)
+    evaluated = windows(
+        shard, TOKENS, max_len=64, stride=1, batch_tokens=4096, supports_packing=supports_packing
+    )
     total = sum(b.ids.numel() + b.source.ids.numel() for b in evaluated)
     assert 1 - (shard.tokens + shard.source.tokens - 2 * shard.records) / total < 0.07
 
@@ -221,7 +254,9 @@ def test_layouts_of_pairs_overlap_nowhere(pairs, rows, most):
 
 def test_pairs_out_of_proportion_are_dropped_when_asked(tmp_path):
     shard = build(tmp_path, [(6, 3), (3, 7), (4, 4), (0, 2), (2, 0), (0, 3)])
-    loader = TokenLoader(shard, TOKENS, max_len=9, batch_tokens=99, seed=0, packs=True, max_ratio=2)
+    loader = TokenLoader(
+        shard, TOKENS, max_len=9, batch_tokens=99, seed=0, supports_packing=True, max_ratio=2
+    )
     assert loader.dropped == 2  # 7 for 3, and 3 for none, which counts as one
     assert loader.records_of(0) == [0, 2, 3, 4]
 
@@ -229,13 +264,23 @@ def test_pairs_out_of_proportion_are_dropped_when_asked(tmp_path):
 def test_what_cannot_be_batched_says_why(tmp_path):
     shard = build(tmp_path, [(9, 3), (2, 9)])
     with pytest.raises(UserError, match=r"none of the 2 training pairs.*model.max_len = 9 tokens$"):
-        TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True)
+        TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, supports_packing=True)
     with pytest.raises(UserError, match=r"or of more than 1\.5 times the other's$"):
-        TokenLoader(shard, TOKENS, max_len=9, batch_tokens=9, seed=0, packs=True, max_ratio=1.5)
+        TokenLoader(
+            shard, TOKENS, max_len=9, batch_tokens=9, seed=0, supports_packing=True, max_ratio=1.5
+        )
     with pytest.raises(
         UsageError, match="at least 20, the length of the longest target and source"
     ):
-        TokenLoader(shard, TOKENS, max_len=10, batch_tokens=9, seed=0, packs=True, micro_tokens=19)
+        TokenLoader(
+            shard,
+            TOKENS,
+            max_len=10,
+            batch_tokens=9,
+            seed=0,
+            supports_packing=True,
+            micro_tokens=19,
+        )
     other = write(tmp_path / "y", [1], 3)
     with pytest.raises(UserError, match=r"x-source must hold as many records as .*y, got 2 and 1"):
         other.paired(shard.source)

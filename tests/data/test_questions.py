@@ -110,7 +110,7 @@ def test_packed_rows_hold_the_same_records_side_by_side():
     shard = replace(shard_of(texts, TOKENIZER), targets=np.arange(60, dtype=np.int32))
     options = {"max_len": 30, "batch_tokens": 120, "seed": 3}
     tight = LabelledLoader(shard, TOKENIZER, **options)
-    packed = LabelledLoader(shard, TOKENIZER, **options, few=True, packs=True)
+    packed = LabelledLoader(shard, TOKENIZER, **options, few=True, supports_packing=True)
     for n in range(8):
         (batch,) = packed.step(n)
         found = []

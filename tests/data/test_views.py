@@ -77,23 +77,23 @@ def test_a_pass_shows_each_record_once_in_one_of_its_views(run):
 
 
 def test_the_answer_is_the_mean_of_both_strands(run):
-    examiner = load(run)
+    predictor = load(run)
     texts = ["ACGTTGACCATG", "GGGGGGGGCCCC", "TTGCAA"]
-    for text, answer in zip(texts, examiner.classify(texts), strict=True):
+    for text, answer in zip(texts, predictor.classify(texts), strict=True):
         alone = load(run)
         alone.views = None
         one, other = (each.scores for each in alone.classify(strands(text)))
         for name, value in answer.scores.items():
             assert value == pytest.approx((one[name] + other[name]) / 2, abs=1e-6)
-    swapped = examiner.classify([strands(text)[1] for text in texts])
-    for one, other in zip(examiner.classify(texts), swapped, strict=True):
+    swapped = predictor.classify([strands(text)[1] for text in texts])
+    for one, other in zip(predictor.classify(texts), swapped, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-6)
 
 
 def test_measuring_asks_about_records(run):
     corpus = reopen(run)
-    examiner = load(run)
-    found = examiner.measure(corpus.test)
+    predictor = load(run)
+    found = predictor.measure(corpus.test)
     records = corpus.test.records // 2
     assert found.scores.shape == (records, 2) and len(found.truths) == records
     first = LabelledExamples(corpus.test, corpus.tokenizer, 16, first=True)

@@ -94,7 +94,7 @@ def test_beams_look_at_their_own_source_and_their_own_past(preset, keys, monkeyp
     segments = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     with torch.inference_mode():
         source = Inputs(torch.randint(4, V, (2, 7), generator=generator), segments)
-        model = EncoderDecoder(V, config).eval().given(source)
+        model = EncoderDecoder(V, config).eval().condition(source)
         one, other = model.start(2, 40), model.start(2, 40)
         for state in (one, other):
             model.extend(torch.ones(2, 1, dtype=torch.long), None, state)

@@ -71,7 +71,7 @@ class Unremembered(LanguageModel):
     def logits(self, ids, segments=None, *, tap=None):
         times = len(ids) // len(self.source.ids)
         rows = (x.repeat_interleave(times, 0) for x in (self.source.ids, self.source.segments))
-        return self.model.given(Inputs(*rows)).logits(ids)
+        return self.model.condition(Inputs(*rows)).logits(ids)
 
     def score(self, ids, targets, segments=None, *, constrain=None):
         raise NotImplementedError
@@ -132,7 +132,7 @@ class Read:
 
     def logits(self, ids):
         rows = self.source.expand(len(ids), -1)
-        return self.model.given(Inputs(rows, torch.ones_like(rows))).logits(ids)
+        return self.model.condition(Inputs(rows, torch.ones_like(rows))).logits(ids)
 
 
 @pytest.mark.parametrize("case", range(10))

@@ -328,7 +328,11 @@ def test_a_process_alone_joins_no_group():
     with joined({}) as world:
         assert not torch.distributed.is_initialized()
         assert world.exchange([1]) == [[1]] and world.total(3) == world.agree(3) == 3
-        assert world.hand_on(lambda: 1, lambda: 2) == world.decide(lambda: 1) == 1
+        assert (
+            world.build_then_open(lambda: 1, lambda: 2)
+            == world.broadcast_from_rank0(lambda: 1)
+            == 1
+        )
         module = torch.nn.Linear(1, 1)
         assert world.spread(module, torch.device("cpu")) is module
 

@@ -122,38 +122,38 @@ def test_what_cannot_be_judged_is_told(monkeypatch):
 PAIRS = [("abc", "cba"), ("a b", "b a"), ("dd", "dd"), ("fgh.", "hgf."), ("e", "e")]
 
 
-def test_a_translator_is_judged_by_what_it_says_and_what_its_targets_cost(interpreter):
-    shard = interpreter.pairs(*map(list, zip(*PAIRS, strict=True)))
-    texts = [found[0].text for found in interpreter.translate([s for s, _ in PAIRS], Greedy())]
-    found = measure_translation(interpreter, shard, Greedy())
+def test_a_translator_is_judged_by_what_it_says_and_what_its_targets_cost(translator):
+    shard = translator.pairs(*map(list, zip(*PAIRS, strict=True)))
+    texts = [found[0].text for found in translator.translate([s for s, _ in PAIRS], Greedy())]
+    found = measure_translation(translator, shard, Greedy())
     expected = corpus_bleu(texts, [[t for _, t in PAIRS]], force=True)
     assert found.judged["bleu"].value == pytest.approx(expected.score)
     assert found.sentences == 5
-    costs = -sum(sum(record.log_probs) for record in interpreter.score(PAIRS))
+    costs = -sum(sum(record.log_probs) for record in translator.score(PAIRS))
     symbols = sum(len(target) + 1 for _, target in PAIRS)
     named = found.figures()
     assert named["nats_per_symbol"].value == pytest.approx(costs / symbols, rel=1e-5)
     assert {"bleu", "chrf", "exact", *metrics_of(found.measured)} == set(named)
 
 
-def test_only_so_many_sentences_are_translated_as_are_asked_for(interpreter, monkeypatch):
+def test_only_so_many_sentences_are_translated_as_are_asked_for(translator, monkeypatch):
     asked = []
 
     def perfect(sources, strategy, *, batch_size):
         """An oracle that knows how to reverse each word of the pairs, but for the second."""
         asked.extend(sources)
         known = dict(PAIRS) | {PAIRS[1][0]: "x"}
-        texts = [known[interpreter.tokenizer.decode(source)] for source in sources]
-        ids = [interpreter.tokenizer.encode(text).tolist() for text in texts]
+        texts = [known[translator.tokenizer.decode(source)] for source in sources]
+        ids = [translator.tokenizer.encode(text).tolist() for text in texts]
         return [[Generated(ids=[*i, 2], log_probs=[], score=0.0, finished=True)] for i in ids]
 
-    monkeypatch.setattr(interpreter, "answers", perfect)
-    shard = interpreter.pairs(*map(list, zip(*PAIRS, strict=True)))
+    monkeypatch.setattr(translator, "answers", perfect)
+    shard = translator.pairs(*map(list, zip(*PAIRS, strict=True)))
     for most in (3, 0, 99):
         asked.clear()
-        found = measure_translation(interpreter, shard, most=most).figures()
-        texts = [interpreter.tokenizer.decode(ids) for ids in asked]
+        found = measure_translation(translator, shard, most=most).figures()
+        texts = [translator.tokenizer.decode(ids) for ids in asked]
         assert len(set(texts)) == len(texts) == (most if 0 < most < 5 else 5)
         right = sum(text != PAIRS[1][0] for text in texts) / len(texts)
         assert found["exact"].value == pytest.approx(100 * right)
-    assert [interpreter.tokenizer.decode(ids) for ids in asked] == [source for source, _ in PAIRS]
+    assert [translator.tokenizer.decode(ids) for ids in asked] == [source for source, _ in PAIRS]

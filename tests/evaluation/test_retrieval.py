@@ -15,7 +15,7 @@ CAPTIONS = ["ab", "c", "abcabc", "c", "bb", "caa"]
 
 
 @pytest.fixture(scope="module")
-def interpreter():
+def translator():
     pictures = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1), dtype=np.uint8)
     letters, patches = KINDS["characters"].train(CAPTIONS), Patches.train(pictures, patch=4)
     torch.manual_seed(0)
@@ -27,8 +27,8 @@ def interpreter():
     return found, found.pairs(list(pictures), CAPTIONS), pictures
 
 
-def test_all_together_are_scored_as_each_pair_is(interpreter):
-    model, pairs, pictures = interpreter
+def test_all_together_are_scored_as_each_pair_is(translator):
+    model, pairs, pictures = translator
     logs, captions = scores(model, pairs)
     assert logs.shape == (6, 5) and len(captions) == 5  # two are told alike
     for i, picture in enumerate(pictures):
@@ -56,9 +56,9 @@ def test_recall_is_counted_as_by_hand():
     assert found == pytest.approx(by_hand) and 0 < found["caption_1"] < 100
 
 
-def test_who_cannot_tell_pictures_apart_is_right_by_nothing(interpreter):
+def test_who_cannot_tell_pictures_apart_is_right_by_nothing(translator):
     """Ties count against: a model that ignores the picture has no recall."""
     found = recall_of(np.tile(np.linspace(-3, -1, 40), (40, 1)), np.arange(40))
     assert all(one.value == 0 for one in found.values())
-    model, pairs, _ = interpreter
+    model, pairs, _ = translator
     assert set(recall(model, pairs)) == set(found)

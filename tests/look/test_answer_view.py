@@ -80,10 +80,10 @@ def examiner_of(task="label", family=EncoderModel, texts=TEXTS, kind="characters
     return Predictor(model, tokenizer, TARGETS[task])
 
 
-def held(examiner, texts=TEXTS):
+def held(predictor, texts=TEXTS):
     """The texts with made-up truths, one of them unknown."""
-    shard, random = examiner.shard(texts), np.random.default_rng(0)
-    shape, task = shard.targets.shape, examiner.targets.task
+    shard, random = predictor.shard(texts), np.random.default_rng(0)
+    shape, task = shard.targets.shape, predictor.targets.task
     if task == "value":
         truths = random.normal(size=shape).astype(np.float32)
         truths[0] = np.nan
@@ -95,8 +95,8 @@ def held(examiner, texts=TEXTS):
     return "test", dataclasses.replace(shard, targets=truths)
 
 
-def view(examiner, text="cabba", **options):
-    return answer_page(examiner, text, title="a view", **{"held": held(examiner)} | options)
+def view(predictor, text="cabba", **options):
+    return answer_page(predictor, text, title="a view", **{"held": held(predictor)} | options)
 
 
 def of(page, kind):
@@ -108,10 +108,10 @@ def sections(page):
 
 
 def test_what_is_said_of_a_text_is_what_the_model_says():
-    examiner = examiner_of()
-    page = view(examiner)
+    predictor = examiner_of()
+    page = view(predictor)
     assert sections(page) == [*TEXT_PARTS, *MANY_PARTS]
-    (said,) = examiner.classify(["cabba"])
+    (said,) = predictor.classify(["cabba"])
     answer, strongest = of(page, Bars)
     shown = dict(zip(answer.labels, answer.values, strict=True))
     assert shown == pytest.approx(said.scores) and answer.labels[0] == said.label
@@ -120,11 +120,11 @@ def test_what_is_said_of_a_text_is_what_the_model_says():
     assert list(first.tokens) == ["<S>", *"cabba", "<E>"]
     order = sorted(said.scores, key=lambda name: -said.scores[name])
     assert [name for name, _ in first.rows] == [f"for {name}" for name in order[:2]]
-    ids = [examiner.tokenizer.start, *examiner.tokenizer.encode("cabba"), examiner.tokenizer.end]
+    ids = [predictor.tokenizer.start, *predictor.tokenizer.encode("cabba"), predictor.tokenizer.end]
     row = torch.tensor([[int(i) for i in ids]])
     source = Inputs(row, torch.ones_like(row))
     outputs = [CLASSES.index(name) for name in order[:2]]
-    expected = of_outputs(examiner.model, source, outputs).numpy()
+    expected = of_outputs(predictor.model, source, outputs).numpy()
     for (_, values), wanted in zip(first.rows, expected, strict=True):
         assert values == pytest.approx(wanted.tolist(), abs=1e-6)
     largest = int(np.abs(expected[0]).argmax())
@@ -133,21 +133,21 @@ def test_what_is_said_of_a_text_is_what_the_model_says():
     assert sum(read.rows[0][1]) == pytest.approx(1, abs=1e-5)
     tap = Tap(["*.attention.weights"])
     with torch.no_grad():
-        examiner.model.answers(source, tap=tap)
+        predictor.model.answers(source, tap=tap)
     weights = torch.stack([x[0] for x in tap.found.values()]).numpy()
     assert of(page, AttentionMaps)[0].array() == pytest.approx(weights, abs=1e-6)
 
 
 def test_another_class_may_be_asked_for():
-    examiner = examiner_of()
-    best = examiner.classify(["cabba"])[0].label
+    predictor = examiner_of()
+    best = predictor.classify(["cabba"])[0].label
     for name in CLASSES:
-        rows = of(view(examiner, other=name), Contributions)[0].rows
+        rows = of(view(predictor, other=name), Contributions)[0].rows
         assert [who for who, _ in rows] == list(dict.fromkeys([f"for {best}", f"for {name}"]))
     with pytest.raises(
         UsageError, match=r"--target: the model knows no 'hihg'; did you mean 'high'"
     ):
-        view(examiner, other="hihg")
+        view(predictor, other="hihg")
 
 
 def test_letters_are_exchanged_and_words_left_out():
@@ -156,8 +156,8 @@ def test_letters_are_exchanged_and_words_left_out():
     assert all(changed.array()["abc".index(c), t] == pytest.approx(0, abs=1e-5)
                for t, c in enumerate("cabba"))  # fmt: skip
     texts = ["who is maria", "what is it", "who was it", "where was maria", "what was where"]
-    examiner = examiner_of(texts=texts, kind="words")
-    page = answer_page(examiner, "who was maria", title="words", held=held(examiner, texts))
+    predictor = examiner_of(texts=texts, kind="words")
+    page = answer_page(predictor, "who was maria", title="words", held=held(predictor, texts))
     lost = of(page, Contributions)[-1]
     assert [name for name, _ in lost.rows] == ["left out"]
     assert lost.rows[0][1][0] == 0 and len(lost.tokens) == 5
@@ -174,10 +174,10 @@ def test_held_out_records_alone_need_no_text():
 
 
 def test_neighbours_are_the_nearest_records():
-    examiner = examiner_of()
-    page = view(examiner)
+    predictor = examiner_of()
+    page = view(predictor)
     linear, curved = of(page, Scatter)
-    vectors = np.array(examiner.embed([*TEXTS, "cabba"]), np.float64)
+    vectors = np.array(predictor.embed([*TEXTS, "cabba"]), np.float64)
     away = np.linalg.norm(vectors[:-1] - vectors[-1], axis=1)
     (table,) = of(page, Table)
     nearest = np.argsort(away)[: len(table.rows)]
@@ -187,7 +187,7 @@ def test_neighbours_are_the_nearest_records():
         assert scatter.marks == {**{int(i): str(n + 1) for n, i in enumerate(nearest)},
                                  len(TEXTS): "this text"}  # fmt: skip
         assert scatter.groups[0] == "unknown" and scatter.texts[-1] == "cabba"
-        assert scatter.groups[-1] == examiner.classify(["cabba"])[0].label
+        assert scatter.groups[-1] == predictor.classify(["cabba"])[0].label
     centred = vectors - vectors[:-1].mean(0)
     values, directions = np.linalg.eigh(np.cov(vectors[:-1].T))
     for axis in range(2):
@@ -197,12 +197,12 @@ def test_neighbours_are_the_nearest_records():
 
 
 def test_right_and_wrong_are_counted():
-    examiner = examiner_of()
-    side, shard = held(examiner)
-    page = view(examiner, "")
+    predictor = examiner_of()
+    side, shard = held(predictor)
+    page = view(predictor, "")
     (confusion,) = of(page, Heatmap)
     by_hand = np.zeros((3, 3))
-    for answer, truth in zip(examiner.classify(TEXTS), shard.targets, strict=True):
+    for answer, truth in zip(predictor.classify(TEXTS), shard.targets, strict=True):
         if truth >= 0:
             by_hand[truth, CLASSES.index(answer.label)] += 1
     assert (confusion.array() == by_hand).all() and by_hand.sum() == len(TEXTS) - 1
@@ -213,35 +213,35 @@ def test_right_and_wrong_are_counted():
     low, high = lines.bands[name]
     assert all(a <= b <= c for a, b, c in zip(low, right, high, strict=True))
     none = dataclasses.replace(shard, targets=np.full_like(shard.targets, -1))
-    page = answer_page(examiner, "", title="", held=(side, none))
+    page = answer_page(predictor, "", title="", held=(side, none))
     assert "none of them the truth is known" in of(page, Text)[0].text
 
 
 def test_several_labels_and_values():
-    examiner = examiner_of("labels")
-    page = view(examiner)
+    predictor = examiner_of("labels")
+    page = view(predictor)
     answer, _, columns = of(page, Bars)
-    (said,) = examiner.classify(["cabba"])
+    (said,) = predictor.classify(["cabba"])
     assert dict(zip(answer.labels, answer.values, strict=True)) == pytest.approx(said.scores)
     assert [answer.labels[i] for i in answer.highlight] == [n for n in said.label.split(",") if n]
     assert set(columns.labels) == {"has_a", "has_b"}
-    examiner = examiner_of("value")
-    page = view(examiner)
+    predictor = examiner_of("value")
+    page = view(predictor)
     (facts,) = of(page, Facts)
-    assert dict(facts.facts) == pytest.approx(examiner.classify(["cabba"])[0].scores)
+    assert dict(facts.facts) == pytest.approx(predictor.classify(["cabba"])[0].scores)
     *_, against = of(page, Scatter)
-    _, shard = held(examiner)
-    said = [answer.scores["share"] for answer in examiner.classify(TEXTS[1:])]
+    _, shard = held(predictor)
+    said = [answer.scores["share"] for answer in predictor.classify(TEXTS[1:])]
     assert against.diagonal and against.array()[:, 1] == pytest.approx(said)
     assert against.array()[:, 0] == pytest.approx(shard.targets[1:, 0])
     assert len(of(page, Scatter)[0].values) == len(TEXTS) + 1
 
 
 def test_positions_have_their_letters_and_a_reach():
-    examiner = examiner_of("position-label")
-    page = view(examiner)
+    predictor = examiner_of("position-label")
+    page = view(predictor)
     (tagged,) = of(page, Tagged)
-    assert "".join(tagged.tags) == examiner.classify(["cabba"])[0].label
+    assert "".join(tagged.tags) == predictor.classify(["cabba"])[0].label
     assert list(tagged.tokens) == list("cabba")
     likely, rests, *_ = of(page, Heatmap)
     assert likely.array().sum(0) == pytest.approx(np.ones(5), abs=1e-6)
@@ -253,11 +253,11 @@ def test_positions_have_their_letters_and_a_reach():
             by_distance[t - place].append(abs(value))
     assert reach[2] == pytest.approx([np.mean(by_distance[d]) for d in reach[1]])
     plane = of(page, Scatter)[0]
-    _, shard = held(examiner)
+    _, shard = held(predictor)
     assert len(plane.texts) == int((shard.targets >= 0).sum())
     at = np.flatnonzero(shard.targets >= 0)[3]
     assert plane.groups[3] == "XYZ"[shard.targets[at]]
-    assert plane.texts[3].split("[")[1][0] == examiner.tokenizer.text(int(shard.ids[at]))
+    assert plane.texts[3].split("[")[1][0] == predictor.tokenizer.text(int(shard.ids[at]))
 
 
 def test_readers_without_attention_have_what_they_have():
@@ -292,32 +292,32 @@ class Prior(FittedModel):
 
 
 def test_a_fitted_model_is_judged_and_not_looked_into():
-    examiner = examiner_of()
-    examiner.model = Prior(PriorConfig(n_outputs=3))
-    page = view(examiner)
+    predictor = examiner_of()
+    predictor.model = Prior(PriorConfig(n_outputs=3))
+    page = view(predictor)
     assert sections(page) == ["Answer", "Right and wrong"]
     assert of(page, Bars)[0].values == pytest.approx([0.5, 0.3, 0.2])
 
 
 def test_a_linear_row_shows_what_each_gram_adds():
-    examiner = examiner_of()
-    _, shard = held(examiner)
-    model = NaiveBayes(examiner.tokenizer.vocab_size, NaiveBayesConfig(n_outputs=3, max_len=12))
+    predictor = examiner_of()
+    _, shard = held(predictor)
+    model = NaiveBayes(predictor.tokenizer.vocab_size, NaiveBayesConfig(n_outputs=3, max_len=12))
     known = dataclasses.replace(shard, targets=np.arange(len(TEXTS), dtype=np.int32) % 3)
     model.fit(known, None, print)
-    examiner.model = model
-    page = view(examiner)
+    predictor.model = model
+    page = view(predictor)
     assert sections(page) == ["Answer", "What the answer rests on", "Largest coefficients",
                               "Right and wrong"]  # fmt: skip
-    text = examiner.tokenizer.encode("cabba").tolist()
-    row = torch.tensor([[examiner.tokenizer.start, *text, examiner.tokenizer.end]])
+    text = predictor.tokenizer.encode("cabba").tolist()
+    row = torch.tensor([[predictor.tokenizer.start, *text, predictor.tokenizer.end]])
     source = Inputs(row, torch.ones_like(row))
     answers = model.answers(source)[0]
     for output in range(3):
         columns, added = of_grams(model, source, output)
         bias = (model.bias - model.bias.mean())[output]
         assert float(added.sum() + bias) == pytest.approx(float((answers - answers.mean())[output]))
-    names = [spelt(int(model.codes[i]), model, examiner.tokenizer) for i in columns]
+    names = [spelt(int(model.codes[i]), model, predictor.tokenizer) for i in columns]
     whole = ["<S>", *"cabba", "<E>"]
     for name in names:
         assert name in "".join(whole)
@@ -328,30 +328,30 @@ def test_a_linear_row_shows_what_each_gram_adds():
 
 def test_views_are_averaged_and_the_text_itself_explained():
     texts = ["ACGT", "TTACG", "GGCA", "CATTG", "TACGA", "AACC"]
-    examiner = examiner_of(texts=texts, kind="nucleotides")
-    examiner.views = views_of("strands")
-    page = answer_page(examiner, "AACCG", title="", held=held(examiner, texts))
+    predictor = examiner_of(texts=texts, kind="nucleotides")
+    predictor.views = views_of("strands")
+    page = answer_page(predictor, "AACCG", title="", held=held(predictor, texts))
     assert list(of(page, Contributions)[0].tokens) == ["<S>", *"AACCG", "<E>"]
-    (said,) = examiner.classify(["AACCG"])
+    (said,) = predictor.classify(["AACCG"])
     assert max(of(page, Bars)[0].values) == pytest.approx(max(said.scores.values()))
     assert of(page, Scatter)[0].texts[:-1] == texts
     assert "mean over 2 views" in page.render()
 
 
 def test_peaks_are_where_a_head_looks_most():
-    examiner = examiner_of(pooling="attention")
+    predictor = examiner_of(pooling="attention")
     with torch.no_grad():
-        examiner.model.pool.score.weight.normal_()
-    _, shard = held(examiner)
-    asked = LabelledExamples(shard, examiner.tokenizer, 12)
-    found = peaks(examiner.model, asked, examiner.tokenizer, np.arange(len(TEXTS)))
+        predictor.model.pool.score.weight.normal_()
+    _, shard = held(predictor)
+    asked = LabelledExamples(shard, predictor.tokenizer, 12)
+    found = peaks(predictor.model, asked, predictor.tokenizer, np.arange(len(TEXTS)))
     order = [int(i) for batch in asked.batches(2048) for i in batch.items]
     assert found.names == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2)]
     for r, record in enumerate(order):
         ids = torch.from_numpy(np.asarray(shard.record(record)).astype(np.int64))[None]
         tap = Tap(["*.weights"])
         with torch.no_grad():
-            examiner.model.answers(Inputs(ids, torch.ones_like(ids)), tap=tap)
+            predictor.model.answers(Inputs(ids, torch.ones_like(ids)), tap=tap)
         length, pooled = ids.size(1), tap.found["pooling.weights"][0]
         for unit, (layer, head) in enumerate(np.ndindex(2, 2)):
             weights = tap.found[f"block.{layer}.attention.weights"][0, head]

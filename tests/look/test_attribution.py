@@ -202,9 +202,9 @@ def trained():
     tokenizer = KINDS["nucleotides"].train(["ACGT"])
     config = dataclasses.replace(ConvolutionalClassifier.PRESETS["motifs"](1, 32), n_outputs=2)
     model = ConvolutionalClassifier(tokenizer.vocab_size, dataclasses.replace(config, max_len=32))
-    examiner = Predictor(model, tokenizer, Targets("label", ("motif",), (("no", "yes"),)))
+    predictor = Predictor(model, tokenizer, Targets("label", ("motif",), (("no", "yes"),)))
     texts, _ = planted(800, random)
-    shard = examiner.shard(texts)
+    shard = predictor.shard(texts)
     ids = torch.from_numpy(np.asarray(shard.ids).astype(np.int64)).view(800, 32)
     truths = torch.arange(800) % 2
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -214,17 +214,17 @@ def trained():
         optimizer.zero_grad()
         nn.functional.cross_entropy(answers, truths[some]).backward()
         optimizer.step()
-    return examiner, *planted(120, random)
+    return predictor, *planted(120, random)
 
 
 def test_gradient_times_input_points_into_a_planted_motif(trained):
-    examiner, texts, starts = trained
-    model = examiner.model.eval()
+    predictor, texts, starts = trained
+    model = predictor.model.eval()
     right = inside = changed = 0
-    letters = torch.from_numpy(examiner.tokenizer.encode("ACGT").astype(np.int64))
+    letters = torch.from_numpy(predictor.tokenizer.encode("ACGT").astype(np.int64))
     for text, at in list(zip(texts, starts, strict=True))[1::2]:
-        ids = examiner.tokenizer.encode(text).tolist()
-        source = row(examiner.tokenizer.start, *ids, examiner.tokenizer.end)
+        ids = predictor.tokenizer.encode(text).tolist()
+        source = row(predictor.tokenizer.start, *ids, predictor.tokenizer.end)
         right += int(model.answers(source).argmax()) == 1
         inside += at <= int(of_outputs(model, source, [1])[0, 1:-1].argmax()) < at + 6
         lost = -substituted(model, source, 1, letters).mean(0)[1:-1]
@@ -234,10 +234,10 @@ def test_gradient_times_input_points_into_a_planted_motif(trained):
 
 
 def test_the_logo_of_some_filter_spells_the_planted_motif(trained):
-    examiner, texts, _ = trained
-    asked = LabelledExamples(examiner.shard(texts), examiner.tokenizer, 32)
-    found = peaks(examiner.model, asked, examiner.tokenizer, np.arange(len(texts)))
-    names = {int(i): examiner.tokenizer.text(int(i)) for i in np.unique(found.windows) if i >= 0}
+    predictor, texts, _ = trained
+    asked = LabelledExamples(predictor.shard(texts), predictor.tokenizer, 32)
+    found = peaks(predictor.model, asked, predictor.tokenizer, np.arange(len(texts)))
+    names = {int(i): predictor.tokenizer.text(int(i)) for i in np.unique(found.windows) if i >= 0}
     best = motifs(found, names, alphabet_of(set(names.values())))[:8]
     assert any(MOTIF in matrix.consensus for _, matrix in best)
     assert len(found.names) == 32 and found.names[0] == "filter 1"

@@ -19,7 +19,7 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
-def interpreter():
+def translator():
     words, patches = KINDS["words"].train(["a b c d e"]), Patches.train([IMAGE], patch=4)
     torch.manual_seed(0)
     own = {"source_vocab": patches.vocab_size, "max_len": 8, "dropout": 0.0, **patches.decides}
@@ -33,31 +33,31 @@ def interpreter():
     return Translator(model, words, patches)
 
 
-def read_as(interpreter, text):
-    tokens = interpreter.source_tokenizer.encode_batch([IMAGE])[0]
-    pair = SourceTarget(tokens, interpreter.tokenizer.encode(text).tolist())
-    (reading,) = read(interpreter, pair, search(interpreter, tokens, 2)).values()
+def read_as(translator, text):
+    tokens = translator.source_tokenizer.encode_batch([IMAGE])[0]
+    pair = SourceTarget(tokens, translator.tokenizer.encode(text).tolist())
+    (reading,) = read(translator, pair, search(translator, tokens, 2)).values()
     return pair, reading
 
 
-def test_covering_a_patch_is_painting_it_over_and_asking_again(interpreter):
-    tokenizer = interpreter.source_tokenizer
-    _, reading = read_as(interpreter, "b a c")
+def test_covering_a_patch_is_painting_it_over_and_asking_again(translator):
+    tokenizer = translator.source_tokenizer
+    _, reading = read_as(translator, "b a c")
     found = covered_bits(reading, tokenizer)
     assert found.shape == (4, 6)  # three words and <E>, 2 × 3 patches
     painted = IMAGE.copy()
     painted[4:8, 8:12] = np.round(255 * np.array(tokenizer.mean))  # row 2, column 3
-    one, two = interpreter.score([(IMAGE, "b a c"), (painted, "b a c")])
+    one, two = translator.score([(IMAGE, "b a c"), (painted, "b a c")])
     expected = (np.array(one.log_probs) - np.array(two.log_probs)) / math.log(2)
     assert np.abs(found[:, 5].numpy() - expected).max() < 0.02  # of half a byte's rounding
     assert np.abs(expected).max() > 0.05
 
 
-def test_the_page_has_a_map_for_every_word(interpreter, tmp_path):
-    pair, reading = read_as(interpreter, "b a c")
+def test_the_page_has_a_map_for_every_word(translator, tmp_path):
+    pair, reading = read_as(translator, "b a c")
     weights = looks(reading)
     assert weights.shape == (2, 2, 4, 7) and (weights.sum(-1) - 1).abs().max() < 1e-5
-    page = caption_page(interpreter, pair, title="t", facts=[("model", "x")], beams=2)
+    page = caption_page(translator, pair, title="t", facts=[("model", "x")], beams=2)
     pictures = [one for one in page.components if isinstance(one, Picture)]
     first, second, heads = pictures[:3]
     assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.columns)

@@ -69,23 +69,23 @@ def fitted(
     width = len(targets.names if targets.task == "value" else targets.classes[0])
     config = dataclasses.replace(config, task=targets.task, n_outputs=width, max_len=max_len)
     model = family(tokenizer.vocab_size, config)
-    examiner = Predictor(model, tokenizer, targets)
+    predictor = Predictor(model, tokenizer, targets)
     truths = np.arange(len(texts), dtype=np.int32) % 2 if truths is None else truths
-    model.fit(dataclasses.replace(examiner.shard(texts), targets=truths), None, lambda line: None)
-    return examiner
+    model.fit(dataclasses.replace(predictor.shard(texts), targets=truths), None, lambda line: None)
+    return predictor
 
 
 def of(page, kind):
     return [c for c in page.components if type(c) is kind]
 
 
-def decision(examiner, text):
+def decision(predictor, text):
     """The scores of all classes less their mean, as the model itself says them."""
-    tokenizer = examiner.tokenizer
+    tokenizer = predictor.tokenizer
     row = [tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]
     ids = torch.tensor([row])
-    scores = examiner.model.answers(Inputs(ids, torch.ones_like(ids)))[0].double()
-    return (scores - scores.mean()).tolist() if examiner.targets.task == "label" else scores
+    scores = predictor.model.answers(Inputs(ids, torch.ones_like(ids)))[0].double()
+    return (scores - scores.mean()).tolist() if predictor.targets.task == "label" else scores
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -93,19 +93,19 @@ def test_the_features_that_are_named_make_up_the_score(name):
     """Features placed at positions were read as others: `<unk>VM (second text)` for DNA, or an
     error about the id -1.
     """
-    examiner = fitted(*FAMILIES[name])
-    page = prediction_page(examiner, READ, title="")
+    predictor = fitted(*FAMILIES[name])
+    page = prediction_page(predictor, READ, title="")
     (table,) = [t for t in of(page, Table) if t.title.startswith("The score of")]
-    best = examiner.classify([READ])[0].label
+    best = predictor.classify([READ])[0].label
     assert table.title == f"The score of {best}"
     *terms, bias, score = table.rows
     assert (bias[0], score[0]) == ("bias", "score")
-    wanted = decision(examiner, READ)[CLASSES.index(best)]
+    wanted = decision(predictor, READ)[CLASSES.index(best)]
     assert score[3] == pytest.approx(wanted, abs=1e-6)
     assert sum(v * w for _, v, w, _ in terms) + bias[3] == pytest.approx(wanted, abs=1e-6)
     assert [v * w for _, v, w, _ in terms] == pytest.approx([added for *_, added in terms])
-    framed, order = ["<S>", *READ, "<E>"], examiner.model.config.order
-    spread = examiner.model.config.spread > 1
+    framed, order = ["<S>", *READ, "<E>"], predictor.model.config.order
+    spread = predictor.model.config.spread > 1
     there = set()
     for n in range(1, order + 1):
         for at in range(len(framed) - n + 1):
@@ -133,8 +133,8 @@ def test_values_are_sums_of_named_terms_too():
     texts = drawn()
     truths = np.array([[text.count("A") * 1.5 + 7] for text in texts], np.float32)
     config = LinearConfig(order=1, places="any", weighting="counts", strength=0.01)
-    examiner = fitted(Ridge, config, texts, Targets("value", ("share",)), truths)
-    page = prediction_page(examiner, READ, title="")
+    predictor = fitted(Ridge, config, texts, Targets("value", ("share",)), truths)
+    page = prediction_page(predictor, READ, title="")
     (table,) = [t for t in of(page, Table) if t.title == "The score of share"]
     *terms, bias, _ = table.rows
     assert {name: value for name, value, *_ in terms} == {c: READ.count(c) for c in "ACGT"}
@@ -154,17 +154,17 @@ def test_overlapping_words_are_written_apart():
 def test_spaces_are_part_of_a_name():
     texts = ["a b", "ab ", " ab", "b a", "ba ", " ba"] * 4
     config = LinearConfig(order=2, places="any", weighting="counts", strength=1.0)
-    examiner = fitted(Logistic, config, texts, kind="characters")
-    page = prediction_page(examiner, "a b", title="")
+    predictor = fitted(Logistic, config, texts, kind="characters")
+    page = prediction_page(predictor, "a b", title="")
     (table,) = [t for t in of(page, Table) if t.title.startswith("The score of")]
     names = {row[0] for row in table.rows[:-2]}
     assert names == {"a", "b", "·", "<S>a", "a·", "·b", "b<E>"}
 
 
 def test_pwm_shows_its_matrix_and_its_logo():
-    examiner = fitted(PWMClassifier, PwmConfig(pseudocount=1.0))
-    page = prediction_page(examiner, READ, title="")
-    wanted = decision(examiner, READ)
+    predictor = fitted(PWMClassifier, PwmConfig(pseudocount=1.0))
+    page = prediction_page(predictor, READ, title="")
+    wanted = decision(predictor, READ)
     best = int(np.argmax(wanted))
     (added,) = of(page, Contributions)
     (sums,) = [f for f in of(page, Facts) if f.title]
@@ -179,7 +179,7 @@ def test_pwm_shows_its_matrix_and_its_logo():
     by_hand = sum(
         matrix.array()["ACGT".index(letter), i] for i, letter in enumerate(READ)
     )  # the promoter's
-    bias = float(examiner.model.bias[1] - examiner.model.bias.mean())
+    bias = float(predictor.model.bias[1] - predictor.model.bias.mean())
     assert by_hand + bias == pytest.approx(wanted[1], abs=1e-6)
     logos = of(page, Logo)
     assert [logo.title for logo in logos] == [f"Sequence logo of {name}" for name in CLASSES]
@@ -193,8 +193,8 @@ def test_pwm_shows_its_matrix_and_its_logo():
 
 def test_long_matrices_have_logos_in_pieces():
     config = PwmConfig(pseudocount=1.0)
-    examiner = fitted(PWMClassifier, config, drawn(20, 120), max_len=200)
-    page = prediction_page(examiner, "", title="")
+    predictor = fitted(PWMClassifier, config, drawn(20, 120), max_len=200)
+    page = prediction_page(predictor, "", title="")
     logos = of(page, Logo)
     assert [(one.first, len(one.array())) for one in logos] == 2 * [(1, 50), (51, 50), (101, 20)]
     assert of(page, Heatmap)[0].array().shape == (4, 120)
@@ -203,9 +203,9 @@ def test_long_matrices_have_logos_in_pieces():
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_markov_shows_its_transitions(order):
     texts = [text[: 8 + i % 5] for i, text in enumerate(drawn())]
-    examiner = fitted(ClassMarkov, MarkovConfig(order=order), texts)
-    page = prediction_page(examiner, READ, title="")
-    wanted = decision(examiner, READ)
+    predictor = fitted(ClassMarkov, MarkovConfig(order=order), texts)
+    page = prediction_page(predictor, READ, title="")
+    wanted = decision(predictor, READ)
     best = int(np.argmax(wanted))
     (added,) = of(page, Contributions)
     facts = dict(next(f for f in of(page, Facts) if f.title).facts)
@@ -217,7 +217,7 @@ def test_markov_shows_its_transitions(order):
     for table in tables:
         assert set(table.columns) == {*"ACGT", "<E>"}
         assert table.array().sum(1) == pytest.approx(np.ones(len(table.rows)), abs=0.05)
-    total = float(examiner.model.bias[1] - examiner.model.bias.mean())
+    total = float(predictor.model.bias[1] - predictor.model.bias.mean())
     framed = ["<S>", *READ, "<E>"]
     for at in range(1, len(framed)):
         context = "".join(framed[max(0, at - order + 1) : at]) if order > 1 else "any"
@@ -237,14 +237,14 @@ def test_labels_at_positions_show_the_coefficients_around_them():
     tokenizer = KINDS["nucleotides"].train(texts)
     config = dataclasses.replace(config, task="position-label", n_outputs=2, max_len=WIDTH + 4)
     model = WindowLogistic(tokenizer.vocab_size, config)
-    examiner = Predictor(model, tokenizer, targets)
-    shard = examiner.shard(texts)
+    predictor = Predictor(model, tokenizer, targets)
+    shard = predictor.shard(texts)
     truths = np.full(shard.tokens, -1, np.int16)
     follows = np.asarray(shard.ids)[1:] == tokenizer.encode("A")[0]
     inside = np.asarray(shard.ids) > 3
     truths[inside] = np.append(follows, False)[inside]
     model.fit(dataclasses.replace(shard, targets=truths), None, lambda line: None)
-    page = prediction_page(examiner, READ, title="")
+    page = prediction_page(predictor, READ, title="")
     one = next(h for h in of(page, Heatmap) if h.title == "Coefficients of Y")
     assert list(one.columns) == ["-1", "0", "+1"]
     place = np.unravel_index(one.array().argmax(), one.array().shape)

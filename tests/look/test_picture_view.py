@@ -28,13 +28,13 @@ def looking(config):
 
 
 def test_covering_a_patch_is_painting_it_over_and_asking_again():
-    examiner = looking(modern(2, 32))
-    tokenizer, model = examiner.tokenizer, examiner.model
-    found = covered(model, PredictionContext(examiner, IMAGE).source, 1, tokenizer)
+    predictor = looking(modern(2, 32))
+    tokenizer, model = predictor.tokenizer, predictor.model
+    found = covered(model, PredictionContext(predictor, IMAGE).source, 1, tokenizer)
     painted = IMAGE.astype(np.float64)
     painted[4:8, 8:12] = 255 * np.array(tokenizer.mean)  # row 2, column 3
     scores = [
-        centred("label", torch.from_numpy(examiner.measure(examiner.shard([p])).scores))[0, 1]
+        centred("label", torch.from_numpy(predictor.measure(predictor.shard([p])).scores))[0, 1]
         for p in (IMAGE, np.round(painted).astype(np.uint8))
     ]
     assert abs(float(found[5]) - float(scores[0] - scores[1])) < 0.02  # of half a byte's rounding
@@ -51,11 +51,11 @@ def test_a_place_resembles_itself_most(positions):
 
 
 def test_the_page_has_a_picture_for_every_head_and_a_figure(tmp_path):
-    examiner = looking(vit(2, 64))
-    page = prediction_page(examiner, IMAGE, title="t")
+    predictor = looking(vit(2, 64))
+    page = prediction_page(predictor, IMAGE, title="t")
     pictures = [part for part in page.components if isinstance(part, Picture)]
     heads = next(part for part in pictures if len(part.names) > 1)
-    config = examiner.model.config
+    config = predictor.model.config
     assert heads.names[-1] == f"layer 2, head {config.n_heads}" and heads.across == config.n_heads
     sums = heads.array().sum(-1) + np.asarray(heads.aside)
     assert np.allclose(sums, 1, atol=1e-5)

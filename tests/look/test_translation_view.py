@@ -39,13 +39,13 @@ WORDS = [("the red house", "das rote haus"), ("the house", "das haus"), ("the tr
          ("a red tree", "ein roter baum"), ("a house", "ein haus")]  # fmt: skip
 
 
-def ids_of(interpreter, text):
-    return interpreter.tokenizer.encode(text).tolist()
+def ids_of(translator, text):
+    return translator.tokenizer.encode(text).tolist()
 
 
-def view(interpreter, source=SOURCE, target=TARGET, **options):
-    pair = SourceTarget(ids_of(interpreter, source), target and ids_of(interpreter, target))
-    return translation_page(interpreter, pair, title="a view", **{"beams": 3} | options)
+def view(translator, source=SOURCE, target=TARGET, **options):
+    pair = SourceTarget(ids_of(translator, source), target and ids_of(translator, target))
+    return translation_page(translator, pair, title="a view", **{"beams": 3} | options)
 
 
 def of(page, kind):
@@ -95,13 +95,13 @@ def api_source(row):
     return Source(row, torch.ones_like(row))
 
 
-def test_the_weights_are_the_softmax_of_the_models_own_products(interpreter):
-    tokenizer = interpreter.tokenizer
-    page = view(interpreter)
+def test_the_weights_are_the_softmax_of_the_models_own_products(translator):
+    tokenizer = translator.tokenizer
+    page = view(translator)
     cross, own, source = of(page, AttentionMaps)
-    said = [tokenizer.start, *ids_of(interpreter, TARGET)]
-    read = [*ids_of(interpreter, SOURCE), tokenizer.end]
-    expected = softmax_of_products(interpreter.model, read, said)
+    said = [tokenizer.start, *ids_of(translator, TARGET)]
+    read = [*ids_of(translator, SOURCE), tokenizer.end]
+    expected = softmax_of_products(translator.model, read, said)
     assert cross.array() == pytest.approx(expected, abs=1e-5)
     assert list(cross.tokens) == [*TARGET, "<E>"]  # what the rows say, not what they read
     assert cross.keys() == [*SOURCE, "<E>"]
@@ -115,9 +115,9 @@ def test_the_weights_are_the_softmax_of_the_models_own_products(interpreter):
         assert scores / scores.sum(-1, keepdims=True) == pytest.approx(shown.array(), abs=1e-5)
 
 
-def test_the_alignment_is_that_of_the_chosen_head_with_its_greatest_word_outlined(interpreter):
+def test_the_alignment_is_that_of_the_chosen_head_with_its_greatest_word_outlined(translator):
     agreement = Agreement([[0.1, 0.2], [0.75, 0.3]], 400)
-    page = view(interpreter, agreement=agreement)
+    page = view(translator, agreement=agreement)
     matrix, heads, *_ = of(page, Heatmap)
     (cross, *_) = of(page, AttentionMaps)
     assert cross.chosen == (1, 0)
@@ -129,16 +129,16 @@ def test_the_alignment_is_that_of_the_chosen_head_with_its_greatest_word_outline
     assert "layer 2, head 1 agrees most with IBM model 1" in html and "75% of 400 links" in html
 
 
-def test_without_a_chosen_head_the_last_layer_is_averaged_and_says_so(interpreter):
-    page = view(interpreter)
+def test_without_a_chosen_head_the_last_layer_is_averaged_and_says_so(translator):
+    page = view(translator)
     (matrix, *_), (cross, *_) = of(page, Heatmap), of(page, AttentionMaps)
     assert matrix.array() == pytest.approx(cross.array()[-1].mean(0), abs=1e-6)
     assert "no data to tell which head aligns" in page.render()
 
 
-def test_bits_translations_and_tree_are_the_interpreters(interpreter):
-    page = view(interpreter, target=None)
-    several = interpreter.translate([SOURCE], Beam(width=3, length_penalty=1.0, n_best=3))[0]
+def test_bits_translations_and_tree_are_the_interpreters(translator):
+    page = view(translator, target=None)
+    several = translator.translate([SOURCE], Beam(width=3, length_penalty=1.0, n_best=3))[0]
     (listed,) = of(page, Sequences)
     assert [text for text, _ in listed.samples] == [
         one.text + ("" if one.finished else " …") for one in several
@@ -148,7 +148,7 @@ def test_bits_translations_and_tree_are_the_interpreters(interpreter):
     nodes = {node["id"]: node for node in tree.nodes}
     assert [nodes[i]["token"] for i in tree.best_path()] == ["<S>", *several[0].tokens]
     (bits,) = of(page, Surprise)
-    (scored,) = interpreter.score([(SOURCE, several[0].text)])
+    (scored,) = translator.score([(SOURCE, several[0].text)])
     count = len(several[0].tokens)
     assert list(bits.tokens) == several[0].tokens
     expected = [-x / math.log(2) for x in scored.log_probs[:count]]
@@ -160,32 +160,32 @@ def test_bits_translations_and_tree_are_the_interpreters(interpreter):
     ]
 
 
-def test_a_target_given_is_looked_at_and_a_reference_stands_beside(interpreter):
-    page = view(interpreter)
+def test_a_target_given_is_looked_at_and_a_reference_stands_beside(translator):
+    page = view(translator)
     (table,), (bits,) = of(page, Table), of(page, Surprise)
-    (scored,) = interpreter.score([(SOURCE, TARGET)])
+    (scored,) = translator.score([(SOURCE, TARGET)])
     assert table.rows[1][:2] == ["the translation given", TARGET]
     assert table.rows[1][2] == pytest.approx(np.mean(scored.log_probs), abs=1e-5)
     assert bits.rows[0][1] == pytest.approx([-x / math.log(2) for x in scored.log_probs], abs=1e-4)
-    ids = ids_of(interpreter, TARGET)
-    pair = SourceTarget(ids_of(interpreter, SOURCE), reference=ids)
-    page = translation_page(interpreter, pair, title="a view", beams=2)
+    ids = ids_of(translator, TARGET)
+    pair = SourceTarget(ids_of(translator, SOURCE), reference=ids)
+    page = translation_page(translator, pair, title="a view", beams=2)
     assert of(page, Table)[0].rows[2][:2] == ["the reference", TARGET]
     assert list(of(page, Surprise)[1].tokens) == [*TARGET, "<E>"]
 
 
-def test_a_long_pair_is_cut_and_few_rows_are_drawn(interpreter, monkeypatch):
-    most = interpreter.model.config.max_len
-    page = view(interpreter, "ab" * most, "cd" * most)
+def test_a_long_pair_is_cut_and_few_rows_are_drawn(translator, monkeypatch):
+    most = translator.model.config.max_len
+    page = view(translator, "ab" * most, "cd" * most)
     (bits,) = of(page, Surprise)
     assert len(bits.tokens) == most - 1  # <S> and they fill it; there is no <E>
     monkeypatch.setattr(internals, "MOST_WEIGHTS", 4 * 5 * most)
-    cross, own, source = of(view(interpreter, "ab" * most, "cd" * most), AttentionMaps)
+    cross, own, source = of(view(translator, "ab" * most, "cd" * most), AttentionMaps)
     assert cross.array().shape == (2, 2, 5, most) and "first 5 of 15 rows" in cross.title
     assert own.array().shape == (2, 2, 8, 8) and source.array().shape == (2, 2, 5, most)
 
 
-def test_a_recurrence_with_attention_has_one_matrix(interpreter):
+def test_a_recurrence_with_attention_has_one_matrix(translator):
     maker = worded(AttentiveSeq2Seq)
     page = view(maker, "the red tree", "ein baum", agreement=Agreement([[0.25]], 8))
     assert "on 25% of links as IBM model 1" in page.render()
@@ -196,7 +196,7 @@ def test_a_recurrence_with_attention_has_one_matrix(interpreter):
     assert state.array().shape == (3, 12)  # what the decoder carries
 
 
-def test_the_bottleneck_has_nothing_to_align(interpreter):
+def test_the_bottleneck_has_nothing_to_align(translator):
     page = view(worded(RecurrentSeq2Seq), "the red tree", "ein baum")
     assert not of(page, AttentionMaps) and len(of(page, Heatmap)) == 1
     assert "Alignment" not in page.render().split("<main>")[0]
@@ -273,12 +273,12 @@ def test_an_older_run_is_judged_when_it_is_looked_at(look, trained, tmp_path, mo
         run.write_json(trained / run.FACTS, stored)
 
 
-def test_a_run_without_data_is_looked_at_and_mistakes_are_told(look, interpreter, tmp_path):
+def test_a_run_without_data_is_looked_at_and_mistakes_are_told(look, translator, tmp_path):
     folder, page = tmp_path / "letters", tmp_path / "look.html"
     folder.mkdir()
-    run.write_config(folder, "transformer", interpreter.model)
-    run.write_tensors(folder / run.WEIGHTS, run.weights(interpreter.model))
-    interpreter.tokenizer.save(folder / run.TOKENIZER)
+    run.write_config(folder, "transformer", translator.model)
+    run.write_tensors(folder / run.WEIGHTS, run.weights(translator.model))
+    translator.tokenizer.save(folder / run.TOKENIZER)
     result = look(folder, "abc é", "--target", "cb", "--out", page)
     assert result.exit_code == 0, result.output
     assert result.stderr == "1 symbols are not in the vocabulary and are read as <unk>\n"
@@ -290,23 +290,23 @@ def test_a_run_without_data_is_looked_at_and_mistakes_are_told(look, interpreter
     assert "--target needs the text" in str(result.exception)
 
 
-def test_a_page_is_plain_json_and_leaves_the_model_as_it_was(interpreter):
-    model = interpreter.model.train()
+def test_a_page_is_plain_json_and_leaves_the_model_as_it_was(translator):
+    model = translator.model.train()
     try:
-        page = view(interpreter, target=None, facts=[("model", "transformer")])
+        page = view(translator, target=None, facts=[("model", "transformer")])
         assert model.training and len(of(page, Facts)) == 2
         assert {type(c) for c in page.components} - {Facts, Table, Sequences} <= set(DRAWERS)
     finally:
         model.eval()
-    again = view(interpreter, target=None)
+    again = view(translator, target=None)
     assert of(page, Surprise)[0].rows == of(again, Surprise)[0].rows
     for part in page.render().split('<script type="application/json">')[1:]:
         json.loads(part.split("</script>")[0], parse_constant=lambda name: pytest.fail(name))
 
 
-def test_a_search_that_finds_nothing_still_makes_a_page(interpreter, monkeypatch):
+def test_a_search_that_finds_nothing_still_makes_a_page(translator, monkeypatch):
     nothing = translation.BeamResult([], [], 3)
     monkeypatch.setattr(translation, "search", lambda *_: nothing)
-    page = view(interpreter, target=None)
+    page = view(translator, target=None)
     assert "The search found nothing" in page.render()
     assert list(of(page, Surprise)) == []  # no token was said

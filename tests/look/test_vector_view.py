@@ -43,39 +43,39 @@ def test_groups_are_the_bunches_that_were_planted():
 
 
 def test_the_nearest_are_those_of_brute_force():
-    glossary = glossary_of([f"w{i}" for i in range(30)])
-    unit = glossary.inputs / np.linalg.norm(glossary.inputs, axis=1, keepdims=True)
+    word_vectors = glossary_of([f"w{i}" for i in range(30)])
+    unit = word_vectors.inputs / np.linalg.norm(word_vectors.inputs, axis=1, keepdims=True)
     cosines = unit @ unit[7]
     order = [i for i in np.argsort(-cosines) if i != 7][:5]
-    near = glossary.nearest("w7", 5)
+    near = word_vectors.nearest("w7", 5)
     assert [n.word for n in near] == [f"w{i}" for i in order]
     assert near[0].similarity == pytest.approx(float(cosines[order[0]]), abs=1e-6)
-    assert glossary.similarity("w7", "W3") == pytest.approx(float(cosines[3]), abs=1e-6)
+    assert word_vectors.similarity("w7", "W3") == pytest.approx(float(cosines[3]), abs=1e-6)
     wanted = unit[2] - unit[1] + unit[4]
     scores = unit @ wanted
     scores[[1, 2, 4]] = -9
-    assert glossary.analogy("w1", "w2", "w4")[0].word == f"w{scores.argmax()}"
-    line, nothing = glossary.embed(["w1 unheard w3", ""])
-    np.testing.assert_allclose(line, (glossary["w1"] + glossary["w3"]) / 2, atol=1e-6)
+    assert word_vectors.analogy("w1", "w2", "w4")[0].word == f"w{scores.argmax()}"
+    line, nothing = word_vectors.embed(["w1 unheard w3", ""])
+    np.testing.assert_allclose(line, (word_vectors["w1"] + word_vectors["w3"]) / 2, atol=1e-6)
     assert not nothing.any() and line.shape == (6,)
-    assert glossary.embed(["w1 unheard w3"], positions=True)[0].shape == (3, 6)
-    assert len(glossary.nearest("w7", 99)) == 29
+    assert word_vectors.embed(["w1 unheard w3"], positions=True)[0].shape == (3, 6)
+    assert len(word_vectors.nearest("w7", 99)) == 29
 
 
 def test_the_page_holds_words_planes_and_neighbours():
     markup = "</script><b>"
-    glossary = glossary_of([markup, *(f"w{i}" for i in range(25))])
-    page = word_vector_page(glossary, ["w3"], title="words", facts=[("model", "skipgram")])
+    word_vectors = glossary_of([markup, *(f"w{i}" for i in range(25))])
+    page = word_vector_page(word_vectors, ["w3"], title="words", facts=[("model", "skipgram")])
     (projector,) = [c for c in page.components if isinstance(c, Projector)]
     data = projector.data()
     assert data["chosen"] == 0 and data["words"][0] == "w3" and markup in data["words"]
     near = [data["words"][i] for i in data["near"][0]]
-    assert near == [n.word for n in glossary.nearest("w3", NEAREST)]
+    assert near == [n.word for n in word_vectors.nearest("w3", NEAREST)]
     assert {len(plane["x"]) for plane in data["planes"]} == {26}
     assert len(data["planes"]) == 2 and data["planes"][1]["x_label"].startswith("component 1")
     assert markup not in page.render() and json.loads(json.dumps(data))
     with pytest.raises(UserError, match="no vector for 'zebra'"):
-        word_vector_page(glossary, ["zebra"], title="words")
+        word_vector_page(word_vectors, ["zebra"], title="words")
 
 
 def test_a_projector_that_does_not_fit_is_refused():

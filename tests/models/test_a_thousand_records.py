@@ -44,8 +44,14 @@ def test_a_record_is_answered_the_same_whoever_stands_beside_it(name, preset):
                 vectors[turn, batch.items] = model.embed(source)
     torch.testing.assert_close(answers[0], answers[1], atol=1e-5, rtol=0)
     torch.testing.assert_close(vectors[0], vectors[1], atol=1e-5, rtol=0)
-    if model.packs:  # and packed into rows, as training on a GPU has them
-        options = {"max_len": 48, "batch_tokens": 1 << 16, "seed": 0, "few": True, "packs": True}
+    if model.supports_packing:  # and packed into rows, as training on a GPU has them
+        options = {
+            "max_len": 48,
+            "batch_tokens": 1 << 16,
+            "seed": 0,
+            "few": True,
+            "supports_packing": True,
+        }
         (batch,) = LabelledLoader(shard, TOKENIZER, **options).step(0)
         packed = model(Inputs(batch.ids, batch.segments), count=1000)
         torch.testing.assert_close(packed, answers[0][batch.items], atol=1e-5, rtol=0)

@@ -86,7 +86,7 @@ def test_it_is_a_vit_and_a_translator_put_together_by_hand(preset, pictures):
     ids = torch.randint(WORDS, (len(pictures), 7), generator=torch.Generator().manual_seed(2))
     tap, other = Tap(["*cross.weights"]), Tap(["*cross.weights"])
     expected = text.head(text.decoder.hidden(ids, memory=memory, tap=tap))
-    given = model.given(source)
+    given = model.condition(source)
     found = given.logits(ids, tap=other)
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
     pairs = zip(other.found.values(), tap.found.values(), strict=True)
@@ -102,8 +102,8 @@ def test_padding_a_batch_of_pictures_changes_no_word(positions, pictures):
     model.double()  # it looks so hard that single precision's rounding would be seen
     ids = torch.randint(WORDS, (1, 6), generator=torch.Generator().manual_seed(3))
     rows = ids.expand(len(pictures), -1)
-    together = model.given(beside(pictures, tokenizer, 5)).logits(rows)
-    alone = torch.cat([model.given(beside([p], tokenizer)).logits(ids) for p in pictures])
+    together = model.condition(beside(pictures, tokenizer, 5)).logits(rows)
+    alone = torch.cat([model.condition(beside([p], tokenizer)).logits(ids) for p in pictures])
     assert (together - alone).abs().max() <= 1e-10 * alone.abs().max()
     assert (alone[0] - alone[1]).abs().max() > 1e-2  # and pictures make a difference
 
@@ -111,7 +111,7 @@ def test_padding_a_batch_of_pictures_changes_no_word(positions, pictures):
 @torch.no_grad()
 def test_training_without_a_mask_is_training_with_one(pictures):
     model, tokenizer = made(modern_captioner, pictures[:2])
-    assert model.encoder.config.never_padded and not model.packs
+    assert model.encoder.config.never_padded and not model.supports_packing
     source = beside(pictures[:2], tokenizer)
     ids = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(3))
     expected = model(ids, None, source)
@@ -126,7 +126,7 @@ def test_a_wide_beam_finds_the_most_probable_caption_of_all(pictures):
     beam = Beam(width=words**longest, length_penalty=0.0, n_best=1)
     found = translate(model, sources, beam, start=start, end=end, max_new=longest)
     for picture, (best,) in zip(pictures, found, strict=True):
-        given = model.given(beside([picture], tokenizer))
+        given = model.condition(beside([picture], tokenizer))
         tried = []
         for n in range(longest):
             for body in itertools.product([w for w in range(words) if w != end], repeat=n):

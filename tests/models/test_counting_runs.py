@@ -60,15 +60,15 @@ def test_it_passes_every_check_there_is(run):
 
 
 def test_every_strategy_generates_and_keeps_the_forbidden_out(run):
-    predictor = regard.load(run)
-    start, end = predictor.tokenizer.start, predictor.tokenizer.end
+    generator = regard.load(run)
+    start, end = generator.tokenizer.start, generator.tokenizer.end
     for strategy in (Greedy(), Sample(seed=1), Beam(width=3, n_best=2)):
-        found = predictor.generate(["a", "dab", ""], strategy, max_new=40)
+        found = generator.generate(["a", "dab", ""], strategy, max_new=40)
         for sequences in found:
             assert sequences
             for one in sequences:
                 assert start not in one.ids and end not in one.ids[:-1]
-                assert "ca" not in predictor.tokenizer.decode(one.ids)
+                assert "ca" not in generator.tokenizer.decode(one.ids)
 
 
 def test_it_is_evaluated_looked_at_and_resumed(run, tmp_path, capsys):

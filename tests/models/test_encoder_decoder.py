@@ -107,7 +107,7 @@ def test_pairs_that_share_a_row_are_read_as_if_alone():
     )
     ids = torch.tensor([[i for t in targets for i in t] + [0]])
     segments = torch.tensor([[n for n, t in enumerate(targets, 1) for _ in t] + [0]])
-    together = [model(ids, segments, row), model.given(row).hidden(ids, segments)]
+    together = [model(ids, segments, row), model.condition(row).hidden(ids, segments)]
     at = 0
     for source, target in zip(sources, targets, strict=True):
         alone = model(torch.tensor([target]), None, source_of([source]))[0]
@@ -121,7 +121,7 @@ def test_pairs_that_share_a_row_are_read_as_if_alone():
 def test_steps_give_the_logits_of_the_whole(preset):
     model = make(preset)
     sources = sentences(5, 3)
-    given = model.given(source_of(sources))
+    given = model.condition(source_of(sources))
     ids = torch.randint(3, V, (3, 7))
     whole = given.logits(ids)  # (B, T, V)
     state = given.start(3, 7)
@@ -136,11 +136,11 @@ def test_a_sentence_is_translated_alone_as_among_others(strategy, monkeypatch):
     model = make()
     sources = sentences(6, 7)
     options = {"max_new": 30, "end": 2, "banned": [0, 1], "batch_size": 64}
-    given = model.given(source_of(sources))
+    given = model.condition(source_of(sources))
     together = generate(given, [[1]] * 7, strategy, **options)
     monkeypatch.setattr(engine, "pays", lambda *_: False)  # and without a recorded step
     for source, found in zip(sources, together, strict=True):
-        alone = generate(model.given(source_of([source])), [[1]], strategy, **options)[0]
+        alone = generate(model.condition(source_of([source])), [[1]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
 
 
@@ -150,7 +150,7 @@ def test_translating_does_not_turn_dropout_on():
     for module in model.modules():
         if hasattr(module, "dropout"):
             module.dropout = 0.5
-    given = model.given(source_of([[5, 6, 7, 2]]))
+    given = model.condition(source_of([[5, 6, 7, 2]]))
     options = {"max_new": 20, "end": 2, "banned": [0, 1, 2]}
     first, again = (generate(given, [[1]], Greedy(), **options)[0][0].ids for _ in range(2))
     assert first == again and not any(module.training for module in model.modules())
@@ -160,7 +160,7 @@ def test_translating_does_not_turn_dropout_on():
 def test_one_memory_reads_one_source_after_another():
     model = make()
     space = None
-    given = model.given(source_of([[5, 6, 7, 2]]))
+    given = model.condition(source_of([[5, 6, 7, 2]]))
     for sentence in ([5, 6, 7, 2], [9, 8, 2], [3, 4, 5, 2]):
         rows = padded([sentence, [1] * 4])[:1]
         source = Inputs(rows, (torch.arange(4) < len(sentence))[None].long())
@@ -168,7 +168,7 @@ def test_one_memory_reads_one_source_after_another():
         space = space or engine.DecodeSession(given)
         options = {"max_new": 40, "end": 2, "banned": [0, 1, 2]}
         again = generate(given, [[1]], Greedy(), workspace=space, **options)
-        afresh = generate(model.given(source_of([sentence])), [[1]], Greedy(), **options)
+        afresh = generate(model.condition(source_of([sentence])), [[1]], Greedy(), **options)
         assert again[0][0].ids == afresh[0][0].ids
     (slot,) = space.slots.idle
     assert slot.step is not None  # it was recorded once

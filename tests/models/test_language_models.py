@@ -118,7 +118,7 @@ def test_ragged_prompts_and_reordered_rows_equal_single_ones(model):
 
 @torch.no_grad()
 def test_packed_records_score_as_they_do_alone(model):
-    if not model.packs:
+    if not model.supports_packing:
         with_padding = torch.cat([ids(1, 5), torch.zeros(1, 3, dtype=torch.long)], dim=1)
         torch.testing.assert_close(
             model.logits(with_padding)[:, :5], model.logits(ids(1, 5)), atol=1e-5, rtol=1e-5

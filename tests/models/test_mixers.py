@@ -75,10 +75,10 @@ def test_a_recipe_keeps_them():
 
 
 def test_who_may_share_a_row():
-    assert make(window=4).packs and make().packs
+    assert make(window=4).supports_packing and make().supports_packing
     for name in ("hyena", "linear", "first seen", "hybrid"):
         model = make(4, **STACKS[name])
-        assert not model.packs
+        assert not model.supports_packing
         with pytest.raises(ValueError, match="length buckets"):
             model.logits(torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.long))
 
@@ -189,9 +189,9 @@ def test_a_run_passes_every_check_and_shows_what_it_can(name, tmp_path):
     text = page.read_text()
     assert ("Mask and reach" in text) == (name != "hyena")
     assert ("Long filters" in text) == (name in ("hyena", "striped", "hybrid"))
-    predictor = regard.load(run)
-    assert predictor.model.config.limited == (name != "hyena")  # which goes on past max_len
-    ((one,),) = predictor.generate(["ab"], Greedy(), max_new=40)
+    generator = regard.load(run)
+    assert generator.model.config.limited == (name != "hyena")  # which goes on past max_len
+    ((one,),) = generator.generate(["ab"], Greedy(), max_new=40)
     assert 1 <= len(one.ids) <= 40 and all(value <= 0 for value in one.log_probs)
 
 

@@ -20,7 +20,7 @@ def pictures():
 
 
 @pytest.fixture(scope="module")
-def interpreter(pictures):
+def translator(pictures):
     words, patches = KINDS["words"].train(CAPTIONS), Patches.train(pictures, patch=4)
     config = NearestConfig(**patches.decides, source_vocab=patches.vocab_size, max_len=16)
     model = NearestCaptioner(words.vocab_size, config).eval()
@@ -29,29 +29,29 @@ def interpreter(pictures):
     return Translator(model, words, patches)
 
 
-def test_it_says_what_was_said_of_the_nearest_picture(interpreter, pictures):
+def test_it_says_what_was_said_of_the_nearest_picture(translator, pictures):
     random = np.random.default_rng(1)
     asked = random.integers(0, 256, (20, 8, 12, 3), dtype=np.uint8)
     gaps = np.square(asked[:, None].astype(int) - pictures[None].astype(int)).sum((2, 3, 4))
     expected = [CAPTIONS[i] for i in gaps.argmin(1)]
     assert len(set(expected)) > 2
     for strategy in (Greedy(), Beam(5, 1.0), Beam(4, 0.0)):
-        found = [one.text for (one,) in interpreter.translate(list(asked), strategy)]
+        found = [one.text for (one,) in translator.translate(list(asked), strategy)]
         assert found == expected
-    assert [one.text for (one,) in interpreter.translate(list(pictures))] == CAPTIONS
+    assert [one.text for (one,) in translator.translate(list(pictures))] == CAPTIONS
 
 
-def test_a_picture_of_another_size_is_brought_to_that_of_the_others(interpreter, pictures):
+def test_a_picture_of_another_size_is_brought_to_that_of_the_others(translator, pictures):
     larger = [np.kron(p, np.ones((2, 2, 1), np.uint8)) for p in pictures]  # every pixel twice
-    together = interpreter.translate([*larger, pictures[3]], Greedy())
+    together = translator.translate([*larger, pictures[3]], Greedy())
     assert [one.text for (one,) in together] == [*CAPTIONS, CAPTIONS[3]]
 
 
 @torch.no_grad()
-def test_it_is_a_language_model(interpreter, pictures):
-    model, patches = interpreter.model, interpreter.source_tokenizer
+def test_it_is_a_language_model(translator, pictures):
+    model, patches = translator.model, translator.source_tokenizer
     ids = torch.from_numpy(np.stack([patches.encode_batch([p])[0] for p in pictures[:2]]))
-    given = model.given(Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))
+    given = model.condition(Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))
     said = torch.randint(model.vocab_size, (4, 9), generator=torch.Generator().manual_seed(0))
     logits = given.logits(said)  # rows 0, 1 are of the first picture, 2, 3 of the second
     assert (logits.exp().sum(-1) - 1).abs().max() <= 1e-5
@@ -66,8 +66,8 @@ def test_it_is_a_language_model(interpreter, pictures):
     assert torch.equal(found, logits[range(4), lengths - 1])
 
 
-def test_it_is_loaded_as_it_was_saved_and_refuses_what_does_not_fit(interpreter):
-    model = interpreter.model
+def test_it_is_loaded_as_it_was_saved_and_refuses_what_does_not_fit(translator):
+    model = translator.model
     tensors = {name: x.clone() for name, x in model.state_dict().items()}
     other = NearestCaptioner(model.vocab_size, model.config)
     other.load_state_dict(tensors)

@@ -156,7 +156,7 @@ def logits_by_hand(model, sentence, target):
 def test_it_is_what_loops_over_single_sentences_compute(model):
     sources, targets = sentences(1, 4), sentences(2, 4)
     tap = Tap(["*.cross.weights", "logits"])
-    model.given(source_of(sources)).logits(padded(targets), tap=tap)
+    model.condition(source_of(sources)).logits(padded(targets), tap=tap)
     trained = model.head(model(padded(targets), None, source_of(sources)))
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         logits, maps = logits_by_hand(model, source, target)
@@ -172,15 +172,15 @@ def test_it_is_what_loops_over_single_sentences_compute(model):
 @torch.no_grad()
 def test_what_stands_in_the_padding_does_not_matter(model):
     sources, ids = sentences(3, 3), padded(sentences(4, 3))
-    first = model.given(source_of(sources)).logits(ids)
+    first = model.condition(source_of(sources)).logits(ids)
     wider = source_of([*sources, [5] * 11], fill=7)
-    other = model.given(Inputs(wider.ids[:3], wider.segments[:3])).logits(ids)
+    other = model.condition(Inputs(wider.ids[:3], wider.segments[:3])).logits(ids)
     torch.testing.assert_close(first, other)
 
 
 @torch.no_grad()
 def test_steps_give_the_logits_of_the_whole_and_ragged_prompts_are_read_at_once(model):
-    given = model.given(source_of(sentences(5, 3)))
+    given = model.condition(source_of(sentences(5, 3)))
     ids, lengths = torch.randint(3, V, (3, 7)), torch.tensor([3, 1, 4])
     whole = given.logits(ids)  # (B, T, V)
     state = given.start(3, 7)
@@ -199,7 +199,7 @@ def test_steps_give_the_logits_of_the_whole_and_ragged_prompts_are_read_at_once(
 
 @torch.no_grad()
 def test_scores_are_those_of_the_logits(model):
-    given = model.given(source_of(sentences(6, 3)))
+    given = model.condition(source_of(sentences(6, 3)))
     ids, targets = torch.randint(3, V, (2, 3, 5))
     targets[1, 2:] = IGNORE
     logs = given.logits(ids).log_softmax(-1)
@@ -213,9 +213,9 @@ def test_scores_are_those_of_the_logits(model):
 @torch.no_grad()
 def test_beams_share_the_memory_of_their_source(model):
     sources = sentences(7, 2)
-    given = model.given(source_of(sources))
+    given = model.condition(source_of(sources))
     ids = torch.randint(3, V, (6, 4))  # three beams each
-    twice = model.given(source_of([s for s in sources for _ in range(3)]))
+    twice = model.condition(source_of([s for s in sources for _ in range(3)]))
     expected = twice.logits(ids)
     torch.testing.assert_close(given.logits(ids), expected)
     state, reference = given.start(2, 4), twice.start(6, 4)
@@ -237,21 +237,21 @@ def test_beams_share_the_memory_of_their_source(model):
 def test_a_sentence_is_translated_alone_as_among_others(model, strategy):
     sources = sentences(8, 5)
     options = {"max_new": 8, "end": 2, "banned": [0, 1], "batch_size": 64}
-    together = generate(model.given(source_of(sources)), [[1]] * 5, strategy, **options)
+    together = generate(model.condition(source_of(sources)), [[1]] * 5, strategy, **options)
     for source, found in zip(sources, together, strict=True):
-        alone = generate(model.given(source_of([source])), [[1]], strategy, **options)[0]
+        alone = generate(model.condition(source_of([source])), [[1]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
         assert [one.score for one in found] == pytest.approx([one.score for one in alone])
 
 
 @torch.no_grad()
 def test_one_memory_reads_one_source_after_another(model):
-    given, ids = model.given(source_of([[5, 6, 7, 2], [4, 2]])), torch.randint(3, V, (2, 5))
+    given, ids = model.condition(source_of([[5, 6, 7, 2], [4, 2]])), torch.randint(3, V, (2, 5))
     state = given.start(2, 5)
     for rows in ([[9, 8, 2, 4], [3, 2, 2]], [[3, 2], [4, 5, 9, 2]]):
         source, tap = source_of(rows), Tap(["encoder.output"])
         given.read(source, tap=tap)
-        expected = model.given(source).logits(ids)
+        expected = model.condition(source).logits(ids)
         torch.testing.assert_close(given.logits(ids), expected)
         state.reset()  # begins where the new sources end
         torch.testing.assert_close(given.extend(ids, None, state), expected[:, -1])
@@ -279,7 +279,7 @@ def test_everything_is_learned_and_no_later_word_helps(model):
 def test_without_attention_only_the_ends_of_the_source_get_through(name, monkeypatch):
     model = make(name, next(iter(family(name, "target").PRESETS)), {"n_layers": 1})
     source, ids = source_of([[3, 4, 5, 6, 2], [7, 8, 2]]), torch.tensor([[1, 4], [1, 8]])
-    before = model.given(source).logits(ids)
+    before = model.condition(source).logits(ids)
     layer, plain = model.encoder.layers[0], type(model.encoder.layers[0]).forward
 
     def disturbed(x, lengths):
@@ -287,7 +287,7 @@ def test_without_attention_only_the_ends_of_the_source_get_through(name, monkeyp
         return both + torch.randn_like(both), ends
 
     monkeypatch.setattr(layer, "forward", disturbed)
-    same = torch.allclose(model.given(source).logits(ids), before)
+    same = torch.allclose(model.condition(source).logits(ids), before)
     assert same == (name == "rnn")
 
     def other_ends(x, lengths):
@@ -295,7 +295,7 @@ def test_without_attention_only_the_ends_of_the_source_get_through(name, monkeyp
         return both, ends + torch.randn_like(ends)
 
     monkeypatch.setattr(layer, "forward", other_ends)
-    assert not torch.allclose(model.given(source).logits(ids), before)
+    assert not torch.allclose(model.condition(source).logits(ids), before)
 
 
 @torch.no_grad()
@@ -306,7 +306,9 @@ def test_it_comes_back_from_a_file(model, tmp_path):
     write_tensors(tmp_path / "model.safetensors", weights(model))
     again = load_model(tmp_path)
     source, ids = source_of([[3, 4, 2], [5, 2]]), torch.tensor([[1, 4], [1, 8]])
-    torch.testing.assert_close(again.given(source).logits(ids), model.given(source).logits(ids))
+    torch.testing.assert_close(
+        again.condition(source).logits(ids), model.condition(source).logits(ids)
+    )
 
 
 def test_it_learns_to_turn_sequences_round():
@@ -332,7 +334,7 @@ def test_it_learns_to_turn_sequences_round():
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.2
-    said = generate(model.eval().given(source), [[1]] * 64, Greedy(), max_new=8, end=2)
+    said = generate(model.eval().condition(source), [[1]] * 64, Greedy(), max_new=8, end=2)
     right = [one[0].ids == [*row[::-1], 2] for one, row in zip(said, rows, strict=True)]
     assert np.mean(right) > 0.9
 
@@ -355,6 +357,6 @@ def test_a_wrong_key_is_named(config, options, said):
 def test_packed_rows_are_refused():
     model = make("rnn", "cho")
     ids, source = torch.tensor([[1, 4]]), source_of([[3, 2]])
-    for call in (lambda: model(ids, ids, source), lambda: model.given(source).hidden(ids, ids)):
+    for call in (lambda: model(ids, ids, source), lambda: model.condition(source).hidden(ids, ids)):
         with pytest.raises(ValueError, match="length buckets"):
             call()

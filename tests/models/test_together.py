@@ -53,9 +53,9 @@ def test_the_next_word_has_the_mean_of_the_probabilities(members, source):
     together = Ensemble(members).eval()
     assert together.config.max_len == 9  # all of them have learned of so many
     ids = torch.tensor([[START, 3, 4, 6], [START, 5, 5, 3], [START, 6, 3, 3]])
-    each = [np.exp(m.given(source).logits(ids).log_softmax(-1).numpy()) for m in members]
+    each = [np.exp(m.condition(source).logits(ids).log_softmax(-1).numpy()) for m in members]
     expected = np.log(np.mean(each, axis=0))
-    given = together.given(source)
+    given = together.condition(source)
     assert np.abs(given.logits(ids).numpy() - expected).max() < 1e-12
     targets = torch.tensor([[3, 4, 6, END], [5, 5, 3, IGNORE], [6, 3, 3, 4]])
     found = given.score(ids, targets).numpy()
@@ -70,7 +70,7 @@ def test_the_next_word_has_the_mean_of_the_probabilities(members, source):
 
 @torch.no_grad()
 def test_what_is_forbidden_is_shared_out_among_the_rest(members, source):
-    given = Ensemble(members).eval().given(source)
+    given = Ensemble(members).eval().condition(source)
     forbidden = ForbiddenTransitions.from_pairs([(3, 4), (3, 5), (START, END)], V)
     ids = torch.tensor([[START, 3, 4], [START, 3, 3], [START, 6, 3]])
     targets = torch.tensor([[3, 6, 5], [6, 4, IGNORE], [5, 3, 3]])
@@ -93,7 +93,7 @@ def test_a_wide_beam_finds_what_is_most_probable_for_all(members):
     alone = [[one.ids for (one,) in translate(m, asked, beam, **options)] for m in members]
     for source, (best,) in zip(asked, found, strict=True):
         ids = torch.tensor([source])
-        given = together.given(Inputs(ids, torch.ones_like(ids)))
+        given = together.condition(Inputs(ids, torch.ones_like(ids)))
         ruled_out = ForbiddenTransitions.from_pairs(
             [(a, b) for a in range(V) for b in (0, START)], V
         )
@@ -112,7 +112,7 @@ def test_a_wide_beam_finds_what_is_most_probable_for_all(members):
 
 @torch.no_grad()
 def test_one_that_is_asked_twice_says_the_same(members, source):
-    one, twice = members[0].given(source), Ensemble([members[0]] * 2).eval().given(source)
+    one, twice = members[0].condition(source), Ensemble([members[0]] * 2).eval().condition(source)
     ids = torch.tensor([[START, 3], [START, 5], [START, 6]])
     expected = one.logits(ids).log_softmax(-1)
     torch.testing.assert_close(twice.logits(ids), expected, atol=1e-12, rtol=0)

@@ -96,7 +96,7 @@ def by_hand(model, source, target):
 def test_it_is_the_formula_and_sums_to_one(model):
     sources = [*sentences(3, 5, S, high=6), [], [11, 11], [11]]
     targets = sentences(4, 8, V, low=1)
-    given = model.given(source_of(sources))
+    given = model.condition(source_of(sources))
     logits = given.logits(padded([[START, *target] for target in targets]))
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         found = logits[row, : len(target) + 1].double().exp().numpy()
@@ -108,7 +108,7 @@ def test_it_is_the_formula_and_sums_to_one(model):
 def test_without_decay_words_are_the_mean_of_their_translations():
     """Model 1 itself: where a word stands does not matter, NULL being one of the words."""
     model = make(decay=1.0, share=0.999)
-    p = model.given(source_of([[3, 4, 5]])).logits(torch.tensor([[START, 6, 7, 8]])).exp()[0]
+    p = model.condition(source_of([[3, 4, 5]])).logits(torch.tensor([[START, 6, 7, 8]])).exp()[0]
     words = torch.arange(V) != END
     t = model.lexicon.probability(torch.tensor([[S], [3], [4], [5]]), torch.arange(V)).mean(0)
     for row in p:
@@ -128,7 +128,7 @@ def test_targets_end_as_often_as_they_did():
 
 
 def test_scores_are_those_of_the_logits(model, monkeypatch):
-    given = model.given(source_of(sentences(7, 4, S)))
+    given = model.condition(source_of(sentences(7, 4, S)))
     ids = torch.randint(3, V, (4, 9))
     targets = torch.randint(2, V, (4, 9))
     targets[1, 3:] = IGNORE
@@ -155,7 +155,7 @@ def test_scores_are_those_of_the_logits(model, monkeypatch):
 
 def test_steps_prompts_beams_and_padding_change_nothing(model):
     sources = sentences(8, 3, S)
-    given = model.given(source_of(sources))
+    given = model.condition(source_of(sources))
     ids, lengths = torch.randint(3, V, (3, 6)), torch.tensor([3, 1, 4])
     whole = given.logits(ids)
     state = given.start(3, 6)
@@ -168,7 +168,7 @@ def test_steps_prompts_beams_and_padding_change_nothing(model):
     state.select(torch.tensor([1, 0, 2, 2, 5, 4]))
     after = given.extend(torch.full((6, 1), 5), None, state)
     for row in range(3):
-        alone = model.given(source_of([sources[row]], fill=7))
+        alone = model.condition(source_of([sources[row]], fill=7))
         read = torch.cat((ids[row, : lengths[row]], torch.tensor([5])))[None]
         torch.testing.assert_close(
             after[2 * row : 2 * row + 2], alone.logits(read)[:, -1].expand(2, -1)
@@ -176,11 +176,11 @@ def test_steps_prompts_beams_and_padding_change_nothing(model):
     beams = given.logits(ids.repeat_interleave(2, 0))
     torch.testing.assert_close(beams, whole.repeat_interleave(2, 0))
     wide = source_of([*sources, [4] * 12], fill=7)
-    wider = model.given(Inputs(wide.ids[:3], wide.segments[:3]))
+    wider = model.condition(Inputs(wide.ids[:3], wide.segments[:3]))
     torch.testing.assert_close(wider.logits(ids), whole)
     given.read(source_of([[4], [5, 6], [3]]))
     torch.testing.assert_close(
-        given.logits(ids), model.given(source_of([[4], [5, 6], [3]])).logits(ids)
+        given.logits(ids), model.condition(source_of([[4], [5, 6], [3]])).logits(ids)
     )
 
 
@@ -188,9 +188,9 @@ def test_steps_prompts_beams_and_padding_change_nothing(model):
 def test_a_sentence_is_translated_alone_as_among_others(model, strategy):
     sources = sentences(9, 6, S)
     options = {"max_new": 12, "end": END, "banned": [0, START], "batch_size": 64}
-    together = generate(model.given(source_of(sources)), [[START]] * 6, strategy, **options)
+    together = generate(model.condition(source_of(sources)), [[START]] * 6, strategy, **options)
     for source, found in zip(sources, together, strict=True):
-        alone = generate(model.given(source_of([source])), [[START]], strategy, **options)[0]
+        alone = generate(model.condition(source_of([source])), [[START]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
 
 
@@ -216,7 +216,7 @@ def test_decay_and_share_are_the_best_on_held_out_pairs(model):
         for source, targets in ibm_model1.batches(valid):
             start = torch.full_like(targets[:, :1], START)
             ids = torch.cat((start, targets[:, :-1].clamp_min(0)), dim=1)
-            total += float(other.given(source).score(ids, targets).sum())
+            total += float(other.condition(source).score(ids, targets).sum())
         return total
 
     decay, share = model.config.decay, model.config.share
@@ -238,7 +238,9 @@ def test_it_comes_back_from_a_file_and_a_damaged_one_is_refused(model, tmp_path)
     again = load_model(tmp_path)
     assert again.config == model.config
     source, ids = source_of([[3, 4], [5]]), torch.tensor([[START, 4], [START, 8]])
-    torch.testing.assert_close(again.given(source).logits(ids), model.given(source).logits(ids))
+    torch.testing.assert_close(
+        again.condition(source).logits(ids), model.condition(source).logits(ids)
+    )
     damages = [{"keys": model.keys.flip(0)}, {"keys": model.keys + S * V}, {"t": model.t[1:]}]
     damages += [{"end_id": model.end_id + V}, {"ends": -model.ends}, {"ends": 2 * model.ends + 1}]
     for damage in damages:
@@ -251,7 +253,11 @@ def test_it_comes_back_from_a_file_and_a_damaged_one_is_refused(model, tmp_path)
 
 def test_before_it_is_fitted_all_is_alike_and_still_sums_to_one():
     model = IBM1Translator(V, IBM1Config())
-    p = model.given(source_of([[3, 4], [5]])).logits(torch.tensor([[START, 3], [START, 4]])).exp()
+    p = (
+        model.condition(source_of([[3, 4], [5]]))
+        .logits(torch.tensor([[START, 3], [START, 4]]))
+        .exp()
+    )
     torch.testing.assert_close(p.sum(-1), torch.ones(2, 2))
 
 
@@ -276,5 +282,5 @@ def test_it_needs_pairs_one_to_a_row(model):
         IBM1Translator(V, IBM1Config()).fit(shard([[3]], V), None, print)
     ids = torch.tensor([[START, 3]])
     with pytest.raises(ValueError, match="one pair to a row"):
-        model.given(source_of([[3]])).logits(ids, ids)
+        model.condition(source_of([[3]])).logits(ids, ids)
     assert dataclasses.asdict(model.config)["iterations"] == 4

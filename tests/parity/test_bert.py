@@ -130,14 +130,14 @@ def test_what_is_exported_comes_back(exported, tmp_path, task):
 
 @pytest.mark.parametrize("task", ["label", "labels", "value"])
 def test_a_pipeline_says_what_classify_says(transformers, exported, task):
-    examiner = load(exported / task)
+    predictor = load(exported / task)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ask = transformers.pipeline(
             "text-classification", model=str(exported / f"{task}.hf"), device="cpu"
         )
         said = ask(TEXTS, top_k=None, batch_size=3)
-    for answer, scores in zip(examiner.classify(TEXTS), said, strict=True):
+    for answer, scores in zip(predictor.classify(TEXTS), said, strict=True):
         assert {one["label"]: one["score"] for one in scores} == pytest.approx(
             answer.scores, abs=1e-5, rel=1e-5
         )
@@ -146,11 +146,11 @@ def test_a_pipeline_says_what_classify_says(transformers, exported, task):
 def test_a_pipeline_reads_pairs_of_texts_alike(transformers, exported):
     ask = transformers.AutoTokenizer.from_pretrained(exported / "label.hf")
     model = theirs(transformers, exported / "label.hf", CLASSES["label"])
-    examiner = load(exported / "label")
+    predictor = load(exported / "label")
     one, two = TEXTS[:3], TEXTS[2:]
     with torch.no_grad():
         found = model(**ask(one, two, padding=True, return_tensors="pt")).logits.softmax(-1)
-    for row, answer in zip(found.tolist(), examiner.classify(one, two), strict=True):
+    for row, answer in zip(found.tolist(), predictor.classify(one, two), strict=True):
         assert row == pytest.approx(list(answer.scores.values()), abs=1e-5)
 
 

@@ -50,9 +50,9 @@ def test_their_class_gives_our_logits_and_their_processor_our_pixels(
         process = transformers.ViTImageProcessor.from_pretrained(tmp_path / "hf")
         given = process([p.transpose(2, 0, 1) for p in pictures], return_tensors="pt",
                         input_data_format="channels_first")  # fmt: skip
-    examiner = load(run)
-    stem = examiner.model.encoder.embedding
-    ids = torch.from_numpy(examiner.tokenizer.encode_batch(pictures)[0]).view(
+    predictor = load(run)
+    stem = predictor.model.encoder.embedding
+    ids = torch.from_numpy(predictor.tokenizer.encode_batch(pictures)[0]).view(
         5, -1, stem.mean.numel() + 2
     )
     ours = stem.scaled(ids[:, 1:])  # (B, N, C · 16)
@@ -60,7 +60,7 @@ def test_their_class_gives_our_logits_and_their_processor_our_pixels(
     assert torch.allclose(ours, unfolded, atol=1e-5)
     with torch.no_grad():
         wanted = theirs(**given).logits.numpy()
-    found = examiner.measure(examiner.shard(pictures)).scores
+    found = predictor.measure(predictor.shard(pictures)).scores
     assert np.abs(found - wanted).max() <= 1e-5 * max(1.0, np.abs(wanted).max())
     assert theirs.config.id2label == dict(enumerate(NAMES))
 

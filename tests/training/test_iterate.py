@@ -135,14 +135,14 @@ def test_a_run_is_verified_and_generates_by_every_strategy(words, tmp_path):  # 
     report = verify(tmp_path / "run")
     assert report.ok, [check for check in report.checks if not check.ok]
     assert "resume bit-equality" in [check.name for check in report.checks]
-    predictor = load(tmp_path / "run")
+    generator = load(tmp_path / "run")
     for strategy in (Greedy(), Sample(seed=1), Sample(top_k=2, seed=1), Beam(width=3, n_best=2)):
-        for found in predictor.generate(["", "ab"], strategy, max_new=8):
+        for found in generator.generate(["", "ab"], strategy, max_new=8):
             assert found and all(
-                set(predictor.tokenizer.decode(x.ids)) <= set("abcde") for x in found
+                set(generator.tokenizer.decode(x.ids)) <= set("abcde") for x in found
             )
-    ((tokens, logs),) = predictor.score(["abc"])
+    ((tokens, logs),) = generator.score(["abc"])
     assert len(tokens) == len(logs) == 4 and max(logs) < 0
-    ids = predictor.prompt_ids("ab")
-    page = language_page(predictor.model, predictor.tokenizer, ids, title="ab", continues=False)
+    ids = generator.prompt_ids("ab")
+    page = language_page(generator.model, generator.tokenizer, ids, title="ab", continues=False)
     assert "Hidden states" in page.render()

@@ -98,7 +98,7 @@ def test_every_target_has_the_probability_it_has_alone(reversed_words, tmp_path)
     model, corpus = load_model(tmp_path / "run"), reopen(tmp_path / "run")
     shard = corpus.valid
     packed, scored = log_probs(model, shard, corpus.tokenizer)
-    model.packs = False  # one pair a row
+    model.supports_packing = False  # one pair a row
     alone, again = log_probs(model, shard, corpus.tokenizer)
     assert (scored == again).all() and scored.sum() == shard.tokens - shard.records
     assert abs(packed - alone).max() < 1e-4

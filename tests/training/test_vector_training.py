@@ -68,12 +68,14 @@ def lines_of(run: Path) -> list[dict[str, object]]:
     return [{k: v for k, v in line.items() if k not in TIMINGS} for line in read]
 
 
-def found_classes(glossary) -> float:
+def found_classes(word_vectors) -> float:
     """The share of planted words whose three nearest planted words are of their class."""
     planted = {word: kind for kind, words in CLASSES.items() for word in words}
     right = 0
     for word, kind in planted.items():
-        near = [n.word for n in glossary.nearest(word, len(glossary)) if n.word in planted][:3]
+        near = [n.word for n in word_vectors.nearest(word, len(word_vectors)) if n.word in planted][
+            :3
+        ]
         right += all(planted[other] == kind for other in near)
     return right / len(planted)
 
@@ -163,12 +165,12 @@ def test_changes_are_added_up_for_rare_words_and_averaged_for_frequent_ones():
 
 def test_vectors_go_out_as_text_and_come_back_bit_for_bit(run, tmp_path):
     export_vec(run, tmp_path / "words.vec")
-    glossary = load_word_vectors(run)
+    word_vectors = load_word_vectors(run)
     words, vectors = read_vec(tmp_path / "words.vec")
-    assert words == glossary.words and np.array_equal(vectors, glossary.inputs)
+    assert words == word_vectors.words and np.array_equal(vectors, word_vectors.inputs)
     import_vec(tmp_path / "words.vec", tmp_path / "back")
     back = load_word_vectors(tmp_path / "back")
-    assert back.nearest("cat", 5) == glossary.nearest("cat", 5)
+    assert back.nearest("cat", 5) == word_vectors.nearest("cat", 5)
     with pytest.raises(UserError, match="no loss to measure"):
         back.measure(None)
     write_vec(tmp_path / "glove.vec", ["a", "b"], np.array([[1.5, -2], [0, 1e-30]], np.float32))
@@ -205,14 +207,14 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(run, text, tmp_path)
     recipe, _ = plan([text], tokens={"kind": "words"}, train={"start": str(run)}, assignments=sets)
     assert recipe.model.config.d_model == 12  # that of the vectors
     regard.train(recipe, tmp_path / "run", reporter=reporter)
-    glossary, model = load_word_vectors(run), regard.load(tmp_path / "run")
+    word_vectors, model = load_word_vectors(run), regard.load(tmp_path / "run")
     (line,) = [line for line in said if line.startswith("start: vectors")]
     count = int(line.split(" for ")[1].split()[0])
     tokenizer, weight = model.tokenizer, model.model.embedding.weight.detach()
-    known = [i for i in range(tokenizer.vocab_size) if tokenizer.text(i).strip() in glossary]
+    known = [i for i in range(tokenizer.vocab_size) if tokenizer.text(i).strip() in word_vectors]
     assert len(known) == count < tokenizer.vocab_size
     ours = weight[known].numpy()
-    theirs = glossary.inputs[[glossary.row(tokenizer.text(i).strip()) for i in known]]
+    theirs = word_vectors.inputs[[word_vectors.row(tokenizer.text(i).strip()) for i in known]]
     np.testing.assert_allclose(ours / ours.std(), theirs / theirs.std(), atol=1e-4)
     with pytest.raises(UsageError, match="d_model = 16"):
         plan([text], train={"start": str(run)}, model={"d_model": 16})

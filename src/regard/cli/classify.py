@@ -58,17 +58,17 @@ def command(
     from regard.cli.records import name_of, noted, read, reading_for
     from regard.data.inputs import RecordNotes
 
-    examiner = load_predictor(run, device=device)
-    examiner.refuse_pipe(file)
+    predictor = load_predictor(run, device=device)
+    predictor.refuse_pipe(file)
     reading = reading_for(run, input, format=format)
-    batches = read(run, file, examiner.tokenizer, reading)
-    notes = RecordNotes(examiner.tokenizer, examiner.context)
+    batches = read(run, file, predictor.tokenizer, reading)
+    notes = RecordNotes(predictor.tokenizer, predictor.context)
     two = len(reading.inputs) == 2
 
     def answers() -> Iterator[tuple[Item, str, Prediction]]:
         for items, words in noted(batches, notes, strict):
             seconds = [item.second for item in items] if two else None
-            found = examiner.classify([item.text for item in items], seconds)
+            found = predictor.classify([item.text for item in items], seconds)
             for item, note, answer in zip(items, words, found, strict=True):
                 yield item, note, replace(answer, text=item.shown or item.text)
 
@@ -83,7 +83,7 @@ def command(
             print_words(item, note, answer, scores)
             print(flush=str(file) == "-")
             continue
-        row = *said(answer, scores, examiner.labels), name_of(item), plain(note)
+        row = *said(answer, scores, predictor.labels), name_of(item), plain(note)
         print("\t".join(row), flush=str(file) == "-")
 
 

@@ -83,8 +83,8 @@ def command(
     tokens, reason = chosen_tokens(sources) if sources.labelled else ("", "")
     found = inspect(
         sources.train,
-        valid=sources.given[0],
-        test=sources.given[1],
+        valid=sources.held_out_files[0],
+        test=sources.held_out_files[1],
         valid_fraction=recipe.valid_fraction,
         test_fraction=recipe.test_fraction,
     )

@@ -217,7 +217,7 @@ class Trial:
     tokenize: str
     lowercase: bool
 
-    def of(self, interpreter: Translator, shard: Shard) -> Translated:
+    def of(self, translator: Translator, shard: Shard) -> Translated:
         """What a translator makes of pairs."""
         from regard.cli.strategy import strategy_of
         from regard.evaluation.translation import measure_translation
@@ -226,10 +226,10 @@ class Trial:
             self.strategy,
             beams=self.beams,
             length_penalty=self.length_penalty,
-            text=interpreter.tokenizer.decode,
+            text=translator.tokenizer.decode,
         )
         return measure_translation(
-            interpreter, shard, strategy, tokenize=self.tokenize, lowercase=self.lowercase
+            translator, shard, strategy, tokenize=self.tokenize, lowercase=self.lowercase
         )
 
 
@@ -323,12 +323,12 @@ def of_vectors(ours: WordVectors, against: Path | None, material: Material) -> R
     from regard.api import load_word_vectors
     from regard.evaluation.word_similarity import estimates_of
 
-    def measured(glossary: WordVectors) -> tuple[Any, list[Any]]:
-        asked, texts = estimates_of(glossary, material.files)
+    def measured(word_vectors: WordVectors) -> tuple[Any, list[Any]]:
+        asked, texts = estimates_of(word_vectors, material.files)
         if asked and not texts:
             return None, asked
-        side, shard = replace(material, files=texts).read(glossary)
-        return (side, glossary.measure(shard).estimates), asked
+        side, shard = replace(material, files=texts).read(word_vectors)
+        return (side, word_vectors.measure(shard).estimates), asked
 
     held, asked = measured(ours)
     estimates = {held[0]: held[1]} if held else {}

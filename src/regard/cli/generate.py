@@ -96,20 +96,20 @@ def command(
         )
     if prompt and prompt_file:
         raise UsageError("give --prompt or --prompt-file, not both")
-    predictor = load_generator(run, int8=int8, device=device)
-    batches: Iterable[list[Item]] = [given(predictor, prompt)]
+    generator = load_generator(run, int8=int8, device=device)
+    batches: Iterable[list[Item]] = [given(generator, prompt)]
     if prompt_file:
-        batches = read(run, prompt_file, predictor.tokenizer, reading_for(run, input, "", format))
-    notes = RecordNotes(predictor.tokenizer, predictor.context, empty=False)
+        batches = read(run, prompt_file, generator.tokenizer, reading_for(run, input, "", format))
+    notes = RecordNotes(generator.tokenizer, generator.context, empty=False)
     entries = [entry for some in noted(batches, notes, strict) for entry in zip(*some, strict=True)]
     prompts = [item.text for item, _ in entries]
-    rules = ForbiddenTransitions.from_file(forbid, predictor.tokenizer) if forbid else None
+    rules = ForbiddenTransitions.from_file(forbid, generator.tokenizer) if forbid else None
     if stream:
         print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
-    told = teller(predictor) if stream else None
+    told = teller(generator) if stream else None
     found = continuations(
-        predictor, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
+        generator, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
     )
     warn_of_dead_ends(found)
     each = len(found) // max(1, len(entries))  # sequences of a prompt
@@ -118,7 +118,7 @@ def command(
         print_json({"sequences": [{"id": i.id} | s.to_json() | {"note": n} for i, n, s in rows]})
         return
     for item, note, sequence in rows:
-        text = "" if stream else sequence.text if predictor.text else plain(sequence.text)
+        text = "" if stream else sequence.text if generator.text else plain(sequence.text)
         print(f"{plain(item.id)}\t{text}\t{plain(note)}" if item.named else text)
 
 
@@ -130,21 +130,21 @@ def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
             print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
 
 
-def teller(predictor: Generator) -> Callable[[int, int], None]:
+def teller(generator: Generator) -> Callable[[int, int], None]:
     """Prints tokens as they come; a character may come in several."""
     whole = getincrementaldecoder("utf-8")("replace")
 
     def tell(row: int, token: int) -> None:
-        print(whole.decode(predictor.tokenizer.raw[token]), end="", flush=True)
+        print(whole.decode(generator.tokenizer.raw[token]), end="", flush=True)
 
     return tell
 
 
-def given(predictor: Generator, prompts: Sequence[str] | None) -> list[Item]:
+def given(generator: Generator, prompts: Sequence[str] | None) -> list[Item]:
     """The prompts of the command line; running text is entered after a line break."""
     from regard.data.inputs import Item
 
-    if not any(prompts or [""]) and predictor.text:
+    if not any(prompts or [""]) and generator.text:
         print("no --prompt: running text is entered after a line break", file=sys.stderr)
         prompts = ["\n"]
     return [Item(text, str(i)) for i, text in enumerate(prompts or [""], start=1)]

@@ -92,16 +92,16 @@ def page_about(run: Path, text: str, target: str, beams: int) -> Page:
     return about_language(model, text, beams or 4)
 
 
-def about_language(predictor: Generator, text: str, beams: int) -> Page:
+def about_language(generator: Generator, text: str, beams: int) -> Page:
     """The page about a language model reading a text."""
     from regard.look.language_page import language_page
     from regard.look.page_inputs import fitted, run_facts
 
-    whole = chosen(predictor, text)
-    model, tokenizer = predictor.model, predictor.tokenizer
+    whole = chosen(generator, text)
+    model, tokenizer = generator.model, generator.tokenizer
     ids, cut = fitted(whole, model.config.max_len)
     tell_unknown(ids, tokenizer)
-    facts = run_facts(predictor.run, model, tokenizer)
+    facts = run_facts(generator.run, model, tokenizer)
     if cut:
         say(cut)
         facts.append(("text", cut))
@@ -110,45 +110,43 @@ def about_language(predictor: Generator, text: str, beams: int) -> Page:
         model,
         tokenizer,
         ids,
-        title=f"{predictor.run.resolve().name} reads {short(read)}",
+        title=f"{generator.run.resolve().name} reads {short(read)}",
         facts=facts,
-        constrain=predictor.forbidden,
+        constrain=generator.forbidden,
         beams=beams,
-        continues=predictor.text or bool(cut),
+        continues=generator.text or bool(cut),
     )
 
 
-def about_translator(
-    interpreter: Translator, run: Path, text: str, target: str, beams: int
-) -> Page:
+def about_translator(translator: Translator, run: Path, text: str, target: str, beams: int) -> Page:
     """The page about a translator reading a pair."""
     from regard.look.page_inputs import agreement_of, fitted, run_facts
     from regard.look.translation_page import translation_page
 
-    if interpreter.sees:
-        return about_captioner(interpreter, run, text, target, beams)
-    pair = chosen_pair(interpreter, run, text, target)
-    facts = run_facts(run, interpreter.model, interpreter.tokenizer)
+    if translator.sees:
+        return about_captioner(translator, run, text, target, beams)
+    pair = chosen_pair(translator, run, text, target)
+    facts = run_facts(run, translator.model, translator.tokenizer)
     source = [int(i) for i in pair.source]
     for what, ids in (("source", source), ("translation given", pair.target or ())):
-        cut = fitted(ids, interpreter.room)[1]
+        cut = fitted(ids, translator.room)[1]
         if cut:
             say(f"{what}: {cut}")
             facts.append((what, cut))
-    tell_unknown(source, interpreter.source_tokenizer)
-    tell_unknown(pair.target or (), interpreter.tokenizer)
+    tell_unknown(source, translator.source_tokenizer)
+    tell_unknown(pair.target or (), translator.tokenizer)
     return translation_page(
-        interpreter,
+        translator,
         pair,
         title=f"{run.resolve().name} translates "
-        + short(interpreter.source_tokenizer.decode(source)),
+        + short(translator.source_tokenizer.decode(source)),
         facts=facts,
-        agreement=agreement_of(run, interpreter.model, say),
+        agreement=agreement_of(run, translator.model, say),
         beams=beams,
     )
 
 
-def about_captioner(interpreter: Translator, run: Path, name: str, target: str, beams: int) -> Page:
+def about_captioner(translator: Translator, run: Path, name: str, target: str, beams: int) -> Page:
     """The page about a captioner looking at the picture that is named, or at the first held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
@@ -159,30 +157,30 @@ def about_captioner(interpreter: Translator, run: Path, name: str, target: str, 
     if target and not name:
         raise UsageError("--target needs the picture that it tells: regard look RUN PICTURE")
     if name:
-        (picture,) = interpreter.sources([name])
-        tokens = interpreter.source_tokenizer.encode_batch([picture])[0]
-        answer = interpreter.tokenizer.encode(target).tolist() if target else None
+        (picture,) = translator.sources([name])
+        tokens = translator.source_tokenizer.encode_batch([picture])[0]
+        answer = translator.tokenizer.encode(target).tolist() if target else None
         pair = SourceTarget(tokens, answer)
     else:
         try:
-            side, shard = held_out(run, interpreter)
+            side, shard = held_out(run, translator)
         except UserError as error:
             raise UserError(f"no picture given, and {error}") from None
         assert shard.source is not None
         name = f"the first picture of the {side} part"
         say(f"no picture given: looking at {name}")
         pair = SourceTarget(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
-    tell_unknown(pair.target or (), interpreter.tokenizer)
+    tell_unknown(pair.target or (), translator.tokenizer)
     return caption_page(
-        interpreter,
+        translator,
         pair,
         title=f"{run.resolve().name} tells {Path(name).name}",
-        facts=run_facts(run, interpreter.model, interpreter.tokenizer),
+        facts=run_facts(run, translator.model, translator.tokenizer),
         beams=beams,
     )
 
 
-def about_examiner(examiner: Predictor, run: Path, text: str, other: str) -> Page:
+def about_examiner(predictor: Predictor, run: Path, text: str, other: str) -> Page:
     """The page about a model of labels or values, answering a text or held-out records alone."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
@@ -191,34 +189,34 @@ def about_examiner(examiner: Predictor, run: Path, text: str, other: str) -> Pag
     from regard.models.encoder import MaskedLM
     from regard.tokenizers import Patches, Points
 
-    if isinstance(examiner.tokenizer, Patches | Points):
-        return about_numbers(examiner, run, text, other)
-    if isinstance(examiner.model, MaskedLM):
-        return about_masked(examiner, run, text, other)
-    text = text_given(text, running=False, most=examiner.model.config.max_len).strip()
+    if isinstance(predictor.tokenizer, Patches | Points):
+        return about_numbers(predictor, run, text, other)
+    if isinstance(predictor.model, MaskedLM):
+        return about_masked(predictor, run, text, other)
+    text = text_given(text, running=False, most=predictor.model.config.max_len).strip()
     if other and not text:
         raise UsageError("--target needs a text whose answer is explained: regard look RUN TEXT")
     held = None
     try:
-        held = held_out(run, examiner)
+        held = held_out(run, predictor)
     except UserError as error:
         if not text:
             raise UserError(f"no text given, and {error}") from None
         say(f"{error}: the page is about the text alone")
-    tell_unknown(examiner.tokenizer.encode(text).tolist(), examiner.tokenizer)
+    tell_unknown(predictor.tokenizer.encode(text).tolist(), predictor.tokenizer)
     name = run.resolve().name
     return prediction_page(
-        examiner,
+        predictor,
         text,
         title=f"{name} answers {short(text)}" if text else f"{name} on held-out records",
-        facts=run_facts(run, examiner.model, examiner.tokenizer),
+        facts=run_facts(run, predictor.model, predictor.tokenizer),
         held=held,
         some=enough(run, held) if held else None,
         other=other,
     )
 
 
-def about_masked(examiner: Predictor, run: Path, text: str, other: str) -> Page:
+def about_masked(predictor: Predictor, run: Path, text: str, other: str) -> Page:
     """The page about a model that fills in masked tokens: of a text, or of a held-out record."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
@@ -226,7 +224,7 @@ def about_masked(examiner: Predictor, run: Path, text: str, other: str) -> Page:
     from regard.look.page_inputs import fitted, run_facts
     from regard.models.encoder import MaskedLM
 
-    model, tokenizer = examiner.model, examiner.tokenizer
+    model, tokenizer = predictor.model, predictor.tokenizer
     assert isinstance(model, MaskedLM)
     if other:
         raise UsageError(f"--target is for translators and labels, and {run} fills in masks")
@@ -236,7 +234,7 @@ def about_masked(examiner: Predictor, run: Path, text: str, other: str) -> Page:
         whole = ids_of(text, tokenizer)
     else:
         try:
-            side, shard = held_out(run, examiner)
+            side, shard = held_out(run, predictor)
         except UserError as error:
             raise UserError(f"no text given, and {error}") from None
         whole = [int(i) for i in shard.record(0)]
@@ -254,7 +252,7 @@ def about_masked(examiner: Predictor, run: Path, text: str, other: str) -> Page:
     return masked_page(model, tokenizer, ids, title=title, facts=facts)
 
 
-def about_numbers(examiner: Predictor, run: Path, name: str, other: str) -> Page:
+def about_numbers(predictor: Predictor, run: Path, name: str, other: str) -> Page:
     """The page about a model of pictures or point clouds: of the one that is named, or of the first
     held out.
     """
@@ -265,44 +263,44 @@ def about_numbers(examiner: Predictor, run: Path, name: str, other: str) -> Page
     from regard.look.prediction_page import prediction_page
     from regard.tokenizers import Patches, Points
 
-    what = "picture" if isinstance(examiner.tokenizer, Patches) else "cloud"
+    what = "picture" if isinstance(predictor.tokenizer, Patches) else "cloud"
     held, place = None, name
     try:
-        held = held_out(run, examiner)
+        held = held_out(run, predictor)
     except UserError as error:
         if not name:
             raise UserError(f"no {what} given, and {error}") from None
         say(f"{error}: the page is about the {what} alone")
     if name:
-        assert isinstance(examiner.tokenizer, Patches | Points)
-        place, thing = thing_named(name, examiner.tokenizer, examiner.told)
+        assert isinstance(predictor.tokenizer, Patches | Points)
+        place, thing = thing_named(name, predictor.tokenizer, predictor.told)
     else:
         assert held is not None
         thing = held[1].record(0)
-        if isinstance(examiner.tokenizer, Patches):
-            thing = examiner.tokenizer.picture(thing)
+        if isinstance(predictor.tokenizer, Patches):
+            thing = predictor.tokenizer.picture(thing)
         place = f"the first {what} of the {held[0]} part"
         say(f"no {what} given: looking at {place}")
     return prediction_page(
-        examiner,
+        predictor,
         thing,
         title=f"{run.resolve().name} looks at {Path(place).name}",
-        facts=run_facts(run, examiner.model, examiner.tokenizer),
+        facts=run_facts(run, predictor.model, predictor.tokenizer),
         held=held,
         some=enough(run, held) if held else None,
         other=other,
     )
 
 
-def about_words(glossary: WordVectors, run: Path, text: str) -> Page:
+def about_words(word_vectors: WordVectors, run: Path, text: str) -> Page:
     """The page about word vectors, and about the words of a text."""
     from regard.look.page_inputs import run_facts
     from regard.look.word_vector_page import word_vector_page
 
-    facts = run_facts(run, glossary.model, glossary.tokenizer)
+    facts = run_facts(run, word_vectors.model, word_vectors.tokenizer)
     name = run.resolve().name
-    title = f"{name}: words near {short(text)}" if text else f"{name}: {len(glossary):,} words"
-    return word_vector_page(glossary, text.split(), title=title, facts=facts)
+    title = f"{name}: words near {short(text)}" if text else f"{name}: {len(word_vectors):,} words"
+    return word_vector_page(word_vectors, text.split(), title=title, facts=facts)
 
 
 def say(words: str) -> None:
@@ -334,40 +332,40 @@ def text_given(text: str, *, running: bool, most: int) -> str:
     return text_of(path, running=running, most=most)
 
 
-def chosen(predictor: Generator, text: str) -> list[int]:
+def chosen(generator: Generator, text: str) -> list[int]:
     """The ids to read: of the text given, of the file it names, held out, or made by the model."""
     from regard.api import held_out
     from regard.errors import UserError
 
-    text = text_given(text, running=predictor.text, most=predictor.model.config.max_len)
+    text = text_given(text, running=generator.text, most=generator.model.config.max_len)
     if text:
-        return predictor.prompt_ids(text)
+        return generator.prompt_ids(text)
     try:
-        side, shard = held_out(predictor.run, predictor)
+        side, shard = held_out(generator.run, generator)
     except UserError:
         say("no text given and nothing held out in the run: reading what the model itself says")
-        made = predictor.generate(max_new=predictor.model.config.max_len - 1)[0][0].ids
-        return [predictor.tokenizer.start, *(i for i in made if i != predictor.tokenizer.end)]
+        made = generator.generate(max_new=generator.model.config.max_len - 1)[0][0].ids
+        return [generator.tokenizer.start, *(i for i in made if i != generator.tokenizer.end)]
     record = [int(i) for i in shard.record(0)[:-1]]  # without <E>
-    what = "the beginning" if predictor.text else "the first record"
+    what = "the beginning" if generator.text else "the first record"
     say(f"no text given: reading {what} of the run's {side} data")
-    return record[1 : 1 + HELD_OUT] if predictor.text else record
+    return record[1 : 1 + HELD_OUT] if generator.text else record
 
 
-def chosen_pair(interpreter: Translator, run: Path, text: str, target: str) -> SourceTarget:
+def chosen_pair(translator: Translator, run: Path, text: str, target: str) -> SourceTarget:
     """What a translator is to read: what is given, or a pair that was held out."""
     from regard.api import held_out
     from regard.errors import UsageError, UserError
     from regard.look.translation_page import SourceTarget
 
-    answer = interpreter.tokenizer.encode(target).tolist() if target else None
-    text = text_given(text, running=False, most=interpreter.room)
+    answer = translator.tokenizer.encode(target).tolist() if target else None
+    text = text_given(text, running=False, most=translator.room)
     if text:
-        return SourceTarget(interpreter.source_tokenizer.encode(text).tolist(), answer)
+        return SourceTarget(translator.source_tokenizer.encode(text).tolist(), answer)
     if target:
         raise UsageError("--target needs the text that it translates: regard look RUN TEXT")
     try:
-        side, shard = held_out(run, interpreter)
+        side, shard = held_out(run, translator)
     except UserError as error:
         raise UserError(f"no text given, and {error}") from None
     assert shard.source is not None

@@ -81,7 +81,7 @@ def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:
 
 
 def of_records(
-    predictor: Generator, run: Path, file: Path, reading: InputReader, strict: bool
+    generator: Generator, run: Path, file: Path, reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The records of a file, scored."""
     from regard.cli.records import noted, read
@@ -91,20 +91,20 @@ def of_records(
 
     if str(file) != "-" and (why := reading.running_text(file)):
         raise UserError(f"{file} is read as running text ({why}): regard evaluate measures that")
-    notes = RecordNotes(predictor.tokenizer)
-    for items, words in noted(read(run, file, predictor.tokenizer, reading), notes, strict):
+    notes = RecordNotes(generator.tokenizer)
+    for items, words in noted(read(run, file, generator.tokenizer, reading), notes, strict):
         for first in range(0, len(items), AT_ONCE):
             some = slice(first, first + AT_ONCE)
             texts = [item.text for item in items[some]]
             found = score(
-                predictor.model, predictor.tokenizer, texts, constrain=predictor.forbidden
+                generator.model, generator.tokenizer, texts, constrain=generator.forbidden
             )
             for item, note, record in zip(items[some], words[some], found, strict=True):
                 yield item, note, ScoredRecord(item.text, [], []) if item.note else record
 
 
 def of_pairs(
-    interpreter: Translator, files: list[Path], reading: InputReader, strict: bool
+    translator: Translator, files: list[Path], reading: InputReader, strict: bool
 ) -> Iterator[Row]:
     """The targets of pairs, scored."""
     from regard.cli.records import noted, say
@@ -112,12 +112,12 @@ def of_pairs(
     from regard.evaluation.eval_data import pair_items
     from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord
 
-    batches = pair_items(files, interpreter.source_tokenizer, reading, interpreter.side, say)
-    notes = RecordNotes(interpreter.source_tokenizer, interpreter.context, interpreter.tokenizer)
+    batches = pair_items(files, translator.source_tokenizer, reading, translator.side, say)
+    notes = RecordNotes(translator.source_tokenizer, translator.context, translator.tokenizer)
     for items, words in noted(batches, notes, strict):
         for first in range(0, len(items), AT_ONCE):
             some = slice(first, first + AT_ONCE)
             whole = [item for item in items[some] if not item.note]
-            found = iter(interpreter.score([(item.text, item.second) for item in whole]))
+            found = iter(translator.score([(item.text, item.second) for item in whole]))
             for item, note in zip(items[some], words[some], strict=True):
                 yield item, note, ScoredRecord("", [], []) if item.note else next(found)

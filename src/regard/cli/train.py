@@ -100,7 +100,7 @@ def command(
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet))
-            first, values, folder = world.decide(
+            first, values, folder = world.broadcast_from_rank0(
                 lambda: choice(files, out, resume, overrides, tables, reporter, pretrain)
             )
             again = how_to_go_on(files, folder, many=world.size > 1)

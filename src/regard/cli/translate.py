@@ -92,7 +92,7 @@ def command(
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
-    interpreter = load_translator(run, *(others or []), int8=int8, device=device)
+    translator = load_translator(run, *(others or []), int8=int8, device=device)
     chosen = strategy_of(
         strategy,
         temperature=temperature,
@@ -102,16 +102,16 @@ def command(
         beams=beams,
         length_penalty=length_penalty,
         n_best=n_best,
-        text=interpreter.tokenizer.decode,
+        text=translator.tokenizer.decode,
     )
     reading = reading_for(run, input, format=format).first_text
-    batches = read(run, file, interpreter.source_tokenizer, reading)
-    notes = RecordNotes(interpreter.source_tokenizer, interpreter.context, empty=False)
+    batches = read(run, file, translator.source_tokenizer, reading)
+    notes = RecordNotes(translator.source_tokenizer, translator.context, empty=False)
 
     def found() -> Iterator[Row]:
         first = 0
         for items, words in noted(batches, notes, strict):
-            made = interpreter.translate(
+            made = translator.translate(
                 [item.text for item in items],
                 chosen,
                 max_new=max_new,

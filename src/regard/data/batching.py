@@ -232,7 +232,7 @@ class TokenLoader:
         max_len: int,
         batch_tokens: int,
         seed: int,
-        packs: bool,
+        supports_packing: bool,
         micro_tokens: int = 0,
         max_ratio: float = 0.0,
         few: bool = False,
@@ -264,12 +264,16 @@ class TokenLoader:
         self.order = Order(self.items, seed)
         self._pool, self._pooled = 1, (-1, list[Ints]())
         # of texts alone: pictures take far more room than what is said of them
-        if shard.source is not None and shard.source.ids.ndim == 1 and not (packs or few):
+        if (
+            shard.source is not None
+            and shard.source.ids.ndim == 1
+            and not (supports_packing or few)
+        ):
             self._pool = max(1, min(POOL, self.items // self.items_per_step))
         steps = range(max(1, min(SAMPLED_STEPS, SAMPLED_ITEMS // self.items_per_step)))
         samples = [self.spans(self._positions(step))[1] for step in steps]
         self._rows = 0, 0
-        if packs and not self.running:
+        if supports_packing and not self.running:
             limit = max(LONGEST_ROW, max_len)
             limit = min(limit, micro_tokens or limit)
             self._rows = _choose_rows(samples, longest=longest, limit=limit)
@@ -454,7 +458,7 @@ def windows(
     max_len: int,
     stride: int,
     batch_tokens: int,
-    packs: bool,
+    supports_packing: bool,
 ) -> Iterator[EvalBatch]:
     """Batches of at most `batch_tokens` positions (one row at least) that score every target once.
 
@@ -466,11 +470,18 @@ def windows(
     if stride > max_len:
         raise UsageError(f"stride must lie in [1, max_len = {max_len}], got {stride}")
     filler = Collator(shard, tokenizer)
-    return _evaluate(shard, filler, max_len, stride, batch_tokens, packs and shard.kind != "text")
+    return _evaluate(
+        shard, filler, max_len, stride, batch_tokens, supports_packing and shard.kind != "text"
+    )
 
 
 def _evaluate(
-    shard: Shard, filler: Collator, max_len: int, stride: int, batch_tokens: int, packs: bool
+    shard: Shard,
+    filler: Collator,
+    max_len: int,
+    stride: int,
+    batch_tokens: int,
+    supports_packing: bool,
 ) -> Iterator[EvalBatch]:
     longest = min(max_len, max(int(lengths.max()) - 1 for _, lengths in shard.lengths()))
     limit = max(longest, min(batch_tokens, max(LONGEST_ROW, max_len)))
@@ -478,7 +489,7 @@ def _evaluate(
     numbered = shard.source is not None and shard.source.ids.ndim == 2
     for whole in _eval_spans(shard, max_len, stride, AHEAD * batch_tokens):
         for spans in _apart(whole, max_len, numbered):
-            if packs and not any(rows):
+            if supports_packing and not any(rows):
                 rows = _choose_rows([spans], longest=longest, limit=limit)
             for layout in _lay_out(spans, rows, batch_tokens):
                 ids, targets, segments, positions = filler.fill(layout, spans)
@@ -707,7 +718,7 @@ class LabelledLoader:
         seed: int,
         micro_tokens: int = 0,
         few: bool = False,
-        packs: bool = False,
+        supports_packing: bool = False,
     ) -> None:
         self.micro_tokens, self.views, self.seed = micro_tokens, shard.views, seed
         self.few, self.row = few, 0
@@ -720,7 +731,7 @@ class LabelledLoader:
         self.order = Order(self.items, seed)
         samples = [self._rows(self._positions(n)) for n in range(4)]
         sizes = [self.asked.sizes[rows] for rows in samples]
-        if few and packs:
+        if few and supports_packing:
             longest = int(self.asked.sizes.max())
             limit = max(longest, min(LONGEST_ROW, micro_tokens or LONGEST_ROW))
             self.row = choose_row(sizes, longest=longest, limit=limit)

@@ -311,7 +311,7 @@ def prepare(
         "tokens": dataclasses.asdict(tokens),
         "files": [
             [str(file), file.stat().st_size, file.stat().st_mtime_ns]
-            for source in (sources.train, *sources.given)
+            for source in (sources.train, *sources.held_out_files)
             if source
             for file in dict.fromkeys(located(path)[0] for path in source.all_files)
         ],
@@ -372,7 +372,7 @@ def _build(
     for name, one in learned.items():
         with replacing(run / (name if one.file == TOKENIZER else one.file)) as temporary:
             one.save(temporary)
-    read = [files for files in (sources.train, *sources.given) if files is not None]
+    read = [files for files in (sources.train, *sources.held_out_files) if files is not None]
     asked = {} if targets is None else _asked(sources, targets)
     hashes = sources.hashes()
     files = hashes["train"][1]
@@ -398,7 +398,7 @@ def _build(
 
 def _refuse_too_little(sources: DataSource) -> None:
     """One record teaches nothing: what can be learned is what several have in common."""
-    if sources.text or any(sources.given):
+    if sources.text or any(sources.held_out_files):
         return
     full = count = 0
     for chunk in sources.train.records():

@@ -931,7 +931,7 @@ def media_report(sources: DataSource, why: str) -> dict[str, Any]:
                 copies += key in seen
                 seen.add(key)
     labels = None if sources.paired else inspect_labelled(sources, why)
-    read = [files for files in (sources.train, *sources.given) if files is not None]
+    read = [files for files in (sources.train, *sources.held_out_files) if files is not None]
     return {
         "format": sources.train.format,
         "why": sources.train.why,

@@ -90,14 +90,14 @@ class DataSource:
         self.train = self._open(recipe.train, recipe.format)
         if isinstance(self.train, Pairs):
             refuse_plan(recipe)
-        self.given = [
+        self.held_out_files = [
             self._open(paths, self.train.format, self.train) if paths else None
             for paths in (recipe.valid, recipe.test)
         ]
         self.fractions = [
             0.0 if given else share
             for given, share in zip(
-                self.given, (recipe.valid_fraction, recipe.test_fraction), strict=True
+                self.held_out_files, (recipe.valid_fraction, recipe.test_fraction), strict=True
             )
         ]
         self.tokenize_as(tokens, start)
@@ -105,7 +105,7 @@ class DataSource:
 
     def tokenize_as(self, tokens: TokensRecipe | None, start: str = "") -> None:
         """Compare records as these tokens read them: see data.canonical."""
-        read = [files for files in (self.train, *self.given) if files is not None]
+        read = [files for files in (self.train, *self.held_out_files) if files is not None]
         size = sum(files.size for files in read)
         self.form = canonical_form(self.recipe, tokens, self.train.format, size, start)
         for files in read:
@@ -115,9 +115,9 @@ class DataSource:
         """Hold labelled records to a task: what its targets cannot be is damage from now on."""
         self.task = task
         planned = self.labelled or self.numbered
-        given, labelled = any(self.given), self.labelled
+        given, labelled = any(self.held_out_files), self.labelled
         self.plan = SplitPlan(self.recipe, self.fractions, given, labelled) if planned else None
-        for files in (self.train, *self.given):
+        for files in (self.train, *self.held_out_files):
             if isinstance(files, LabelledFiles) and isinstance(self.train, LabelledFiles):
                 files.check = CHECKS.get(task, unchecked)
                 files.written_as = self.train
@@ -170,7 +170,7 @@ class DataSource:
     @property
     def remarks(self) -> list[str]:
         """What else a user should know of the latest pass over all files: see Files."""
-        read = [files for files in (self.train, *self.given) if files is not None]
+        read = [files for files in (self.train, *self.held_out_files) if files is not None]
         notes = [self.form.note] if self.form.note else []
         return notes + [line for files in read for line in files.remarks]
 
@@ -193,7 +193,7 @@ class DataSource:
         """Everything, in order."""
         if self.text:
             yield from self._cut()
-            for side, source in enumerate(self.given, start=1):
+            for side, source in enumerate(self.held_out_files, start=1):
                 for document in source.documents() if source else ():
                     yield SourceChunk(side, (), begins=True)
                     yield from (SourceChunk(side, [text]) for text in document.text())
@@ -209,7 +209,7 @@ class DataSource:
                 sides[(sides == 0) & (assign(keys, 0.0, share, SPARING) > 0)] = UNUSED
             for side in np.unique(sides).tolist():
                 yield _piece(side, chunk, keys, np.flatnonzero(sides == side).tolist())
-        for side, source in enumerate(self.given, start=1):
+        for side, source in enumerate(self.held_out_files, start=1):
             for chunk in source.records() if source else ():
                 yield _piece(side, chunk, source.keys(chunk) if source else (), range(len(chunk)))
 
@@ -265,7 +265,7 @@ class DataSource:
 
     def hashes(self) -> dict[str, tuple[str, dict[str, str]]]:
         """Of every side, what `FileSet.hashes` gives."""
-        sources = zip(SPLITS, (self.train, *self.given), strict=True)
+        sources = zip(SPLITS, (self.train, *self.held_out_files), strict=True)
         return {name: source.hashes() for name, source in sources if source is not None}
 
     def reading(self) -> dict[str, Any]:
@@ -297,7 +297,9 @@ class DataSource:
             return {}
         found = {}
         known = distinct(p.keys for p in self.pieces() if p.side == 0) if self.plan else None
-        for side, (name, source) in enumerate(zip(SPLITS[1:], self.given, strict=True), start=1):
+        for side, (name, source) in enumerate(
+            zip(SPLITS[1:], self.held_out_files, strict=True), start=1
+        ):
             if known is not None:
                 leak = overlap(known, (p.keys for p in self.pieces() if p.side == side))
             elif source is not None:

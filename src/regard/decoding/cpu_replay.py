@@ -524,7 +524,7 @@ def pays(model: LanguageModel, state: DecodeState, steps: int) -> bool:
 
     Small models always gain; larger ones where oneDNN is there to read their weights.
     """
-    if not model.steps_alike or steps < STEPS:
+    if not model.static_shapes or steps < STEPS:
         return False
     parameters = list(model.parameters())
     if not all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters):

@@ -139,7 +139,7 @@ class Slot:
 
     def captures(self, left: int) -> bool:
         """Are `left` steps to come worth capturing as a CUDA graph?"""
-        return self.device.type == "cuda" and self.model.steps_alike and left >= STEPS
+        return self.device.type == "cuda" and self.model.static_shapes and left >= STEPS
 
     def recorded(self, grown: int, left: int) -> Step | None:
         """The step of the state as it now stands, if it is worth recording: `grown` were taken and

@@ -41,16 +41,16 @@ class SourceReader:
     def __init__(self, model: Seq2SeqModel) -> None:
         self.model = model
         self.shape: tuple[int, ...] = ()  # of the sources
-        self.given: ConditionedLM
+        self.conditioned: ConditionedLM
         self.workspace: DecodeSession
 
     def read(self, source: Inputs) -> None:
         """Read these sources, in the memory of those before where that has the shape."""
         if self.shape == tuple(source.ids.shape):
-            self.given.read(source)
+            self.conditioned.read(source)
             return
-        self.given = self.model.given(source)
-        self.workspace, self.shape = DecodeSession(self.given), tuple(source.ids.shape)
+        self.conditioned = self.model.condition(source)
+        self.workspace, self.shape = DecodeSession(self.conditioned), tuple(source.ids.shape)
 
 
 class TranslationRequest:
@@ -63,12 +63,12 @@ class TranslationRequest:
         self.readings = Pool(lambda: SourceReader(model))
 
     @contextmanager
-    def given(self, source: Inputs) -> Iterator[tuple[ConditionedLM, DecodeSession]]:
+    def condition(self, source: Inputs) -> Iterator[tuple[ConditionedLM, DecodeSession]]:
         """The language model of what follows from these sources, and where to decode it."""
         shape = tuple(source.ids.shape)
         with self.readings.borrow(lambda reading: reading.shape == shape) as reading:
             reading.read(source.to(self.device))
-            yield reading.given, reading.workspace
+            yield reading.conditioned, reading.workspace
 
 
 def translate(
@@ -105,7 +105,7 @@ def translate(
             segments = torch.zeros(len(numbers), width, dtype=torch.int64)
             for row, own in enumerate(some):
                 ids[row, : len(own)], segments[row, : len(own)] = own, 1
-            with interpreting.given(Inputs(ids, segments)) as (given, workspace):
+            with interpreting.condition(Inputs(ids, segments)) as (given, workspace):
                 found = generate(
                     given,
                     [[start]] * len(numbers),

@@ -180,7 +180,7 @@ class Translated:
 
 
 def measure_translation(
-    interpreter: Translator,
+    translator: Translator,
     shard: Shard,
     strategy: Strategy | None = None,
     *,
@@ -203,19 +203,19 @@ def measure_translation(
     numbers = np.arange(shard.records)
     if 0 < most < shard.records:
         numbers = drawn_order(shard, 0)[:most]
-    content = interpreter.source_tokenizer.content
+    content = translator.source_tokenizer.content
     sources = [content(shard.source.record(i)) for i in numbers.tolist()]
     began = time.monotonic()
     answers: list[Any] = []
     while len(answers) < len(sources) and (not answers or goes_on(began, until)):
         size = len(answers) or batch_size if until < math.inf else len(sources)  # doubling
         some = sources[len(answers) : len(answers) + size]
-        answers += interpreter.answers(some, strategy, batch_size=batch_size)
+        answers += translator.answers(some, strategy, batch_size=batch_size)
     sources = sources[: len(answers)]
     seconds = time.monotonic() - began
-    decode, read = interpreter.tokenizer.decode, interpreter.source_tokenizer.decode
+    decode, read = translator.tokenizer.decode, translator.source_tokenizer.decode
     told = [
-        f"{f'picture {i + 1:,}, ' if interpreter.sees else ''}{read(source)}"
+        f"{f'picture {i + 1:,}, ' if translator.sees else ''}{read(source)}"
         for i, source in zip(numbers.tolist(), sources, strict=False)
     ]
     made = tuple(
@@ -223,7 +223,7 @@ def measure_translation(
         for source, i, several in zip(told, numbers.tolist(), answers, strict=False)
     )
     judged = score_translations(made, tokenize=tokenize, lowercase=lowercase, lenient=lenient)
-    return Translated(interpreter.measure(part or shard), judged, made, seconds)
+    return Translated(translator.measure(part or shard), judged, made, seconds)
 
 
 def goes_on(began: float, until: float) -> bool:
@@ -253,21 +253,21 @@ TOGETHER = 1 << 14  # positions scored at once
 Floats = NDArray[np.float64]
 
 
-def scores(interpreter: Translator, pairs: Shard) -> tuple[Floats, list[tuple[int, ...]]]:
+def scores(translator: Translator, pairs: Shard) -> tuple[Floats, list[tuple[int, ...]]]:
     """(N, M) log P of each of M different captions given each of N pictures, and the captions."""
     assert pairs.source is not None
     told = dict.fromkeys(tuple(pairs.record(i)[1:].tolist()) for i in range(pairs.records))
     captions = sorted(told, key=len)
-    start, table, device = interpreter.tokenizer.start, [], device_of(interpreter.model)
+    start, table, device = translator.tokenizer.start, [], device_of(translator.model)
     rows = max(1, TOGETHER // len(captions[-1]))
     parts = [
         caption_rectangle(captions[i : i + rows], start) for i in range(0, len(captions), rows)
     ]
-    with evaluating(interpreter.model), torch.inference_mode():
+    with evaluating(translator.model), torch.inference_mode():
         for number in range(pairs.records):
             ids = torch.from_numpy(np.array(pairs.source.record(number)))[None].to(device)
             there = torch.ones(ids.shape[:2], dtype=torch.int64, device=device)
-            given = interpreter.model.given(Inputs(ids, there))
+            given = translator.model.condition(Inputs(ids, there))
             logs = [given.score(x.to(device), y.to(device)).double().sum(1) for x, y in parts]
             table.append(torch.cat(logs).cpu())
     return torch.stack(table).numpy(), captions
@@ -283,9 +283,9 @@ def caption_rectangle(captions: Sequence[tuple[int, ...]], start: int) -> tuple[
     return ids.clamp_min(0), targets
 
 
-def recall(interpreter: Translator, pairs: Shard) -> dict[str, BootstrapEstimate]:
+def recall(translator: Translator, pairs: Shard) -> dict[str, BootstrapEstimate]:
     """`caption_1`, `caption_5`, `picture_1` and `picture_5`, each over the pictures of pairs."""
-    logs, captions = scores(interpreter, pairs)
+    logs, captions = scores(translator, pairs)
     places = {caption: i for i, caption in enumerate(captions)}
     right = [places[tuple(pairs.record(i)[1:].tolist())] for i in range(pairs.records)]
     return recall_of(logs, np.array(right))
@@ -424,7 +424,7 @@ def looks(model: Seq2SeqModel, pairs: Shard, numbers: Ints) -> Tensor | None:
     said = torch.cat((start, targets[:, :-1]), dim=1).clamp_min(0)
     tap, device = Tap([CROSS]), device_of(model)
     with evaluating(model):
-        given = model.given(Inputs(ids.clamp_min(0), (ids != IGNORE).long()).to(device))
+        given = model.condition(Inputs(ids.clamp_min(0), (ids != IGNORE).long()).to(device))
         assert isinstance(given, NeuralLanguageModel)
         given.hidden(said.to(device), tap=tap)
     return torch.stack(list(tap.found.values())).float().cpu() if tap.found else None

@@ -134,59 +134,59 @@ def _four(path: Path, number: int, line: str) -> Four:
 
 
 def run_word_test(
-    glossary: WordVectors, path: Path, asked: list[Pair] | list[Four]
+    word_vectors: WordVectors, path: Path, asked: list[Pair] | list[Four]
 ) -> WordTestResult:
     """What the questions of a file say of the vectors."""
     if len(asked[0]) == 3:
-        return similarities(glossary, path.name, asked)
-    return analogies(glossary, path.name, asked)
+        return similarities(word_vectors, path.name, asked)
+    return analogies(word_vectors, path.name, asked)
 
 
 def estimates_of(
-    glossary: WordVectors, files: Sequence[Path]
+    word_vectors: WordVectors, files: Sequence[Path]
 ) -> tuple[list[WordTestResult], list[Path]]:
     """What those of the files say that hold questions; and the others, which are texts."""
     found, texts = [], []
     for path in files:
         asked = questions(path)
         if asked:
-            found.append(run_word_test(glossary, path, asked))
+            found.append(run_word_test(word_vectors, path, asked))
         else:
             texts.append(path)
     return found, texts
 
 
-def similarities(glossary: WordVectors, name: str, asked: Sequence[Pair]) -> WordTestResult:
+def similarities(word_vectors: WordVectors, name: str, asked: Sequence[Pair]) -> WordTestResult:
     """Spearman's correlation of cosines with people's scores, over the pairs it has vectors of."""
-    found = [(glossary.find(a), glossary.find(b), score) for a, b, score in asked]
+    found = [(word_vectors.find(a), word_vectors.find(b), score) for a, b, score in asked]
     known = [(a, b, score) for a, b, score in found if a is not None and b is not None]
     if len(known) < FEWEST:
         raise UserError(
             f"{name}: {len(known)} of {len(asked):,} pairs have vectors; at least {FEWEST} are "
             "needed"
         )
-    first = glossary.unit[[a for a, _, _ in known]]
-    second = glossary.unit[[b for _, b, _ in known]]
+    first = word_vectors.unit[[a for a, _, _ in known]]
+    second = word_vectors.unit[[b for _, b, _ in known]]
     cosines = (first * second).sum(1).astype(np.float64)
     scores = np.array([score for _, _, score in known])
     both = value(cosines, scores)
     return WordTestResult(name, {"spearman": both["spearman"]}, len(known), len(asked))
 
 
-def analogies(glossary: WordVectors, name: str, asked: Sequence[Four]) -> WordTestResult:
+def analogies(word_vectors: WordVectors, name: str, asked: Sequence[Four]) -> WordTestResult:
     """The share of analogies answered rightly, of those whose four words are among the FREQUENT."""
-    most = min(FREQUENT, len(glossary))
-    rows = [[glossary.find(word) for word in four] for four in asked]
+    most = min(FREQUENT, len(word_vectors))
+    rows = [[word_vectors.find(word) for word in four] for four in asked]
     known = np.array(
         [four for four in rows if all(r is not None and r < most for r in four)], np.int64
     ).reshape(-1, 4)
     if not len(known):
         raise UserError(f"{name}: none of {len(asked):,} analogies has four words with vectors")
     a, b, c, d = (known[:, i] for i in range(4))
-    vectors = glossary.unit
+    vectors = word_vectors.unit
     wanted = vectors[b] - vectors[a] + vectors[c]
     wanted /= np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-30)
-    told = glossary.nearest_rows(wanted, 1, known[:, :3].tolist(), first=most)
+    told = word_vectors.nearest_rows(wanted, 1, known[:, :3].tolist(), first=most)
     right = np.array([bool(one) and one[0] == answer for one, answer in zip(told, d, strict=True)])
     table = np.stack([right, np.ones(len(right))], axis=1).astype(np.float64)
     values, samples = by_sums(_ratio, table)

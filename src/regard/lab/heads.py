@@ -166,7 +166,12 @@ def of_run(path: Path) -> Subject:
     size = model.config.max_len
     batches, seen = [], 0
     for batch in laid_out(
-        shard, tokenizer, max_len=size, stride=size, batch_tokens=max(4096, size), packs=model.packs
+        shard,
+        tokenizer,
+        max_len=size,
+        stride=size,
+        batch_tokens=max(4096, size),
+        supports_packing=model.supports_packing,
     ):
         batches.append((batch.ids, batch.targets, batch.segments))
         seen += batch.ids.numel()

@@ -31,7 +31,7 @@ from regard.tokenizers import Patches
 
 
 def caption_page(
-    interpreter: Translator,
+    translator: Translator,
     pair: SourceTarget,
     *,
     title: str,
@@ -43,13 +43,13 @@ def caption_page(
     if facts:
         page.section("The model")
         page.add(Facts(facts))
-    tokenizer = interpreter.source_tokenizer
+    tokenizer = translator.source_tokenizer
     assert isinstance(tokenizer, Patches)
-    with evaluating(interpreter.model):
-        searched = search(interpreter, pair.source, beams)
-        readings = read(interpreter, pair, searched)
+    with evaluating(translator.model):
+        searched = search(translator, pair.source, beams)
+        readings = read(translator, pair, searched)
         (name, reading), *_ = readings.items()
-        add_translations(page, interpreter, readings, searched)
+        add_translations(page, translator, readings, searched)
         picture = pixels_of(tokenizer.picture(np.asarray(pair.source)))
         if isinstance(reading.model, ConditionedDecoder):
             add_looks(page, reading, picture)
@@ -135,7 +135,7 @@ def covered_bits(reading: PairTrace, tokenizer: Patches) -> Tensor:
     ids = torch.tensor([list(reading.ids[: targets.size(1)])], device=targets.device)
     found = []
     for source in covered_sources(reading.read_source, tokenizer):
-        given, rows = reading.translator.given(source), len(source.ids)
+        given, rows = reading.translator.condition(source), len(source.ids)
         found.append(given.score(ids.expand(rows, -1), targets.expand(rows, -1)).double().cpu())
     logs = torch.cat(found)  # (N + 1, T), the last as it is
     return ((logs[-1] - logs[:-1]) / math.log(2)).T

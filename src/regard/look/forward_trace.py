@@ -172,7 +172,7 @@ class PairTrace(ForwardTrace):
     ) -> PairTrace:
         """The reading of a translator to whom this source is given."""
         with evaluating(translator):
-            given = translator.given(one(source, device_of(translator)))
+            given = translator.condition(one(source, device_of(translator)))
         return cls(model=given, source=source, translator=translator, **rest)
 
     @property

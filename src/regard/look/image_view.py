@@ -67,7 +67,7 @@ def add_reasons(
     page: Page, answering: Any, model: NeuralSupervisedModel, chosen: list[int], names: list[str]
 ) -> None:
     """What in the picture the answer rests on."""
-    source, tokenizer = answering.source, answering.examiner.tokenizer
+    source, tokenizer = answering.source, answering.predictor.tokenizer
     image, grid = pixels_of(answering.picture), grid_of(source)
     page.section(
         "What the answer rests on",

@@ -26,7 +26,7 @@ MOST_WEIGHTS = 1 << 22  # attention weights on one page
 
 def scene(answering: Any) -> dict[str, Any]:
     """What every view of the one cloud shows: its points, which token each is of, what it is."""
-    tokenizer: Points = answering.examiner.tokenizer
+    tokenizer: Points = answering.predictor.tokenizer
     record = np.asarray(answering.shard.record(0))
     cloud = tokenizer.cloud(record)
     centres = record[1:, : tokenizer.dimensions]

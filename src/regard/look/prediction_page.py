@@ -243,18 +243,18 @@ LEARNED: tuple[tuple[type, Callable[..., None]], ...] = (
 class PredictionContext:
     """A model that answers one text."""
 
-    examiner: Predictor
+    predictor: Predictor
     text: Any  # or a picture, or a cloud
 
     @cached_property
     def shard(self) -> Shard:
         """The text, in all its views."""
-        return self.examiner.shard([self.text])
+        return self.predictor.shard([self.text])
 
     @cached_property
     def asked(self) -> LabelledExamples:
         """The text itself, cut to what the model sees."""
-        model, tokenizer = self.examiner.model, self.examiner.tokenizer
+        model, tokenizer = self.predictor.model, self.predictor.tokenizer
         return LabelledExamples(self.shard, tokenizer, int(model.config.max_len), first=True)
 
     @cached_property
@@ -262,37 +262,37 @@ class PredictionContext:
         """The same as a row of ids."""
         (batch,) = self.asked.batches(1)
         assert batch.segments is not None
-        return Inputs(batch.ids, batch.segments).to(device_of(self.examiner.model))
+        return Inputs(batch.ids, batch.segments).to(device_of(self.predictor.model))
 
     @property
     def tokens(self) -> list[str]:
         """The tokens the model reads, as they are displayed."""
-        return [self.examiner.tokenizer.text(i) for i in self.source.ids[0].tolist()]
+        return [self.predictor.tokenizer.text(i) for i in self.source.ids[0].tolist()]
 
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
         """The picture that the model reads, filled up to whole patches."""
-        tokenizer = self.examiner.tokenizer
+        tokenizer = self.predictor.tokenizer
         assert isinstance(tokenizer, Patches)
         return tokenizer.picture(np.asarray(self.shard.record(0)))
 
     @cached_property
     def likely(self) -> NDArray[np.float64]:
         """(O,) probabilities or values, or (T, O) of positions: what all views say on average."""
-        said = self.examiner.measure(self.shard)
+        said = self.predictor.measure(self.shard)
         found: NDArray[np.float64] = probabilities(said.task, torch.from_numpy(said.scores)).numpy()
         return found if said.positional else found[0]
 
     def activations(self, *patterns: str) -> dict[str, Tensor]:
         """The named activations as the model reads, in the order in which they arise."""
-        model, tap = self.examiner.model, Tap(patterns)
+        model, tap = self.predictor.model, Tap(patterns)
         with evaluating(model):
             model.answers(self.source, tap=tap)
         return {name: value.float().cpu() for name, value in tap.found.items()}
 
 
 def prediction_page(
-    examiner: Predictor,
+    predictor: Predictor,
     text: Any,
     *,
     title: str,
@@ -306,17 +306,17 @@ def prediction_page(
     if others. `other` is a class, label or value to explain beside the first.
     """
     page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
-    outputs = outputs_of(examiner.targets)
+    outputs = outputs_of(predictor.targets)
     if other and other not in outputs:
         raise UsageError(f"--target: the model knows no {other!r}; {did_you_mean(other, outputs)}")
     if facts:
         page.section("The model")
         page.add(Facts(facts))
-    model, shown = examiner.model, isinstance(examiner.tokenizer, Patches | Points)
+    model, shown = predictor.model, isinstance(predictor.tokenizer, Patches | Points)
     if shown:
-        about_numbers(page, examiner, text, other)
+        about_numbers(page, predictor, text, other)
     elif text:
-        answering = PredictionContext(examiner, text)
+        answering = PredictionContext(predictor, text)
         add_answer(page, answering)
         if isinstance(model, NeuralSupervisedModel):
             add_reasons(page, answering, model, other)
@@ -324,29 +324,29 @@ def prediction_page(
         for kind, add_terms in TERMS:
             if isinstance(model, kind):
                 chosen = explained(model.task, answering.likely, outputs, other)
-                add_terms(page, model, examiner.tokenizer, answering.source, chosen, outputs)
+                add_terms(page, model, predictor.tokenizer, answering.source, chosen, outputs)
                 if note := read_of(answering):
                     page.add(Text(note))
     for kind, add_learned in LEARNED:
         if isinstance(model, kind):
-            add_learned(page, model, examiner.tokenizer, outputs)
+            add_learned(page, model, predictor.tokenizer, outputs)
     some = some or held
     if some and isinstance(model, NeuralSupervisedModel):
-        add_records(page, examiner, model, some, "" if shown else text)
+        add_records(page, predictor, model, some, "" if shown else text)
     if held:
         side, shard = held
-        add_judged(page, examiner.measure(shard), examiner.targets, side)
+        add_judged(page, predictor.measure(shard), predictor.targets, side)
     return page
 
 
-def about_numbers(page: Page, examiner: Predictor, thing: Any, other: str) -> None:
+def about_numbers(page: Page, predictor: Predictor, thing: Any, other: str) -> None:
     """What the model says of a picture or a cloud, and where it looks; nothing where there is
     none.
     """
-    model, answering = examiner.model, PredictionContext(examiner, thing)
-    view: Any = image_view if isinstance(examiner.tokenizer, Patches) else point_cloud_view
+    model, answering = predictor.model, PredictionContext(predictor, thing)
+    view: Any = image_view if isinstance(predictor.tokenizer, Patches) else point_cloud_view
     if thing is not None and len(thing):
-        outputs = outputs_of(examiner.targets)
+        outputs = outputs_of(predictor.targets)
         if model.task == "position-label":
             point_cloud_view.add_points(page, answering, outputs)
         else:
@@ -362,21 +362,21 @@ def about_numbers(page: Page, examiner: Predictor, thing: Any, other: str) -> No
 
 def add_records(
     page: Page,
-    examiner: Predictor,
+    predictor: Predictor,
     model: NeuralSupervisedModel,
     some: tuple[str, Shard],
     text: str,
 ) -> None:
     """What the model makes of many records: where they lie, and what it looks for in them."""
     side, shard = some
-    add_plane(page, examiner, shard, side, text)
+    add_plane(page, predictor, shard, side, text)
     if shard.ids.ndim == 2:
         return  # what heads look for is told of tokens that have names
-    asked = LabelledExamples(shard, examiner.tokenizer, int(model.config.max_len), first=True)
+    asked = LabelledExamples(shard, predictor.tokenizer, int(model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_RECORDS)
-    found = peaks(model, asked, examiner.tokenizer, records)
+    found = peaks(model, asked, predictor.tokenizer, records)
     if found is not None:
-        add_units(page, found, examiner.tokenizer, f"{len(records):,} records of the {side} part")
+        add_units(page, found, predictor.tokenizer, f"{len(records):,} records of the {side} part")
 
 
 def outputs_of(targets: Targets) -> list[str]:
@@ -386,9 +386,9 @@ def outputs_of(targets: Targets) -> list[str]:
 
 def add_answer(page: Page, answering: PredictionContext) -> None:
     """What the model says of the text."""
-    targets, likely = answering.examiner.targets, answering.likely
+    targets, likely = answering.predictor.targets, answering.likely
     names, task = outputs_of(targets), targets.task
-    views = answering.examiner.views
+    views = answering.predictor.views
     note = f" It is the mean over {views.count} views of the text." if views else ""
     if task == "position-label":
         add_letters(page, answering, names)
@@ -443,7 +443,7 @@ def add_reasons(
     page: Page, answering: PredictionContext, model: NeuralSupervisedModel, other: str
 ) -> None:
     """What in the text the answer rests on."""
-    names = outputs_of(answering.examiner.targets)
+    names = outputs_of(answering.predictor.targets)
     page.section(
         "What the answer rests on",
         "Gradient × input: how fast the score of an answer changes with a token, times the token. "
@@ -474,7 +474,7 @@ def add_reasons(
 def read_of(answering: PredictionContext) -> str:
     """Which part of the text is explained, where that is not all of it."""
     cut = "Only what the model reads of the text is shown. " if answering.asked.cut else ""
-    views = "Of several views, this is the text as given." if answering.examiner.views else ""
+    views = "Of several views, this is the text as given." if answering.predictor.views else ""
     return (cut + views).strip()
 
 
@@ -497,23 +497,23 @@ def changes(answering: PredictionContext, output: int, name: str) -> list[Compon
     """What happens to an answer when the text is changed: every letter of it to every other, or, of
     words, each one left out. Nothing of a text that is too long for that.
     """
-    examiner, source, tokens = answering.examiner, answering.source, answering.tokens
-    ids = sorted({int(i) for i in source.ids[0].tolist()} - set(examiner.tokenizer.names))
-    texts = {examiner.tokenizer.text(i) for i in ids}
+    predictor, source, tokens = answering.predictor, answering.source, answering.tokens
+    ids = sorted({int(i) for i in source.ids[0].tolist()} - set(predictor.tokenizer.names))
+    texts = {predictor.tokenizer.text(i) for i in ids}
     letters = alphabet_of(texts) is not None
     if (len(ids) if letters else 1) * len(tokens) ** 2 > MOST_CHANGED:
         return []
-    unit = "" if examiner.targets.task == "value" else "logits"
-    with evaluating(examiner.model):
+    unit = "" if predictor.targets.task == "value" else "logits"
+    with evaluating(predictor.model):
         if not letters:
-            lost = left_out(examiner.model, source, output).double().tolist()
+            lost = left_out(predictor.model, source, output).double().tolist()
             title = f"What the score of {name} loses when a token is left out"
             return [Contributions(tokens, [("left out", lost)], title=title, unit=unit)]
-        found = substituted(examiner.model, source, output, torch.tensor(ids)).double().numpy()
+        found = substituted(predictor.model, source, output, torch.tensor(ids)).double().numpy()
     return [
         Heatmap(
             found[:, 1:-1],
-            [examiner.tokenizer.text(i) for i in ids],
+            [predictor.tokenizer.text(i) for i in ids],
             tokens[1:-1],
             title=f"How the score of {name} changes with another letter (down) at each place",
             scale="diverging",

@@ -191,13 +191,13 @@ def spread(count: int, most: int) -> Ints:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def add_plane(page: Page, examiner: Predictor, shard: Shard, side: str, text: str) -> None:
+def add_plane(page: Page, predictor: Predictor, shard: Shard, side: str, text: str) -> None:
     """Vectors of held-out records in the plane, and those nearest to a text, if there is one."""
-    each = examiner.targets.task == "position-label"
-    cloud = positions_of(examiner, shard) if each else records_of(examiner, shard)
+    each = predictor.targets.task == "position-label"
+    cloud = positions_of(predictor, shard) if each else records_of(predictor, shard)
     if len(cloud.vectors) < FEWEST:
         return
-    own = None if each or not text else np.asarray(examiner.embed([text]), np.float64)  # (1, D)
+    own = None if each or not text else np.asarray(predictor.embed([text]), np.float64)  # (1, D)
     whole = cloud.vectors if own is None else np.concatenate([cloud.vectors, own])
     coordinates, directions, parts = principal(cloud.vectors)
     if own is not None:
@@ -225,7 +225,7 @@ def add_plane(page: Page, examiner: Predictor, shard: Shard, side: str, text: st
     )
     groups, values = cloud.groups, cloud.values
     if own is not None:  # it has the colour of what is said of it
-        (said,) = examiner.classify([text])
+        (said,) = predictor.classify([text])
         groups = [*groups, said.label or "none"] if groups else groups
         values = [*values, next(iter(said.scores.values()))] if values else values
     shared: dict[str, Any] = {
@@ -233,7 +233,7 @@ def add_plane(page: Page, examiner: Predictor, shard: Shard, side: str, text: st
         "groups": groups,
         "values": values,
         "marks": marks,
-        "unit": examiner.targets.names[0],
+        "unit": predictor.targets.names[0],
     }
     linear: dict[str, Any] = {"title": "Principal components", "x_label": first, "y_label": second}
     page.add(
@@ -255,31 +255,31 @@ def nearest(cloud: EmbeddingMap, near: Sequence[int], away: NDArray[np.float64])
     )
 
 
-def records_of(examiner: Predictor, shard: Shard) -> EmbeddingMap:
+def records_of(predictor: Predictor, shard: Shard) -> EmbeddingMap:
     """Records of a shard as points."""
-    tokenizer = examiner.tokenizer
-    asked = LabelledExamples(shard, tokenizer, int(examiner.model.config.max_len), first=True)
+    tokenizer = predictor.tokenizer
+    asked = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_POINTS)
-    vectors = np.array(examiner.vectors(shard, records), np.float64)
+    vectors = np.array(predictor.vectors(shard, records), np.float64)
     texts = []
     for record in records * shard.views:
         parts = [shard.record(int(record))]
         if shard.source is not None:
             parts.append(shard.source.record(int(record)))
         texts.append(" | ".join(tokenizer.decode(part[1:-1]) for part in parts))
-    groups, values = truths_of(asked.targets[records], examiner.targets)
+    groups, values = truths_of(asked.targets[records], predictor.targets)
     return EmbeddingMap(vectors, texts, groups, values)
 
 
-def positions_of(examiner: Predictor, shard: Shard) -> EmbeddingMap:
+def positions_of(predictor: Predictor, shard: Shard) -> EmbeddingMap:
     """Positions of the records of a shard as points."""
-    tokenizer = examiner.tokenizer
-    asked = LabelledExamples(shard, tokenizer, int(examiner.model.config.max_len), first=True)
+    tokenizer = predictor.tokenizer
+    asked = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_POINTS)
     inside = np.maximum(asked.lengths[records] - 2, 0)  # without the markers
     enough = int(np.searchsorted(np.cumsum(inside), 4 * MOST_POINTS)) + 1
     records, inside = records[:enough], inside[:enough]
-    found = np.concatenate(examiner.vectors(shard, records, positions=True)).astype(np.float64)
+    found = np.concatenate(predictor.vectors(shard, records, positions=True)).astype(np.float64)
     record = np.repeat(np.arange(len(records)), inside)
     place = np.arange(len(record)) - np.repeat(np.cumsum(inside) - inside, inside)  # from 0
     at = asked.starts[records][record] + 1 + place  # in the shard
@@ -291,7 +291,7 @@ def positions_of(examiner: Predictor, shard: Shard) -> EmbeddingMap:
         before, after = ids[max(0, place[i] - CONTEXT) : place[i]], ids[place[i] + 1 :][:CONTEXT]
         here = tokenizer.decode(ids[place[i] : place[i] + 1])
         texts.append(f"{tokenizer.decode(before)}[{here}]{tokenizer.decode(after)}")
-    classes = examiner.targets.classes[0]
+    classes = predictor.targets.classes[0]
     return EmbeddingMap(found[chosen], texts, [classes[k] for k in asked.targets[at[chosen]]], [])
 
 

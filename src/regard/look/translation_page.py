@@ -52,7 +52,7 @@ class BeamResult:
 
 
 def translation_page(
-    interpreter: Translator,
+    translator: Translator,
     pair: SourceTarget,
     *,
     title: str,
@@ -65,11 +65,11 @@ def translation_page(
     if facts:
         page.section("The model")
         page.add(Facts(facts))
-    with evaluating(interpreter.model):
-        searched = search(interpreter, pair.source, beams)
-        readings = read(interpreter, pair, searched)
+    with evaluating(translator.model):
+        searched = search(translator, pair.source, beams)
+        readings = read(translator, pair, searched)
         (name, reading), *_ = readings.items()
-        add_translations(page, interpreter, readings, searched)
+        add_translations(page, translator, readings, searched)
         add_alignment(page, reading, agreement)
         add_surprise(page, reading, name)
         for other, second in list(readings.items())[1:]:
@@ -81,56 +81,56 @@ def translation_page(
     return page
 
 
-def search(interpreter: Translator, source: Sequence[int] | NDArray[Any], width: int) -> BeamResult:
+def search(translator: Translator, source: Sequence[int] | NDArray[Any], width: int) -> BeamResult:
     """The search of `regard translate`, this wide, and what it weighed."""
     trace = Trace()
     beam = Beam(width=width, length_penalty=1.0, n_best=width, trace=trace)
-    (found,) = interpreter.answers([source], beam)
+    (found,) = translator.answers([source], beam)
     return BeamResult(found, trace.trees[0], width)
 
 
-def read(interpreter: Translator, pair: SourceTarget, searched: BeamResult) -> dict[str, PairTrace]:
+def read(translator: Translator, pair: SourceTarget, searched: BeamResult) -> dict[str, PairTrace]:
     """The targets that are looked at, by what they are; the first most closely."""
-    tokenizer, sources = interpreter.tokenizer, interpreter.source_tokenizer
+    tokenizer, sources = translator.tokenizer, translator.source_tokenizer
     own = searched.found[0] if searched.found else None
     ids: Sequence[int] = own.ids if own else []
     targets: dict[str, tuple[list[int], bool]] = {}
     if pair.target is None:
         ended = own is not None and own.finished
-        targets[f"its {interpreter.makes}"] = (list(ids[:-1] if ended else ids), ended)
+        targets[f"its {translator.makes}"] = (list(ids[:-1] if ended else ids), ended)
     else:
-        targets[f"the {interpreter.makes} given"] = (list(pair.target), True)
+        targets[f"the {translator.makes} given"] = (list(pair.target), True)
     if pair.reference is not None:
         targets["the reference"] = (list(pair.reference), True)
-    room, readings = int(interpreter.model.config.max_len) - 1, {}
+    room, readings = int(translator.model.config.max_len) - 1, {}
     for name, (target, whole) in targets.items():
         readings[name] = PairTrace.of(
-            interpreter.model,
-            interpreter.readable(pair.source),
+            translator.model,
+            translator.readable(pair.source),
             tokenizer=tokenizer,
             ids=[tokenizer.start, *target[:room]],
             continues=not whole or len(target) > room,
-            constrain=interpreter.forbidden,
-            banned=tokenizer.never_produced(interpreter.model.vocab_size),
+            constrain=translator.forbidden,
+            banned=tokenizer.never_produced(translator.model.vocab_size),
             source_tokenizer=sources,
         )
     return readings
 
 
 def add_translations(
-    page: Page, interpreter: Translator, readings: dict[str, PairTrace], searched: BeamResult
+    page: Page, translator: Translator, readings: dict[str, PairTrace], searched: BeamResult
 ) -> None:
     """The source and its translations, with what the model holds of each."""
     first = next(iter(readings.values()))
-    decode = interpreter.tokenizer.decode
-    source = interpreter.source_tokenizer.decode(first.source)
-    rows: list[list[object]] = [["picture" if interpreter.sees else "source", source, None]]
+    decode = translator.tokenizer.decode
+    source = translator.source_tokenizer.decode(first.source)
+    rows: list[list[object]] = [["picture" if translator.sees else "source", source, None]]
     for name, one in readings.items():
         _, bits = one.surprise()
         per_token = float(-bits.mean() * math.log(2)) if len(bits) else None
         rows.append([name, decode(one.ids), per_token])
     page.section(
-        interpreter.makes.capitalize(),
+        translator.makes.capitalize(),
         "Ranked by log-probability per token, so that length alone costs nothing; 0 would be "
         "certainty. The search rules out what is never said, <unk> for one, which can raise its "
         "figures.",

@@ -22,7 +22,7 @@ FEWEST = 5  # words that make a picture
 
 
 def word_vector_page(
-    glossary: WordVectors,
+    word_vectors: WordVectors,
     words: Sequence[str] = (),
     *,
     title: str,
@@ -35,32 +35,32 @@ def word_vector_page(
     if facts:
         page.section("The vectors")
         page.add(Facts(facts))
-    asked = list(dict.fromkeys(glossary.row(word) for word in words))
-    beside = glossary.nearest_rows(glossary.unit[asked], NEAREST, [[row] for row in asked])
+    asked = list(dict.fromkeys(word_vectors.row(word) for word in words))
+    beside = word_vectors.nearest_rows(word_vectors.unit[asked], NEAREST, [[row] for row in asked])
     own = [*asked, *(row for some in beside for row in some)]
-    shown = list(dict.fromkeys([*own, *range(len(glossary))]))
+    shown = list(dict.fromkeys([*own, *range(len(word_vectors))]))
     listed, plane = shown[:MOST_WORDS], shown[:MOST_POINTS]
-    near = glossary.nearest_rows(glossary.unit[listed], NEAREST, [[row] for row in listed])
+    near = word_vectors.nearest_rows(word_vectors.unit[listed], NEAREST, [[row] for row in listed])
     if len(plane) >= FEWEST:
-        add_plane(page, glossary, plane, listed, near, bool(asked))
+        add_plane(page, word_vectors, plane, listed, near, bool(asked))
     for row in asked:
-        add_nearest(page, glossary, row, near[listed.index(row)])
+        add_nearest(page, word_vectors, row, near[listed.index(row)])
     return page
 
 
 def add_plane(
     page: Page,
-    glossary: WordVectors,
+    word_vectors: WordVectors,
     plane: list[int],
     listed: list[int],
     near: list[list[int]],
     asked: bool,
 ) -> None:
     """Words in the plane by t-SNE and by principal components, in groups, to be searched."""
-    vectors = glossary.unit[plane].astype(np.float64)
+    vectors = word_vectors.unit[plane].astype(np.float64)
     groups, centres = clusters(vectors, min(GROUPS, len(plane) // 2))
     names = [
-        ", ".join(glossary.words[plane[i]] for i in named(vectors, groups, centres, k))
+        ", ".join(word_vectors.words[plane[i]] for i in named(vectors, groups, centres, k))
         for k in range(len(centres))
     ]
     page.section(
@@ -68,8 +68,9 @@ def add_plane(
         f"{len(plane):,} words, those that occur most and those asked for and their neighbours, by "
         "the direction of their vectors; colours are groups found by k-means, called by the words "
         f"in their middle. {len(listed):,} words can be looked up, or chosen by a click: their "
-        f"nearest words are by the cosine in all {glossary.model.config.d_model} dimensions, among "
-        f"all {len(glossary):,} words. Principal components keep directions and distances as well "
+        "nearest words are by the cosine in all "
+        f"{word_vectors.model.config.d_model} dimensions, among all {len(word_vectors):,} words. "
+        "Principal components keep directions and distances as well "
         "as two numbers can; t-SNE (van der Maaten & Hinton 2008) keeps neighbours together, and "
         "there the axes, sizes and gaps between clusters mean nothing.",
     )
@@ -79,13 +80,13 @@ def add_plane(
     place = {row: i for i, row in enumerate([*listed, *(r for r in rows if r not in set(listed))])}
     page.add(
         Projector(
-            words=[glossary.words[row] for row in place],
+            words=[word_vectors.words[row] for row in place],
             planes={"t-SNE": tsne(vectors), "Principal components": coordinates},
             axes={"Principal components": (labels[0], labels[1])},
             groups=[names[k] for k in groups],
             near=[[place[r] for r in some] for some in near],
             similarities=[
-                (glossary.unit[some] @ glossary.unit[row]).tolist()
+                (word_vectors.unit[some] @ word_vectors.unit[row]).tolist()
                 for row, some in zip(listed, near, strict=True)
             ],
             chosen=0 if asked else first_of_interest(near),
@@ -106,9 +107,9 @@ def first_of_interest(near: list[list[int]]) -> int:
     return min(len(near) - 1, 200)
 
 
-def add_nearest(page: Page, glossary: WordVectors, row: int, near: list[int]) -> None:
+def add_nearest(page: Page, word_vectors: WordVectors, row: int, near: list[int]) -> None:
     """The words nearest to one that was asked for, by both matrices."""
-    word = glossary.words[row]
+    word = word_vectors.words[row]
     page.section(
         f"Near {word}",
         "By the input vectors, the words that are used alike; by the input vector and others' "
@@ -116,19 +117,19 @@ def add_nearest(page: Page, glossary: WordVectors, row: int, near: list[int]) ->
     )
     page.add(
         Bars(
-            [glossary.words[r] for r in near],
-            (glossary.unit[near] @ glossary.unit[row]).astype(float).tolist(),
+            [word_vectors.words[r] for r in near],
+            (word_vectors.unit[near] @ word_vectors.unit[row]).astype(float).tolist(),
             title=f"used like {word}",
             unit="cosine",
         ),
-        around(glossary, row),
+        around(word_vectors, row),
     )
 
 
-def around(glossary: WordVectors, row: int) -> Table:
+def around(word_vectors: WordVectors, row: int) -> Table:
     """The words that a word expects around it."""
-    scores = glossary.outputs @ glossary.inputs[row]
+    scores = word_vectors.outputs @ word_vectors.inputs[row]
     best = np.argsort(-scores, kind="stable")[:NEAREST]
-    rows = [[glossary.words[r], float(scores[r])] for r in best]
-    title = f"expected around {glossary.words[row]}"
+    rows = [[word_vectors.words[r], float(scores[r])] for r in best]
+    title = f"expected around {word_vectors.words[row]}"
     return Table(["word", "score"], rows, align=["left", "right"], title=title)

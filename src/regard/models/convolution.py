@@ -81,8 +81,8 @@ class CNN(NeuralLanguageModel):
         "modern": modern,
         "wavenet": wavenet,
     }
-    packs = True
-    steps_alike = True
+    supports_packing = True
+    static_shapes = True
 
     def __init__(self, vocab_size: int, config: CNNConfig) -> None:
         super().__init__(vocab_size, config)

@@ -83,7 +83,7 @@ class TableModel(VariableBuffers, CountingModel):
     """
 
     grown = ("codes", "counts")
-    packs = True
+    supports_packing = True
     unigrams: Tensor
     codes: Tensor
     counts: Tensor

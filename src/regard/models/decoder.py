@@ -99,11 +99,11 @@ class Decoder(NeuralLanguageModel, TransformerStack):
         "gpt2": gpt2,
         "vaswani": vaswani,
     }
-    steps_alike = True
+    static_shapes = True
 
     def __init__(self, vocab_size: int, config: DecoderConfig, *, cross: bool = False) -> None:
         super().__init__(vocab_size, config)
-        self.packs = config.keeps_apart
+        self.supports_packing = config.supports_packing
         self.build(vocab_size, config, cross=cross)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
@@ -119,7 +119,7 @@ class Decoder(NeuralLanguageModel, TransformerStack):
         memory: Sequence[CrossKV] | None = None,
     ) -> Tensor:
         """See NeuralLanguageModel; `memory` is what each block looks at, in a translator."""
-        if segments is not None and not self.packs:
+        if segments is not None and not self.supports_packing:
             raise ValueError(
                 f"mixers {sorted(set(self.config.kinds))} cannot keep packed records apart; use "
                 "length buckets"

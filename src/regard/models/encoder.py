@@ -129,7 +129,11 @@ class EncoderModel(NeuralSupervisedModel):
 
     def __init__(self, vocab_size: int, config: EncoderConfig) -> None:
         super().__init__()
-        self.vocab_size, self.config, self.packs = vocab_size, config, config.keeps_apart
+        self.vocab_size, self.config, self.supports_packing = (
+            vocab_size,
+            config,
+            config.supports_packing,
+        )
         self.encoder = Encoder(vocab_size, config)
         self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooler else None
         self.add_head(config.d_model)
@@ -140,7 +144,7 @@ class EncoderModel(NeuralSupervisedModel):
 
     def embed(self, source: Inputs, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
         """See NeuralAssessor."""
-        alone = count is None or not self.packs  # is every row one sequence?
+        alone = count is None or not self.supports_packing  # is every row one sequence?
         if self.config.first_answers and alone and tap is None:
             x = self.pool(self.encoder(source, asked=1), source.segments[:, :1], count)
         else:
@@ -189,7 +193,11 @@ class MaskedLM(NeuralSupervisedModel):
 
     def __init__(self, vocab_size: int, config: MaskedLMConfig) -> None:
         super().__init__()
-        self.vocab_size, self.config, self.packs = vocab_size, config, config.keeps_apart
+        self.vocab_size, self.config, self.supports_packing = (
+            vocab_size,
+            config,
+            config.supports_packing,
+        )
         self.encoder = Encoder(vocab_size, config)
         self.pool = Pooling("mean", config.d_model)  # of vectors that are asked for
         self.dense: nn.Linear | None = None

@@ -83,7 +83,7 @@ class EncoderDecoder(NeuralSeq2Seq):
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
         reading = config.reading
-        self.packs = config.keeps_apart and reading.keeps_apart
+        self.supports_packing = config.supports_packing and reading.supports_packing
         self.decoder = Decoder(vocab_size, config, cross=True)
         self.encoder = Encoder(config.source_vocab or vocab_size, reading)
         if not config.source_vocab:
@@ -101,7 +101,7 @@ class EncoderDecoder(NeuralSeq2Seq):
         mask = Across(segments, source.segments).rendered(b, t, s, ids.device)
         return self.decoder.hidden(ids, segments, memory=self.memory(source, mask))
 
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
         return ConditionedDecoder(self, source)
 
@@ -109,11 +109,11 @@ class EncoderDecoder(NeuralSeq2Seq):
 class ConditionedDecoder(ConditionedLM, NeuralLanguageModel):
     """A decoder and the memory it looks at."""
 
-    steps_alike = True
+    static_shapes = True
 
     def __init__(self, translator: EncoderDecoder, source: Inputs) -> None:
         super().__init__(translator)
-        self.packs = translator.packs
+        self.supports_packing = translator.supports_packing
         self.translator, self.decoder = translator, translator.decoder
         self.head = translator.head
         self.segments = source.segments.clone()  # (B, S)
@@ -209,4 +209,4 @@ class Captioner(EncoderDecoder):
 
     def __init__(self, vocab_size: int, config: CaptionerConfig) -> None:
         super().__init__(vocab_size, config)
-        self.steps_alike = config.uniform  # else changing pictures asks how large they are
+        self.static_shapes = config.uniform  # else changing pictures asks how large they are

@@ -395,7 +395,7 @@ class IBM1Translator(PositionalTranslator):
         *_, end = self.bigram.probabilities(nodes, self.end_id.expand(words.numel()))
         return (p / (1 - end)).view(words.shape)
 
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
         return ConditionedIBM1(self, source)
 

@@ -32,8 +32,8 @@ class LanguageModel(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    steps_alike: ClassVar[bool] = False  # with a fixed state, is every step the same operations?
-    packs: bool = False  # may several records share a row, kept apart by `segments`?
+    static_shapes: ClassVar[bool] = False  # with a fixed state, is every step the same operations?
+    supports_packing: bool = False  # may several records share a row, kept apart by `segments`?
 
     def __init__(self, vocab_size: int, config: Any) -> None:
         super().__init__()

@@ -98,8 +98,8 @@ class MLP(NeuralLanguageModel):
 
     Config = MLPConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"bengio": bengio, "onehot": onehot}
-    packs = True
-    steps_alike = True
+    supports_packing = True
+    static_shapes = True
 
     def __init__(self, vocab_size: int, config: MLPConfig) -> None:
         super().__init__(vocab_size, config)

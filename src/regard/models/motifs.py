@@ -129,11 +129,11 @@ def contexts(digits: Ids, order: int, size: int) -> Ids:
 
 def by_order(counts: Floats, order: int, size: int) -> list[Floats]:
     """Counts of codes (..., E) as n(context, letter) of orders 0 to k, each (..., A^m, A)."""
-    lead, found = counts.shape[:-1], []
+    on_rank0, found = counts.shape[:-1], []
     for m in range(order + 1):
-        last = counts.reshape(*lead, -1, *[size + 1] * (m + 1)).sum(axis=len(lead))
+        last = counts.reshape(*on_rank0, -1, *[size + 1] * (m + 1)).sum(axis=len(on_rank0))
         known = last[(..., *[slice(size)] * (m + 1))]
-        found.append(known.reshape(*lead, size**m, size))
+        found.append(known.reshape(*on_rank0, size**m, size))
     return found
 
 

@@ -112,7 +112,7 @@ class NearestCaptioner(PositionalTranslator):
             best, found = best.where(~better, least), found.where(~better, first + which)
         return found
 
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
         return ConditionedNearest(self, source)
 

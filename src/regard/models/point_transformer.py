@@ -88,7 +88,7 @@ class PointTransformerConfig(PointSettings, EncoderConfig):
             raise ValueError("n_types, windows and mixers are for texts")
 
     @property
-    def keeps_apart(self) -> bool:
+    def supports_packing(self) -> bool:
         """A cloud has a row of its own: what changes clouds changes rows."""
         return False
 

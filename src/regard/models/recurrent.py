@@ -313,7 +313,7 @@ class RecurrentSeq2SeqBase(NeuralSeq2Seq):
             raise ValueError("a recurrence cannot keep packed records apart; use length buckets")
         return self.speak(ids, self.read(source))
 
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
         return ConditionedRecurrent(self, source)
 

@@ -33,14 +33,14 @@ class Seq2SeqModel(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True
-    packs: bool = False  # may several pairs share a row, kept apart by segments?
-    steps_alike: bool = False  # are its steps the same kernels for every batch of a shape?
+    supports_packing: bool = False  # may several pairs share a row, kept apart by segments?
+    static_shapes: bool = False  # are its steps the same kernels for every batch of a shape?
 
     vocab_size: int  # of targets
     config: Any
 
     @abstractmethod
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """The language model of what follows from these sources, a row of targets for each."""
 
 
@@ -85,7 +85,7 @@ class Ensemble(Seq2SeqModel):
         self.vocab_size = members[0].vocab_size
         self.config = min((member.config for member in members), key=lambda one: one.max_len)
 
-    def given(self, source: Inputs) -> ConditionedLM:
+    def condition(self, source: Inputs) -> ConditionedLM:
         """See Translator."""
         return EnsembleLM(self, source)
 
@@ -95,7 +95,7 @@ class EnsembleLM(ConditionedLM):
 
     def __init__(self, together: Ensemble, source: Inputs) -> None:
         super().__init__(together)
-        found = [member.given(source) for member in together.members]  # type: ignore[operator]
+        found = [member.condition(source) for member in together.members]  # type: ignore[operator]
         self.members: Sequence[ConditionedLM] = nn.ModuleList(found)  # type: ignore[assignment]
 
     def read(self, source: Inputs, *, tap: Tap | None = None) -> None:

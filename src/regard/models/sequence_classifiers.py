@@ -138,7 +138,7 @@ class RecurrentClassifier(NeuralSupervisedModel):
 
     Config = SequenceClassifierConfig
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"both-ways": both_ways}
-    steps_alike = False  # cuDNN is told the lengths on the host
+    static_shapes = False  # cuDNN is told the lengths on the host
 
     def __init__(self, vocab_size: int, config: SequenceClassifierConfig) -> None:
         super().__init__()

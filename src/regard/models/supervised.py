@@ -98,7 +98,7 @@ class SupervisedModel(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    packs: bool = False  # may several sequences share a row, kept apart by `segments`?
+    supports_packing: bool = False  # may several sequences share a row, kept apart by `segments`?
     tokens: ClassVar[str] = ""  # the kind of tokens, where it reads one that is numbers
 
     vocab_size: int
@@ -140,7 +140,7 @@ class NeuralSupervisedModel(SupervisedModel):
     the values it was trained on; logits leave them at 0 and 1.
     """
 
-    steps_alike: bool = True  # are its steps the same kernels for every batch of a shape?
+    static_shapes: bool = True  # are its steps the same kernels for every batch of a shape?
 
     shift: Tensor
     scale: Tensor

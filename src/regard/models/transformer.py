@@ -130,7 +130,7 @@ class TransformerConfig:
         return self.positions != "none" or set(self.kinds) != {"hyena"}
 
     @property
-    def keeps_apart(self) -> bool:
+    def supports_packing(self) -> bool:
         """May several records share a row? Masks keep them apart, where all mixers have one; the
         first positions seen by all would be those of the row.
         """

@@ -83,7 +83,7 @@ class VisionConfig(ImageSettings, EncoderConfig):
             raise ValueError("n_types is for texts")
 
     @property
-    def keeps_apart(self) -> bool:
+    def supports_packing(self) -> bool:
         """A picture has a row of its own: what changes pictures changes rows."""
         return False
 
@@ -137,7 +137,7 @@ class VisionTransformer(EncoderModel):
 
     def __init__(self, vocab_size: int, config: VisionConfig) -> None:
         super().__init__(vocab_size, config)
-        self.steps_alike = config.uniform  # else changing pictures asks how large they are
+        self.static_shapes = config.uniform  # else changing pictures asks how large they are
 
 
 NORM_EPS = 1e-6  # as in the Transformer's presets
@@ -229,7 +229,7 @@ class ConvNet(NeuralSupervisedModel):
     def __init__(self, vocab_size: int, config: ConvNetConfig) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
-        self.steps_alike = config.uniform  # else it asks how large they are
+        self.static_shapes = config.uniform  # else it asks how large they are
         widths, strides = config.widths, config.strides
         self.first = nn.Conv2d(config.channels, widths[0], 3, padding=1)
         sizes = len(widths)

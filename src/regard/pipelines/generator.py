@@ -187,7 +187,7 @@ class Continuation(GeneratedText):
 
 
 def continuations(
-    predictor: Generator,
+    generator: Generator,
     prompts: str | Sequence[str],
     strategy: Strategy,
     *,
@@ -198,10 +198,10 @@ def continuations(
 ) -> list[Continuation]:
     """A prompt, or each of several, `copies` times, continued, as text."""
     repeated = [p for p in one_or_many("prompts", prompts)[0] for _ in range(copies)]
-    found = predictor.generate(
+    found = generator.generate(
         repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
     )
-    tokenizer = predictor.tokenizer
+    tokenizer = generator.tokenizer
     return [
         Continuation(
             input=prompt,

@@ -303,18 +303,18 @@ def comparison_run(
     return ComparisonRun(name, recipe, run, seed, fraction)
 
 
-def share_minutes(rungs: Sequence[ComparisonRun], share: float) -> float:
+def share_minutes(comparison_runs: Sequence[ComparisonRun], share: float) -> float:
     """Minutes for each of the rungs that take as long as they are given: an equal share.
 
     Where one of them has begun, as many as it was given: a row that is made up later, or added, has
     no advantage.
     """
-    begun = [one for one in rungs if not one.counts and (one.run / RECIPE).exists()]
+    begun = [one for one in comparison_runs if not one.counts and (one.run / RECIPE).exists()]
     return build(read(begun[0].run / RECIPE)).train.minutes if begun else share
 
 
 def train_all(
-    rungs: Sequence[ComparisonRun],
+    comparison_runs: Sequence[ComparisonRun],
     end: float,
     shared: Path,
     told: Callable[[ComparisonRun, str], None],
@@ -329,8 +329,8 @@ def train_all(
     tokenised data, those of the first fold where there are several.
     """
     data, share = {(1.0, 0): shared}, 0.0
-    rows = [list(group) for _, group in groupby(rungs, key=lambda one: one.row)]
-    timed = not rungs[0].recipe.train.steps
+    rows = [list(group) for _, group in groupby(comparison_runs, key=lambda one: one.row)]
+    timed = not comparison_runs[0].recipe.train.steps
     schedule = Schedule(end)
     ahead = sorted(
         (row for row in rows if not complete(row)),
@@ -343,7 +343,7 @@ def train_all(
         row = held[0]
         minutes = schedule.minutes(row, held)
         if not row[0].counts:
-            share = share or share_minutes(rungs, minutes)
+            share = share or share_minutes(comparison_runs, minutes)
             minutes = min(share, minutes)
         for one in row:
             if not one.done:
@@ -352,7 +352,7 @@ def train_all(
         ahead.remove(row)
         finish(row, data, told, judge)
     left_out = without(ahead, schedule, warn)
-    return [one for one in rungs if one not in left_out]
+    return [one for one in comparison_runs if one not in left_out]
 
 
 def finish(
@@ -484,10 +484,10 @@ LOOKED = 4096  # bytes at the end of a log
 class ProgressTable:
     """The runs of a comparison and how far each has come; silent where the reporter is."""
 
-    def __init__(self, reporter: Reporter, rungs: Sequence[ComparisonRun]) -> None:
+    def __init__(self, reporter: Reporter, comparison_runs: Sequence[ComparisonRun]) -> None:
         self.reporter, self.began = reporter, time.monotonic()
         self.spoke = self.began  # when the last line was said
-        self.states = {one.row.name: "" for one in rungs}
+        self.states = {one.row.name: "" for one in comparison_runs}
         self.fold: dict[str, str] = {}  # which one is trained now
         self.figures: dict[str, str] = {}
         shows = reporter.console.is_terminal and not reporter.quiet
@@ -618,7 +618,7 @@ class Seed:
     are judged as far as all rows have translated them.
     """
 
-    rungs: Sequence[ComparisonRun]
+    comparison_runs: Sequence[ComparisonRun]
     found: Sequence[RunResult]
     sentences: int
 
@@ -645,21 +645,23 @@ class Seed:
 
 
 def build_comparison(
-    rungs: Sequence[ComparisonRun],
+    comparison_runs: Sequence[ComparisonRun],
     shared: Path,
     found: Mapping[Path, RunResult] | None = None,
     *,
     left_out: Sequence[str] = (),
 ) -> Comparison:
     """The table of finished rungs; what came of them by run, where it is known already."""
-    found = {one.run: run_result(one, shared) for one in rungs} if found is None else found
-    found = on_common_records(rungs, found)
+    found = (
+        {one.run: run_result(one, shared) for one in comparison_runs} if found is None else found
+    )
+    found = on_common_records(comparison_runs, found)
     sentences = min(len(each.made) for each in found.values())  # each has the first of the same
     rows, curves = [], {}
-    for model in dict.fromkeys(one.model for one in rungs):
+    for model in dict.fromkeys(one.model for one in comparison_runs):
         points: dict[float, list[ComparisonRun]] = {}
         seeds: dict[int, list[ComparisonRun]] = {}
-        for one in rungs:
+        for one in comparison_runs:
             if one.model == model and one.fraction == 1:
                 seeds.setdefault(one.seed, []).append(one)
             if one.model == model and one.seed == 0:
@@ -675,32 +677,34 @@ def build_comparison(
         curves=curves,
         sentences=sentences,
         left_out=tuple(left_out),
-        **material(rungs[0], found[rungs[0].run], table[0]),
+        **material(comparison_runs[0], found[comparison_runs[0].run], table[0]),
     )
 
 
 def on_common_records(
-    rungs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
+    comparison_runs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
 ) -> dict[Path, RunResult]:
     """The same outcomes, each with its answers to those records that all runs of its fold answered:
     where time was short, a run has answered the first records only.
     """
     fewest: dict[int, int] = {}
-    for one in rungs:
+    for one in comparison_runs:
         answers = found[one.run].answers
         if answers is not None:
             fewest[one.fold] = min(answers.records, fewest.get(one.fold, answers.records))
     common = {}
-    for one in rungs:
+    for one in comparison_runs:
         each = common[one.run] = found[one.run]
         if each.answers is not None and each.answers.records > fewest[one.fold]:
             common[one.run] = replace(each, answers=each.answers.first(fewest[one.fold]))
     return common
 
 
-def of(rungs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]) -> list[RunResult]:
+def of(
+    comparison_runs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
+) -> list[RunResult]:
     """What came of some rungs."""
-    return [found[one.run] for one in rungs]
+    return [found[one.run] for one in comparison_runs]
 
 
 def material(one: ComparisonRun, first: RunResult, row: Row) -> dict[str, Any]:
@@ -724,29 +728,29 @@ def material(one: ComparisonRun, first: RunResult, row: Row) -> dict[str, Any]:
 
 def point(seed: Seed) -> tuple[int, float]:
     """Symbols trained on, and nats per symbol or what leads the task."""
-    leads = leading(seed.rungs[0].recipe.task, seed.judged)
+    leads = leading(seed.comparison_runs[0].recipe.task, seed.judged)
     return int(seed.found[0].trained_on["symbols"]), seed.value(leads)
 
 
 def row(seeds: Sequence[Seed]) -> Row:
     """The row of a model's seeds."""
-    rungs = [one for seed in seeds for one in seed.rungs]
+    comparison_runs = [one for seed in seeds for one in seed.comparison_runs]
     found = [one for seed in seeds for one in seed.found]
     first, answers = found[0], seeds[0].answers
-    leads = leading(rungs[0].recipe.task, seeds[0].judged)
+    leads = leading(comparison_runs[0].recipe.task, seeds[0].judged)
     costs = [each.measured for each in found if each.measured is not None]
     made, seconds = (len(first.made) if seeds[0].sentences else 0), first.seconds
     if answers is not None:
         made, seconds = answers.records, answers.seconds
     return Row(
-        model=rungs[0].model,
+        model=comparison_runs[0].model,
         parameters=first.facts["parameters"],
         train_seconds=sum(each.facts["train_seconds"] for each in found) / len(seeds),
         symbols_per_second=first.facts.get("symbols_per_second") or 0.0,
-        peak_memory_bytes=max(memory_of(one.run) for one in rungs),
+        peak_memory_bytes=max(memory_of(one.run) for one in comparison_runs),
         measured=mean(costs) if costs else None,
         values=tuple(seed.value(leads) for seed in seeds),
-        runs=tuple(one.run for one in rungs),
+        runs=tuple(one.run for one in comparison_runs),
         judged=mean_over_seeds([seed.judged for seed in seeds]),
         tokens_per_second=first.tokens_per_second,
         answers_per_second=made / max(seconds, 1e-3),
@@ -769,7 +773,7 @@ def over_folds(seeds: Sequence[Seed], leads: str) -> Folds | None:
         return None
     figures = []
     for fold in range(folds):
-        alone = [Seed([seed.rungs[fold]], [seed.found[fold]], 0).judged for seed in seeds]
+        alone = [Seed([seed.comparison_runs[fold]], [seed.found[fold]], 0).judged for seed in seeds]
         figures.append(mean_over_seeds(alone)[leads].figure())
     return Folds(tuple(figures))
 

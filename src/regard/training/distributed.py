@@ -131,17 +131,17 @@ class ProcessGroup:
                 raise PeerRefused(*refused)
         return found
 
-    def lead(self, work: Callable[[], T]) -> T | None:
+    def on_rank0(self, work: Callable[[], T]) -> T | None:
         """The first process does `work`, the others wait: None. What it refuses, all refuse."""
         return self.together(lambda: work() if self.first else None)
 
-    def decide(self, work: Callable[[], T]) -> T:
+    def broadcast_from_rank0(self, work: Callable[[], T]) -> T:
         """What `work` gives the first process, in all of them, as JSON carries it."""
-        return cast(T, self.share(self.lead(work)))
+        return cast(T, self.share(self.on_rank0(work)))
 
-    def hand_on(self, make: Callable[[], T], find: Callable[[], T]) -> T:
+    def build_then_open(self, make: Callable[[], T], find: Callable[[], T]) -> T:
         """What the first process makes and then, when it is there, the others find."""
-        made = self.lead(make)
+        made = self.on_rank0(make)
         return self.together(lambda: cast(T, made) if self.first else find())
 
     def spread(self, objective: nn.Module, device: torch.device) -> nn.Module:

@@ -139,7 +139,7 @@ def figures_of(
             store_predictions(run, told, time.monotonic() - began)
         return told.figures()
     if isinstance(model, Seq2SeqModel) and reported(side, corpus):
-        interpreter = Translator(
+        translator = Translator(
             model,
             corpus.tokenizer,
             corpus.source_tokenizer,
@@ -149,7 +149,7 @@ def figures_of(
         clock = fitted.clock
         until = math.inf if clock is None else time.monotonic() + clock.left
         found = measure_translation(
-            interpreter, shard, part=part, most=TRANSLATED, until=until, lenient=True
+            translator, shard, part=part, most=TRANSLATED, until=until, lenient=True
         )
         found.keep(run, side)
         return found.figures()

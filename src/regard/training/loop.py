@@ -292,7 +292,7 @@ class Loop(ABC):
                 groups["average"] = self.average.tensors()
             checkpoint.save(self.run_folder, self.progress.step, groups, asdict(self.progress))
 
-        self.world.lead(write)
+        self.world.on_rank0(write)
 
     def run(self) -> str:
         """Train to the end; "done", "early", or "interrupted" with a checkpoint written."""
@@ -444,7 +444,9 @@ class Loop(ABC):
             known = found is not None and math.isfinite(found.value)
             p.best, p.best_error = found if known and found else (None, None)
             p.best_step = p.step
-            self.world.lead(lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model)))
+            self.world.on_rank0(
+                lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model))
+            )
         if found is not None:
             told = {"step": p.step, self.figure: found.value, **found.to_json()}
             metrics.log(event, **told, best=better, seconds=p.seconds)

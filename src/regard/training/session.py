@@ -95,16 +95,16 @@ class Session:
         # a missing GPU is told before anything is written
         world.together(lambda: choose_device(recipe.train.device, world))
         with contextlib.ExitStack() as stack:
-            new = world.decide(lambda: stack.enter_context(self.folder()))
-            recipe = world.hand_on(lambda: self.carried(recipe, new), self.stored)
-            corpus = world.hand_on(lambda: self.corpus(recipe), lambda: reopen(self.run))
-            forbidden = world.hand_on(
+            new = world.broadcast_from_rank0(lambda: stack.enter_context(self.folder()))
+            recipe = world.build_then_open(lambda: self.carried(recipe, new), self.stored)
+            corpus = world.build_then_open(lambda: self.corpus(recipe), lambda: reopen(self.run))
+            forbidden = world.build_then_open(
                 lambda: self.forbidden(recipe, corpus, new),
                 lambda: self.forbidden(recipe, corpus, False),
             )
             cls = recipe.family
             if issubclass(cls, (CountingFit, FittedModel)):
-                known = world.decide(
+                known = world.broadcast_from_rank0(
                     lambda: count(recipe, corpus, self.run, self.reporter.say, self.began)
                 )
                 return TrainingOutcome(recipe, corpus, forbidden, "done", 0, known)
@@ -119,7 +119,7 @@ class Session:
             trainer.stepper.release()
             if planned := trainer.progress.steps:  # on the way
                 recipe = recipe.replace(train={"steps": planned})
-                self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+                self.world.on_rank0(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
             parts = trainer.final_parts(trainer.progress.step)
             return TrainingOutcome(
                 recipe,
@@ -152,7 +152,7 @@ class Session:
             return worker.fit(recipe, new=new, began=self.began)
 
         with contextlib.nullcontext() if world.first else Interrupt(repeated=True):
-            steps, outcome, signal, known = world.decide(work)
+            steps, outcome, signal, known = world.broadcast_from_rank0(work)
         return TrainingOutcome(
             recipe.replace(train={"steps": steps}), corpus, forbidden, outcome, signal, known
         )
@@ -285,7 +285,7 @@ class Session:
             trainer.plan(steps)
             trainer.pace, trainer.progress.timed = pace, True
             recipe = recipe.replace(train={"steps": steps})
-            self.world.lead(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
+            self.world.on_rank0(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
         if trainer.forecast is not None:
             trainer.forecast = trainer.forecast.timed(pace.per_step, pace.cost(steps))
         return recipe
@@ -305,7 +305,7 @@ class Session:
             if recipe.data.strict:
                 raise UserError(f"{loader.dropped:,} pairs are {why}, and data.strict is set")
             self.reporter.warn(f"{loader.dropped:,} pairs do not train: they are {why}")
-        self.world.lead(lambda: write_config(self.run, recipe.model.name, trainer.model))
+        self.world.on_rank0(lambda: write_config(self.run, recipe.model.name, trainer.model))
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
         epochs = trainer.steps / loader.steps_per_epoch

@@ -92,7 +92,7 @@ class Stepper:
         `alike` where they come in few shapes though records do not share rows.
         """
         self.recipe, self.world = recipe, world
-        self.alike = alike or model.packs
+        self.alike = alike or model.supports_packing
         self.device = choose_device(recipe.device, world)
         self.precision = choose_precision(recipe, self.device)
         self.model = model.to(self.device)

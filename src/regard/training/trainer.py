@@ -54,7 +54,7 @@ class Trainer(Loop):
         self.loader = self.load(recipe)
         # of texts, windows of running ones have one length
         few = not isinstance(model, NeuralLanguageModel) or self.loader.running
-        alike = few and model.steps_alike
+        alike = few and model.static_shapes
         self.stepper = Stepper(
             model, train, forbidden=forbidden, world=world, weights=weights, alike=alike
         )
@@ -86,16 +86,16 @@ class Trainer(Loop):
             "seed": train.seed,
             "micro_tokens": max(train.micro_tokens, longest),
         }
-        captured = model.steps_alike and may_capture(train, self.world)
+        captured = model.static_shapes and may_capture(train, self.world)
         if isinstance(model, NeuralSupervisedModel):
-            shared |= {"few": captured, "packs": model.packs}
+            shared |= {"few": captured, "supports_packing": model.supports_packing}
             if model.task == "masked":
                 return MaskedLoader(corpus.train, corpus.tokenizer, share=train.mask, **shared)
             return LabelledLoader(corpus.train, corpus.tokenizer, **shared)
         return TokenLoader(
             corpus.train,
             corpus.tokenizer,
-            packs=model.packs,
+            supports_packing=model.supports_packing,
             few=captured and not isinstance(model, NeuralLanguageModel),
             max_ratio=recipe.data.max_ratio,
             **shared,

@@ -105,7 +105,7 @@ def train_both(
     if first is None:
         return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)
     inner = out / PRETRAINED
-    world.lead(lambda: lay_down(recipe, out, resume))
+    world.on_rank0(lambda: lay_down(recipe, out, resume))
     try:
         result = train(first, inner, resume=resume, reporter=reporter, began=began, world=world)
     except Exception:

@@ -73,7 +73,7 @@ def log_probs(
         max_len=max_len,
         stride=stride or max(1, max_len // 2),
         batch_tokens=max(MANY_TOKENS if device.type == "cuda" else BATCH_TOKENS, max_len),
-        packs=model.packs,
+        supports_packing=model.supports_packing,
     )
     for i, batch in enumerate(stream):
         if i % world.size == 0 and stop():
@@ -102,7 +102,7 @@ def spoken(
     if isinstance(model, Seq2SeqModel):
         if source is None:
             raise ValueError("a translator is measured on pairs, but the shard has no source")
-        return model.given(readable(source, int(model.config.max_len)).to(device))
+        return model.condition(readable(source, int(model.config.max_len)).to(device))
     return model
 
 

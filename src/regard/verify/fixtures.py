@@ -97,8 +97,8 @@ class SequenceFixture(Fixture):
         if not isinstance(whole, Seq2SeqModel):
             return whole
         assert self.source is not None
-        given = whole.given(self.source).eval()
-        given.packs = False  # all rows share the one source
+        given = whole.condition(self.source).eval()
+        given.supports_packing = False  # all rows share the one source
         return given
 
     @property

@@ -33,7 +33,7 @@ def fused_is_explicit(subject: SequenceFixture) -> Finding | None:
     if not tap.found:
         return None
     gap.add(model.logits(subject.ids), explicit, subject.ids.numel())
-    if model.packs:
+    if model.supports_packing:
         ids, segments = subject.packed()
         explicit = model.logits(ids, segments, tap=tap)
         gap.add(model.logits(ids, segments), explicit, ids.numel())
@@ -74,7 +74,7 @@ def padded_is_unpadded(subject: SequenceFixture) -> Finding:
         kept = inside[:, : filled.size(1)]
         gap.add(model.logits(filled).float()[kept], expected[kept], int(kept.sum()))
         _extend_ragged(subject, filled, lengths, gap)
-    if not model.packs:
+    if not model.supports_packing:
         return gap.finding(subject.tolerance)
     packed, segments = subject.packed()
     got = model.logits(packed, segments).float()[:, : int(lengths.sum())]
@@ -108,7 +108,7 @@ def scores_are_logits(subject: SequenceFixture) -> Finding:
     made_up = torch.randint(model.vocab_size, ids.shape, generator=torch.Generator().manual_seed(1))
     for targets in (following, made_up):
         gap.add(model.score(ids, targets).float(), _gathered(logs, targets), ids.numel())
-    if model.packs:
+    if model.supports_packing:
         packed, segments = subject.packed()
         logs = model.logits(packed, segments).float().log_softmax(-1)
         targets = packed.roll(-1, dims=1).masked_fill(segments == 0, IGNORE)

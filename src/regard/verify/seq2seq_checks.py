@@ -31,7 +31,7 @@ def sources_together_are_alone(subject: SequenceFixture) -> Finding | None:
     rows = len(alone)
     targets = subject.ids[:1].expand(rows, -1)  # the same, so that only sources make a difference
     expected = torch.cat(
-        [model.given(of(one)).logits(targets[:1]).float() for one in alone]
+        [model.condition(of(one)).logits(targets[:1]).float() for one in alone]
     )  # (rows, T, V)
     width = lengths[0]
     ids = torch.stack(
@@ -41,12 +41,12 @@ def sources_together_are_alone(subject: SequenceFixture) -> Finding | None:
         ]
     )
     inside = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
-    gap.add(model.given(Inputs(ids, inside)).logits(targets).float(), expected, targets.numel())
-    if model.packs:
+    gap.add(model.condition(Inputs(ids, inside)).logits(targets).float(), expected, targets.numel())
+    if model.supports_packing:
         numbers = torch.arange(1, rows + 1)
         row = Inputs(torch.cat(alone)[None], numbers.repeat_interleave(torch.tensor(lengths))[None])
         segments = numbers.repeat_interleave(targets.size(1))[None]
-        packed = model.given(row).logits(targets.reshape(1, -1), segments).float()
+        packed = model.condition(row).logits(targets.reshape(1, -1), segments).float()
         gap.add(packed.view_as(expected), expected, targets.numel())
     return gap.finding(subject.tolerance, f" of {rows} sources")
 
@@ -93,7 +93,7 @@ def afresh(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, V) log-probabilities at each token of a translation, all at once, and its tokens (T,)."""
     ids = torch.tensor([start, *made.ids])
-    logits = model.given(of(torch.tensor(source))).logits(ids[None, :-1])[0].float()  # (T, V)
+    logits = model.condition(of(torch.tensor(source))).logits(ids[None, :-1])[0].float()  # (T, V)
     logits[:, list(banned)] = -math.inf
     return logits.log_softmax(-1), ids[1:]
 

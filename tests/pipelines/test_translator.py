@@ -25,16 +25,16 @@ def spoken(found):
     return [[one.tokens for one in several] for several in found]
 
 
-def test_texts_keep_their_order_and_are_translated_as_their_ids_are(interpreter):
-    found = interpreter.translate(TEXTS, Greedy(), batch_size=3)
+def test_texts_keep_their_order_and_are_translated_as_their_ids_are(translator):
+    found = translator.translate(TEXTS, Greedy(), batch_size=3)
     assert [several[0].input for several in found] == TEXTS
-    tokenizer = interpreter.tokenizer
+    tokenizer = translator.tokenizer
     for text, (one,) in zip(TEXTS, found, strict=True):
         if not text.strip():
             continue
         source = [*tokenizer.encode(text).tolist(), tokenizer.end]
         options = {"start": tokenizer.start, "end": tokenizer.end, "banned": [0, 1, 3]}
-        ((alone,),) = translate(interpreter.model, [source], Greedy(), **options)
+        ((alone,),) = translate(translator.model, [source], Greedy(), **options)
         assert one.tokens == [tokenizer.text(i) for i in alone.ids]
         assert one.text == tokenizer.decode(alone.ids)
         assert one.score == pytest.approx(alone.score, abs=1e-4)
@@ -42,55 +42,55 @@ def test_texts_keep_their_order_and_are_translated_as_their_ids_are(interpreter)
         assert not {"<pad>", "<S>", "<unk>"} & set(one.tokens)
 
 
-def test_an_empty_text_has_an_empty_translation_and_no_model_is_asked(interpreter, monkeypatch):
-    monkeypatch.setattr(interpreter.model, "given", None)
-    for (found,) in interpreter.translate(["", " \t"]):
+def test_an_empty_text_has_an_empty_translation_and_no_model_is_asked(translator, monkeypatch):
+    monkeypatch.setattr(translator.model, "condition", None)
+    for (found,) in translator.translate(["", " \t"]):
         assert (found.text, found.tokens, found.score, found.finished) == ("", [], 0.0, True)
-    assert interpreter.translate([]) == []
+    assert translator.translate([]) == []
 
 
-def test_a_text_that_is_too_long_is_cut_and_says_so(interpreter):
+def test_a_text_that_is_too_long_is_cut_and_says_so(translator):
     long = "abcdefgh" * 5  # 40 tokens; 15 and <E> are read
-    (cut,), (short,) = interpreter.translate([long, long[:15]], Greedy())
+    (cut,), (short,) = translator.translate([long, long[:15]], Greedy())
     assert (cut.cut, short.cut) == (25, 0)
     assert cut.tokens == short.tokens and cut.input == long
 
 
-def test_by_default_it_is_a_beam_ranked_by_the_average(interpreter):
-    found = interpreter.translate(["abc", "dd"])
-    asked = interpreter.translate(["abc", "dd"], Beam(width=5, length_penalty=1.0, n_best=1))
+def test_by_default_it_is_a_beam_ranked_by_the_average(translator):
+    found = translator.translate(["abc", "dd"])
+    asked = translator.translate(["abc", "dd"], Beam(width=5, length_penalty=1.0, n_best=1))
     assert spoken(found) == spoken(asked)
-    for several in interpreter.translate(["abc"], Beam(5, 1.0, 5)):
+    for several in translator.translate(["abc"], Beam(5, 1.0, 5)):
         scores = [one.score for one in several if one.finished]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(one.tokens) for one in several}) == 5
 
 
-def test_parts_are_translated_as_the_whole(interpreter):
+def test_parts_are_translated_as_the_whole(translator):
     for strategy in (Greedy(), Sample(seed=2)):
         parts = []
         for some in (TEXTS[:3], [], TEXTS[3:4], TEXTS[4:]):
-            parts += interpreter.translate(some, strategy, first=len(parts))
-        assert spoken(parts) == spoken(interpreter.translate(TEXTS, strategy))
+            parts += translator.translate(some, strategy, first=len(parts))
+        assert spoken(parts) == spoken(translator.translate(TEXTS, strategy))
 
 
 @torch.no_grad()
-def test_a_target_costs_what_the_model_says_of_each_token(interpreter):
+def test_a_target_costs_what_the_model_says_of_each_token(translator):
     pairs = [("abc", "cab"), ("hg fe.", ""), ("a", "ponm")]
-    tokenizer = interpreter.tokenizer
-    measured = interpreter.measure(interpreter.pairs(*map(list, zip(*pairs, strict=True))))
+    tokenizer = translator.tokenizer
+    measured = translator.measure(translator.pairs(*map(list, zip(*pairs, strict=True))))
     for number, ((source, target), scored) in enumerate(
-        zip(pairs, interpreter.score(pairs), strict=True)
+        zip(pairs, translator.score(pairs), strict=True)
     ):
         ids = torch.tensor([[*tokenizer.encode(source).tolist(), tokenizer.end]])
-        heard = interpreter.model.given(Inputs(ids, torch.ones_like(ids)))
+        heard = translator.model.condition(Inputs(ids, torch.ones_like(ids)))
         said = [*tokenizer.encode(target).tolist(), tokenizer.end]
         logs = heard.logits(torch.tensor([[tokenizer.start, *said[:-1]]])).log_softmax(-1)[0]
         expected = [float(logs[t, i]) for t, i in enumerate(said)]
         assert scored.log_probs == pytest.approx(expected, abs=1e-4)
         assert scored.tokens == [*target, "<E>"]
         assert measured.nats[number] == pytest.approx(-sum(expected), abs=1e-3)
-    assert interpreter.score([]) == []
+    assert translator.score([]) == []
 
 
 def stored(folder, model, tokenizer, name="transformer"):
@@ -100,26 +100,26 @@ def stored(folder, model, tokenizer, name="transformer"):
     return folder
 
 
-def test_a_run_folder_gives_the_same_interpreter(interpreter, tmp_path):
-    folder = stored(tmp_path, interpreter.model, interpreter.tokenizer)
+def test_a_run_folder_gives_the_same_interpreter(translator, tmp_path):
+    folder = stored(tmp_path, translator.model, translator.tokenizer)
     found = load(folder)
     assert isinstance(found, Translator) and found.source_tokenizer.raw == found.tokenizer.raw
-    assert spoken(found.translate(TEXTS)) == spoken(interpreter.translate(TEXTS))
+    assert spoken(found.translate(TEXTS)) == spoken(translator.translate(TEXTS))
     with pytest.raises(UserError, match=r"translates \(task target\).*use `regard translate`"):
         load_generator(folder)
     rough = load(folder, int8=True).translate(TEXTS, Greedy())
     assert [several[0].input for several in rough] == TEXTS
 
 
-def test_sources_may_have_words_of_their_own(interpreter, tmp_path):
+def test_sources_may_have_words_of_their_own(translator, tmp_path):
     words = KINDS["words"].train(["uno dos tres cuatro cinco"])
-    config = dataclasses.replace(interpreter.model.config, source_vocab=words.vocab_size)
+    config = dataclasses.replace(translator.model.config, source_vocab=words.vocab_size)
     torch.manual_seed(3)
-    model = EncoderDecoder(interpreter.tokenizer.vocab_size, config).eval()
-    folder = stored(tmp_path, model, interpreter.tokenizer)
+    model = EncoderDecoder(translator.tokenizer.vocab_size, config).eval()
+    folder = stored(tmp_path, model, translator.tokenizer)
     with pytest.raises(UserError, match=r"source_tokenizer\.json: no such file"):
         load(folder)
-    interpreter.tokenizer.save(folder / run.SOURCE_TOKENIZER)
+    translator.tokenizer.save(folder / run.SOURCE_TOKENIZER)
     with pytest.raises(UserError, match=r"source_tokenizer\.json has 22 tokens, config\.json says"):
         load(folder)
     words.save(folder / run.SOURCE_TOKENIZER)
