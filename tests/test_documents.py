@@ -64,10 +64,6 @@ FACTS: dict[str, tuple[Any, str]] = {
     "share": ({"measured": {"valid": 2}}, "measured.valid: input should be less than or equal"),
     "value": ({"metrics": {"test": {"f1": {"value": "a"}}}}, "metrics.test: f1.value: input"),
     "each": ({"metrics": {"test": {"targets": {"value": {"f1": 1}}}}}, "metrics.test: value.f1: "),
-    "classes": (
-        {"data": {"targets": {"task": "label", "names": ["y"], "classes": []}}},
-        "data.targets: 1 names and classes of 0 do not fit task label",
-    ),
     "targets": ({"data": {"targets": {"task": "label"}}}, "data.targets.names: is missing"),
     "heads": ({"alignment": {"per_head": [[0.5, None]], "links": 1}}, "alignment.per_head[0][1]"),
 }

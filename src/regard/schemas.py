@@ -5,7 +5,7 @@ Only the keys that are read somewhere are listed; a file may have more.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, Required, cast
+from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
@@ -47,31 +47,11 @@ class StoredSplits(TypedDict):
 class StoredTargets(TypedDict):
     """What is to be predicted: the task, the names of the targets and the classes of each."""
 
-    task: Literal["label", "labels", "value", "position-label", "masked"]
+    task: str
     names: list[str]
     classes: list[list[str]]
     positive: NotRequired[list[str]]
     deviations: NotRequired[list[float]]
-
-
-def fitting_targets(found: StoredTargets) -> StoredTargets:
-    """Targets whose names and classes fit their task; others are a ValueError."""
-    task, names, classes = found["task"], found["names"], found["classes"]
-    if task == "masked":  # tokens of the vocabulary
-        return found
-    if not names:
-        raise ValueError("names must name one target at least")
-    wanted = 0 if task == "value" else len(names)
-    if len(classes) != wanted or (task in ("label", "position-label") and len(names) != 1):
-        raise ValueError(f"{len(names)} names and classes of {len(classes)} do not fit task {task}")
-    if any(len(set(each)) < len(each) for each in classes):
-        raise ValueError("classes must differ")
-    if task in ("label", "position-label") and not classes[0]:
-        raise ValueError("there must be one class at least")
-    for key, many in (("positive", len(classes)), ("deviations", len(names))):
-        if len(cast(dict[str, list[Any]], found).get(key, [])) not in (0, many):
-            raise ValueError(f"{key} must be told of each of {many}")
-    return found
 
 
 class StoredReading(TypedDict):
@@ -96,7 +76,7 @@ class Data(TypedDict, total=False):
     reading: StoredReading
     fingerprints: dict[str, str]
     paired: bool
-    targets: Annotated[StoredTargets, AfterValidator(fitting_targets)]
+    targets: StoredTargets
     augment: Literal["", "strands", "smiles"]
     views: Annotated[int, Field(ge=0, le=1000)]
     resize: Annotated[int, Field(ge=0, le=1 << 14)]
@@ -225,11 +205,3 @@ class ShardFile(TypedDict):
     width: NotRequired[Count]
     ids_blake2b: str
     offsets_blake2b: str
-
-
-class TargetFile(TypedDict):
-    """STEM.targets.json, beside a shard: the numbers that STEM.targets.bin holds."""
-
-    task: Literal["label", "labels", "value", "position-label"]
-    shape: Annotated[list[Count], Field(min_length=1, max_length=2)]
-    blake2b: str

@@ -17,7 +17,7 @@ from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, colum
 from regard.data.report import inspect_labelled
 from regard.data.sources import DataSource
 from regard.data.splits import assign
-from regard.data.targets import Targets, as_long, guess, number, numbers, survey
+from regard.data.targets import OUTPUT_KINDS, Targets, guess, number, survey
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, check
 
@@ -326,9 +326,9 @@ def test_a_task_checks_its_targets_and_names_the_line(write):
     with pytest.raises(UserError, match=r"all 4 .*t\.csv:2: 1 labels for 2 symbols"):
         read(positions)
     with pytest.raises(ValueError, match="not a number"):
-        numbers("", ("", "1", "inf"), ("a", "b", "c"))
+        OUTPUT_KINDS["value"].check("", ("", "1", "inf"), ("a", "b", "c"))
     with pytest.raises(ValueError, match="2 labels for 1 symbols"):
-        as_long("x", ("HH",), ("y",))
+        OUTPUT_KINDS["position-label"].check("x", ("HH",), ("y",))
     assert [number(c) for c in ("1e3", " 2 ", "1_0", "", "inf")] == [1000.0, 2.0, None, None, None]
 
 
@@ -673,3 +673,19 @@ def test_flip_says_its_own_sides():
     )
     found = Counter(p.side for p in DataSource(recipe, "value").pieces() for _ in p.texts)
     assert found == {0: 381, 1: 43, 2: 8309}
+
+
+@pytest.mark.parametrize(
+    ("stored", "problem"),
+    [
+        ({"task": "label", "names": ["y"], "classes": []}, "1 names and classes of 0 do not fit"),
+        ({"task": "label", "names": ["y"], "classes": [[]]}, "one class at least"),
+        ({"task": "labels", "names": [], "classes": []}, "must name one target"),
+        ({"task": "value", "names": ["y"], "classes": [["a"]]}, "classes of 1 do not fit"),
+        ({"task": "label", "names": ["y"], "classes": [["a", "a"]]}, "classes must differ"),
+        ({"task": "sums", "names": ["y"], "classes": []}, "task must be one of label"),
+    ],
+)
+def test_stored_targets_that_do_not_fit_together_are_refused(stored, problem):
+    with pytest.raises(ValueError, match=problem):
+        Targets.stored(stored)

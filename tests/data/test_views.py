@@ -13,7 +13,7 @@ from regard.data.batching import LabelledExamples, LabelledLoader
 from regard.data.corpus import reopen
 from regard.data.views import spellings, strands, views_of
 from regard.errors import UsageError
-from regard.evaluation.predictions import average_views
+from regard.models.heads import HEADS
 
 
 def test_the_other_strand_by_hand():
@@ -101,13 +101,12 @@ def test_measuring_asks_about_records(run):
 
 
 def test_averages_of_each_task_by_hand():
-    scores = np.array([[0.0, 1.0], [2.0, -1.0]])
-    assert average_views("value", scores, 2).tolist() == [[1.0, 0.0]]
-    expected = torch.tensor(scores).softmax(-1).mean(0)
-    assert np.exp(average_views("label", scores, 2))[0] == pytest.approx(expected.numpy())
-    both = torch.tensor(scores).sigmoid().mean(0)
-    got = torch.from_numpy(average_views("labels", scores, 2)).sigmoid()[0]
-    assert got.numpy() == pytest.approx(both.numpy())
+    scores = torch.tensor([[[0.0, 1.0], [2.0, -1.0]]]).double()  # one record in two views
+    assert HEADS["value"].average(scores).tolist() == [[1.0, 0.0]]
+    expected = scores[0].softmax(-1).mean(0)
+    torch.testing.assert_close(HEADS["label"].average(scores).exp()[0], expected)
+    both = scores[0].sigmoid().mean(0)
+    torch.testing.assert_close(HEADS["labels"].average(scores).sigmoid()[0], both)
 
 
 def test_views_are_refused_where_they_mean_nothing(tmp_path):

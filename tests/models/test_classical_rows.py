@@ -64,7 +64,8 @@ def asked(records, targets, seconds=None):
     made = shard(records, V)
     if seconds is not None:
         made = made.paired(shard(seconds, V))
-    return dataclasses.replace(made, targets=targets)
+    aligned = targets.dtype == np.dtype("<i2")
+    return dataclasses.replace(made, targets=targets, aligned=aligned)
 
 
 def data(task, seed=1, count=60, length=0):

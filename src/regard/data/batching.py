@@ -264,11 +264,7 @@ class TokenLoader:
         self.order = Order(self.items, seed)
         self._pool, self._pooled = 1, (-1, list[Ints]())
         # of texts alone: pictures take far more room than what is said of them
-        if (
-            shard.source is not None
-            and shard.source.ids.ndim == 1
-            and not (supports_packing or few)
-        ):
+        if shard.source is not None and shard.source.cuttable and not (supports_packing or few):
             self._pool = max(1, min(POOL, self.items // self.items_per_step))
         steps = range(max(1, min(SAMPLED_STEPS, SAMPLED_ITEMS // self.items_per_step)))
         samples = [self.spans(self._positions(step))[1] for step in steps]
@@ -405,12 +401,12 @@ class TokenLoader:
             self.shard.lengths(), source.lengths(), strict=True
         ):
             sides = np.stack([targets, sources]) - 1  # with one marker each
-            if source.ids.ndim == 2:  # pictures are never too long
+            if not source.cuttable:  # images are never too long
                 sides[1] += 1
                 fits = sides[0] <= self.max_len
             else:
                 fits = sides.max(axis=0) <= self.max_len
-            if max_ratio and source.ids.ndim == 1:
+            if max_ratio and source.cuttable:
                 symbols = np.maximum(sides - 1, 1)
                 fits &= symbols.max(axis=0) <= max_ratio * symbols.min(axis=0)
             kept.append(first + np.flatnonzero(fits))
@@ -486,7 +482,7 @@ def _evaluate(
     longest = min(max_len, max(int(lengths.max()) - 1 for _, lengths in shard.lengths()))
     limit = max(longest, min(batch_tokens, max(LONGEST_ROW, max_len)))
     rows = 0, 0
-    numbered = shard.source is not None and shard.source.ids.ndim == 2
+    numbered = shard.source is not None and not shard.source.cuttable
     for whole in _eval_spans(shard, max_len, stride, AHEAD * batch_tokens):
         for spans in _apart(whole, max_len, numbered):
             if supports_packing and not any(rows):
@@ -611,13 +607,12 @@ class LabelledExamples:
     ) -> None:
         if shard.targets is None:
             raise ValueError("nothing is asked of the records of this shard")
-        if shard.ids.ndim == 2:  # an image is never cut
+        if not shard.cuttable:
             max_len = max(max_len, int(np.diff(shard.offsets).max(initial=1)))
         self.shard, self.max_len = shard, max_len
         self.pad = tokenizer.pad if tokenizer else 0  # segments say what is padding
         self.ids, self.targets = np.asarray(shard.ids), np.asarray(shard.targets)
-        self.positional = len(self.targets) == shard.tokens and self.targets.ndim == 1
-        self.positional &= self.targets.dtype == np.dtype("<i2")
+        self.positional = shard.aligned
         offsets, every = np.asarray(shard.offsets), shard.views if first else 1
         self.starts, self.lengths = offsets[:-1:every], np.diff(offsets)[::every]  # (R,)
         if every > 1:

@@ -325,7 +325,7 @@ class Spans:
         """
         assert shard.source is not None
         starts = shard.offsets[records]
-        begins = shard.source.offsets[records] + (shard.source.ids.ndim == 1)
+        begins = shard.source.offsets[records] + shard.source.cuttable
         source = cls(begins, shard.source.offsets[records + 1] - begins)
         return cls(starts, shard.offsets[records + 1] - 1 - starts, source=source)
 
@@ -422,9 +422,9 @@ class Collator:
         beside = layout.beside
         lengths, _, read, place = _cells(beside, spans.source)
         # padding is id 0, which every vocabulary has; the segments tell it
-        numbered = self.source_ids.ndim == 2
-        size = beside.n_rows, beside.width, *self.source_ids.shape[1:]
-        ids = np.zeros(size, self.source_ids.dtype if numbered else np.int64)
+        features = self.source_ids.shape[1:]
+        size = beside.n_rows, beside.width, *features
+        ids = np.zeros(size, self.source_ids.dtype if features else np.int64)
         segments = np.zeros(size[:2], np.int64)
         ids.reshape(-1, *size[2:])[place] = self.source_ids[read]
         which = np.ones_like(beside.row) if beside.segment is None else beside.segment

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from regard.data.labelled import LabelledFiles
 from regard.data.report import inspect_labelled
 from regard.data.shards import CHUNK, Shard, ShardWriter
 from regard.data.sources import SPLITS, UNUSED, DataSource, Say, SourceChunk
-from regard.data.targets import Targets, TargetWriter, read_targets, survey
+from regard.data.targets import Targets, TargetWriter, survey, with_targets
 from regard.data.views import Views, both_strands, views_of
 from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe, TokensRecipe
@@ -76,14 +76,15 @@ class ShardTokenizer:
             self.writer.begin_text()
         if piece.texts:
             ids, lengths = self.tokenizer.encode_batch(piece.texts)
-            if ids.ndim == 1:  # of numbers, none is unknown
+            features = ids.shape[1:]
+            if not features:  # of which none is unknown
                 self.unknown.note(piece, ids, lengths)
             if text:
                 self.writer.add_text(ids)
             else:
                 self.writer.add(ids, lengths)
                 if answers:
-                    markers = 2 if ids.ndim == 1 else 1  # numbers have no `<E>`, and count `<S>`
+                    markers = 1 if features else 2  # features have no `<E>`, and count `<S>`
                     inside = lengths if markers == 2 else lengths - 1
                     answers.add(piece.targets, inside, piece.place, markers)
         if piece.ends:
@@ -166,7 +167,7 @@ def order_records(
     text and its targets, so that neither the order of files nor that of rows changes anything.
     """
     shard, beside = Shard.open(path), path.with_name(path.name + SOURCE)
-    whole = replace(shard, targets=read_targets(path, shard.records, shard.tokens))
+    whole = with_targets(shard, path)
     if paired:
         whole = whole.paired(Shard.open(beside))
     hashes = [_content(whole, i, views) for i in range(whole.records // views)]
@@ -198,7 +199,7 @@ def _content(shard: Shard, number: int, views: int) -> int:
         if one is not None:
             found.update(one.ids[one.offsets[first] : one.offsets[last]].tobytes())
     assert shard.targets is not None
-    if len(shard.targets) == shard.tokens:  # one for each position
+    if shard.aligned:
         first, last = int(shard.offsets[first]), int(shard.offsets[last])
     found.update(shard.targets[first:last].tobytes())
     return int.from_bytes(found.digest(), "little")
@@ -209,7 +210,7 @@ def _unmarked(shard: Shard) -> tuple[NDArray[Any], NDArray[np.int64]]:
     none around numbers.
     """
     offsets, lengths = np.asarray(shard.offsets), np.diff(shard.offsets)
-    if shard.ids.ndim == 2:
+    if not shard.cuttable:
         return shard.ids, lengths
     return np.delete(shard.ids, np.concatenate([offsets[:-1], offsets[1:] - 1])), lengths - 2
 
@@ -246,7 +247,7 @@ class Corpus:
         context: no more than one line.
         """
         shards = [one for one in (self.train, self.valid, self.test) if one is not None]
-        if self.targets is None or not max_len or self.train.ids.ndim > 1:
+        if self.targets is None or not max_len or not self.train.cuttable:
             return []
         lengths = np.concatenate([_read_lengths(shard) for shard in shards])
         long = int(np.count_nonzero(lengths > max_len))
@@ -418,7 +419,7 @@ def _refuse_too_little(sources: DataSource) -> None:
 def _views(sources: DataSource) -> Views | None:
     """What every record is also shown as."""
     recipe = sources.recipe
-    if recipe.augment and (sources.task == "position-label" or sources.two_sided):
+    if recipe.augment and (sources.aligned or sources.two_sided):
         raise UsageError("data.augment is for records of one text that are asked about as a whole")
     if recipe.augment and not sources.labelled:
         if sources.task == "next" and sources.text:
@@ -438,10 +439,8 @@ def _targets(sources: DataSource) -> Targets | None:
     training = (piece for piece in sources.pieces() if piece.side in (0, UNUSED))
     columns = survey(training, len(names))
     targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
-    kinds = max(len(column.different) for column in columns)
-    if targets.task == "position-label":
-        kinds = len(targets.classes[0])
-    if kinds == 1:
+    aligned = targets.kind.aligned
+    if (len(targets.classes[0]) if aligned else max(len(c.different) for c in columns)) == 1:
         found = next(cell for column in columns for cell in column.different)
         raise UserError(
             f"all {columns[0].filled:,} training records are {found[:40]!r} under {names[0]!r}: "
@@ -509,16 +508,18 @@ def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus
     asked = _reopened(facts)
     for name, shard in shards.items():
         if asked is not None and shard is not None:
-            stem = folder / name
-            answers = read_targets(stem, shard.records, shard.tokens, verify=name in verified)
-            shards[name] = dataclasses.replace(shard, targets=answers, views=facts.get("views", 1))
+            shard = with_targets(shard, folder / name, verify=name in verified)
+            shards[name] = dataclasses.replace(shard, views=facts.get("views", 1))
     train = shards["train"] or train
     return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)
 
 
 def _reopened(facts: dict[str, Any]) -> Targets | None:
     """What is asked, as the manifest has it."""
-    return Targets.stored(facts["targets"]) if "targets" in facts else None
+    try:
+        return Targets.stored(facts["targets"]) if "targets" in facts else None
+    except ValueError as error:
+        raise UserError(f"{MANIFEST} is damaged: targets: {error}") from None
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -784,7 +784,7 @@ class RecordNotes:
         """Count the records of a shard that are too long or have unknown symbols; numbers, of
         which images are made, have neither.
         """
-        if shard.ids.ndim == 2:
+        if not shard.cuttable:
             return
         offsets, every = np.asarray(shard.offsets), shard.views
         unknown = np.add.reduceat(np.asarray(shard.ids) == self.tokenizer.unk, offsets[:-1])

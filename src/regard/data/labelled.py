@@ -30,14 +30,13 @@ from regard.data.formats import (
 from regard.data.readers import TABLES, Chunk, Fasta, FileSet, entries, fasta, lines_of, objects
 from regard.data.tables import BATCH, ROW, Batch, BlankSeparated, TableReader, table
 from regard.data.targets import (
+    UNDECIDED,
     Cells,
-    Check,
     Notation,
+    OutputKind,
     censored,
     notation_of,
     number,
-    numbers,
-    unchecked,
 )
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
@@ -128,7 +127,7 @@ class LabelledFiles(FileSet):
         super().__init__(paths, format, strict, encoding)
         self.asked = asked
         self.format, self.why = (format, "as asked") if format != "auto" else self._detected()
-        self.check: Check = unchecked
+        self.kind: OutputKind = UNDECIDED  # targets that are no such ones are damage
         self.names = asked.targets or (LABEL,)
         self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
         self.classes: tuple[str, ...] = ()  # of the files, where each holds one
@@ -403,7 +402,7 @@ class LabelledFiles(FileSet):
                 targets = self.targets_of(written, place, tally)
                 if targets is None:
                     continue
-                self.check(texts[0], targets, self.names)
+                self.kind.check(texts[0], targets, self.names)
             except ValueError as error:
                 tally.damaged(f"{place}: {error}")
                 continue
@@ -439,7 +438,7 @@ class LabelledFiles(FileSet):
             why = f" has {said[:40]!r}, which data.missing lists" if said else ""
             tally.leave(f"no {names} value", place + why)
             return None
-        return self._spelled(found, place, tally) if self.check is numbers else found
+        return self._spelled(found, place, tally) if not self.kind.categorical else found
 
     def _known(self, i: int, cell: str) -> str:
         """A cell, or "" where it says that target i is missing."""
@@ -454,7 +453,7 @@ class LabelledFiles(FileSet):
             spelled = notation.spell(cell) if cell else ""
             if spelled is None:
                 if tally.strict:
-                    numbers("", (cell,), (name,))
+                    self.kind.check("", (cell,), (name,))
                 bound = f"a censored {name!r} value (a bound, not a number)"
                 text = f"text instead of a number in column {name!r}"
                 example = f"{place} has {cell[:40]!r}"

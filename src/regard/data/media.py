@@ -19,7 +19,7 @@ from regard.data.formats import SkippedRecords
 from regard.data.image_files import suffix
 from regard.data.labelled import LABEL, ColumnSelection, LabelledChunk, LabelledFiles
 from regard.data.readers import TABLES
-from regard.data.targets import Notation, unchecked
+from regard.data.targets import UNDECIDED, Notation
 from regard.errors import UserError
 from regard.tokenizers.tokenizer import PLAIN as AS_WRITTEN
 from regard.tokenizers.tokenizer import Canonical
@@ -58,7 +58,7 @@ class MediaFiles(LabelledFiles):
         self, paths: Sequence[Path], asked: ColumnSelection, *, strict: bool = False
     ) -> None:
         self.paths, self.asked, self.strict = list(paths), asked, strict
-        self.format, self.encoding, self.check = self.what, "utf-8", unchecked
+        self.format, self.encoding, self.kind = self.what, "utf-8", UNDECIDED
         self.names, self.classes = (LABEL,), ()
         self._tally, self._layout = SkippedRecords(strict), None
         self._archives, self._folders = Archives(), {}
@@ -136,7 +136,7 @@ class MediaFiles(LabelledFiles):
 
     def examples(self) -> Iterator[LabelledChunk]:
         """See Labelled."""
-        if self._passed is not None and self._passed[0] is self.check:
+        if self._passed is not None and self._passed[0] is self.kind:
             _, self._tally, chunks = self._passed
             yield from chunks
             return
@@ -153,7 +153,7 @@ class MediaFiles(LabelledFiles):
         if empty:
             raise self._nothing(tally)
         if taken <= KEPT:  # all of it will be read again, some ten times
-            self._passed = self.check, tally, kept
+            self._passed = self.kind, tally, kept
 
     def _chunks(self, tally: SkippedRecords) -> Iterator[MediaChunk]:
         rows = self._listed(tally)
@@ -212,7 +212,7 @@ class MediaFiles(LabelledFiles):
                 cells = self.targets_of(written, row.place, tally)
                 if cells is None:
                     continue
-                self.check(row.thing, cells, self.names)
+                self.kind.check(row.thing, cells, self.names)
             except ValueError as error:
                 tally.damaged(f"{row.place}: {error}")
                 continue

@@ -45,6 +45,8 @@ from regard.data.splits import (
 )
 from regard.data.targets import (
     LABELLED,
+    OUTPUT_KINDS,
+    UNDECIDED,
     Targets,
     guess,
     limits,
@@ -53,7 +55,6 @@ from regard.data.targets import (
     of_values,
     survey,
     tallied,
-    unchecked,
 )
 from regard.errors import printable
 from regard.tokenizers.patches import Patches
@@ -542,7 +543,7 @@ class LabelReport:
     def _too_few(self) -> list[tuple[str, str]]:
         """Warn of splits with few records of a class, or few records at all."""
         rows = []
-        few = self._few() if self.task in ("label", "labels") else []
+        few = self._few() if OUTPUT_KINDS[self.task].by_record else []
         if few:
             more = f" and {len(few) - CLASSES_SHOWN:,} more" if len(few) > CLASSES_SHOWN else ""
             where = "in all" if self.folds else "in a split"
@@ -560,7 +561,7 @@ class LabelReport:
 
     def _troubles(self) -> list[tuple[str, str]]:
         rows = [("scaffolds", note) for note in self.notes] + self._too_few()
-        if self.task == "label" and len(self.classes.get(self.names[0], {})) == 1:
+        if OUTPUT_KINDS[self.task].single and len(self.classes.get(self.names[0], {})) == 1:
             rows.append(("one class", f"all are {next(iter(self.classes[self.names[0]]))!r}"))
         if self.single:
             rows.append(("one example", ", ".join(map(self._placed, self.single[:CLASSES_SHOWN]))))
@@ -586,7 +587,7 @@ def _near_words(leak: NearDuplicates) -> str:
 
 def task_of(source: LabelledFiles) -> tuple[str, str]:
     """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
-    source.check = unchecked
+    source.kind = UNDECIDED
     task, why = guess(survey(source.examples(), len(source.names)), source.names)
     if task == "target" and not source.tells:  # one text a record
         return "label", why
@@ -631,7 +632,7 @@ def inspect_labelled(sources: DataSource, why: str = "as asked") -> LabelReport:
 def _concerns(sources: DataSource, tally: _Tally) -> Iterator[tuple[str, str]]:
     """What looks wrong with the targets of all sides."""
     assert isinstance(sources.train, LabelledFiles)
-    if tally.targets.task in ("label", "labels"):
+    if tally.targets.kind.by_record:
         for name, found in tally.by_class().items():
             spaced = sources.train.spaced
             yield from of_classes(name, tallied(found), tally.first, spaced)
@@ -675,7 +676,7 @@ class _Tally:
                 self.conflicts.setdefault(key, text if isinstance(text, str) else "a picture")
             for i, cell in enumerate(cells):
                 self._count(i, cell, side)
-        if piece.place is not None and self.targets.task in ("label", "labels"):
+        if piece.place is not None and self.targets.kind.by_record:
             for row, cells in enumerate(piece.targets):
                 for cell in cells:
                     if cell and cell not in self.first:
@@ -684,15 +685,11 @@ class _Tally:
     def _count(self, i: int, cell: str, side: str) -> None:
         if not cell:
             self.gaps[i] += 1
-        elif self.targets.task == "value":
-            value = number(cell)
-            assert value is not None  # the reader has checked it
-            self.values[i].append(value)
-        elif self.targets.task == "position-label":
-            for label, n in Counter(cell).items():
-                self.classes[i][label, side] += n
-        else:
-            self.classes[i][cell, side] += 1
+            return
+        kind = self.targets.kind
+        self.values[i].extend(kind.values(cell))
+        for label, n in kind.counts(cell).items():
+            self.classes[i][label, side] += n
 
     def by_class(self) -> dict[str, dict[str, dict[str, int]]]:
         found: dict[str, dict[str, dict[str, int]]] = {}

@@ -281,7 +281,7 @@ class ShardWriter:
         self.kind = kind
 
     def _add_chunk(self, ids: Array, lengths: Array) -> None:
-        if ids.ndim == 2:
+        if ids.shape[1:]:
             self._add_numbers(ids, lengths)
             return
         self._count(ids)
@@ -357,6 +357,7 @@ class Shard:
     bytes: int
     source: Shard | None = None
     targets: Array | None = None
+    aligned: bool = False  # targets are one for each token
     views: int = 1
 
     @classmethod
@@ -391,6 +392,16 @@ class Shard:
             )
         return replace(self, source=source)
 
+    @property
+    def cuttable(self) -> bool:
+        """Whether records are tokens, which may be cut to a context; features may not."""
+        return not self.ids.shape[1:]
+
+    @property
+    def markers(self) -> int:
+        """How many markers surround a record: `<S>` and `<E>`, or `<S>` before features."""
+        return 2 if self.cuttable else 1
+
     def record(self, number: int) -> Array:
         """The ids of one record, markers included."""
         if not 0 <= number < self.records:
@@ -405,7 +416,7 @@ class Shard:
         places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         targets = self.targets
         if targets is not None:
-            targets = targets[places if len(targets) == self.tokens else records]
+            targets = targets[places if self.aligned else records]
         return replace(
             self,
             ids=np.asarray(self.ids[places]),

@@ -31,7 +31,7 @@ from regard.data.splits import (
     overlap,
     refuse_plan,
 )
-from regard.data.targets import CHECKS, LABELLED, unchecked
+from regard.data.targets import LABELLED, kind_for
 from regard.errors import UsageError, UserError
 from regard.recipe import NUMBERED, DataRecipe, TokensRecipe
 
@@ -119,7 +119,7 @@ class DataSource:
         self.plan = SplitPlan(self.recipe, self.fractions, given, labelled) if planned else None
         for files in (self.train, *self.held_out_files):
             if isinstance(files, LabelledFiles) and isinstance(self.train, LabelledFiles):
-                files.check = CHECKS.get(task, unchecked)
+                files.kind = kind_for(task)
                 files.written_as = self.train
 
     def _open(self, paths: Sequence[str], format: str, train: FileSet | None = None) -> FileSet:
@@ -178,6 +178,11 @@ class DataSource:
     def two_sided(self) -> bool:
         """Has every record two texts: pairs, or labelled pairs of texts?"""
         return self.paired or (isinstance(self.train, LabelledFiles) and self.train.two_texts)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether there is a target for each position of a record."""
+        return kind_for(self.task).aligned
 
     @property
     def numbered(self) -> bool:

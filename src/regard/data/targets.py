@@ -27,18 +27,21 @@ import json
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from regard.data.shards import Array, ArrayFile, damaged, map_file, verify_file
+from regard.data.shards import Array, ArrayFile, Shard, damaged, map_file, verify_file
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.schemas import TargetFile
+from regard.schemas import Count
 from regard.storage import read_json
 
 SPACES = "\u00a0\u202f\u2009"  # no-break, narrow and thin: between thousands, as a space is
@@ -140,7 +143,6 @@ def notation_of(cells: Iterable[str], *, commas: bool = False) -> Notation:
 
 
 GAP = "?"  # a position of which nothing is asked
-LABELLED = ("label", "labels", "value", "position-label")
 FEW = 20  # whole numbers up to so many different ones are classes; more are values
 MANY = 10_000  # different targets counted; beyond, they are many
 LETTERS = 1000  # different letters of targets counted
@@ -148,32 +150,7 @@ POSITIONS = 20  # letters that a guessed label of positions has at most ...
 LONG = 5  # ... which are at least so long on average
 
 Cells = tuple[str, ...]
-Check = Callable[[str, Cells, Sequence[str]], None]
-
-
-def unchecked(text: str, targets: Cells, names: Sequence[str]) -> None:
-    """Nothing is asked of targets whose task is not yet known."""
-
-
-def numbers(text: str, targets: Cells, names: Sequence[str]) -> None:
-    """Targets of the task `value` are finite numbers, or gaps."""
-    for name, cell in zip(names, targets, strict=True):
-        if cell and number(cell) is None:
-            raise ValueError(
-                f"{cell[:40]!r} in column {name!r} is not a number; leave the cell empty if the "
-                "value is missing"
-            )
-
-
-def as_long(text: str, targets: Cells, names: Sequence[str]) -> None:
-    """A target of the task `position-label` has a letter for every one of the text."""
-    if len(targets[0]) != len(text):
-        raise ValueError(
-            f"{len(targets[0]):,} labels for {len(text):,} symbols; there must be one for each"
-        )
-
-
-CHECKS: dict[str, Check] = {"value": numbers, "position-label": as_long}
+Scores = NDArray[np.float64]
 
 
 @dataclass
@@ -269,9 +246,257 @@ def _guess_several(columns: Sequence[TargetColumn], names: Sequence[str]) -> tup
     )
 
 
+class OutputKind(ABC):
+    """What is predicted for a record: how targets are checked, learned, encoded and stored.
+
+    One subclass for each kind, registered under the name of its task.
+    """
+
+    name: ClassVar[str]
+    dtype: ClassVar[str]  # of stored targets
+    categorical: ClassVar[bool] = True  # targets are classes
+    aligned: ClassVar[bool] = False  # one target for each position of the input
+    per_column: ClassVar[bool] = False  # one output for each column, instead of each class
+
+    def check(self, text: str, cells: Cells, names: Sequence[str]) -> None:  # noqa: B027
+        """Raise a ValueError where written targets are none of this kind; any are, by default."""
+
+    @abstractmethod
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        """Return what training records have; `positive` is `data.positive`."""
+
+    @abstractmethod
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        """Return written targets as numbers."""
+
+    def n_outputs(self, targets: Targets) -> int:
+        """Return how many numbers a model predicts."""
+        return len(targets.names if self.per_column else targets.classes[0])
+
+    def shape(self, targets: Targets) -> tuple[int, ...]:
+        """Return the shape of one target."""
+        return (len(targets.names),) if self.per_column else ()
+
+    def unlabelled(self, targets: Targets, records: int, tokens: int) -> NDArray[Any]:
+        """Return the targets of records of which nothing is known."""
+        if self.per_column:
+            return np.full((records, len(targets.names)), np.nan, np.float32)
+        return np.full(tokens if self.aligned else records, -1, np.dtype(self.dtype))
+
+    def counts(self, cell: str) -> Mapping[str, int]:
+        """Return how often each class occurs in a cell."""
+        return {cell: 1}
+
+    def values(self, cell: str) -> Sequence[float]:
+        """Return the numbers of a cell, where targets are numbers."""
+        return ()
+
+    @property
+    def by_record(self) -> bool:
+        """Whether targets are classes of whole records."""
+        return self.categorical and not self.aligned
+
+    @property
+    def single(self) -> bool:
+        """Whether a record has one class."""
+        return self.by_record and not self.per_column
+
+    def refuse(self, names: Sequence[str], classes: Sequence[Sequence[str]]) -> str:
+        """Return why names and classes of a run folder do not fit together, or ""."""
+        if len(classes) != (len(names) if self.categorical else 0):
+            return f"{len(names)} names and classes of {len(classes)} do not fit task {self.name}"
+        return "" if self.per_column else _refuse_single(self.name, names, classes)
+
+    def renumber(
+        self, own: Targets, classes: Sequence[Sequence[str]], scores: Scores, truths: Array
+    ) -> tuple[Scores, Array]:
+        """Return scores and truths of one fold by the classes of all folds; a class that its
+        training part lacks is impossible.
+        """
+        places = np.array([classes[0].index(name) for name in own.classes[0]], np.int64)
+        wide = np.full((len(scores), len(classes[0])), -np.inf)
+        wide[:, places] = scores
+        return wide, np.where(truths >= 0, places[np.maximum(truths, 0)], -1)
+
+
+OUTPUT_KINDS: dict[str, OutputKind] = {}
+
+
+def register_output_kind(kind: type[OutputKind]) -> type[OutputKind]:
+    """Register a kind of output under its name."""
+    OUTPUT_KINDS[kind.name] = kind()
+    return kind
+
+
+@register_output_kind
+class Label(OutputKind):
+    """One of several classes: (R,) int32, -1 for a class that training does not have."""
+
+    name, dtype = "label", "<i4"
+
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        if len(names) > 1:
+            raise UsageError(f"--task {self.name} has one target, got --target {','.join(names)}")
+        return _learn_classes(self.name, names, columns, positive)
+
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        table = targets.class_ids()[0]
+        return np.array([table.get(row[0], -1) for row in cells], np.int32)
+
+
+@register_output_kind
+class Labels(OutputKind):
+    """Several labels, each there or not: (R, n) int8, 0 or 1, -1 for a gap."""
+
+    name, dtype, per_column = "labels", "|i1", True
+
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        for name, column in zip(names, columns, strict=True):
+            values = _ordered(column.different)
+            if len(values) > 2:
+                raise UsageError(
+                    f"--task labels: each column has two values, {name!r} has {len(values):,}: "
+                    f"{', '.join(values[:5])}"
+                )
+        return _learn_classes(self.name, names, columns, positive)
+
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        tables = targets.class_ids()
+        rows = [[t.get(c, -1) for t, c in zip(tables, row, strict=True)] for row in cells]
+        return np.array(rows, np.int8).reshape(len(cells), len(targets.names))
+
+    def renumber(
+        self, own: Targets, classes: Sequence[Sequence[str]], scores: Scores, truths: Array
+    ) -> tuple[Scores, Array]:
+        """A label that a training part has in one form only is missing there."""
+        both = np.array([tuple(a) == tuple(b) for a, b in zip(own.classes, classes, strict=True)])
+        return np.where(both, scores, 0.0), np.where(both, truths, -1)
+
+
+@register_output_kind
+class Value(OutputKind):
+    """Numbers: (R, n) float32, NaN for a gap."""
+
+    name, dtype, categorical, per_column = "value", "<f4", False, True
+
+    def check(self, text: str, cells: Cells, names: Sequence[str]) -> None:
+        for name, cell in zip(names, cells, strict=True):
+            if cell and number(cell) is None:
+                raise ValueError(
+                    f"{cell[:40]!r} in column {name!r} is not a number; leave the cell empty if "
+                    "the value is missing"
+                )
+
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        if positive:
+            raise UsageError(f"data.positive = {positive!r} names a class; values have none")
+        deviations = tuple(column.deviation for column in columns)
+        return Targets(self.name, tuple(names), deviations=deviations)
+
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        rows = [[float(cell) if cell else math.nan for cell in row] for row in cells]
+        return np.array(rows, np.float32).reshape(len(cells), len(targets.names))
+
+    def counts(self, cell: str) -> Mapping[str, int]:
+        return {}
+
+    def values(self, cell: str) -> Sequence[float]:
+        return (float(cell),)
+
+    def renumber(
+        self, own: Targets, classes: Sequence[Sequence[str]], scores: Scores, truths: Array
+    ) -> tuple[Scores, Array]:
+        return scores, truths
+
+
+@register_output_kind
+class PositionLabel(OutputKind):
+    """A class at each position: int16 of all positions end to end, -1 for a GAP and at markers."""
+
+    name, dtype, aligned = "position-label", "<i2", True
+
+    def check(self, text: str, cells: Cells, names: Sequence[str]) -> None:
+        if len(cells[0]) != len(text):
+            raise ValueError(
+                f"{len(cells[0]):,} labels for {len(text):,} symbols; there must be one for each"
+            )
+
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        if len(names) > 1:
+            raise UsageError(f"--task {self.name} has one target, got --target {','.join(names)}")
+        letters = columns[0].letters
+        classes = tuple(sorted(set(letters) - {GAP}))
+        return Targets(
+            self.name, tuple(names), (classes,), _positive([classes], [letters], positive)
+        )
+
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        table = targets.class_ids()[0]
+        return np.array([table.get(c, -1) for row in cells for c in row[0]], np.int16)
+
+    def counts(self, cell: str) -> Mapping[str, int]:
+        return Counter(cell)
+
+
+LABELLED = tuple(OUTPUT_KINDS)  # tasks that predict targets of records
+
+
+@register_output_kind
+class MaskedTokens(OutputKind):
+    """Tokens of the input itself, hidden and to be filled in: nothing is written or learned."""
+
+    name, dtype = "masked", "<i4"
+
+    def learn(
+        self, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+    ) -> Targets:
+        return Targets(self.name, ())
+
+    def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
+        return self.unlabelled(targets, len(cells), 0)
+
+    def refuse(self, names: Sequence[str], classes: Sequence[Sequence[str]]) -> str:
+        return ""
+
+
+UNDECIDED = MaskedTokens()  # the kind of targets that are read before their task is known
+
+
+def kind_for(task: str) -> OutputKind:
+    """Return the kind of output of a task; UNDECIDED, which accepts all, where it has none."""
+    return OUTPUT_KINDS.get(task, UNDECIDED)
+
+
+def _refuse_single(task: str, names: Sequence[str], classes: Sequence[Sequence[str]]) -> str:
+    if len(names) != 1:
+        return f"{len(names)} names and classes of {len(classes)} do not fit task {task}"
+    return "" if classes[0] else "there must be one class at least"
+
+
+def _learn_classes(
+    task: str, names: Sequence[str], columns: Sequence[TargetColumn], positive: str
+) -> Targets:
+    classes = tuple(_ordered(column.different) for column in columns)
+    for name, values in zip(names, classes, strict=True):
+        if len(values) > MANY:
+            raise UsageError(f"--task label: {name!r} has more than {MANY:,} different targets")
+    counts = [column.different for column in columns]
+    return Targets(task, tuple(names), classes, _positive(classes, counts, positive))
+
+
 @dataclass(frozen=True)
 class Targets:
-    """What is asked, and the classes of each column of labels or of the positions, if any."""
+    """The columns that a model predicts, and the classes of each."""
 
     task: str
     names: tuple[str, ...]
@@ -285,68 +510,62 @@ class Targets:
     def learn(
         cls, task: str, names: Sequence[str], columns: Sequence[TargetColumn], positive: str = ""
     ) -> Targets:
-        """The classes that training records have; targets not of the task are an error.
+        """Return the classes that training records have; targets not of the task are an error.
 
         `positive` is a class, data.positive; without it, it is the rarer one where there are two.
         """
         if task not in LABELLED:
             raise UsageError(f"unknown task {task!r}; {did_you_mean(task, list(LABELLED))}")
-        if len(names) > 1 and task in ("label", "position-label"):
-            raise UsageError(f"--task {task} has one target, got --target {','.join(names)}")
-        if task == "value":
-            if positive:
-                raise UsageError(f"data.positive = {positive!r} names a class; values have none")
-            deviations = tuple(column.deviation for column in columns)
-            return cls(task, tuple(names), deviations=deviations)
-        if task == "position-label":
-            letters = columns[0].letters
-            found = tuple(sorted(set(letters) - {GAP}))
-            return cls(task, tuple(names), (found,), _positive([found], [letters], positive))
-        classes = tuple(_ordered(column.different) for column in columns)
-        for name, found in zip(names, classes, strict=True):
-            if len(found) > MANY:
-                raise UsageError(f"--task label: {name!r} has more than {MANY:,} different targets")
-            if task == "labels" and len(found) > 2:
-                raise UsageError(
-                    f"--task labels: each column has two values, {name!r} has {len(found):,}: "
-                    f"{', '.join(found[:5])}"
-                )
-        counts = [column.different for column in columns]
-        return cls(task, tuple(names), classes, _positive(classes, counts, positive))
+        return OUTPUT_KINDS[task].learn(names, columns, positive)
 
     @classmethod
-    def stored(cls, told: Any) -> Targets:
-        """What a file of a run says is asked; KeyError or TypeError where it does not."""
-        return cls(
-            str(told["task"]),
-            tuple(told["names"]),
-            tuple(map(tuple, told["classes"])),
-            tuple(told.get("positive", ())),
-            tuple(told.get("deviations", ())),
+    def stored(cls, document: Any) -> Targets:
+        """Return what a file of a run folder says; ValueError where it makes no sense."""
+        found = cls(
+            str(document["task"]),
+            tuple(document["names"]),
+            tuple(map(tuple, document["classes"])),
+            tuple(document.get("positive", ())),
+            tuple(document.get("deviations", ())),
         )
+        found.validate()
+        return found
+
+    def validate(self) -> None:
+        """Raise a ValueError where names, classes and what metrics need do not fit together."""
+        if self.task not in OUTPUT_KINDS:
+            raise ValueError(f"task must be one of {', '.join(OUTPUT_KINDS)}, got {self.task!r}")
+        if self.task in LABELLED and not self.names:
+            raise ValueError("names must name one target at least")
+        if problem := self.kind.refuse(self.names, self.classes):
+            raise ValueError(problem)
+        if any(len(set(each)) < len(each) for each in self.classes):
+            raise ValueError("classes must differ")
+        if len(self.positive) not in (0, len(self.classes)):
+            raise ValueError(f"positive must name a class of each of {len(self.classes)} targets")
+        if len(self.deviations) not in (0, len(self.names)):
+            raise ValueError(f"deviations must have one number for each of {len(self.names)}")
+
+    @property
+    def kind(self) -> OutputKind:
+        return OUTPUT_KINDS[self.task]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.kind.n_outputs(self)
+
+    def class_ids(self) -> list[dict[str, int]]:
+        """Return the number of each class, by column."""
+        return [{name: i for i, name in enumerate(names)} for names in self.classes]
 
     def place_of_positive(self, column: int = 0) -> int | None:
-        """The number of the class that precision, recall and their like are of; None = of none."""
+        """Return the number of the class that precision and recall are of; None = of none."""
         name = self.positive[column] if self.positive else ""
         return self.classes[column].index(name) if name in self.classes[column] else None
 
     def encode(self, cells: Sequence[Cells]) -> NDArray[Any]:
-        """Written targets as numbers.
-
-        label: (R,) int32 classes, -1 for one that training does not have; labels: (R, n) int8, 0 or
-        1, -1 for a gap or such a one; value: (R, n) float32, NaN for a gap; position-label: int16
-        classes of all positions end to end, -1 for such a one and for a GAP.
-        """
-        if self.task == "value":
-            rows = [[float(cell) if cell else math.nan for cell in row] for row in cells]
-            return np.array(rows, np.float32).reshape(len(cells), len(self.names))
-        tables = [{name: i for i, name in enumerate(found)} for found in self.classes]
-        if self.task == "label":
-            return np.array([tables[0].get(row[0], -1) for row in cells], np.int32)
-        if self.task == "labels":
-            found = [[t.get(c, -1) for t, c in zip(tables, row, strict=True)] for row in cells]
-            return np.array(found, np.int8).reshape(len(cells), len(self.names))
-        return np.array([tables[0].get(c, -1) for row in cells for c in row[0]], np.int16)
+        """Return written targets as numbers, as the kind stores them."""
+        return self.kind.encode(self, cells)
 
 
 def _positive(
@@ -480,7 +699,14 @@ def tallied(found: Mapping[str, Mapping[str, int]]) -> Counter[str]:
 
 
 FORMAT = 1
-DTYPES = {"label": "<i4", "labels": "|i1", "value": "<f4", "position-label": "<i2"}
+
+
+class TargetFile(TypedDict):
+    """STEM.targets.json, beside a shard: the numbers that STEM.targets.bin holds."""
+
+    task: str
+    shape: Annotated[list[Count], Field(min_length=1, max_length=2)]
+    blake2b: str
 
 
 class TargetWriter:
@@ -508,14 +734,14 @@ class TargetWriter:
         which there are two around each record, or `<S>` alone.
         """
         values = self.targets.encode(cells)
-        if self.targets.task == "position-label":
+        if self.targets.kind.aligned:
             values = self._placed(cells, values, lengths, place, markers)
         self.write(values)
 
     def write(self, values: Array) -> None:
-        """Append targets as they are stored: those of `read_answers`."""
+        """Append targets as they are stored: those of `Shard.targets`."""
         try:
-            self._columns[0].write(values.astype(DTYPES[self.targets.task]))
+            self._columns[0].write(values.astype(self.targets.kind.dtype))
         except OSError as error:
             self.abort()
             raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
@@ -545,9 +771,7 @@ class TargetWriter:
     def close(self) -> None:
         """Finish the files and give them their names, the JSON file last."""
         numbers, facts = self._columns
-        shape = [self.count]
-        if self.targets.task in ("labels", "value"):
-            shape.append(len(self.targets.names))
+        shape = [self.count, *self.targets.kind.shape(self.targets)]
         document = {
             "format": FORMAT,
             "task": self.targets.task,
@@ -591,17 +815,19 @@ def _files(path: Path) -> tuple[Path, Path]:
     return path.with_name(path.name + ".targets.bin"), path.with_name(path.name + ".targets.json")
 
 
-def read_targets(path: Path, records: int, tokens: int, *, verify: bool = False) -> Array:
-    """Map the targets of the shard with stem `path`, which has so many records and tokens."""
+def with_targets(shard: Shard, path: Path, *, verify: bool = False) -> Shard:
+    """Return a shard with its targets, which lie beside it under the stem `path`."""
     numbers, facts_file = _files(path)
     facts = read_json(facts_file, TargetFile)
     task, shape, sum_ = facts["task"], facts["shape"], facts["blake2b"]
-    dtype = np.dtype(DTYPES[task])
-    expected = tokens if task == "position-label" else records
+    if task not in LABELLED:
+        raise damaged(facts_file, f"task must be one of {', '.join(LABELLED)}, got {task!r}")
+    kind = OUTPUT_KINDS[task]
+    dtype, expected = np.dtype(kind.dtype), shard.tokens if kind.aligned else shard.records
     width = shape[1:] or [1]
     if shape[:1] != [expected] or not 1 <= width[0] <= 100_000:
         raise damaged(facts_file, f"its shape must begin with {expected}, got {shape}")
     found = map_file(numbers, dtype, expected * width[0])
     if verify:
         verify_file(numbers, sum_)
-    return found.reshape(shape)
+    return replace(shard, targets=found.reshape(shape), aligned=kind.aligned)

@@ -21,7 +21,7 @@ from regard.data.point_clouds import PointCloudFiles
 from regard.data.readers import TABLES, FileSet, TextFiles
 from regard.data.shards import Array, Shard
 from regard.data.tables import columns_in, listed
-from regard.data.targets import CHECKS, GAP, Targets, marked, unchecked
+from regard.data.targets import GAP, Targets, marked
 from regard.data.views import Views
 from regard.errors import UsageError, UserError
 from regard.tokenizers import Patches, Points, Tokenizer
@@ -32,7 +32,7 @@ SHOWN = 5  # labels that a message names
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
     """Texts as a shard in memory: records, or documents of running text."""
     ids, lengths = tokenizer.encode_batch(list(texts))
-    if ids.ndim == 2:
+    if ids.shape[1:]:
         return shard_of_numbers(ids, lengths, tokenizer)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths) + 2)]).astype(np.int64)
     flat = np.empty(int(offsets[-1]), dtype=tokenizer.dtype)
@@ -199,7 +199,7 @@ def labelled_from(
             say(f"classes {how}")
         shared = {"strict": strict, "encoding": reading.encoding}
         source = LabelledFiles(list(files), asked, format=format, **shared)  # type: ignore[arg-type]
-    source.check = CHECKS.get(targets.task, unchecked)
+    source.kind = targets.kind
     chunks = list(source.examples())
     tell_of(source, reading, say)
     texts = [text for chunk in chunks for text in chunk.texts]
@@ -210,12 +210,12 @@ def labelled_from(
     cells = [row for chunk in chunks for row in chunk.targets]
     _compare_classes(cells, targets, say)
     values = targets.encode(cells)
-    if targets.task == "position-label":
-        markers = 2 if found.ids.ndim == 1 else 1
-        values = marked(values, np.diff(found.offsets) - markers, markers)
+    if targets.kind.aligned:
+        values = marked(values, np.diff(found.offsets) - found.markers, found.markers)
     if views:
         values = np.repeat(values, views.count, axis=0)
-    return replace(found, targets=values, views=views.count if views else 1)
+    aligned = targets.kind.aligned
+    return replace(found, targets=values, aligned=aligned, views=views.count if views else 1)
 
 
 def _tables(files: Sequence[Path], format: str) -> bool:
@@ -275,10 +275,10 @@ def tell_of(source: FileSet, reading: InputReader, say: Say) -> None:
 def _compare_classes(cells: Sequence[tuple[str, ...]], targets: Targets, say: Say) -> None:
     """Say which labels are no classes of the run; an error where none is one."""
     for place, classes in enumerate(targets.classes):
-        if targets.task == "position-label":
-            found = Counter("".join(row[0] for row in cells).replace(GAP, ""))
-        else:
-            found = Counter(row[place] for row in cells if row[place])
+        found: Counter[str] = Counter()
+        for row in cells:
+            found.update(targets.kind.counts(row[place]))
+        del found[""], found[GAP]
         wrong = {label: n for label, n in found.items() if label not in classes}
         if not wrong:
             continue

@@ -6,8 +6,7 @@ folds of a cross-validation put together.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Array, Shard
@@ -34,11 +33,15 @@ from regard.evaluation.estimates import BootstrapEstimate
 from regard.evaluation.language_modeling import Metric
 from regard.evaluation.regression import RegressionReport, values
 from regard.layers.embeddings import Inputs
+from regard.models.heads import HEADS
 from regard.models.supervised import SupervisedModel
 from regard.run import FACTS, read_metadata, read_tensors, write_tensors
 from regard.tokenizers import Tokenizer
 
 BATCH_TOKENS = 16384  # positions read at once
+
+
+Report = ClassificationReport | MultilabelReport | RegressionReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,38 +60,13 @@ class Predictions:
 
     @property
     def positional(self) -> bool:
-        """Is there an answer at every position?"""
-        return self.task == "position-label"
+        """Whether there is a prediction for each position."""
+        return HEADS[self.task].positional
 
     @cached_property
-    def judged(self) -> ClassificationReport | MultilabelReport | RegressionReport:
+    def judged(self) -> Report:
         """How good they are; records whose class training does not have are left out."""
-        asked = self.targets
-        if self.task == "value":
-            scale, names = (asked.deviations, asked.names) if asked else ((), ())
-            return values(self.scores, self.truths, scale=scale, names=names)
-        if self.task == "labels":
-            return labels(self.scores, self.truths, **self._columns())
-        of: dict[str, Any] = {}
-        if asked is not None:
-            of = {"positive": asked.place_of_positive(), "names": asked.classes[0]}
-        if self.task == "label":
-            there = known(self.truths)
-            if there.any():
-                return label(self.scores[there], self.truths[there], **of)
-        return positions(self.scores, self.truths, self.lengths, **of)
-
-    def _columns(self) -> dict[str, Any]:
-        """What `labels` needs of each column."""
-        asked = self.targets
-        if asked is None:
-            return {}
-        places = [asked.place_of_positive(i) for i in range(len(asked.names))]
-        return {
-            "positive": [1 if place is None else place for place in places],
-            "classes": [pair if len(pair) == 2 else () for pair in asked.classes],
-            "names": asked.names,
-        }
+        return REPORTS[self.task](self)
 
     @property
     def estimates(self) -> dict[str, BootstrapEstimate]:
@@ -98,6 +76,63 @@ class Predictions:
     def figures(self) -> dict[str, Metric]:
         """The metrics with their intervals."""
         return {name: one.figure() for name, one in self.estimates.items()}
+
+
+REPORTS: dict[str, Callable[[Predictions], Report]] = {}
+
+
+def register_report(task: str) -> Callable[[ReportFunction], ReportFunction]:
+    """Register what measures the predictions of a task."""
+
+    def register(function: ReportFunction) -> ReportFunction:
+        REPORTS[task] = function
+        return function
+
+    return register
+
+
+ReportFunction = Callable[[Predictions], Report]
+
+
+@register_report("value")
+def report_values(predictions: Predictions) -> Report:
+    targets = predictions.targets
+    scale, names = (targets.deviations, targets.names) if targets else ((), ())
+    return values(predictions.scores, predictions.truths, scale=scale, names=names)
+
+
+@register_report("labels")
+def report_labels(predictions: Predictions) -> Report:
+    targets, options = predictions.targets, dict[str, Any]()
+    if targets is not None:
+        places = [targets.place_of_positive(i) for i in range(len(targets.names))]
+        options = {
+            "positive": [1 if place is None else place for place in places],
+            "classes": [pair if len(pair) == 2 else () for pair in targets.classes],
+            "names": targets.names,
+        }
+    return labels(predictions.scores, predictions.truths, **options)
+
+
+@register_report("label")
+def report_label(predictions: Predictions) -> Report:
+    scored = known(predictions.truths)
+    if not scored.any():
+        return report_positions(predictions)
+    options = _class_options(predictions.targets)
+    return label(predictions.scores[scored], predictions.truths[scored], **options)
+
+
+@register_report("position-label")
+def report_positions(predictions: Predictions) -> Report:
+    options = _class_options(predictions.targets)
+    return positions(predictions.scores, predictions.truths, predictions.lengths, **options)
+
+
+def _class_options(targets: Targets | None) -> dict[str, Any]:
+    if targets is None:
+        return {}
+    return {"positive": targets.place_of_positive(), "names": targets.classes[0]}
 
 
 def predict_shard(
@@ -118,24 +153,10 @@ def predict_shard(
         read = [asked.targets[a : a + n] for a, n in zip(asked.starts, lengths, strict=True)]
         truths = np.concatenate(read)
     if shard.views > 1:
-        scores = average_views(model.task, scores, shard.views)
+        views = torch.from_numpy(scores).unflatten(0, (-1, shard.views))
+        scores = model.output.average(views).numpy()
         truths, lengths = truths[:: shard.views], lengths[:: shard.views]
     return Predictions(model.task, scores, truths, lengths, targets)
-
-
-def average_views(task: str, scores: NDArray[np.float64], views: int) -> NDArray[np.float64]:
-    """The scores (R, O) of records from those of their views (R · views, O): what all say on
-    average, of probabilities as logits again.
-    """
-    said = torch.from_numpy(scores).unflatten(0, (-1, views))
-    if task == "value":
-        mean = said.mean(1)
-    elif task == "labels":
-        mean = torch.logit(said.sigmoid().mean(1), eps=1e-12)
-    else:
-        mean = said.log_softmax(-1).logsumexp(1) - math.log(views)
-    found: NDArray[np.float64] = mean.numpy()
-    return found
 
 
 @torch.inference_mode()
@@ -148,13 +169,6 @@ def run(model: SupervisedModel, asked: LabelledExamples) -> Iterator[tuple[Batch
         with computing(device):
             found = model.answers(source.to(device)).double().cpu()
         yield batch, found
-
-
-def probabilities(task: str, scores: Tensor) -> Tensor:
-    """What logits mean: of classes the softmax, of labels the sigmoid; values are what they are."""
-    if task == "value":
-        return scores
-    return scores.sigmoid() if task == "labels" else nn.functional.softmax(scores, -1)
 
 
 ANSWERS = "answers.safetensors"  # of a run: scores and truths of what was held out
@@ -189,7 +203,7 @@ class StoredPredictions:
     def unknown(self) -> int:
         """Records of a class that training does not have."""
         told = self.answered
-        return int((told.truths < 0).sum()) if told.task == "label" else 0
+        return int((told.truths < 0).sum()) if self.targets.kind.single else 0
 
 
 def store_predictions(run: Path, answered: Predictions, seconds: float) -> None:
@@ -219,7 +233,10 @@ def targets_of(run: Path) -> Targets:
     stored = read_metadata(run).get("data", {}).get("targets")
     if stored is None:
         raise UserError(f"{run / FACTS} does not say what is asked of this run")
-    return Targets.stored(stored)
+    try:
+        return Targets.stored(stored)
+    except ValueError as error:
+        raise UserError(f"{run / FACTS} is damaged: data.targets: {error}") from None
 
 
 def join_folds(folds: Sequence[StoredPredictions]) -> StoredPredictions:
@@ -233,7 +250,10 @@ def join_folds(folds: Sequence[StoredPredictions]) -> StoredPredictions:
         return folds[0]
     task, names = folds[0].targets.task, folds[0].targets.names
     classes = _all_classes([one.targets for one in folds])
-    parts = [_fitted(one, classes) for one in folds]
+    parts = [
+        one.targets.kind.renumber(one.targets, classes, one.answered.scores, one.answered.truths)
+        for one in folds
+    ]
     scores, truths = (np.concatenate(several) for several in zip(*parts, strict=True))
     lengths = np.concatenate([one.answered.lengths for one in folds])
     first = folds[0].targets
@@ -248,19 +268,3 @@ def _all_classes(several: Sequence[Targets]) -> tuple[tuple[str, ...], ...]:
     columns = zip(*(one.classes for one in several), strict=True)
     ordered = (sorted(column, key=len, reverse=True) for column in columns)
     return tuple(tuple(dict.fromkeys(c for some in each for c in some)) for each in ordered)
-
-
-def _fitted(
-    one: StoredPredictions, classes: Sequence[Sequence[str]]
-) -> tuple[NDArray[np.float64], Array]:
-    """Scores and truths of a fold, numbered by the classes of all."""
-    scores, truths, own = one.answered.scores, one.answered.truths, one.targets.classes
-    if one.targets.task == "value":
-        return scores, truths
-    if one.targets.task == "labels":
-        whole = np.array([tuple(a) == tuple(b) for a, b in zip(own, classes, strict=True)])
-        return np.where(whole, scores, 0.0), np.where(whole, truths, -1)
-    places = np.array([classes[0].index(name) for name in own[0]], np.int64)
-    wide = np.full((len(scores), len(classes[0])), -np.inf)
-    wide[:, places] = scores
-    return wide, np.where(truths >= 0, places[np.maximum(truths, 0)], -1)

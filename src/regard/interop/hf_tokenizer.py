@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.interop import hf_seq2seq
 from regard.interop.hf_decoder import Format
 from regard.interop.untrusted_folder import inside
-from regard.models.supervised import ANSWERS
+from regard.models.heads import HEADS
 from regard.registry import TASKS
 from regard.run import TOKENIZER, write_json, write_text
 from regard.tokenizers import Words
@@ -69,7 +69,7 @@ def declared(document: dict[str, Any], task: str) -> dict[str, Any]:
     single, pair = ["<S>", "A"], ["<S>", "A", "B"]
     if task == "target":
         single, pair = ["A", "<E>"], ["A", "B", "<E>"]
-    elif task in ANSWERS:
+    elif task in HEADS:
         single, pair = ["<S>", "A", "<E>"], ["<S>", "A", "<E>", "B:1", "<E>:1"]
     used = [s for s in SPECIALS if s in single]
     template = {
@@ -109,7 +109,7 @@ def write_tokenizer(
         "padding_side": "left" if form.task == "next" else "right",  # left: rows can be continued
         "model_input_names": ["input_ids", "attention_mask"],
     }
-    if form.task in ANSWERS:
+    if form.task in HEADS:
         options["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(folder / TOKENIZER_CONFIG, specials | options)
     write_json(folder / "special_tokens_map.json", specials)

@@ -26,7 +26,7 @@ from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError, did_you_mean
 from regard.evaluation.classification import ClassificationReport, label, labels, positions
 from regard.evaluation.estimates import BootstrapEstimate
-from regard.evaluation.predictions import Predictions, probabilities
+from regard.evaluation.predictions import Predictions
 from regard.evaluation.regression import value
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
@@ -59,6 +59,7 @@ from regard.look.projection import add_plane, spread
 from regard.look.unit_motifs import add_units, alphabet_of, peaks
 from regard.models.class_counts import ClassMarkov, PWMClassifier
 from regard.models.dirichlet_ngram import quantile
+from regard.models.heads import HEADS
 from regard.models.linear import NGramModel, WindowLogistic
 from regard.models.supervised import NeuralSupervisedModel
 from regard.models.vision import VisionTransformer
@@ -280,7 +281,9 @@ class PredictionContext:
     def likely(self) -> NDArray[np.float64]:
         """(O,) probabilities or values, or (T, O) of positions: what all views say on average."""
         said = self.predictor.measure(self.shard)
-        found: NDArray[np.float64] = probabilities(said.task, torch.from_numpy(said.scores)).numpy()
+        found: NDArray[np.float64] = (
+            HEADS[said.task].probabilities(torch.from_numpy(said.scores)).numpy()
+        )
         return found if said.positional else found[0]
 
     def activations(self, *patterns: str) -> dict[str, Tensor]:
@@ -370,7 +373,7 @@ def add_records(
     """What the model makes of many records: where they lie, and what it looks for in them."""
     side, shard = some
     add_plane(page, predictor, shard, side, text)
-    if shard.ids.ndim == 2:
+    if not shard.cuttable:
         return  # what heads look for is told of tokens that have names
     asked = LabelledExamples(shard, predictor.tokenizer, int(model.config.max_len), first=True)
     records = spread(len(asked.sizes), MOST_RECORDS)

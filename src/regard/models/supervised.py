@@ -26,6 +26,7 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.pooling import POOLINGS, Pooling
+from regard.models.heads import HEADS, Head
 
 EVERY = 10.0  # seconds between two lines of progress
 
@@ -67,9 +68,6 @@ class Budget:
             self.say(f"time is short: {what}")
 
 
-ANSWERS = ("label", "labels", "value", "position-label", "masked")
-
-
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
     """What is answered, and from what."""
@@ -79,8 +77,8 @@ class HeadConfig:
     pooling: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.task not in ANSWERS:
-            raise ValueError(f"task must be one of {', '.join(ANSWERS)}, got {self.task!r}")
+        if self.task not in HEADS:
+            raise ValueError(f"task must be one of {', '.join(HEADS)}, got {self.task!r}")
         if not 1 <= self.n_outputs <= 1 << 20:
             raise ValueError(f"n_outputs must be from 1 to {1 << 20}, got {self.n_outputs}")
         if self.pooling not in POOLINGS:
@@ -88,8 +86,8 @@ class HeadConfig:
 
     @property
     def each(self) -> bool:
-        """Is there an answer at every position, instead of one for all?"""
-        return self.task in ("position-label", "masked")
+        """Whether there is a prediction for each position, instead of one for the record."""
+        return HEADS[self.task].positional
 
 
 class SupervisedModel(nn.Module, ABC):
@@ -106,8 +104,13 @@ class SupervisedModel(nn.Module, ABC):
 
     @property
     def task(self) -> str:
-        """What it answers, of ANSWERS."""
+        """The task it was trained for, a key of HEADS."""
         return str(self.config.task)
+
+    @property
+    def output(self) -> Head:
+        """What its scores mean."""
+        return HEADS[self.task]
 
     @abstractmethod
     def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
@@ -162,7 +165,7 @@ class NeuralSupervisedModel(SupervisedModel):
         """Take from labelled training records what is fixed before the first step: of values, their
         mean and deviation.
         """
-        if self.task == "value" and shard.targets is not None:
+        if self.output.scaled and shard.targets is not None:
             self.standardise(torch.tensor(np.array(shard.targets)))
 
     @torch.no_grad()

@@ -30,7 +30,7 @@ from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError, UserError
 from regard.evaluation.eval_data import shard_of
 from regard.evaluation.masked_lm import measure_masked_lm
-from regard.evaluation.predictions import Predictions, predict_shard, probabilities
+from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
 from regard.models.encoder import MaskedLM
 from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
@@ -143,7 +143,7 @@ class Predictor:
     @property
     def labels_words(self) -> bool:
         """Does the model label each word of a text?"""
-        return self.targets.task == "position-label" and self.tokenizer.word_spans("") is not None
+        return self.targets.kind.aligned and self.tokenizer.word_spans("") is not None
 
     def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
         """Texts, or pairs of them, as a shard of which nothing is known."""
@@ -153,12 +153,9 @@ class Predictor:
             found = replace(found, views=self.views.count)
         if seconds is not None:
             found = found.paired(shard_of(seconds, self.tokenizer))
-        task, width = self.targets.task, len(self.targets.names)
-        if task == "position-label":
-            return replace(found, targets=np.full(found.tokens, -1, np.dtype("<i2")))
-        if task in ("label", "masked"):
-            return replace(found, targets=np.full(found.records, -1, np.int32))
-        return replace(found, targets=np.full((found.records, width), np.nan, np.float32))
+        kind = self.targets.kind
+        targets = kind.unlabelled(self.targets, found.records, found.tokens)
+        return replace(found, targets=targets, aligned=kind.aligned)
 
     @overload
     def classify(self, texts: str | Path, seconds: str | None = ...) -> Prediction: ...
@@ -198,7 +195,7 @@ class Predictor:
             return found
         others = None if seconds is None else [seconds[i] for i in there]
         said = self.measure(self.shard([texts[i] for i in there], others))
-        likely = probabilities(self.targets.task, torch.from_numpy(said.scores))
+        likely = self.model.output.probabilities(torch.from_numpy(said.scores))
         first = 0
         for i, length in zip(there, said.lengths.tolist(), strict=True):
             own = likely[first : first + length]
@@ -207,14 +204,13 @@ class Predictor:
         return found
 
     def _answer(self, text: str, likely: torch.Tensor) -> Prediction:
-        task, names = self.targets.task, self.targets.names
-        if task == "value":
-            return Prediction(text, "", dict(zip(names, likely.tolist(), strict=True)))
-        if task == "labels":
-            told = dict(zip(names, likely.tolist(), strict=True))
-            return Prediction(text, ",".join(n for n, p in told.items() if p >= 0.5), told)
+        kind, names = self.targets.kind, self.targets.names
+        if kind.per_column:
+            scores = dict(zip(names, likely.tolist(), strict=True))
+            label = ",".join(n for n, p in scores.items() if p >= 0.5) if kind.categorical else ""
+            return Prediction(text, label, scores)
         classes = self.targets.classes[0]
-        if task == "position-label":
+        if kind.aligned:
             # without the markers, of which numbers have one
             inside = likely[1:-1] if not isinstance(self.tokenizer, Points) else likely[1:]
             return self._labelled(text, inside)
@@ -246,7 +242,7 @@ class Predictor:
     @property
     def labels(self) -> bool:
         """Does an answer have a label, or values alone?"""
-        return self.targets.task != "value"
+        return self.targets.kind.categorical
 
     @property
     def context(self) -> TokenLimit | None:

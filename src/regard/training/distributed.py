@@ -182,12 +182,12 @@ def keeping(objective: nn.Module, more: bool) -> AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
-def empty(start: int, width: int = 0) -> Batch:
-    """A batch that asks nothing, for a process that has no part in a step but in its gradient; of
-    tokens that are numbers, so many each.
+def empty(start: int, features: tuple[int, ...] = ()) -> Batch:
+    """Return a batch without targets, for a process that has no part in a step but in its
+    gradient; `features` is the shape of a token that is no id.
     """
     targets = torch.tensor([[IGNORE]])
-    ids = torch.zeros(1, 2, width, dtype=torch.uint8) if width else torch.tensor([[start]])
+    ids = torch.zeros(1, 2, *features, dtype=torch.uint8) if features else torch.tensor([[start]])
     return Batch(ids, targets, None, np.empty(0, dtype=np.int64), 0, 0)
 
 

@@ -173,7 +173,7 @@ def reported(side: str, corpus: Corpus) -> bool:
 
 def alignment(model: nn.Module, corpus: Corpus) -> dict[str, Any]:
     """Which head of a translator aligns, for regard.json; nothing where it has none."""
-    pictured = corpus.train.source is not None and corpus.train.source.ids.ndim == 2
+    pictured = corpus.train.source is not None and not corpus.train.source.cuttable
     if not isinstance(model, Seq2SeqModel) or pictured:  # words of pictures come from no word
         return {}
     found = agreement(model, corpus.train, corpus.valid)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from regard.errors import UsageError, UserError
-from regard.models.supervised import ANSWERS
+from regard.models.heads import HEADS
 from regard.models.word2vec import word_of, words_of
 from regard.recipe import TrainRecipe, read
 from regard.registry import family
@@ -53,7 +53,7 @@ def inherit(values: Mapping[str, Any]) -> Tables:
         return result
     if own == "vectors":
         raise UsageError("train.start: word vectors begin anew, and from no other run")
-    if own != task and not {own, task} <= set(ANSWERS):
+    if own != task and not {own, task} <= set(HEADS):
         raise UsageError(f"train.start: {run} is of task {task}, from which {own!r} cannot begin")
     stored = read(run / RECIPE) if (run / RECIPE).exists() else {}
     kind = load_tokenizer(run / TOKENIZER).kind
@@ -162,7 +162,7 @@ def begin(model: nn.Module, run: Path) -> str:
             f"train.start: {run} has {vocab_size:,} tokens, this model {known.vocab_size:,}"
         )
     held, own = weights(load_model(run)), weights(model)
-    anew = ANSWERING if task in ANSWERS and known.task != "masked" else ()
+    anew = ANSWERING if task in HEADS and known.task != "masked" else ()
     taken = {
         name: tensor
         for name, tensor in held.items()

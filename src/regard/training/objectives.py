@@ -276,7 +276,7 @@ class SupervisedObjective(nn.Module):
         loss, cost = (x / passes for x in self.cost(found, asked))
         if passes == 2:
             one, two = found.chunk(2)
-            loss = loss + self.consistency / 4 * self.apart(one, two, targets)
+            loss = loss + self.consistency / 4 * self.model.output.divergence(one, two, targets)
         return loss, cost.detach()
 
     def places(self, targets: Tensor) -> Tensor:
@@ -290,41 +290,9 @@ class SupervisedObjective(nn.Module):
         likely = self.share * count + 8 * math.sqrt(self.share * (1 - self.share) * count)
         return asked.int().topk(min(count, math.ceil(likely)), sorted=False).indices
 
-    def cost(self, found: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Smoothed and plain cost of answers beside their targets, summed."""
-        if self.task == "value":
-            there = ~targets.isnan()
-            wanted = (targets.nan_to_num(0.0) - self.model.shift) / self.model.scale
-            half = ((found - wanted).square() / 2).where(there, 0).sum()
-            return half, half
-        if self.task == "labels":
-            there, smooth = targets >= 0, self.label_smoothing
-            wanted = targets.clamp_min(0).to(found.dtype)
-            both = [
-                F.binary_cross_entropy_with_logits(found, y, reduction="none").where(there, 0).sum()
-                for y in (wanted * (1 - smooth) + smooth / 2, wanted)
-            ]
-            return both[0], both[1]
-        logits, wanted = found.flatten(0, -2), targets.flatten()
-        loss = F.cross_entropy(
-            logits,
-            wanted,
-            self.weights,
-            ignore_index=IGNORE,
-            reduction="sum",
-            label_smoothing=self.label_smoothing,
-        )
-        return loss, F.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
-
-    def apart(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
-        """How far the answers of two passes are apart: KL(p, q) + KL(q, p), or of values the square
-        of the difference, summed over what is asked.
-        """
-        if self.task == "value":
-            return (one - two).square().where(~targets.isnan(), 0).sum()
-        if self.task == "labels":  # of each label, being there and not
-            p, q = one.sigmoid(), two.sigmoid()
-            return ((p - q) * (one - two)).where(targets >= 0, 0).sum()
-        p, q = one.log_softmax(-1), two.log_softmax(-1)
-        gap = ((p.exp() - q.exp()) * (p - q)).sum(-1)
-        return gap.where(targets >= 0, 0).sum()
+    def cost(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the smoothed and the plain loss of scores beside their targets, summed."""
+        if self.model.output.scaled:
+            targets = (targets - self.model.shift) / self.model.scale
+        smoothing, weights = self.label_smoothing, self.weights
+        return self.model.output.loss(scores, targets, smoothing=smoothing, weights=weights)

@@ -337,10 +337,9 @@ def fitting(config: Any, corpus: Corpus) -> Any:
     """
     source, targets = corpus.source_tokenizer, corpus.targets
     if targets is not None:
-        count = len(targets.names if targets.task in ("labels", "value") else targets.classes[0])
         own = corpus.tokenizer.decides
         own = {key: own[key] for key in own if hasattr(config, key)}  # whoever counts, needs none
-        return dataclasses.replace(config, task=targets.task, n_outputs=count, **own)
+        return dataclasses.replace(config, task=targets.task, n_outputs=targets.n_outputs, **own)
     if source is None or source is corpus.tokenizer:
         return config
     return dataclasses.replace(config, source_vocab=source.vocab_size, **source.decides)

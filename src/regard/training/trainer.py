@@ -22,6 +22,7 @@ from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UserError
+from regard.models.heads import HEADS
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.supervised import NeuralSupervisedModel
 from regard.recipe import Recipe
@@ -78,7 +79,7 @@ class Trainer(Loop):
         """The batches of the corpus."""
         model, corpus, train = self.model, self.corpus, recipe.train
         longest = (1 if corpus.source_tokenizer is None else 2) * model.config.max_len
-        if corpus.train.source is not None and corpus.train.source.ids.ndim == 2:
+        if corpus.train.source is not None and not corpus.train.source.cuttable:
             longest += int(np.diff(corpus.train.source.offsets).max())  # pictures are never cut
         shared: dict[str, Any] = {
             "max_len": model.config.max_len,
@@ -131,8 +132,8 @@ class Trainer(Loop):
             return self.ahead[1]
         tokenizer = self.corpus.tokenizer
         found = self.loader.step(step, self.world.rank, self.world.size)
-        width = self.corpus.train.ids.shape[1] if self.corpus.train.ids.ndim == 2 else 0
-        return self.stepper.prepared(found or [empty(tokenizer.start, width)], tokenizer.pad)
+        features = self.corpus.train.ids.shape[1:]
+        return self.stepper.prepared(found or [empty(tokenizer.start, features)], tokenizer.pad)
 
     def gradient(self, step: int) -> tuple[Tensor, int]:
         """Accumulate the gradient of one step; its nats, by process, and its symbols, in all."""
@@ -191,7 +192,7 @@ class Trainer(Loop):
 def class_weights(corpus: Corpus) -> Tensor | None:
     """(C,) so that every class counts as much as any other, and a record 1 on average."""
     targets = corpus.targets
-    if targets is None or targets.task not in ("label", "position-label"):
+    if targets is None or not HEADS[targets.task].class_weights:
         return None
     found = np.asarray(corpus.train.targets)
     counts = np.bincount(found[found >= 0], minlength=len(targets.classes[0]))

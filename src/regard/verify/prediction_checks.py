@@ -26,7 +26,6 @@ from regard.evaluation.predictions import (
     ANSWERS,
     load_predictions,
     predict_shard,
-    probabilities,
     targets_of,
 )
 from regard.layers.attention import Tap
@@ -102,7 +101,7 @@ def open_prediction_fixture(run: Path, model: SupervisedModel) -> PredictionFixt
         with contextlib.suppress(UserError):  # the checks that need the data say what is wrong
             corpus = reopen(run)
             part = beginning(corpus.test or corpus.valid or corpus.train, TOKENS)
-            unasked = replace(part, targets=np.zeros(part.records, np.int32))
+            unasked = replace(part, targets=np.zeros(part.records, np.int32), aligned=False)
             for batch in LabelledExamples(unasked, tokenizer, room).batches(TOKENS):
                 assert batch.segments is not None
                 pairs = zip(batch.ids, batch.segments, strict=True)
@@ -272,16 +271,12 @@ def fused_is_explicit(subject: PredictionFixture) -> Finding | None:
 
 def probabilities_are_some(subject: PredictionFixture) -> Finding | None:
     """Probabilities of classes sum to one; those of labels are from 0 to 1."""
-    task = subject.whole.task
-    if task == "value":
+    output = subject.whole.output
+    both = output.must_agree(output.probabilities(subject.logits.double()))
+    if both is None:
         return None
-    found = probabilities(task, subject.logits.double())
     gap = Gap()
-    if task == "labels":
-        gap.add(found, found.clamp(0, 1), len(found))
-        return gap.finding(0.0, ", each from 0 to 1")
-    totals = found.sum(-1)
-    gap.add(totals, torch.ones_like(totals), len(totals))
+    gap.add(both[0], both[1], len(both[0]))
     return gap.finding(subject.tolerance)
 
 
@@ -336,14 +331,11 @@ def made_up_targets(model: NeuralSupervisedModel, source: Inputs) -> Tensor:
     """Something to ask of rows."""
     generator, rows = torch.Generator().manual_seed(6), source.ids.size(0)
     outputs = model.vocab_size if model.task == "masked" else int(model.config.n_outputs)
-    if model.task == "value":
-        noise = torch.randn((rows, outputs), generator=generator, dtype=torch.float64)
-        return noise * model.scale + model.shift
-    if model.task == "labels":
-        return torch.randint(2, (rows, outputs), generator=generator)
-    shape = source.ids.shape if each_position(model) else (rows,)
-    found = torch.randint(outputs, shape, generator=generator)
-    return found.masked_fill(source.segments == 0, IGNORE) if each_position(model) else found
+    shape = tuple(source.ids.shape[:2]) if each_position(model) else (rows,)
+    targets = model.output.random_targets(shape, outputs, generator)
+    if model.output.scaled:
+        return targets * model.scale + model.shift
+    return targets.masked_fill(source.segments == 0, IGNORE) if each_position(model) else targets
 
 
 def figures_are_on_record(subject: PredictionFixture) -> Finding | None:
