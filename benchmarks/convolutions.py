@@ -99,7 +99,7 @@ def padded(x: Tensor, filters: Tensor) -> Tensor:
 
 class Half(torch.autograd.Function):
     """Signals are transformed by orthogonal transforms, which leave their size; filters, whose
-    energy is about 1, by plain ones. Gradients are told in units of their largest.
+    energy is about 1, by plain ones. Gradients are in units of their largest.
     """
 
     @staticmethod

@@ -43,7 +43,7 @@ import torch
 from regard.data.shards import Shard
 from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
-from regard.models.ngrams import CHUNK, count, pieces
+from regard.models.ngrams import CHUNK, count, read_chunks
 
 START, END, FIRST = 1, 2, 4  # ids of <S>, <E> and the first symbol
 SPEED, GROWTH, MEMORY, BASES, AGREEMENT = 20e6, 1.05, 2 << 30, 1.96, 0.005  # the bars
@@ -79,7 +79,7 @@ def parts(data: bytes, keep: float) -> tuple[list[Shard], int]:
 def bits(model: Any, on: Shard) -> float:
     """Bits per symbol of a shard, every symbol scored once."""
     total, many = 0.0, 0
-    for ids, begins, skip in pieces(on, 64, CHUNK):
+    for ids, begins, skip in read_chunks(on, 64, CHUNK):
         tokens = torch.from_numpy(ids.astype(np.int64))
         first = torch.zeros_like(tokens)
         first[torch.from_numpy(begins)] = 1
@@ -286,11 +286,11 @@ def words(args: argparse.Namespace) -> list[dict[str, Any]]:
     if row["irstlm"]:
         row["difference"] = abs(row["kneser_ney_like_irstlm"] / row["irstlm"] - 1)
         row["holds"] = row["difference"] <= AGREEMENT
-    told = f"{row['irstlm']:.3f}" if row["irstlm"] else "not installed, or it refused the data"
+    peer = f"{row['irstlm']:.3f}" if row["irstlm"] else "not installed, or it refused the data"
     print(
         f"words, order {order}: perplexity {row['kneser_ney']:.2f}; with made-up words "
         f"{row['kneser_ney_made_up']:.2f}, and with IRSTLM's single words "
-        f"{row['kneser_ney_like_irstlm']:.3f}; IRSTLM: {told}"
+        f"{row['kneser_ney_like_irstlm']:.3f}; IRSTLM: {peer}"
     )
     return [row]
 
@@ -299,7 +299,7 @@ ROWS = {"speed": speed, "dna": dna, "bytes": text_bytes, "words": words}
 
 
 def main() -> None:
-    """Measure what is asked for and print the table."""
+    """Measure the chosen parts and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -33,17 +33,18 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from torch import Tensor
 
-from regard.api import held_out, load, plan, train
+from regard.api import load, plan, train
 from regard.bundled import NAMES
 from regard.decoding import DecodeSession, Greedy, generate
 from regard.interop import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.tokenizers import Characters
 from regard.tokenizers.tokenizer import SPECIALS
 
-TIE = 1e-4  # logits closer than this may be told apart by rounding alone
+TIE = 1e-4  # logits closer than this may differ by rounding alone
 END = 2
 NOT_TEXT = 0x10000  # code points from here stand for tokens that nobody reads
 Ids = list[list[int]]
@@ -79,7 +80,7 @@ def ours(model: Decoder, prompts: Ids, new: int) -> Callable[[], Ids]:
 
     def call() -> Ids:
         strategy, ends = Greedy(log_probs=False), {"end": END, "banned": [END]}
-        found = generate(model, prompts, strategy, max_new=new, workspace=work, **ends)
+        found = generate(model, prompts, strategy, max_new=new, session=work, **ends)
         return [several[0].ids for several in found]
 
     return call
@@ -120,7 +121,7 @@ def rates(
     """Median tokens per second of each call, in turns, after one round of warming up.
 
     A time in which other processes took more than a twentieth of a processor is not kept. After ten
-    times as many turns as asked for, whatever there is counts; the second result says so.
+    times as many turns as requested, all times count; the second result is then True.
     """
     kept: dict[str, list[float]] = {name: [] for name in calls}
     spoilt: dict[str, list[float]] = {name: [] for name in calls}
@@ -217,7 +218,7 @@ def trained_names(steps: int) -> dict[str, float]:
         with torch.inference_mode(False):
             train(plan([NAMES], assignments=assignments)[0], run)
         exact, rough = load(run), load(run, int8=True)
-        _, shard = held_out(run, exact)
+        _, shard = exact.held_out()
         parts = []
         for number in range(min(1000, shard.records)):
             ids = torch.from_numpy(shard.record(number).astype("int64"))
@@ -232,11 +233,11 @@ def line(item: dict[str, Any]) -> str:
     rate = item["tokens_per_second"]
     best = max(rate["dynamic"], rate["static"])
     small = f"{rate['int8']:8.1f} {item['int8_ratio']:6.2f}" if "int8" in rate else " " * 15
-    said = ", ".join(f"{count} {what}" for what, count in item["rows"].items() if count)
+    counts = ", ".join(f"{count} {what}" for what, count in item["rows"].items() if count)
     if item["disturbed"]:
-        said += "; disturbed by other processes"
+        counts += "; disturbed by other processes"
     name = f"{item['row']} × {item['batch']}"
-    return f"{name:10} {rate['ours']:8.1f} {best:8.1f} {item['ratio']:6.2f} {small}  {said}"
+    return f"{name:10} {rate['ours']:8.1f} {best:8.1f} {item['ratio']:6.2f} {small}  {counts}"
 
 
 def main() -> None:
@@ -248,16 +249,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="of training for the accuracy row")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    asked = args.rows.split(",")
+    rows = args.rows.split(",")
     result: dict[str, Any] = {"threads": torch.get_num_threads(), "torch": torch.__version__}
     plans = [("tiny", 1, 17, 256), ("gpt2", 1, 128, 64), ("gpt2", 8, 128, 64)]
     result["speed"] = []
     print(f"{'tokens/s':10} {'ours':>8} {'peer':>8} {'ratio':>6} {'int8':>8} {'ratio':>6}  rows")
     for shape in plans:
-        if shape[0] in asked:
+        if shape[0] in rows:
             result["speed"].append(row(*shape, args.runs))
             print(line(result["speed"][-1]), flush=True)
-    if "accuracy" in asked:
+    if "accuracy" in rows:
         result["int8"] = {"gpt2, random": random_gpt2(), "names": trained_names(args.steps)}
     for name, found in result.get("int8", {}).items():
         change = found["nats_int8"] - found["nats"]

@@ -41,13 +41,14 @@ from regard.api import plan
 from regard.data.corpus import Corpus, prepare
 from regard.interop import export_hf
 from regard.recipe import Recipe
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.training.objectives import NextTokenObjective
 from regard.training.progress import Reporter
 from regard.training.session import Session
 from regard.training.trainer import Trainer
 
-IGNORE = -1  # a target that is not asked
+IGNORE = -1  # a target that is not scored
 TOLERANCE = 1e-4  # nats by which two computations of one loss may differ in fp32
 LEARNING_RATE = {"adamw": 1e-3, "muon": 0.02}
 OURS, MUON, THEIRS = "ours", "ours, muon", "Hugging Face"
@@ -65,8 +66,8 @@ class Case:
     preset: str
     n_layers: int
     d_model: int
-    tokens: str
-    vocabulary: int  # wanted; 0 is what the text has
+    tokenizer: str
+    vocabulary: int  # requested size; 0 = the symbols of the text
     context: int
     rows: int
     block: int
@@ -84,7 +85,7 @@ CASES = (
         preset="modern",
         n_layers=4,
         d_model=128,
-        tokens="characters",
+        tokenizer="characters",
         vocabulary=0,
         context=64,
         rows=32,
@@ -96,7 +97,7 @@ CASES = (
         preset="gpt2",
         n_layers=4,
         d_model=256,
-        tokens="bpe",
+        tokenizer="bpe",
         vocabulary=8192,
         context=256,
         rows=8,
@@ -134,11 +135,11 @@ def text_file(data: Path, folder: Path, size: int) -> Path:
 
 
 def recipe_of(case: Case, text: Path, optimizer: str, steps: int) -> Recipe:
-    """What we are asked to train."""
+    """Return the recipe of a case."""
     chosen = {
         "data.format": "text",
-        "tokens.kind": case.tokens,
-        "tokens.size": case.vocabulary,
+        "output.tokenizer": case.tokenizer,
+        "output.vocab_size": case.vocabulary,
         "model.preset": case.preset,
         "model.n_layers": case.n_layers,
         "model.d_model": case.d_model,
@@ -241,7 +242,7 @@ def compare(case: Case, text: Path, folder: Path, rounds: int) -> dict[str, Any]
     steps = (rounds + 1) * case.block
     folder.mkdir()
     recipe = recipe_of(case, text, "adamw", steps)
-    corpus = prepare(recipe.data, recipe.tokens, folder, lambda said: None)
+    corpus = prepare(recipe, folder, lambda line: None)
     trainer = trainer_of(recipe, corpus, folder)
     muon = trainer_of(recipe_of(case, text, "muon", steps), corpus, folder)
     (first,) = trainer.loader.step(0)

@@ -7,7 +7,7 @@
 
 `vaswani` is MarianMTModel, `modern` PegasusForConditionalGeneration, which CTranslate2 runs too, in
 fp32 and in int8. Nobody may end before the 32nd token, so that all do the same work; how many of
-the translations are ours, word for word, is told. Rates count the tokens of the best translations.
+the translations equal ours is reported. Rates count the tokens of the best translations.
 
 The row of training is described in `cpu_translate_train.py`.
 
@@ -45,7 +45,7 @@ from cpu_translate_train import (
 )
 
 from regard.decoding import Beam
-from regard.decoding.seq2seq import TranslationRequest, translate
+from regard.decoding.seq2seq import TranslationSession, translate
 from regard.layers.int8 import to_int8
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.tokenizers import Characters
@@ -86,7 +86,7 @@ def make(preset: str, case: Case) -> EncoderDecoder:
 
 def ours(model: EncoderDecoder, sources: Ids, new: int) -> Callable[[], Ids]:
     """A call that translates with regard, in the memory of the call before."""
-    interpreting = TranslationRequest(model)
+    session = TranslationSession(model)
 
     def call() -> Ids:
         found = translate(
@@ -98,7 +98,7 @@ def ours(model: EncoderDecoder, sources: Ids, new: int) -> Callable[[], Ids]:
             banned=range(len(SPECIALS)),
             max_new=new,
             batch_size=len(sources) * BEAMS,
-            interpreting=interpreting,
+            session=session,
         )
         return [several[0].ids for several in found]
 
@@ -209,8 +209,8 @@ def lines(row: dict[str, Any]) -> list[str]:
             if key.split(" / ")[0] == name
         ]
         same = row.get("same_as_ours", {}).get(name)
-        said = "" if same is None else f"{same:>5}"
-        found.append(f"{row['row']:<17} {name:<18}{rate:>10,.1f}{said:>6}  {', '.join(against)}")
+        shared = "" if same is None else f"{same:>5}"
+        found.append(f"{row['row']:<17} {name:<18}{rate:>10,.1f}{shared:>6}  {', '.join(against)}")
     return found
 
 

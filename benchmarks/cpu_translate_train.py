@@ -29,7 +29,8 @@ from regard.data.batching import TokenLoader
 from regard.data.corpus import prepare
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.tokenizers.tokenizer import Tokenizer
 from regard.training.objectives import NextTokenObjective
 from regard.training.trainer import Trainer
@@ -37,7 +38,7 @@ from regard.training.trainer import Trainer
 OURS, OURS8, HF = "ours", "ours, int8", "Hugging Face"
 CT2, CT28 = "CTranslate2", "CTranslate2, int8"
 SMOOTHING, TOLERANCE = 0.1, 1e-4
-IGNORE = -1  # a target that is not asked
+IGNORE = -1  # a target that is not scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,10 @@ def made_trainer(case: Case, files: list[Path], folder: Path, steps: int) -> Tra
     chosen = {
         "data.valid_fraction": 0,
         "data.test_fraction": 0,
-        "tokens.kind": "bpe",
-        "tokens.size": case.vocabulary,
+        "input.tokenizer": "bpe",
+        "input.vocab_size": case.vocabulary,
+        "output.tokenizer": "bpe",
+        "output.vocab_size": case.vocabulary,
         "model.preset": "vaswani",
         "model.n_layers": case.n_layers,
         "model.d_model": case.d_model,
@@ -140,7 +143,7 @@ def made_trainer(case: Case, files: list[Path], folder: Path, steps: int) -> Tra
         "train.compile": "off",
     }
     recipe, _ = plan(files, assignments=[f"{key}={value}" for key, value in chosen.items()])
-    corpus = prepare(recipe.data, recipe.tokens, folder, lambda said: None, task="target")
+    corpus = prepare(recipe, folder, lambda line: None)
     return trainer_of(recipe, corpus, folder)
 
 
@@ -178,7 +181,7 @@ def rectangles(trainer: Trainer, steps: int) -> list[list[Rectangle]]:
     return found
 
 
-def asked(part: Rectangle) -> int:
+def count_targets(part: Rectangle) -> int:
     """Target tokens in a rectangle."""
     return int((part["labels"] != IGNORE).sum())
 
@@ -198,7 +201,7 @@ def their_loss(peer: Any, part: Rectangle, smoothing: float) -> Tensor:
 
 def difference(trainer: Trainer, peer: Any, part: Rectangle) -> float:
     """By how many nats per token the two disagree, nothing dropped."""
-    model, count = trainer.model.eval(), asked(part)
+    model, count = trainer.model.eval(), count_targets(part)
     seen = part["attention_mask"]
     with torch.no_grad():
         theirs = float(their_loss(peer.eval(), part, 0.0))
@@ -223,7 +226,7 @@ def their_step(peer: Any, trainer: Trainer, batches: list[list[Rectangle]]) -> S
 
     def step(n: int) -> None:
         parts = batches[n]
-        total = sum(map(asked, parts))
+        total = sum(map(count_targets, parts))
         for part in parts:
             (their_loss(peer, part, SMOOTHING) / total).backward()
         torch.nn.utils.clip_grad_norm_(peer.parameters(), recipe.clip)
@@ -249,7 +252,7 @@ def train(case: Case, data: Path, folder: Path, rounds: int, count: int) -> dict
     )
     tokens = {
         OURS: [sum(b.tokens for b in trainer.loader.step(n)) for n in range(1, steps)],
-        HF: [sum(map(asked, parts)) for parts in batches[1:]],
+        HF: [sum(map(count_targets, parts)) for parts in batches[1:]],
     }
     return {
         "row": "train",

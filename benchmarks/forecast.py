@@ -33,7 +33,7 @@ SHAPES: list[dict[str, Any]] = [
     {"model": {"name": "cnn", "n_layers": 6, "d_model": 256, "max_len": 256}},
     {
         "model": {"preset": "gpt2", "n_layers": 3, "d_model": 384, "max_len": 256},
-        "tokens": {"kind": "bpe", "size": 8000},
+        "output": {"tokenizer": "bpe", "vocab_size": 8000},
     },
 ]
 LARGER = {"n_layers": 2, "d_model": 3, "batch_tokens": 16}  # times, on a GPU
@@ -67,7 +67,7 @@ def child(shape: dict[str, Any], device: str, steps: int, folder: Path) -> dict[
     recipe = build(
         {
             "data": {"train": str(folder / "text.txt"), "format": "text"},
-            "tokens": shape.get("tokens", {"kind": "characters"}),
+            "output": shape.get("output", {"tokenizer": "characters"}),
             "model": model,
             "train": {
                 "steps": steps,
@@ -123,8 +123,8 @@ def main() -> int:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         row = json.loads(done.stdout.splitlines()[-1])
         row["memory_off"] = row["foretold_bytes"] / row["bytes"] - 1
-        told = row["foretold_seconds"]  # 0 where a run is too short to be timed beforehand
-        row["time_off"] = told / row["seconds"] - 1 if told else 0.0
+        foretold = row["foretold_seconds"]  # 0 where a run is too short to be timed beforehand
+        row["time_off"] = foretold / row["seconds"] - 1 if foretold else 0.0
         rows.append({"shape": SHAPES[number], **row})
         name = " ".join(f"{k}={v}" for k, v in SHAPES[number]["model"].items())
         print(

@@ -27,7 +27,8 @@ import torch
 from regard.decoding import DecodeSession, Greedy, generate
 from regard.interop import export_hf
 from regard.models.decoder import Decoder, gpt2, modern
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.tokenizers import Characters
 
 PROMPT, NEW, TIE = 128, 256, 0.01
@@ -47,7 +48,7 @@ def exported(model: Decoder, folder: Path) -> Any:
 
 
 def ours(
-    model: Decoder, prompts: torch.Tensor, workspace: DecodeSession | None = None, new: int = NEW
+    model: Decoder, prompts: torch.Tensor, session: DecodeSession | None = None, new: int = NEW
 ) -> list[list[int]]:
     """What our engine says; the end token is banned so that every row goes on."""
     found = generate(
@@ -58,7 +59,7 @@ def ours(
         end=2,
         banned=[2],
         batch_size=len(prompts),
-        workspace=workspace,
+        session=session,
     )
     return [one.ids for (one,) in found]
 
@@ -82,18 +83,18 @@ def theirs(peer: Any, prompts: torch.Tensor, cache: str, new: int = NEW) -> list
 
 
 def rate(work: Callable[[], list[list[int]]], runs: int) -> tuple[float, list[list[int]], float]:
-    """Tokens a second (median of runs), what was said, and the seconds of the first call."""
+    """Tokens a second (median of runs), the generated ids, and the seconds of the first call."""
     start = time.perf_counter()
-    said = work()
+    ids = work()
     torch.cuda.synchronize()
     first = time.perf_counter() - start
     times = []
     for _ in range(runs):
         start = time.perf_counter()
-        said = work()
+        ids = work()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    return sum(map(len, said)) / sorted(times)[runs // 2], said, first
+    return sum(map(len, ids)) / sorted(times)[runs // 2], ids, first
 
 
 def parted(
@@ -119,11 +120,11 @@ def profile(model: Decoder, prompts: torch.Tensor) -> dict[str, Any]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as recorded
 
-    workspace = DecodeSession(model)
-    ours(model, prompts, workspace)
+    session = DecodeSession(model)
+    ours(model, prompts, session)
     with recorded(activities=[ProfilerActivity.CUDA]) as found:
         start = time.perf_counter()
-        ours(model, prompts, workspace)
+        ours(model, prompts, session)
         torch.cuda.synchronize()
         whole = time.perf_counter() - start
     events = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)
@@ -165,13 +166,13 @@ def main() -> None:
     for batch in map(int, args.batches.split(",")):
         prompts = torch.randint(3, args.vocab, (batch, PROMPT), device="cuda")
         work = DecodeSession(model)  # kept between calls, as `regard.load` keeps one
-        speed, said, first = rate(lambda p=prompts, w=work: ours(model, p, w), args.runs)
+        speed, ids, first = rate(lambda p=prompts, w=work: ours(model, p, w), args.runs)
         row: dict[str, Any] = {"batch": batch, "ours": round(speed), "first": round(first, 2)}
         for cache in filter(None, args.peer.split(",")):
             runs = args.runs if cache == "static" else 1
-            row[cache], spoken, _ = rate(lambda p=prompts, c=cache: theirs(peer, p, c), runs)
+            row[cache], their_ids, _ = rate(lambda p=prompts, c=cache: theirs(peer, p, c), runs)
             row[cache] = round(row[cache])
-            row[f"rows_{cache}"] = parted(exact, prompts, said, spoken)
+            row[f"rows_{cache}"] = parted(exact, prompts, ids, their_ids)
         if args.profile:
             row["profile"] = profile(model, prompts)
         results["rows"].append(row)

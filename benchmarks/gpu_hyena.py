@@ -40,8 +40,7 @@ import regard.layers.hyena
 from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention
 from regard.layers.hyena import Hyena
 from regard.layers.masks import Causal, Mask, Window
-from regard.layers.sliding_window import banded
-from regard.layers.windowed_attention import WindowedAttention
+from regard.layers.sliding_window import WindowedAttention, make_band
 
 AGREE = 3e-2  # what a convolution in half precision may differ by, of the largest number
 
@@ -77,7 +76,7 @@ class Bench:
         return torch.randn(*shape, device=self.device, dtype=self.dtype).requires_grad_()
 
     def ready(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """The work, compiled where that is asked for."""
+        """The work, compiled if requested."""
         if not self.compiled:
             return work
         torch.compiler.reset()
@@ -151,7 +150,7 @@ def band(bench: Bench, length: int) -> Mask:
     """The mask of a window, in the form that is fast here."""
     width = bench.scale.window
     mask = Causal() & Window(width)
-    found = banded(
+    found = make_band(
         mask, width=width, first=0, ahead=False, batch=1, length=length, device=bench.device,
         flexible=True,
     )  # fmt: skip
@@ -159,7 +158,7 @@ def band(bench: Bench, length: int) -> Mask:
 
 
 def layer(bench: Bench, kind: str, length: int) -> tuple[nn.Module, AttentionContext]:
-    """A layer with random weights, and what it is told."""
+    """A layer with random weights, and its inputs."""
     s = bench.scale
     torch.manual_seed(0)
     if kind == "hyena":
@@ -170,7 +169,7 @@ def layer(bench: Bench, kind: str, length: int) -> tuple[nn.Module, AttentionCon
         near = MaskAndBias(band(bench, length))
         return WindowedAttention(s.width, s.heads, width=s.window).to(
             bench.device
-        ), AttentionContext(near=near)
+        ), AttentionContext(windowed=near)
     return SelfAttention(s.width, s.heads).to(bench.device), AttentionContext(mask=Causal())
 
 
@@ -187,7 +186,7 @@ def layers(bench: Bench, names: list[str]) -> dict[str, Any]:
                 work = bench.ready(lambda x, m=mixer, p=place: m(x, p))
                 measured = bench.measure(work, bench.random(s.tokens // n, n, s.width))
             found[row].append({"n": n, **measured})
-            print(f"{row:16} n = {n:7,}  {told(measured)}", flush=True)
+            print(f"{row:16} n = {n:7,}  {format_point(measured)}", flush=True)
     crossings = {
         row: crossing(found[row], found["attention"]) for row in found if row.startswith("hyena")
     }
@@ -244,7 +243,7 @@ def operators(bench: Bench, names: list[str]) -> dict[str, Any]:
             with convolving(how or "turned"):
                 work, inputs = alone(bench, kind, n)
                 points.append({"n": n, **bench.measure(bench.ready(work), *inputs)})
-            print(f"{row:16} n = {n:7,}  {told(points[-1])}", flush=True)
+            print(f"{row:16} n = {n:7,}  {format_point(points[-1])}", flush=True)
         sizes = [point["n"] for point in points]
         fits = {"time": asdict(exponent(sizes, [point["milliseconds"] for point in points]))}
         if points[0]["bytes"]:
@@ -281,7 +280,7 @@ def agreement(bench: Bench, names: list[str]) -> dict[str, float]:
     return found
 
 
-def told(measured: dict[str, Any]) -> str:
+def format_point(measured: dict[str, Any]) -> str:
     """One measurement in words."""
     memory = "" if measured["bytes"] is None else f", {measured['bytes'] / 2**30:6.2f} GiB"
     return f"{measured['milliseconds']:8.2f} ms, forward {measured['forward']:8.2f} ms{memory}"

@@ -41,8 +41,8 @@ from regard.training.trainer import Trainer
 
 V, CONTEXT, ROWS, WARM, TIMED = 50304, 1024, 64, 6, 30
 BASE = [
-    "tokens.kind=bpe",
-    f"tokens.size={V}",
+    "output.tokenizer=bpe",
+    f"output.vocab_size={V}",
     "data.format=text",
     "data.valid_fraction=0.01",
     "data.test_fraction=0",
@@ -235,7 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         recipe, _ = plan([text], assignments=BASE)
-        corpus = prepare(recipe.data, recipe.tokens, folder, print)
+        corpus = prepare(recipe, folder, print)
         jobs: dict[str, Callable[[], dict[str, Any]]] = {"peer": peer}
         jobs["loss"] = lambda: compared(corpus, text, folder)
         for part in parts:

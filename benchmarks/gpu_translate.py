@@ -32,10 +32,11 @@ import torch
 from regard.api import plan
 from regard.data.corpus import prepare
 from regard.decoding import Beam
-from regard.decoding.seq2seq import TranslationRequest, translate
+from regard.decoding.seq2seq import TranslationSession, translate
 from regard.interop import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.tokenizers import Characters
 from regard.training.precision import settings
 from regard.training.progress import Reporter
@@ -44,8 +45,10 @@ from regard.training.trainer import Trainer
 V, PAIRS, LENGTH, WARM, TIMED = 37_000, 784, 32, 8, 40
 BEAMS, BATCH, NEW, RUNS = 4, 64, 32, 9
 BASE = [
-    "tokens.kind=words",
-    f"tokens.size={V}",
+    "input.tokenizer=words",
+    f"input.vocab_size={V}",
+    "output.tokenizer=words",
+    f"output.vocab_size={V}",
     "data.valid_fraction=0",
     "data.test_fraction=0",
     "model.preset=vaswani",
@@ -78,7 +81,7 @@ def train(folder: Path, profiled: bool) -> dict[str, Any]:
     """Pair-tokens a second over TIMED steps."""
     files = write_pairs(folder, 32 * PAIRS)
     recipe, _ = plan(files, assignments=BASE)
-    corpus = prepare(recipe.data, recipe.tokens, folder, print, task="target")
+    corpus = prepare(recipe, folder, print)
     assert corpus.tokenizer.vocab_size == V
     with settings(recipe.train, torch.device("cuda")):
         torch.manual_seed(0)
@@ -193,7 +196,7 @@ def decode(folder: Path) -> dict[str, Any]:
     model = EncoderDecoder(V, vaswani(6, 512))
     theirs = exported(model, folder).cuda().bfloat16()
     model = model.cuda().bfloat16().eval()
-    interpreting = TranslationRequest(model)
+    session = TranslationSession(model)
     sources = torch.randint(4, V, (BATCH, LENGTH))
     sources[:, -1] = 2
 
@@ -207,7 +210,7 @@ def decode(folder: Path) -> dict[str, Any]:
             banned=[2],
             max_new=NEW,
             batch_size=BATCH * BEAMS,
-            interpreting=interpreting,
+            session=session,
         )
         return [several[0].ids for several in found]
 
@@ -224,9 +227,9 @@ def decode(folder: Path) -> dict[str, Any]:
             )
         return [row[1:] for row in out.tolist()]
 
-    mine, said = rate(ours, RUNS)
-    other, heard = rate(peers, 3)
-    same = sum(a == b for a, b in zip(said, heard, strict=True))
+    mine, our_ids = rate(ours, RUNS)
+    other, their_ids = rate(peers, 3)
+    same = sum(a == b for a, b in zip(our_ids, their_ids, strict=True))
     return {
         "tokens_per_second": round(mine),
         "peer_tokens_per_second": round(other),
@@ -236,17 +239,17 @@ def decode(folder: Path) -> dict[str, Any]:
 
 
 def rate(work: Callable[[], list[list[int]]], runs: int) -> tuple[float, list[list[int]]]:
-    """Tokens a second, median of runs, and what was said."""
-    said, times = work(), []
+    """Return tokens per second, the median of the runs, and the generated ids."""
+    ids, times = work(), []
     work()
     for _ in range(runs):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        said = work()
+        ids = work()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    assert all(len(row) == NEW for row in said)
-    return BATCH * NEW / sorted(times)[runs // 2], said
+    assert all(len(row) == NEW for row in ids)
+    return BATCH * NEW / sorted(times)[runs // 2], ids
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""Training ViT-B/16 on one GPU: pictures a second from ready batches, beside timm in the same run.
+"""Training ViT-B/16 on one GPU: images per second from batches on the device, against timm.
 
-12 × 768, 224 × 224 pixels in colours, 197 tokens, 1,000 classes, AdamW, clipping at 1, bf16; 256
-pictures a step, which lie on the device as bytes. Ours is the trainer's own step: patches scaled,
-loss, gradient, update. The peer is `vit_base_patch16_224` of timm, compiled, bf16 autocast, fused
-AdamW, the same pictures already scaled; it is left out where timm is not installed. Rounds
-alternate, and medians are told.
+12 × 768, 224 × 224 RGB pixels, 197 tokens, 1,000 classes, AdamW, clipping at 1, bf16; 256 images
+per step, on the device as bytes. Ours is the trainer's own step: scaling of patches, loss,
+gradient, update. The peer is `vit_base_patch16_224` of timm, compiled, bf16 autocast, fused AdamW,
+on images already scaled; it is left out if timm is not installed. Rounds alternate; rates are
+medians.
 
     python benchmarks/gpu_vit.py [--batch 256] [--rounds 3] [--steps 20] [--quick] [--json FILE]
 """
@@ -28,29 +28,30 @@ from regard.models.vision import VisionTransformer, vit
 from regard.recipe import TrainRecipe
 from regard.tokenizers import Patches
 from regard.training.distributed import ALONE
+from regard.training.objectives import SupervisedObjective
 from regard.training.step import Stepper
 
 CLASSES, WARM = 1000, 6
 
 
-def ready(tokenizer: Patches, pictures: int, device: torch.device) -> Batch:
-    """Noise as tokens on the device."""
+def random_batch(tokenizer: Patches, count: int, device: torch.device) -> Batch:
+    """Return random images as patches on the device."""
     generator = torch.Generator().manual_seed(0)
     random = np.random.default_rng(0)
     side = tokenizer.height
-    images = random.integers(0, 256, (pictures, side, side, 3), dtype=np.uint8)
+    images = random.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     ids = torch.from_numpy(tokenizer.encode_batch(list(images))[0]).view(
-        pictures, -1, tokenizer.vocab_size
+        count, -1, tokenizer.vocab_size
     )
-    targets = torch.randint(CLASSES, (pictures,), generator=generator)
+    targets = torch.randint(CLASSES, (count,), generator=generator)
     segments = torch.ones(ids.shape[:2], dtype=torch.long)
     return Batch(
         ids=ids.to(device),
         targets=targets.to(device),
         segments=segments.to(device),
-        items=np.arange(pictures),
-        tokens=pictures,
-        symbols=pictures,
+        items=np.arange(count),
+        tokens=count,
+        symbols=count,
     )
 
 
@@ -58,7 +59,7 @@ def ours(args: argparse.Namespace, device: torch.device) -> tuple[Callable[[], A
     """Our step, and how many parameters it moves."""
     side, layers, width = (32, 2, 64) if args.quick else (224, 12, 768)
     tokenizer = Patches(16, side, side, [0.5] * 3, [0.5] * 3)
-    config = dataclasses.replace(vit(layers, width), n_outputs=CLASSES, **tokenizer.decides)
+    config = dataclasses.replace(vit(layers, width), n_outputs=CLASSES, **tokenizer.model_config)
     torch.manual_seed(0)
     model = VisionTransformer(tokenizer.vocab_size, config)
     recipe = TrainRecipe(
@@ -69,9 +70,9 @@ def ours(args: argparse.Namespace, device: torch.device) -> tuple[Callable[[], A
         compile="on" if device.type == "cuda" else "off",
         batch_tokens=args.batch * config.max_len,
     )
-    # pictures of one size: batches of one shape, whose steps the trainer captures
-    stepper = Stepper(model, recipe, forbidden=None, world=ALONE, alike=model.static_shapes)
-    batch = ready(tokenizer, args.batch, stepper.device)
+    # images of one size: batches of one shape, whose steps the trainer captures
+    stepper = Stepper(model, recipe, SupervisedObjective, world=ALONE, static=model.static_shapes)
+    batch = random_batch(tokenizer, args.batch, stepper.device)
     if failed := stepper.compile_for(batch, recipe.steps):
         print(f"torch.compile failed: {failed}")
 
@@ -95,14 +96,14 @@ def theirs(args: argparse.Namespace, device: torch.device) -> tuple[Callable[[],
     torch.manual_seed(0)
     model = timm.create_model("vit_base_patch16_224", num_classes=CLASSES).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
-    pictures = torch.randn(args.batch, 3, 224, 224, device=device)
+    images = torch.randn(args.batch, 3, 224, 224, device=device)
     targets = torch.randint(CLASSES, (args.batch,), device=device)
     compiled = torch.compile(model)
 
     def step() -> Any:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(compiled(pictures).float(), targets)
+            loss = torch.nn.functional.cross_entropy(compiled(images).float(), targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -161,8 +162,8 @@ def main() -> None:
         rate, size = row["images_per_second"], row["parameters"]
         print(f"{name:<8} {rate:>10,.1f} images/s  {size:,} parameters")
     if args.json:
-        told = {"device": where, "torch": torch.__version__, "batch": args.batch, "rows": found}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        document = {"device": where, "torch": torch.__version__, "batch": args.batch, "rows": found}
+        args.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

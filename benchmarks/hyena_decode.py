@@ -41,10 +41,11 @@ class Sum:
 
     def __init__(self, batch: int, filters: Tensor) -> None:
         channels, self.capacity = filters.shape
-        self.near = self.backwards = filters.flip(-1).contiguous()  # (C, S): far to near
+        self.filters = filters
+        self.backwards = filters.flip(-1).contiguous()  # (C, S): far to near
         self.inputs = filters.new_zeros(channels, batch, self.capacity)
 
-    def settle(self, column: int) -> None:
+    def flush(self, column: int) -> None:
         """Nothing is put off."""
 
     def step(self, x: Tensor, position: int, column: int) -> Tensor:
@@ -63,7 +64,7 @@ def make(layers: int, width: int, tokens: int) -> HyenaModel:
 
 def started(model: HyenaModel, tokens: int, *, summed: bool) -> DecodeState:
     """An empty state; with `summed`, every long convolution sums."""
-    state = model.start(1, tokens)
+    state = model.init_state(1, tokens)
     if summed:
         for layer in state.layers:
             assert isinstance(layer, HyenaState)
@@ -78,7 +79,7 @@ def decoded(model: HyenaModel, ids: Tensor, *, summed: bool) -> tuple[list[float
     times, kept = [], []
     begin = time.perf_counter()
     for t in range(ids.size(1)):
-        logits = model.extend(ids[:, t : t + 1], None, state)
+        logits = model.step(ids[:, t : t + 1], None, state)
         times.append(time.perf_counter() - begin)
         if t % 100 == 99:
             kept.append(logits)

@@ -1,13 +1,12 @@
 """Labels of images by recipes: ViT beside a CNN of the same recipe and a line through the pixels.
 
 MNIST and a part of Fashion-MNIST with their own test sets, by seeds; scikit-learn's digits by five
-folds, every picture tested once. What is trained and how figures are told is `labels.py`'s.
+folds, each image tested once. `labels.py` trains and reports.
 
     python benchmarks/images.py mnist fashion digits [--data DIR] [--rows transformer,cnn,logistic]
         [--seeds 3] [--jobs 1] [--set train.steps=300] [--keep FOLDER] [--json FILE]
 
-`--larger RUN` tells what a run trained on MNIST makes of its test pictures at 36 × 36 pixels,
-beside 28 × 28:
+`--larger RUN` measures a run trained on MNIST on its test images at 36 × 36 pixels and at 28 × 28:
 
     python benchmarks/images.py --larger RUN --data DIR [--side 36]
 """
@@ -80,27 +79,28 @@ SETS = {
 
 
 def larger(run: Path, data: Path, side: int) -> None:
-    """The accuracy of a run on MNIST's test pictures as they are, and brought to another size."""
-    from regard.api import load_examiner
+    """Print the accuracy of a run on MNIST's test images as they are, and resized."""
+    from regard.api import load
     from regard.data.inputs import InputReader
     from regard.evaluation.eval_data import labelled_from
+    from regard.modalities.images import Images, ImagesConfig
 
-    predictor = load_examiner(run, device="auto")
+    predictor = load(run, verb="predict", device="auto")
     test = data / "images/mnist/t10k-images-idx3-ubyte.gz"
     for pixels in (0, side):
         shard = labelled_from(
             [test],
             predictor.tokenizer,
             predictor.targets,
+            Images(ImagesConfig(resize=pixels)),
             InputReader(),
-            side=pixels,
         )
-        accuracy = predictor.measure(shard).figures()["accuracy"]
+        accuracy = predictor.predictions(shard).metrics()["accuracy"]
         print(f"{pixels or 28} × {pixels or 28} pixels: accuracy {accuracy}")
 
 
 def main() -> None:
-    """What is asked for."""
+    """Run the rows, or measure one run at another size."""
     if "--larger" not in sys.argv:
         labels.main(SETS, __doc__)
         return

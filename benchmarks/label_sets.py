@@ -1,4 +1,4 @@
-"""Public sets of labelled records: how each is prepared, split and judged, and what was published.
+"""Public sets of labelled records: how each is prepared, split and measured, and published results.
 
 Used by labels.py.
 """
@@ -17,17 +17,17 @@ Rows = Iterable[tuple[str, str]]  # text and label
 
 @dataclass(frozen=True)
 class Set:
-    """A set of records: how it is prepared, split and judged."""
+    """A set of records: how it is prepared, split and measured."""
 
-    prepare: Callable[[Path, Path], list[str]]  # data and folder, to what `regard train` is given
+    prepare: Callable[[Path, Path], list[str]]  # (data, folder) -> arguments of `regard train`
     metric: str
     published: str
     folds: int = 0
     seeds: int = 5
     bar: str = ""
-    recipe: str = ""  # of the Transformer from scratch; its name
-    start: str = ""  # what pre-training reads: a key of CORPORA
-    settings: tuple[str, ...] = ()  # of both Transformers, besides their recipes
+    recipe: str = ""  # name of the recipe of the Transformer from scratch
+    corpus: str = ""  # of pretraining: a key of CORPORA
+    settings: tuple[str, ...] = ()  # of both Transformers, on top of their recipes
     split: str = ""  # data.split
     rows: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of rows by the same recipe
 
@@ -69,7 +69,7 @@ def mr(data: Path, folder: Path) -> list[str]:
 
 
 def sst2(data: Path, folder: Path) -> list[str]:
-    """The same, newly judged; a split as given."""
+    """The same sentences with new labels; the published split."""
 
     def rows(part: str) -> Rows:
         path = data / f"textclass/sst2/stsa.binary.{part}"
@@ -155,13 +155,14 @@ def ss3(data: Path, folder: Path) -> list[str]:
         name = header.split()[0]
         about, letters = labels[name]
         mask = masks.get(name, "1" * len(letters))
-        shown = "".join(x if seen == "1" else "?" for x, seen in zip(letters, mask, strict=True))
-        side = "test" if "SET=test" in about else "train"
-        side = "valid" if "VALIDATION=True" in about else side
-        parts[side].append((residues, shown))
+        visible = zip(letters, mask, strict=True)
+        target = "".join(x if resolved == "1" else "?" for x, resolved in visible)
+        split = "test" if "SET=test" in about else "train"
+        split = "valid" if "VALIDATION=True" in about else split
+        parts[split].append((residues, target))
     words = [table(folder / "train.tsv", parts["train"])]
-    for side in ("valid", "test"):
-        words += [f"--{side}", table(folder / f"{side}.tsv", parts[side])]
+    for split in ("valid", "test"):
+        words += [f"--{split}", table(folder / f"{split}.tsv", parts[split])]
     return [*words, *COLUMNS, "--task", "position-label"]
 
 
@@ -199,18 +200,18 @@ def compounds(data: Path, path: Path) -> Path:
 
 
 def genome(data: Path, path: Path) -> Path:
-    """Stretches of 81 bases of E. coli's genome, both strands, but for those that share 16 bases
-    with a record of cnnprom.
+    """Write sequences of 81 bases of E. coli's genome, both strands, without those that share 16
+    bases with a record of cnnprom.
     """
-    (whole,) = (bases for _, bases in records(next((data / "dna/ecoli_k12").glob("*.fna.gz"))))
-    turned = str.maketrans("ACGT", "TGCA")
+    (chromosome,) = (bases for _, bases in records(next((data / "dna/ecoli_k12").glob("*.fna.gz"))))
+    complement = str.maketrans("ACGT", "TGCA")
     known = set[str]()
     for name in ("prom", "non_prom"):
         for _, bases in records(data / f"dna/cnnprom/Ecoli_{name}.fa.gz"):
-            for each in (bases.upper(), bases.upper().translate(turned)[::-1]):
+            for each in (bases.upper(), bases.upper().translate(complement)[::-1]):
                 known.update(each[i : i + 16] for i in range(len(each) - 15))
     lines = []
-    for strand in (whole, whole.translate(turned)[::-1]):
+    for strand in (chromosome, chromosome.translate(complement)[::-1]):
         for start in range(0, len(strand) - 80, 81):
             bases = strand[start : start + 81]
             if known.isdisjoint(bases[i : i + 16] for i in range(66)):
@@ -219,7 +220,8 @@ def genome(data: Path, path: Path) -> Path:
     return path
 
 
-# What pre-training reads, its recipe, and that of what begins from it. "own" reads the set itself.
+# Corpora of pretraining: how each is made, its recipe, and the recipe of fine-tuning. "own" is the
+# set itself.
 CORPORA: dict[str, tuple[Callable[[Path, Path], Path] | None, str, str]] = {
     "sentences.txt": (sentences, "pretrain_text", "finetune_text"),
     "compounds.smi": (compounds, "pretrain_molecules", "finetune_molecules"),
@@ -228,7 +230,7 @@ CORPORA: dict[str, tuple[Callable[[Path, Path], Path] | None, str, str]] = {
 }
 WINDOWS = {"cnn": ["--model", "cnn", "--set", "model.preset=kim"]}  # by the Transformer's recipe
 MOTIFS = {"cnn": ["--model", "cnn", "--set", "model.preset=motifs", "--set", "model.d_model=256"]}
-ALIGNED = {  # one position sees all others, each at its place
+ALIGNED = {  # six layers read all positions, and the first is classified
     "cnn": [*WINDOWS["cnn"], "--set", "model.n_layers=6", "--set", "model.pooling=first"]
 }
 ESOL = "measured log solubility in mols per litre"
@@ -240,7 +242,7 @@ SETS = {
         "accuracy",
         "88.2 CNN, random vectors (Kim 2014)",
         bar="89.0",
-        start=TEXT,
+        corpus=TEXT,
         rows=WINDOWS,
     ),
     "mr": Set(
@@ -250,7 +252,7 @@ SETS = {
         folds=10,
         bar="78, Transformer 75.9",
         recipe="reviews",
-        start=TEXT,
+        corpus=TEXT,
         rows=WINDOWS,
     ),
     "sst2": Set(
@@ -259,7 +261,7 @@ SETS = {
         "80–82 without phrases or vectors",
         bar="80",
         recipe="reviews",
-        start=TEXT,
+        corpus=TEXT,
         rows=WINDOWS,
     ),
     "splice": Set(
@@ -284,16 +286,16 @@ SETS = {
         1,
         "0.84",
         recipe="ecoli_promoters",
-        start=GENOME,
+        corpus=GENOME,
         rows=MOTIFS,
     ),
     "amplify": Set(
         amplify,
         "accuracy",
-        "93.71, AUROC 98.37, five together",
+        "93.71, AUROC 98.37, an ensemble of five",
         bar="93.7, AUROC 98.0",
         recipe="peptides",
-        start="own",
+        corpus="own",
         rows=WINDOWS,
     ),
     "ss3": Set(
@@ -302,13 +304,13 @@ SETS = {
         "65–72 from scratch",
         bar="70",
         recipe="structure",
-        start="own",
+        corpus="own",
         rows=WINDOWS,
         settings=(
             "model.max_len=1024",
             "train.steps=2500",
             "train.batch_tokens=16384",
-            "train.consistency=0",
+            "train.r_drop=0",
             "train.label_smoothing=0",
         ),
     ),
@@ -319,7 +321,7 @@ SETS = {
         seeds=3,
         bar="0.75",
         recipe="molecules",
-        start=MOLECULES,
+        corpus=MOLECULES,
         rows=WINDOWS,
     ),
     "freesolv": Set(
@@ -329,7 +331,7 @@ SETS = {
         seeds=3,
         bar="1.6",
         recipe="molecules",
-        start=MOLECULES,
+        corpus=MOLECULES,
         rows=WINDOWS,
     ),
     "lipo": Set(
@@ -339,7 +341,7 @@ SETS = {
         seeds=3,
         bar="0.75",
         recipe="molecules",
-        start=MOLECULES,
+        corpus=MOLECULES,
         rows=WINDOWS,
         settings=MANY,
     ),
@@ -349,10 +351,10 @@ SETS = {
         "0.690 GC, 0.729 SVM",
         seeds=3,
         recipe="molecules",
-        start=MOLECULES,
+        corpus=MOLECULES,
         rows=WINDOWS,
         split="scaffold",
-        settings=("task=label",),
+        settings=("task.name=label",),
     ),
     "bace": Set(
         molecules("bace", "Class", "mol"),
@@ -360,9 +362,9 @@ SETS = {
         "0.783 GC, 0.867 RF",
         seeds=3,
         recipe="molecules",
-        start=MOLECULES,
+        corpus=MOLECULES,
         rows=WINDOWS,
         split="scaffold",
-        settings=("task=label",),
+        settings=("task.name=label",),
     ),
 }

@@ -1,4 +1,4 @@
-"""The rungs between counting and attention, on the names of the lectures: window and convolution.
+"""Between counting and attention: a window and convolutions, on the names of the lectures.
 
 The split is the lectures' own: the lines of names.txt shuffled by `random.seed(42)`, the first 80%
 to train on, a tenth for validation and a tenth for test. The bars are what the lectures reach on
@@ -49,7 +49,7 @@ def split(names: list[str], folder: Path) -> dict[str, Path]:
 
 
 def train(model: str, files: dict[str, Path], quick: bool) -> dict[str, object]:
-    """One run through the command line: its figures and its cost."""
+    """Train through the command line; return metrics and costs."""
     settings = SETTINGS[model] | ({"train.steps": 20} if quick else {})
     command = [sys.executable, "-m", "regard", "train", str(files["train"]), "--model", model]
     command += ["--valid", str(files["valid"]), "--test", str(files["test"]), "--json"]
@@ -73,9 +73,9 @@ def train(model: str, files: dict[str, Path], quick: bool) -> dict[str, object]:
     }
 
 
-def told(figure: dict[str, float]) -> str:
-    """A figure with its interval."""
-    return f"{figure['value']:.4f} [{figure['low']:.4f}, {figure['high']:.4f}]"
+def format_metric(metric: dict[str, float]) -> str:
+    """Return a metric with its interval."""
+    return f"{metric['value']:.4f} [{metric['low']:.4f}, {metric['high']:.4f}]"
 
 
 def main() -> None:
@@ -98,7 +98,7 @@ def main() -> None:
     for row in rows:
         valid, test = row["valid_nats_per_symbol"], row["test_nats_per_symbol"]
         print(
-            f"{row['model']:6} {told(valid):>26} {row['bar']:6} {told(test):>26} "
+            f"{row['model']:6} {format_metric(valid):>26} {row['bar']:6} {format_metric(test):>26} "
             f"{row['parameters']:11,} {row['wall_seconds']:7}"
         )
     if args.json:

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from regard.models.parameter_matching import sized
+from regard.models.parameter_matching import find_config
 
 BAR = 1.03
 TEXTS = {
@@ -51,10 +51,10 @@ def train(row: str, text: Path, kind: str, size: int, seed: int, args: Any, out:
     """One run; its minutes."""
     family, preset = ROWS[row]
     options = {"n_layers": args.layers, "max_len": args.context, "preset": preset}
-    config = dataclasses.asdict(sized(family, args.parameters, size + 2, **options))
+    config = dataclasses.asdict(find_config(family, args.parameters, size + 2, **options))
     keys = {
         "data.format": "text",
-        "tokens.kind": kind,
+        "output.tokenizer": kind,
         "model.name": family,
         "train.steps": args.steps,
         "train.batch_tokens": args.tokens,
@@ -98,7 +98,9 @@ def main() -> int:
         wanted = [(t, row, seed) for t in names for row in ROWS for seed in range(args.seeds)]
         runs = {one: pool.submit(measured, *one, args, here) for one in wanted}
         for name in names:
-            passed &= told(name, {one[1:]: runs[one].result() for one in wanted if one[0] == name})
+            passed &= report(
+                name, {one[1:]: runs[one].result() for one in wanted if one[0] == name}
+            )
             found += [runs[one].result() for one in wanted if one[0] == name]
     if args.json:
         args.json.write_text(json.dumps({"rows": found, "passed": passed}, indent=1))
@@ -122,8 +124,8 @@ def measured(name: str, row: str, seed: int, args: Any, here: Path) -> dict[str,
     return {"text": name, "row": row, "seed": seed, "minutes": minutes, "valid": valid, **bits}
 
 
-def told(name: str, runs: dict[tuple[str, int], dict[str, Any]]) -> bool:
-    """Say what each row is to attention, seed by seed; is it what it should be?"""
+def report(name: str, runs: dict[tuple[str, int], dict[str, Any]]) -> bool:
+    """Print each row against attention, seed by seed; return whether the bar holds."""
     seeds = sorted({seed for _, seed in runs})
     means = {row: statistics.fmean(runs[row, seed]["value"] for seed in seeds) for row in ROWS}
     for row in ROWS:

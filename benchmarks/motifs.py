@@ -118,7 +118,7 @@ Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 def by_motif(order: int) -> Predict:
     def predict(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
-        return MotifClassifier(order).fit(train, labels.tolist()).log_posteriors(test)
+        return MotifClassifier(order).fit(train, labels.tolist()).predict_log_proba(test)
 
     return predict
 
@@ -190,7 +190,7 @@ def ranking(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
 def metrics(data: Labelled, logs: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
     """Of the chosen sequences."""
     labels, logs = data.labels[chosen], logs[chosen]
-    said = logs.argmax(axis=1)
+    predicted = logs.argmax(axis=1)
     ranks = []
     for c in range(len(data.names)):
         rest = np.logaddexp.reduce(np.delete(logs, c, axis=1), axis=1)
@@ -198,14 +198,16 @@ def metrics(data: Labelled, logs: np.ndarray, chosen: np.ndarray) -> dict[str, f
     if len(data.names) == 2:
         ranks = ranks[1:]
     found = {
-        "accuracy": float((said == labels).mean()),
+        "accuracy": float((predicted == labels).mean()),
         "auroc": float(np.mean([area for area, _ in ranks])),
         "average_precision": float(np.mean([ap for _, ap in ranks])),
     }
     for c, name in enumerate(data.names):
-        found[f"error of {name}"] = float((said != labels)[labels == c].mean())
+        found[f"error of {name}"] = float((predicted != labels)[labels == c].mean())
     if len(data.names) == 2:
-        found["correlation"] = float(np.corrcoef(said, labels)[0, 1]) if said.std() else 0.0
+        found["correlation"] = (
+            float(np.corrcoef(predicted, labels)[0, 1]) if predicted.std() else 0.0
+        )
     return found
 
 

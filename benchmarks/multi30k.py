@@ -1,11 +1,11 @@
 """Multi30k, English to German: the recipe, from scratch, by several seeds, on its three test sets.
 
 In the published convention (lower-cased, tokenised as Moses does, 10,000 BPE, beam 5) the text is
-prepared so that a translation is judged on its words between spaces; `--text cased` trains on the
-sentences as they are and is judged by sacrebleu's defaults. The signatures tell which is which.
-Weights are chosen on the validation set, and nothing else is chosen here. `--models` puts other
-translators beside the recipe's; with more than one, BLEU is also told by the length of sources, and
-`--figure` draws that as a page.
+prepared so that BLEU splits it at spaces; `--text cased` trains on the sentences as they are and
+measures with sacrebleu's defaults. The printed signatures show which is which. The validation set
+selects the weights, and nothing else is selected here. `--models` adds rows of other
+models beside the recipe's; with more than one, BLEU is also reported by the length of sources,
+and `--figure` plots it.
 
     python benchmarks/multi30k.py [--data DIR] [--seeds 3] [--text plain,cased] [--minutes 0]
         [--models transformer,rnn,rnn-attention] [--figure lengths.html] [--jobs 1]
@@ -70,7 +70,7 @@ class Job:
 
 
 def run(job: Job, folder: Path, minutes: float, assignments: Sequence[str]) -> dict[str, Any]:
-    """Train, then translate every part that trains nothing; figures by part."""
+    """Train, then translate every part but the training set; return metrics by part."""
     files, out = folder / job.text, folder / job.name
     valid = json.dumps([str(files / "val.en"), str(files / "val.de")])
     sets = [f"data.valid={valid}", f"train.seed={job.seed}", *assignments]
@@ -78,22 +78,25 @@ def run(job: Job, folder: Path, minutes: float, assignments: Sequence[str]) -> d
     if job.model == "transformer" and not minutes:
         base = [str(RECIPE), *base]
     else:  # as large as suits the data
-        sets += ["data.test_fraction=0", "tokens.kind=bpe", "tokens.size=10000"]
+        sets += ["data.test_fraction=0"]
+        base += ["--tokenizer", "bpe", "--vocab-size", "10000"]
         base += ["--model", job.model, "--minutes", str(minutes or 3)]
     began = time.perf_counter()
-    tell([*REGARD, "train", *base, *(word for one in sets for word in ("--set", one))])
+    run_command([*REGARD, "train", *base, *(word for one in sets for word in ("--set", one))])
     found: dict[str, Any] = {"seconds": round(time.perf_counter() - began, 1)}
-    judge = ["--lowercase", "--tokenize", "none"] if job.text == "plain" else []
+    options = ["--lowercase", "--tokenize", "none"] if job.text == "plain" else []
     for part in PARTS[1:]:
         pair = [str(files / f"{part}.{side}") for side in ("en", "de")]
-        told = json.loads(tell([*REGARD, "evaluate", str(out), *pair, *judge, "--json"]))
-        found[part] = {k: told["metrics"][k] for k in ("bleu", "chrf", "exact")}
-        found["signature"] = told["signatures"]["bleu"]
+        document = json.loads(
+            run_command([*REGARD, "evaluate", str(out), *pair, *options, "--json"])
+        )
+        found[part] = {k: document["metrics"][k] for k in ("bleu", "chrf", "exact")}
+        found["signature"] = document["signatures"]["bleu"]
     return found
 
 
-def tell(command: Sequence[str]) -> str:
-    """What a command prints; it must succeed."""
+def run_command(command: Sequence[str]) -> str:
+    """Return what a command prints; it must succeed."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
@@ -102,7 +105,7 @@ def tell(command: Sequence[str]) -> str:
 
 def by_length(folder: Path, jobs: Sequence[Job]) -> dict[str, Any]:
     """BLEU of each model on the sources of each length, all test sets together."""
-    from regard.evaluation.translation import corpus_metrics as judge
+    from regard.evaluation.translation import score_translations
 
     files = folder / jobs[0].text
     sources, references = (
@@ -112,20 +115,20 @@ def by_length(folder: Path, jobs: Sequence[Job]) -> dict[str, Any]:
     bounds = [0, *BOUNDS, max(len(line.split()) for line in sources)]
     found: dict[str, Any] = {}
     for job in jobs:
-        said: list[str] = []
+        translations: list[str] = []
         for part in PARTS[2:]:
-            told = tell([*REGARD, "translate", str(folder / job.name), str(files / f"{part}.en")])
-            said += told.splitlines()
+            command = ["translate", str(folder / job.name), str(files / f"{part}.en")]
+            translations += run_command([*REGARD, *command]).splitlines()
         rows = {}
         for low, high in itertools.pairwise(bounds):
             chosen = [i for i, line in enumerate(sources) if low < len(line.split()) <= high]
-            judged = judge(
-                [said[i] for i in chosen],
+            bleu = score_translations(
+                [translations[i] for i in chosen],
                 [references[i] for i in chosen],
                 tokenize="none",
                 lowercase=True,
-            )["bleu"].figure()
-            rows[f"{low + 1}–{high}"] = judged.to_json() | {"sentences": len(chosen)}
+            )["bleu"].metric()
+            rows[f"{low + 1}–{high}"] = bleu.to_json() | {"sentences": len(chosen)}
         found[job.model] = rows
     return found
 

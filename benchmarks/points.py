@@ -1,9 +1,8 @@
-"""Labels and values of point clouds by recipes, beside a line through statistics of whole clouds
-and, of molecules, kernel ridge regression on sorted Coulomb matrices.
+"""Labels and values of point clouds by recipes, against logistic regression on statistics of point
+clouds and, for molecules, kernel ridge regression on sorted Coulomb matrices.
 
-QM7's energies by five folds, every molecule tested once; MNIST's digits as points of the plane,
-with their own test set; made-up shapes turned in any way, by seeds. What is trained and how figures
-are told is `labels.py`'s.
+QM7's energies by five folds, each molecule tested once; MNIST's digits as points in the plane, with
+their own test set; synthetic shapes, rotated at random, by seeds. `labels.py` trains and reports.
 
     python benchmarks/points.py qm7 mnist shapes [--data DIR] [--rows transformer,coulomb,logistic]
         [--seeds 3] [--jobs 1] [--set train.steps=300] [--keep FOLDER] [--json FILE]
@@ -29,7 +28,7 @@ def qm7(data: Path, into: Path) -> list[str]:
 
 def as_points(images: Path, digits: Path, path: Path) -> Path:
     """The pixels of IDX files that are not dark, as points with y upwards and their brightness."""
-    from regard.data.image_files import read_idx
+    from regard.modalities.images.files import read_idx
 
     pixels, truths = read_idx(images), read_idx(digits)
     which, rows, columns = np.nonzero(pixels > DARK)

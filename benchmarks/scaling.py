@@ -197,14 +197,14 @@ def medians(actions: dict[int, Callable[[], float]], repeats: int) -> tuple[floa
 
 
 def wait(device: str) -> float:
-    """The time, once a GPU has done all that it was asked."""
+    """Return the time, after a GPU has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def text_file(folder: Path, size: int) -> Path:
-    """Random letters and spaces: what is said does not matter here."""
+    """Write random letters and spaces: the content does not matter here."""
     path = folder / "text.txt"
     path.write_text("".join(random.Random(0).choices(LETTERS + "    ", k=size)))
     return path
@@ -216,7 +216,7 @@ def trainer_of(
     """A trainer before its first step, not compiled, its folder beside the text."""
     chosen = {
         "data.format": "text",
-        "tokens.kind": "characters",
+        "output.tokenizer": "characters",
         "model.preset": "modern",
         "model.n_layers": model[0],
         "model.d_model": model[1],
@@ -232,7 +232,7 @@ def trainer_of(
     recipe, _ = plan([text], assignments=[f"{key}={value}" for key, value in chosen.items()])
     run = text.parent / "run"
     run.mkdir(exist_ok=True)
-    corpus = prepare(recipe.data, recipe.tokens, run, lambda said: None)
+    corpus = prepare(recipe, run, lambda line: None)
     trainer = Session(run, False, Reporter(quiet=True), 0.0).trainer(recipe, corpus, None)
     trainer.model.train()
     return trainer
@@ -327,7 +327,7 @@ def shown(fit: Exponent | None) -> str:
     return f"{words:<23}"
 
 
-def told(row: Row) -> str:
+def format_row(row: Row) -> str:
     """The table's line of one row, and its costs under it."""
     added = growth(row.sizes, row.costs)
     verdict = ("holds" if row.surely else "holds, not surely") if row.holds else "BROKEN"
@@ -345,7 +345,7 @@ def told(row: Row) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked."""
+    """Return the command-line arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -356,10 +356,10 @@ def arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="seconds; figures of no meaning, no bar is enforced"
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
-    asked = parser.parse_args()
-    if min(asked.repeats, asked.threads) < 1:
+    args = parser.parse_args()
+    if min(args.repeats, args.threads) < 1:
         parser.error("--repeats and --threads must be at least 1")
-    return asked
+    return args
 
 
 def main() -> int:
@@ -381,7 +381,7 @@ def main() -> int:
         measures += [partial(memory, text, device, shape)]
         for measure in measures:
             rows.append(measure())
-            print(told(rows[-1]), flush=True)
+            print(format_row(rows[-1]), flush=True)
     holds = all(row.holds for row in rows)
     if args.json:
         found = {**facts, "python": platform.python_version(), "repeats": repeats}

@@ -42,24 +42,24 @@ def validations(run: Path) -> list[float]:
 
 
 def trained(words: list[str], folder: Path, target: float) -> tuple[dict[str, Any], float, float]:
-    """What `regard train` says, its seconds, and those until validation reached the target."""
+    """Return the document of `regard train`, its seconds, and those until the target."""
     fresh = {
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "TRITON_CACHE_DIR": f"{folder}/triton",
     }
     start, reached = time.monotonic(), float("nan")
     command = [sys.executable, "-m", "regard", "train", *words, "--json"]
-    with open(folder / "said.json", "w+") as said, open(folder / "log", "w+") as log:
-        process = subprocess.Popen(command, env=os.environ | fresh, stdout=said, stderr=log)
+    with open(folder / "result.json", "w+") as result, open(folder / "log", "w+") as log:
+        process = subprocess.Popen(command, env=os.environ | fresh, stdout=result, stderr=log)
         while process.poll() is None:
             time.sleep(0.02)
             if reached != reached and min(validations(folder / "run"), default=9.0) <= target:
                 reached = time.monotonic() - start
         seconds = time.monotonic() - start
-        said.seek(0), log.seek(0)
+        result.seek(0), log.seek(0)
         if process.returncode:
             raise SystemExit(log.read())
-        return json.loads(said.read()), seconds, reached
+        return json.loads(result.read()), seconds, reached
 
 
 def main() -> None:

@@ -49,10 +49,10 @@ def canonical(text: str) -> str | None:
 
 
 def sampled(run: Path, count: int, temperature: float) -> list[str]:
-    """So many samples, a line each."""
+    """Return samples of a run."""
     words = ["generate", str(run), "--num", str(count), "--temperature", str(temperature)]
-    said = subprocess.run([*REGARD, *words], check=True, capture_output=True, text=True)
-    return said.stdout.splitlines()[:count]
+    done = subprocess.run([*REGARD, *words], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()[:count]
 
 
 def shares(samples: list[str], known: set[str | None]) -> dict[str, float]:
@@ -95,19 +95,19 @@ def main() -> None:
         run = [str(folder / "all.smi"), "--out", str(folder / "run"), "--quiet", *timed]
         subprocess.run([*REGARD, "train", str(RECIPE), *run], check=True)
         seconds = time.perf_counter() - began
-        said = {each: sampled(folder / "run", args.samples, each) for each in args.temperatures}
+        samples = {each: sampled(folder / "run", args.samples, each) for each in args.temperatures}
         facts = json.loads((folder / "run" / "regard.json").read_text())
     known = {canonical(text) for text in molecules}
     found: dict[str, Any] = {
         "test": facts["metrics"]["test"],
         "seconds": round(seconds, 1),
         "round_trip_changed": changed,
-        "sampled": {str(each): shares(samples, known) for each, samples in said.items()},
+        "sampled": {str(each): shares(texts, known) for each, texts in samples.items()},
     }
-    for each, told in found["sampled"].items():
+    for each, row in found["sampled"].items():
         print(
-            f"temperature {each}: {told['valid']:.1%} of {told['samples']:,} samples are molecules,"
-            f" {told['unique']:.1%} of those different, {told['novel']:.1%} of these new"
+            f"temperature {each}: {row['valid']:.1%} of {row['samples']:,} samples are molecules,"
+            f" {row['unique']:.1%} of those different, {row['novel']:.1%} of these new"
         )
     print(f"trained in {seconds:.0f} s")
     if args.json:

@@ -5,7 +5,7 @@
 
 Both read the same lines with the same settings: 100 numbers, window 5, 5 negatives, min_count 5,
 sample 1e-3, 20 passes, 2 threads. Skip-gram has the same learning rate too; CBOW has each program's
-own, since gensim's steps are longer than the gradient's (see `train/choose_vectors.py`). Speed is
+own, since gensim's steps are longer than the gradient's (see `tasks/word_vectors.py`). Speed is
 that of training alone, raw words by the wall clock, the two in turns in one run. Without gensim
 (`PYTHONPATH` may lead to it) only our own figures are given.
 """
@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 import regard
-from regard.api import load_word_vectors
-from regard.evaluation.word_similarity import questions, similarities
+from regard.evaluation.word_similarity import read_word_test
 from regard.interop.word2vec_format import export_vec
-from regard.run import WEIGHTS, read_tensors
+from regard.run import WEIGHTS
+from regard.storage import read_tensors
 
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}  # 97.5% quantiles
 
@@ -70,15 +70,14 @@ class Foreign:
         self.folded = dict(reversed(folded))  # the most frequent spelling
 
     def find(self, word: str) -> int | None:
-        """See Glossary."""
         return self.places.get(word, self.folded.get(word.casefold()))
 
 
 def correlation(word_vectors: Any, pairs: Path) -> tuple[float, int]:
     """Spearman's correlation of cosines with the scores of a file, and how many pairs it is of."""
-    asked = questions(pairs)
-    assert asked is not None
-    found = similarities(word_vectors, pairs.name, asked)
+    test = read_word_test(pairs)
+    assert test is not None
+    found = test.run(word_vectors)
     return found.estimates["spearman"].value, found.covered
 
 
@@ -97,7 +96,7 @@ def same_file(run: Path, folder: Path, words: list[str]) -> bool:
 
     export_vec(run, folder / "ours.vec")
     loaded = KeyedVectors.load_word2vec_format(str(folder / "ours.vec"))
-    word_vectors = load_word_vectors(run)
+    word_vectors = regard.load(run)
     assert np.array_equal(loaded.vectors, word_vectors.inputs), "gensim reads other numbers"
     return all(
         [near.word for near in word_vectors.nearest(word, 10)]
@@ -113,14 +112,16 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
     for seed in range(options.first, options.first + options.seeds):
         run = folder / f"{name}-{seed}"
         found["rate"].append(ours(name, text, seed, options.epochs, run))
-        value, result["covered"] = correlation(load_word_vectors(run), options.pairs)
+        value, result["covered"] = correlation(regard.load(run), options.pairs)
         found["ours"].append(value)
         if options.gensim:
             model, rate = theirs(name, text, seed, options.epochs, options.threads)
             found["gensim_rate"].append(rate)
             found["gensim"].append(correlation(Foreign(model), options.pairs)[0])
-        told = ", ".join(f"{key} {values[-1]:,.4g}" for key, values in found.items() if values)
-        print(f"{name}, seed {seed}: {told}", flush=True)
+        values_line = ", ".join(
+            f"{key} {values[-1]:,.4g}" for key, values in found.items() if values
+        )
+        print(f"{name}, seed {seed}: {values_line}", flush=True)
     again = folder / f"{name}-again"
     ours(name, text, options.first, options.epochs, again)
     begun = folder / f"{name}-{options.first}"
@@ -132,7 +133,7 @@ def compare(name: str, text: Path, options: argparse.Namespace, folder: Path) ->
         result["spearman_minus_gensim"] = interval(gaps)
         rates = zip(found["rate"], found["gensim_rate"], strict=True)
         result["rate_ratio"] = statistics.median(a / b for a, b in rates)
-        words = load_word_vectors(again).words[100:1100:50]
+        words = regard.load(again).words[100:1100:50]
         result["same_neighbours"] = same_file(again, folder, words)
     return result
 

@@ -2,9 +2,9 @@
 
 Usage: python scripts/build_phrases.py [--language de] [--pairs 12000] [--out FILE] [--check]
 
-Dates, times, spans, numbers, shares, amounts of money and measures, written as English does and as
-another language does, by the Unicode Common Locale Data Repository that Babel (2.18.0) carries.
-What is said is drawn from a seed; both sides say the same. Each English phrase occurs once.
+Dates, times, spans, numbers, percentages, amounts of money and measures, written in English and in
+another language by the Unicode Common Locale Data Repository of Babel (2.18.0). A seed determines
+the phrases; both languages have the same ones. Each English phrase occurs once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FOLDER = Path(__file__).resolve().parent.parent / "src" / "regard" / "bundled"
 MONEY = ("EUR", "USD", "GBP", "CHF", "JPY", "SEK", "PLN")
 UNITS = ("kilometer", "meter", "kilogram", "gram", "liter", "hour", "minute", "day", "week")
 UNITS += ("celsius", "percent", "byte", "mile", "year")
-MOST = 44  # characters of either side
+MOST = 44  # characters of a phrase
 
-Phrase = Callable[[random.Random, str], str]  # draws from a generator, says it in a locale
+Phrase = Callable[[random.Random, str], str]  # (generator, locale) -> a phrase
 
 
 def date(draw: random.Random, locale: str) -> str:
@@ -102,7 +102,7 @@ KINDS: tuple[Phrase, ...] = (date, date, day_name, clock, clock, span, number, m
 
 
 def phrases_text(language: str, pairs: int, seed: int = 0) -> str:
-    """Lines of an English phrase, a tab and the other; the same draws speak on both sides."""
+    """Return lines of an English phrase, a tab and its translation, made from the same draws."""
     found: dict[str, str] = {}
     number = 0
     while len(found) < pairs:

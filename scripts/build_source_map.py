@@ -14,7 +14,7 @@ BEGIN, END = "<!-- modules -->\n", "<!-- end of modules -->\n"
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a module's docstring, on one line."""
+    """Return the first sentence of a module's docstring, on one line."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     paragraph = " ".join(text.split("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
@@ -22,7 +22,7 @@ def summary(path: Path) -> str:
 
 
 def modules(package: Path) -> str:
-    """The modules of a package, folder by folder, as lists of Markdown."""
+    """Return the modules of a package, folder by folder, as Markdown lists."""
     folders = sorted({path.parent for path in package.rglob("*.py")})
     lines = []
     for folder in folders:
@@ -34,7 +34,7 @@ def modules(package: Path) -> str:
 
 
 def build(page: str) -> str:
-    """The page with the list of modules made anew."""
+    """Return the page with a new list of modules."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{modules(ROOT / 'src' / 'regard')}\n{END}{after}"

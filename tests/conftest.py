@@ -25,9 +25,9 @@ def letters():
 
     from regard.models.encoder_decoder import EncoderDecoder, modern
     from regard.pipelines.translator import Translator as Interpreter
-    from regard.tokenizers import KINDS
+    from regard.registry import TOKENIZERS
 
-    tokenizer = KINDS["characters"].train(["abcdefghij klmnop."])
+    tokenizer = TOKENIZERS["characters"].train(["abcdefghij klmnop."])
     torch.manual_seed(1)
     config = dataclasses.replace(modern(2, 32), n_heads=2, n_kv_heads=2, d_head=8, dropout=0.0)
     config = dataclasses.replace(config, tied=False, max_len=16)

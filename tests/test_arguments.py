@@ -22,23 +22,24 @@ from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig
 from regard.pipelines.generator import Generator
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
-from regard.tokenizers import KINDS, Patches, Words
+from regard.registry import TOKENIZERS
+from regard.tokenizers import Patches, Words
 
 CLASSES = ("high", "low", "middle")
 
 
 @pytest.fixture(scope="module")
 def generator():
-    tokenizer = KINDS["characters"].train(["abcdef"])
+    tokenizer = TOKENIZERS["characters"].train(["abcdef"])
     torch.manual_seed(1)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "max_len": 32}
     model = Decoder(tokenizer.vocab_size, dataclasses.replace(modern(1, 16), **shape))
-    return Generator(model.eval(), tokenizer, Path("none"), None)
+    return Generator(model.eval(), tokenizer)
 
 
 @pytest.fixture(scope="module")
 def predictor():
-    tokenizer = KINDS["characters"].train(["abcdef"])
+    tokenizer = TOKENIZERS["characters"].train(["abcdef"])
     torch.manual_seed(2)
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "n_outputs": 3, "max_len": 32}
     preset = next(iter(EncoderModel.PRESETS.values()))
@@ -50,7 +51,7 @@ def predictor():
 def word_vectors():
     tokenizer = Words([" one", " two"])
     model = SkipGram(tokenizer.vocab_size, Word2VecConfig(d_model=3, n_words=2))
-    model.take(Vocabulary(np.array([-1, -1, -1, -1, 0, 1]), np.array([2, 1])))
+    model.set_vocabulary(Vocabulary(np.array([-1, -1, -1, -1, 0, 1]), np.array([2, 1])))
     return WordVectors(model, tokenizer)
 
 
@@ -96,17 +97,17 @@ def test_one_text_has_its_score_and_several_a_list(generator):
 
 
 def test_one_text_has_its_answer_and_vector_and_several_a_list(predictor, word_vectors):
-    several = predictor.classify(["abc", "d", ""])
+    several = predictor.predict(["abc", "d", ""])
     assert [answer.text for answer in several] == ["abc", "d", ""]
-    one = predictor.classify("abc")
+    one = predictor.predict("abc")
     assert one.label == several[0].label and one.scores == pytest.approx(several[0].scores)
-    assert predictor.classify([]) == [] and predictor.embed([]) == []
+    assert predictor.predict([]) == [] and predictor.embed([]) == []
     np.testing.assert_allclose(predictor.embed("abc"), predictor.embed(["abc"])[0], atol=1e-6)
     assert (
         word_vectors.embed("one two").shape == (3,) and len(word_vectors.embed(["one", "two"])) == 2
     )
     with pytest.raises(ValueError, match=r"seconds must be as many as texts, got 1 and 2"):
-        predictor.classify(["a", "b"], ["c"])
+        predictor.predict(["a", "b"], ["c"])
 
 
 def test_one_text_has_its_translations_and_several_a_list_each(translator):
@@ -121,7 +122,7 @@ def test_one_text_has_its_translations_and_several_a_list_each(translator):
 
 @pytest.mark.parametrize("texts", [["a", None], ["a", 3], None, 7, ["a", Path("b")]])
 def test_what_is_no_text_is_refused_by_name(generator, predictor, word_vectors, translator, texts):
-    for call in (generator.score, predictor.classify, predictor.embed, word_vectors.embed):
+    for call in (generator.score, predictor.predict, predictor.embed, word_vectors.embed):
         with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
             call(texts)
     with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
@@ -135,17 +136,17 @@ def test_images_are_named_by_their_paths_or_given(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (2, 8, 8, 1)).astype(np.uint8)
     image.fromarray(pixels[0, :, :, 0]).save(tmp_path / "a.png")
     tokenizer = Patches.train(list(pixels), patch=4)
-    config = dataclasses.replace(vision.modern(1, 16), n_outputs=3, **tokenizer.decides)
+    config = dataclasses.replace(vision.modern(1, 16), n_outputs=3, **tokenizer.model_config)
     model = vision.VisionTransformer(tokenizer.vocab_size, config).eval()
     predictor = Predictor(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
-    given = predictor.classify(pixels)
+    given = predictor.predict(pixels)
     assert len(given) == 2
     for one in (pixels[0], tmp_path / "a.png", str(tmp_path / "a.png")):
-        assert predictor.classify(one).scores == pytest.approx(given[0].scores)
+        assert predictor.predict(one).scores == pytest.approx(given[0].scores)
     both = predictor.embed([tmp_path / "a.png", pixels[1]])
     assert predictor.embed(tmp_path / "a.png").shape == both[0].shape
     with pytest.raises(TypeError, match=r"^texts\[0\] must be an image"):
-        predictor.classify([None])
+        predictor.predict([None])
     with pytest.raises(UserError, match="an empty path names no file"):
         predictor.embed([""])
 
@@ -166,8 +167,8 @@ def test_a_plan_takes_one_path_or_several(tmp_path, monkeypatch):
 def test_a_pretrained_tokenizer_needs_the_run_it_is_of(tmp_path):
     path = tmp_path / "names.txt"
     path.write_text("anna\notto\n" * 20)
-    with pytest.raises(UserError, match=r"tokens.kind = 'pretrained'.*train.start=RUN"):
-        plan(path, assignments="tokens.kind=pretrained")
+    with pytest.raises(UserError, match=r"output.tokenizer = 'pretrained'.*train.init_from=RUN"):
+        plan(path, assignments="output.tokenizer=pretrained")
 
 
 def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch):

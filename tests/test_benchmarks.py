@@ -1,4 +1,4 @@
-"""Benchmarks of training and growth: they run, say what they promise, and fit what is there."""
+"""Benchmarks run, report what their documentation promises, and recover known exponents."""
 
 import argparse
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.api import held_out, load_translator, plan, train
+from regard.api import load, plan, train
 from regard.evaluation.translation import measure_translation
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -30,8 +30,8 @@ def scaling():
 
 
 def run(name, *words, folder):
-    """What `python benchmarks/NAME --quick` prints and writes."""
-    path = folder / "found.json"
+    """Return what `python benchmarks/NAME --quick` prints and writes."""
+    path = folder / "result.json"
     command = [sys.executable, BENCHMARKS / name, "--quick", "--json", path, *words]
     # one thread: two would wait for each other while other tests run
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -73,11 +73,11 @@ def test_long_sequences_on_a_device(tmp_path):
     every = "real,strided,fused,paired,monarch"
     command = [BENCHMARKS / "gpu_hyena.py", "--device", "cpu", "--tiny", "--convolutions", every]
     done = subprocess.run(
-        [sys.executable, *command, "--json", tmp_path / "found.json"],
+        [sys.executable, *command, "--json", tmp_path / "result.json"],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads((tmp_path / "result.json").read_text())
     assert all(gap < 1e-5 for gap in found["agreement"].values())
     assert set(found["agreement"]) == set(every.split(","))
     assert {len(points) for points in found["layers"]["rows"].values()} == {3}
@@ -99,7 +99,7 @@ def test_translation_beside_its_peers(tmp_path):
     post, pre, trained = found["rows"]
     ours, peer, other = "ours", "Hugging Face", "CTranslate2"
     assert post["same_as_ours"][peer] == pre["same_as_ours"][other] == 3  # sources
-    assert post["different_translations"] > 1, "equal answers would prove little"
+    assert post["different_translations"] > 1, "equal translations would prove little"
     assert f"{ours} / {peer}" in post["ratios"] and f"{ours} / {other}" in pre["ratios"]
     assert f"{ours}, int8 / {other}, int8" in pre["ratios"]
     assert trained["loss_difference"] <= 1e-4
@@ -147,13 +147,13 @@ def test_growth_is_fitted_whatever_the_constant(scaling, planted):
     assert scaling.growth(sizes, [1.0, 2.0, 2.0, 4.0, 8.0]) is None
 
 
-def test_a_broken_bar_is_told_from_a_kept_one(scaling):
+def test_a_row_above_its_bar_is_reported_as_broken(scaling):
     sizes = (100, 200, 400, 800)
-    kept = scaling.Row("x", "seconds", sizes, tuple(float(n) for n in sizes), 1.1)
+    within = scaling.Row("x", "seconds", sizes, tuple(float(n) for n in sizes), 1.1)
     broken = scaling.Row("x", "seconds", sizes, tuple(float(n) ** 1.5 for n in sizes), 1.1)
-    assert (kept.holds, kept.surely, broken.holds) == (True, True, False)
-    assert "BROKEN" in scaling.told(broken)
-    assert "BROKEN" not in scaling.told(kept)
+    assert (within.holds, within.surely, broken.holds) == (True, True, False)
+    assert "BROKEN" in scaling.format_row(broken)
+    assert "BROKEN" not in scaling.format_row(within)
 
 
 def test_what_cannot_be_fitted_is_refused(scaling):
@@ -194,58 +194,57 @@ def captions():
 
 
 def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
-    """Asked of the runs themselves: what is tested in folds, and in fifths."""
+    """Folds never test what the recipe holds out; fifths test every group once."""
     groups = np.array([f"group {i // 3}" for i in range(153)])
-    pictures = np.zeros((153, 4, 4, 3), np.uint8)
-    pictures[:, 0, 0, 0] = np.arange(153)
-    pictures[150] = pictures[3]  # a copy joins two groups
-    np.savez(tmp_path / "all.npz", images=pictures, captions=groups, group=groups)
+    images = np.zeros((153, 4, 4, 3), np.uint8)
+    images[:, 0, 0, 0] = np.arange(153)
+    images[150] = images[3]  # a copy joins two groups
+    np.savez(tmp_path / "all.npz", images=images, captions=groups, group=groups)
 
-    def tested(fifths=False, folds=0):
+    def held_out_groups(fifths=False, folds=0):
         options = argparse.Namespace(fifths=fifths, folds=folds)
-        sides = []
+        splits = []
         for number, (path, keys) in enumerate(captions.parts_of(tmp_path / "all.npz", options)):
-            sets = [
-                "task=target",
-                "data.group=group",
-                "data.valid_fraction=0",
-                "model.name=nearest",
-            ]
-            sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes", *keys]
+            sets = ["task.name=target", "data.group=group", "data.valid_fraction=0"]
+            sets += ["data.input=images", "data.target=captions", "model.name=nearest"]
+            sets += ["output.tokenizer=bytes", *keys]
             run = tmp_path / f"{fifths}-{folds}-{number}"
             train(plan([path], assignments=["data.test_fraction=0", *sets])[0], run)
-            translator = load_translator(run)
-            shard = held_out(run, translator)[1]
+            translator = load(run)
+            shard = translator.held_out()[1]
             decode = translator.tokenizer.decode
-            sides.append({decode(shard.record(i)[1:-1]) for i in range(shard.records)})
-        return sides
+            splits.append({decode(shard.record(i)[1:-1]) for i in range(shard.records)})
+        return splits
 
-    (own,) = tested()
-    assert 5 < len(own) < 16 and ("group 1" in own) == ("group 50" in own)
-    folds, fifths = tested(folds=3), tested(fifths=True)
-    assert fifths[0] == own and len(fifths) == 5 and len(folds) == 3
-    assert sorted(g for side in folds for g in side) == sorted(set(groups.tolist()) - own)
-    assert sorted(g for side in fifths for g in side) == sorted(set(groups.tolist()))
+    (recipe_split,) = held_out_groups()
+    assert 5 < len(recipe_split) < 16
+    assert ("group 1" in recipe_split) == ("group 50" in recipe_split)
+    folds, fifths = held_out_groups(folds=3), held_out_groups(fifths=True)
+    assert fifths[0] == recipe_split and len(fifths) == 5 and len(folds) == 3
+    others = set(groups.tolist()) - recipe_split
+    assert sorted(g for split in folds for g in split) == sorted(others)
+    assert sorted(g for split in fifths for g in split) == sorted(set(groups.tolist()))
 
 
-def test_the_consensus_of_one_nearest_picture_is_its_caption(captions, tmp_path, monkeypatch):
+def test_with_one_neighbor_its_caption_is_taken(captions, tmp_path, monkeypatch):
     random = np.random.default_rng(0)
-    pictures = random.integers(0, 255, (60, 4, 4, 3), np.uint8)
-    told = np.array(["a red cat", "a red cap", "a blue dog"] * 20)
-    np.savez(tmp_path / "all.npz", images=pictures, captions=told)
-    sets = ["task=target", "data.valid_fraction=0", "data.test_fraction=0.3", "model.name=nearest"]
-    sets += ["data.input=images", "data.target=captions", "tokens.kind=bytes"]
-    train(plan([tmp_path / "all.npz"], assignments=sets)[0], tmp_path / "run")
-    translator = load_translator(tmp_path / "run")
-    shard = held_out(tmp_path / "run", translator)[1]
-    expected = [one.translation for one in measure_translation(translator, shard).made]
-    monkeypatch.setattr(captions, "NEAR", 1)
-    found = captions.neighbours(translator.model, translator, shard)
-    assert [one.translation for one in found] == expected and len(set(expected)) == 3
-    monkeypatch.setattr(captions, "NEAR", 40)  # all, of which two captions are alike
-    found = captions.neighbours(translator.model, translator, shard)
-    assert {one.translation for one in found} <= {"a red cat", "a red cap"}
-    assert all(one.reference in told for one in found)
+    images = random.integers(0, 255, (60, 4, 4, 3), np.uint8)
+    texts = np.array(["a red cat", "a red cap", "a blue dog"] * 20)
+    np.savez(tmp_path / "all.npz", images=images, captions=texts)
+    sets = ["task.name=target", "data.valid_fraction=0", "data.test_fraction=0.3"]
+    sets += ["data.input=images", "data.target=captions", "model.name=nearest"]
+    recipe, _ = plan([tmp_path / "all.npz"], assignments=[*sets, "output.tokenizer=bytes"])
+    train(recipe, tmp_path / "run")
+    translator = load(tmp_path / "run")
+    shard = translator.held_out()[1]
+    expected = [one.translation for one in measure_translation(translator, shard).sentences]
+    monkeypatch.setattr(captions, "N_NEIGHBORS", 1)
+    sentences = captions.neighbor_captions(translator.model, translator, shard)
+    assert [one.translation for one in sentences] == expected and len(set(expected)) == 3
+    monkeypatch.setattr(captions, "N_NEIGHBORS", 40)  # all; two captions are similar
+    sentences = captions.neighbor_captions(translator.model, translator, shard)
+    assert {one.translation for one in sentences} <= {"a red cat", "a red cap"}
+    assert all(one.reference in texts for one in sentences)
 
 
 def test_genders_and_tones_of_an_emoji_are_one_group(captions):

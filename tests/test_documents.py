@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.schemas import Event, RunMetadata
-from regard.storage import DEEPEST, Malformed, parse, read_json, read_lines
+from regard.storage import MAX_DEPTH, Malformed, parse, read_json, read_lines
 
 plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text()
 plain |= st.floats(allow_nan=False, allow_infinity=False)
@@ -31,8 +31,8 @@ BROKEN = {
     '{"a": "\\ud800"}': r"a: \ud800 is half of a pair",
     '{"a": {"\\udc00": 1}}': r"a: \udc00 is half of a pair",
     '{"a": 1, "a": 2}': "a: the key occurs twice",
-    '{"a": ' * 80 + "1" + "}" * 80: f"a.a.a: nested deeper than {DEEPEST} levels",
-    "[" * 100_000: f"nested deeper than {DEEPEST} levels",
+    '{"a": ' * 80 + "1" + "}" * 80: f"a.a.a: nested deeper than {MAX_DEPTH} levels",
+    "[" * 100_000: f"nested deeper than {MAX_DEPTH} levels",
     '{"a": 1': "it is not JSON: Expecting ',' delimiter, line 1 column 8",
     "": "it is not JSON",
     '{"a": 9223372036854775808}': "a: must be below 2^63, got 9223372036854775808",

@@ -52,14 +52,14 @@ def test_a_wrong_recipe_names_the_key_the_value_and_what_is_allowed(values, word
 def test_dotted_overrides_are_read_as_toml_else_as_text():
     values = override(
         {"train": {"lr": 1.0}},
-        ["train.lr=3e-4", "model.tied=true", "train.device=cpu", "task=next"],
+        ["train.lr=3e-4", "model.tied=true", "train.device=cpu", "task.name=next"],
     )
     assert values == {
         "train": {"lr": 3e-4, "device": "cpu"},
         "model": {"tied": True},
-        "task": "next",
+        "task": {"name": "next"},
     }
-    with pytest.raises(UsageError, match=r"section\.key=value"):
+    with pytest.raises(UsageError, match=r"table\.key=value"):
         override({}, ["train.lr"])
 
 

@@ -1,8 +1,6 @@
-"""The run folder: writes that are whole or not there, and reading what a stranger may have made."""
+"""The run folder: reading what others may have made, and metrics that are cut back."""
 
-import errno
 import json
-import os
 import shlex
 import struct
 import time
@@ -15,6 +13,8 @@ from regard import run
 from regard.errors import UserError
 from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
+from regard.run import Run
+from regard.storage import read_tensors, write_tensors
 
 CONFIG = DecoderConfig(
     n_layers=1, d_model=8, n_heads=2, n_kv_heads=1, d_head=4, d_ff=12, max_len=10
@@ -27,7 +27,7 @@ def folder(tmp_path):
     torch.manual_seed(0)
     model = Decoder(11, CONFIG)
     run.write_config(tmp_path, "transformer", model)
-    run.write_tensors(tmp_path / run.WEIGHTS, run.weights(model))
+    write_tensors(tmp_path / run.WEIGHTS, run.weights(model))
     return tmp_path
 
 
@@ -40,80 +40,10 @@ def change(folder, **values):
     path.write_text(json.dumps(stored))
 
 
-def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
-    path = tmp_path / "note.txt"
-    run.write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), run.replacing(path) as temporary:
-        temporary.write_text("half of the n")
-        assert path.read_text() == "old"
-        raise ZeroDivisionError
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["note.txt"]
-    run.write_text(path, "new")
-    assert path.read_text() == "new" and os.listdir(tmp_path) == ["note.txt"]
-
-
-def test_a_full_disk_is_named_and_nothing_is_left(tmp_path):
-    with (
-        pytest.raises(UserError, match=r"cannot write .*x\.json: No space left"),
-        run.replacing(tmp_path / "x.json") as temporary,
-    ):
-        temporary.write_text("begun")
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"cannot write .*x\.json: No such file"):
-        run.write_json(tmp_path / "none" / "x.json", 1)
-
-
-def test_json_never_holds_nan(tmp_path):
-    with pytest.raises(ValueError, match="JSON"):
-        run.write_json(tmp_path / "x.json", {"a": float("nan")})
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("contents", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} 2'])
-def test_json_that_is_damaged_is_named(tmp_path, contents):
-    path = tmp_path / "x.json"
-    path.write_bytes(contents)
-    with pytest.raises(UserError, match=r"x\.json is damaged"):
-        run.read_json(path)
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_files_have_the_mode_that_the_umask_gives(tmp_path, umask):
-    before = os.umask(umask)
-    try:
-        run.write_tensors(tmp_path / "x.safetensors", {"a": torch.zeros(3)})
-        run.write_json(tmp_path / "x.json", {})
-    finally:
-        os.umask(before)
-    modes = {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
-    assert modes == {0o666 & ~umask}
-
-
-def test_json_beyond_all_measure_is_not_read(tmp_path):
-    path = tmp_path / "x.json"
-    with open(path, "wb") as file:
-        file.truncate(1 << 40)  # a sparse file: a terabyte that takes no space
-    with pytest.raises(UserError, match="too large: at most 64 MB"):
-        run.read_json(path)
-
-
 def test_a_model_comes_back_as_it_was(folder):
     torch.manual_seed(0)
     model, ids = Decoder(11, CONFIG), torch.arange(7)[None]
-    assert torch.equal(run.load_model(folder).logits(ids), model.logits(ids))
-
-
-def test_the_bytes_of_a_file_depend_on_its_tensors_alone(tmp_path):
-    tensors = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor(3), "empty": torch.zeros(0, 4)}
-    run.write_tensors(tmp_path / "one", tensors)
-    run.write_tensors(tmp_path / "two", dict(reversed(tensors.items())))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    back = run.read_tensors(tmp_path / "one")
-    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    assert torch.equal(Run(folder).model().logits(ids), model.logits(ids))
 
 
 def test_a_flipped_bit_in_the_weights_is_found(folder):
@@ -123,7 +53,7 @@ def test_a_flipped_bit_in_the_weights_is_found(folder):
     for place in range(header, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(UserError, match=r"checksum differs|NaN"):
-            run.load_model(folder)
+            Run(folder).model()
 
 
 def hostile(header: object, data: bytes = b"") -> bytes:
@@ -153,12 +83,12 @@ def test_a_hostile_weights_file_is_a_quick_error_that_names_it(folder, name, fam
     (folder / run.WEIGHTS).write_bytes(HOSTILE[name])
     began = time.monotonic()
     with pytest.raises(UserError, match=r"model\.safetensors"):
-        run.load_model(folder)
+        Run(folder).model()
     assert time.monotonic() - began < 2
 
 
 def weights_of(folder):
-    return run.read_tensors(folder / run.WEIGHTS)
+    return read_tensors(folder / run.WEIGHTS)
 
 
 def test_tensors_missing_left_over_misshapen_or_of_another_kind_are_named(folder):
@@ -172,9 +102,9 @@ def test_tensors_missing_left_over_misshapen_or_of_another_kind_are_named(folder
         "head.weight holds NaN": whole | {name: torch.full((11, 8), float("nan"))},
     }
     for said, tensors in cases.items():
-        run.write_tensors(path, tensors)
+        write_tensors(path, tensors)
         with pytest.raises(UserError, match=said):
-            run.load_model(folder)
+            Run(folder).model()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +125,7 @@ def test_tensors_missing_left_over_misshapen_or_of_another_kind_are_named(folder
         {"family": "nobody"},
         {"family": ["transformer"]},
         {"config": 3},
-        {"theta": "x"},
+        {"rope_theta": "x"},
     ],
     ids=str,
 )
@@ -203,7 +133,7 @@ def test_a_configuration_that_lies_is_a_quick_error_before_memory_is_taken(folde
     change(folder, **values)
     began = time.monotonic()
     with pytest.raises(UserError) as error:
-        run.load_model(folder)
+        Run(folder).model()
     assert time.monotonic() - began < 5
     assert "\n" not in str(error.value) and str(folder) in str(error.value)
 
@@ -223,9 +153,9 @@ def test_counts_that_do_not_fit_are_refused(tmp_path, name, value):
     tensors = run.weights(model) | ({name: value} if value is not None else {})
     if value is None:
         del tensors[name]
-    run.write_tensors(tmp_path / run.WEIGHTS, tensors)
+    write_tensors(tmp_path / run.WEIGHTS, tensors)
     with pytest.raises(UserError, match=r"model\.safetensors"):
-        run.load_model(tmp_path)
+        Run(tmp_path).model()
 
 
 @pytest.mark.parametrize("name", [run.CONFIG, run.WEIGHTS])
@@ -233,26 +163,26 @@ def test_a_link_to_a_device_is_not_followed_into_it(folder, name):
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
     with pytest.raises(UserError, match=f"{name} is not a regular file"):
-        run.load_model(folder)
+        Run(folder).model()
 
 
 def test_metrics_never_write_through_a_link(tmp_path):
     (tmp_path / "precious").write_text("keep me")
     (tmp_path / run.METRICS).symlink_to(tmp_path / "precious")
     with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl"):
-        run.Metrics(tmp_path)
+        run.MetricsLog(tmp_path)
     assert (tmp_path / "precious").read_text() == "keep me"
 
 
 def test_metrics_are_cut_back_to_where_a_checkpoint_stood(tmp_path):
-    metrics = run.Metrics(tmp_path)
+    metrics = run.MetricsLog(tmp_path)
     metrics.log("train", step=1, nats=0.5, odd=float("inf"))
     kept = metrics.offset()
     metrics.log("train", step=2, nats=0.4)
     metrics.close()
     with open(tmp_path / run.METRICS, "ab") as file:
         file.write(b'{"half of a li')
-    metrics = run.Metrics(tmp_path, keep=kept)
+    metrics = run.MetricsLog(tmp_path, keep=kept)
     metrics.log("train", step=2, nats=0.3)
     metrics.close()
     lines = [json.loads(line) for line in (tmp_path / run.METRICS).read_text().splitlines()]
@@ -264,10 +194,10 @@ def test_metrics_are_cut_back_to_where_a_checkpoint_stood(tmp_path):
 
 def test_metrics_shorter_than_remembered_are_refused_but_absent_ones_begin_anew(tmp_path):
     (tmp_path / run.METRICS).write_bytes(b"short\n")
-    with pytest.raises(UserError, match="delete it to go on"):
-        run.Metrics(tmp_path, keep=100)
+    with pytest.raises(UserError, match="delete it to continue"):
+        run.MetricsLog(tmp_path, keep=100)
     (tmp_path / run.METRICS).unlink()
-    metrics = run.Metrics(tmp_path, keep=100)
+    metrics = run.MetricsLog(tmp_path, keep=100)
     metrics.log("train", step=1)
     assert metrics.offset() == len('{"event": "train", "step": 1}\n')
     metrics.close()
@@ -279,8 +209,8 @@ def test_a_tied_weight_is_saved_once_and_comes_back_tied(tmp_path):
     )
     model = Decoder(11, config)
     run.write_config(tmp_path, "transformer", model)
-    run.write_tensors(tmp_path / run.WEIGHTS, run.weights(model))
-    back = run.load_model(tmp_path)
+    write_tensors(tmp_path / run.WEIGHTS, run.weights(model))
+    back = Run(tmp_path).model()
     assert back.head.weight is back.embedding.weight
     assert torch.equal(back.head.weight, model.head.weight)
 
@@ -288,14 +218,7 @@ def test_a_tied_weight_is_saved_once_and_comes_back_tied(tmp_path):
 def test_files_without_a_digest_are_read_too(folder):
     tensors = weights_of(folder)
     save_file(tensors, folder / run.WEIGHTS)
-    assert run.load_model(folder).vocab_size == 11
-
-
-def test_sweeping_takes_what_killed_writers_left_and_nothing_else(tmp_path):
-    for name in (".config.json.17.tmp", ".train.ids.bin.17.part", "kept.tmp", ".hidden", "a.part"):
-        (tmp_path / name).write_text("")
-    run.sweep(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == [".hidden", "a.part", "kept.tmp"]
+    assert Run(folder).model().vocab_size == 11
 
 
 @pytest.mark.parametrize("name", ["gpt2", "my model"])
@@ -305,10 +228,10 @@ def test_a_hugging_face_folder_in_place_of_a_run_is_one_line_with_the_command(tm
     folder.mkdir()
     (folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_embd": 8}')
     with pytest.raises(UserError) as caught:
-        run.described(folder)
+        _ = Run(folder).description
     command = str(caught.value).split("`")[1]
     assert shlex.split(command) == ["regard", "import", str(folder), "--out", f"runs/{name}"]
     assert "\n" not in str(caught.value) and "Hugging Face folder" in str(caught.value)
     (folder / "config.json").write_text('{"n_embd": 8}')
     with pytest.raises(UserError, match=r"config\.json is damaged"):
-        run.described(folder)
+        _ = Run(folder).description

@@ -10,7 +10,6 @@ import dataclasses
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -32,8 +31,7 @@ from regard.pipelines.generator import Generator
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translator
 from regard.pipelines.word_vectors import WordVectors
-from regard.registry import family
-from regard.tokenizers import KINDS
+from regard.registry import MODELS, TOKENIZERS
 from regard.tokenizers.words import Words
 
 LETTERS = "abcdefghij klmnop."
@@ -68,7 +66,7 @@ def language_model(name, tokenizer, context=96):
     if name == "lstm":
         return sure(LSTMModel(size, RecurrentConfig(n_layers=1, d_model=24, max_len=context)))
     if name == "hyena":
-        made = family("hyena")
+        made = MODELS.get("hyena")
         config = next(iter(made.PRESETS.values()))(1, 16)
         return sure(made(size, dataclasses.replace(config, max_len=context)))
     model = KneserNey(size, KneserNeyConfig(order=3))
@@ -101,11 +99,11 @@ class Pipelines:
     """What `regard.load` returns, one of each kind, made afresh from the same weights."""
 
     def __init__(self, device="cpu"):
-        letters = KINDS["characters"].train([LETTERS])
+        letters = TOKENIZERS["characters"].train([LETTERS])
         size = letters.vocab_size
         forbidden = ForbiddenTransitions.from_pairs([(5, 6), (7, 8), (6, 6)], size)
         self.models = {
-            name: Generator(language_model(name, letters).to(device), letters, Path("none"), rule)
+            name: Generator(language_model(name, letters).to(device), letters, None, rule)
             for name, rule in [
                 ("transformer", forbidden),
                 ("lstm", None),
@@ -118,7 +116,7 @@ class Pipelines:
         both = Ensemble([one, two]).eval()
         self.translators = [Translator(one, letters), Translator(both, letters)]
         classes = ("high", "low", "middle")
-        self.examiners = [
+        self.predictors = [
             Predictor(model.to(device), letters, Targets(task, ("kind",), (classes,)))
             for task in ("label", "position-label")
             for model in [classifier(letters, task)]
@@ -127,7 +125,7 @@ class Pipelines:
         spelt = Words([f" {word}" for word in words])
         vectors = SkipGram(spelt.vocab_size, Word2VecConfig(d_model=6, n_words=4))
         rows = np.concatenate([np.full(4, -1), np.arange(4)]).astype(np.int64)
-        vectors.take(Vocabulary(rows, np.arange(4, 0, -1)))
+        vectors.set_vocabulary(Vocabulary(rows, np.arange(4, 0, -1)))
         self.word_vectors = WordVectors(vectors, spelt)
 
     def generate(self, name, prompts, strategy, max_new):
@@ -149,12 +147,12 @@ class Pipelines:
         found = self.translators[which].score(list(zip(texts, texts[::-1], strict=True)))
         return [one.tokens for one in found], [x for one in found for x in one.log_probs]
 
-    def classify(self, which, texts):
-        found = self.examiners[which].classify(texts)
+    def predict(self, which, texts):
+        found = self.predictors[which].predict(texts)
         return [one.label for one in found], [x for one in found for x in one.scores.values()]
 
     def embed(self, which, texts):
-        found = self.examiners[which].embed(texts, positions=bool(which))
+        found = self.predictors[which].embed(texts, positions=bool(which))
         return [vector.shape for vector in found], np.concatenate(found, None).tolist()
 
     def look_up(self, texts):
@@ -165,7 +163,7 @@ class Pipelines:
 def drawn(count, device="cpu", seed=0):
     """Calls of every kind, as (method, arguments)."""
     chance = random.Random(seed)
-    letters = KINDS["characters"].train([LETTERS])
+    letters = TOKENIZERS["characters"].train([LETTERS])
 
     def texts(most, longest):
         lengths = [chance.randint(1, longest) for _ in range(chance.randint(1, most))]
@@ -186,7 +184,7 @@ def drawn(count, device="cpu", seed=0):
 
     names = ["transformer"] * 4 + ["lstm", "hyena"] + (["kneser-ney"] if device == "cpu" else [])
     kinds = ["generate"] * 8 + ["translate"] * 5
-    kinds += ["score", "score_pairs", "classify", "embed", "look_up"]
+    kinds += ["score", "score_pairs", "predict", "embed", "look_up"]
     calls = []
     for number in range(count):
         kind = kinds[number % len(kinds)] if number < len(kinds) else chance.choice(kinds)
@@ -255,7 +253,7 @@ def test_sixteen_hundred_calls_give_what_they_give_alone_on_a_gpu():
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 def test_searches_of_other_widths_in_between_change_nothing(device):
-    letters = KINDS["characters"].train([LETTERS])
+    letters = TOKENIZERS["characters"].train([LETTERS])
     strategies = [
         MinimumBayesRisk(letters.decode, width=4),
         Beam(width=3),

@@ -1,10 +1,11 @@
-"""The library as functions: plan a recipe, train it, load a run, ask it things.
+"""The functions of the library: plan a recipe, train it, compare models, load a run.
 
-The command line is a thin skin over this.
+The command line calls these functions.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -14,41 +15,33 @@ from typing import Any
 
 from regard.arguments import is_path, one_or_many
 from regard.data.corpus import prepare
-from regard.data.point_clouds import form_of
-from regard.data.shards import Shard
-from regard.data.sources import SPLITS, DataSource
-from regard.data.task_inference import InferredTask, infer_task
-from regard.errors import UsageError, UserError
-from regard.evaluation import eval_data
+from regard.data.sources import recognize_modality
+from regard.data.task_inference import infer_task
+from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.comparison import Comparison
 from regard.evaluation.eval_data import shard_of
 from regard.look.comparison_page import Strip, comparison_page
 from regard.pipelines.generator import Continuation, Generator, continuations
-from regard.pipelines.loading import (
-    load,
-    load_embedder,
-    load_generator,
-    load_predictor,
-    load_sequence_model,
-    load_translator,
-    load_word_vectors,
-)
+from regard.pipelines.loading import load
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translation, Translator
 from regard.pipelines.word_vectors import WordVectors
 from regard.recipe import (
-    NUMBERED,
+    SPLITS,
     DataRecipe,
     Recipe,
     TrainRecipe,
+    absolute_paths,
     build,
     check,
     check_tables,
+    modality_name,
     override,
     read,
+    task_name,
 )
-from regard.registry import NUMBERS, family, task_named
-from regard.run import write_json, write_text
+from regard.registry import MODALITIES, MODELS, TASKS
+from regard.storage import write_json, write_text
 from regard.training.comparison_runs import (
     CLOSING,
     FRACTIONS,
@@ -64,7 +57,7 @@ from regard.training.comparison_runs import (
     run_result,
     train_all,
 )
-from regard.training.defaults import choose
+from regard.training.defaults import fill_defaults
 from regard.training.distributed import ProcessGroup, joined
 from regard.training.final_report import TrainResult, evaluate_and_write
 from regard.training.init_from import inherit
@@ -82,14 +75,7 @@ __all__ = [
     "WordVectors",
     "compare",
     "continuations",
-    "held_out",
     "load",
-    "load_embedder",
-    "load_generator",
-    "load_predictor",
-    "load_sequence_model",
-    "load_translator",
-    "load_word_vectors",
     "plan",
     "shard_of",
     "train",
@@ -100,14 +86,16 @@ def plan(
     source: str | Path | Sequence[str | Path],
     *,
     assignments: str | Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
     **tables: Mapping[str, Any],
 ) -> tuple[Recipe, list[str]]:
-    """A complete recipe from a TOML file, data files, or both, and lines that say what and why.
+    """Return a complete recipe from a TOML file, data files, or both, and lines that explain the
+    defaults that were chosen.
 
-    There are two, and one before them where the files could be read in more than one way.
-
-    Data files stand in for all that the TOML file names, those held out too. `tables` (data=,
-    tokens=, model=, train=) and then `assignments` ("train.lr=3e-4") override it.
+    Data files replace all files that the TOML file names, including validation and test files.
+    `tables` (task=, data=, input=, output=, model=, augment=, train=) and then `assignments`
+    ("train.lr=3e-4") override the TOML file. `options` ({"tokenizer": "bpe"}) are settings of the
+    task or of the modalities; each goes into the table that has it.
     """
     paths = one_or_many("source", source, is_path, "a str or Path")[0]
     assignments = one_or_many("assignments", assignments)[0]
@@ -119,81 +107,75 @@ def plan(
         values = read(recipes[0]) if recipes else {}
     except OSError as error:
         raise UserError(f"cannot read {recipes[0]}: {error.strerror}") from None
-    build(values)  # wrong keys are told before any file is read
+    check_tables(values)
     if files:
-        own = {k: v for k, v in values.get("data", {}).items() if k not in SPLITS}
-        values["data"] = {**own, "train": files}
+        others = {k: v for k, v in values.get("data", {}).items() if k not in SPLITS}
+        values["data"] = {**others, "train": files}
     for section, keys in tables.items():
-        given = {k: v for k, v in keys.items() if v not in (None, (), [])}
-        values[section] = {**values.get(section, {}), **given}
+        filled = {k: v for k, v in keys.items() if v not in (None, (), [])}
+        values[section] = {**values.get(section, {}), **filled}
     values = override(values, assignments)
     check_tables(values)
-    for section, cls in (("data", DataRecipe), ("train", TrainRecipe)):
-        check(section, cls, values.get(section, {}))
-    values = absolute(values)
-    first = []
-    if "task" not in values:
-        model = str(values.get("model", {}).get("name", ""))
-        reading = InferredTask(task_named(model))
-        if not reading.task:
-            reading = infer_task(check("data", DataRecipe, values.get("data", {})), model)
-        values["task"], first = reading.task, [reading.line] if reading.line else []
-    values = inherit(with_file_kind(values))
+    data = check("data", DataRecipe, values.get("data", {}))
+    check("train", TrainRecipe, values.get("train", {}))
+    if not data.train:
+        raise UserError("data.train names no file")
+    values = absolute_paths({k: dict(v) for k, v in values.items()}, Path.cwd())
+    data = check("data", DataRecipe, values.get("data", {}))
+    lines = []
+    if not (name := task_name(values)):
+        inferred = infer_task(data, str(values.get("model", {}).get("name", "")))
+        name, lines = inferred.task, [inferred.line] if inferred.line else []
+    values["task"] = {**values.get("task", {}), "name": name}
+    values = add_options(add_modality(values, data), options or {})
+    values = absolute_paths(values, Path.cwd())  # paths among the options, such as --forbid
+    values = {k: v for k, v in inherit(values).items() if v}
     build(values)
-    chosen, lines = choose(values)
-    recipe = build(chosen)
-    if recipe.tokens.kind == "pretrained" and not recipe.train.start:
-        raise UsageError(
-            "tokens.kind = 'pretrained' is the tokenizer of another run: name the run with "
-            "train.start=RUN, or choose another kind"
-        )
-    return recipe, first + lines
+    complete, more = fill_defaults(values)
+    return build(complete), lines + more
 
 
-def with_file_kind(values: dict[str, Any]) -> dict[str, Any]:
-    """The tables with what follows from files of what is no text: the kind of its tokens, or of
-    those of sources, where the targets are captions.
+def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
+    """Return the tables with the modality of what is read, recognized from the files if not given:
+    that of the input, or of the output of tasks that have no other.
     """
-    data, task = values.get("data", {}), values.get("task")
-    form = str(data.get("format", "auto"))
-    if form == "auto":
-        form = form_of([Path(str(path)) for path in data.get("train", ())])
-        if not form and task == "target" and data.get("target"):  # a table of paths, perhaps
-            form = DataSource(check("data", DataRecipe, data), task).train.format
-    if form in NUMBERED:
-        values["data"] = {**data, "format": form}
-        tokens, kind = dict(values.get("tokens", {})), NUMBERED[form]
-        asked = tokens.get("kind", "auto")
-        if task not in NUMBERS[kind]:
-            allowed = ", ".join(NUMBERS[kind])
-            raise UsageError(f"task: {form} are asked for {allowed}, got {task!r}")
-        if task == "target" and asked in NUMBERS:
-            raise UsageError(f"tokens.kind: captions are texts, got {asked!r}")
-        if task != "target" and asked not in ("auto", kind):
-            raise UsageError(f"tokens.kind: those of {form} are {kind}, got {asked!r}")
-        values["tokens"] = tokens | {"source" if task == "target" else "kind": kind}
-    return values
+    name = values["task"]["name"]
+    if name not in TASKS:
+        raise UsageError(f"task.name: unknown task {name!r}; {did_you_mean(name, list(TASKS))}")
+    role = TASKS[name].roles.encoded[0]
+    table = values.get(role, {})
+    input_name = table.get("name") or recognize_modality(data, TASKS[name].roles)
+    if input_name == "text" and "name" not in table:
+        return values  # the tokenizer may name another modality of texts
+    modality = MODALITIES[input_name]
+    allowed = [task for task in TASKS if MODELS.names(task, modality.kind)]
+    if name not in allowed:
+        items = modality.words[1]
+        raise UsageError(f"task: {items} are for {', '.join(allowed)}, got {name!r}")
+    return values | {role: {**table, "name": input_name}}
 
 
-def absolute(values: dict[str, Any]) -> dict[str, Any]:
-    """The tables with every path made absolute, so that a run can be resumed from anywhere."""
-    data, train = values.get("data", {}), values.get("train", {})
-    for key in SPLITS:
-        paths = data.get(key, [])
-        paths = [paths] if isinstance(paths, str) else paths
-        if isinstance(paths, list | tuple):
-            data[key] = [str(Path(str(p)).resolve()) for p in paths]
-    if labels := data.get("labels"):
-        data["labels"] = str(Path(str(labels)).resolve())
-    target = Path(str(data.get("target", "")))  # of what is no text, perhaps a file
-    if target.is_file() and form_of([Path(path) for path in data.get("train", ())]):
-        data["target"] = str(target.resolve())
-    forbid = train.get("forbid", "")
-    if isinstance(forbid, str) and forbid not in ("", "unseen"):
-        train["forbid"] = str(Path(forbid).resolve())
-    if isinstance(start := train.get("start", ""), str) and start:
-        train["start"] = str(Path(start).resolve())
-    return values
+def add_options(values: dict[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the tables with each option added to those that have a setting of that name."""
+    task = TASKS[values["task"]["name"]]
+    tokenizer = {key: options[key] for key in ("tokenizer",) if key in options}
+    classes = {"task": task} | {
+        role: MODALITIES[modality_name({**tokenizer, **values.get(role, {})})]
+        for role in task.roles.encoded
+    }
+    fields = {
+        table: [f.name for f in dataclasses.fields(cls.Config) if f.name != "name"]
+        for table, cls in classes.items()
+    }
+    assignments = []
+    for key, text in options.items():
+        owners = [table for table, names in fields.items() if key in names]
+        if not owners:
+            known = [f"--{name.replace('_', '-')}" for names in fields.values() for name in names]
+            option = f"--{key.replace('_', '-')}"
+            raise UsageError(f"no such option: {option}; {did_you_mean(option, known)}")
+        assignments += [f"{table}.{key}={text}" for table in owners]
+    return override(values, assignments)
 
 
 def train(
@@ -205,24 +187,24 @@ def train(
     began: float | None = None,
     world: ProcessGroup | None = None,
 ) -> TrainResult:
-    """Train as the recipe says into the run folder `out`; with `resume`, go on where it stopped.
+    """Train the model of a recipe into the run folder `out`; with `resume`, continue a stopped run.
 
-    `began` (time.monotonic) is when the clock of train.minutes started; now, if not given. `world`
-    is the processes that train together, as `joined` gives them; those that torchrun started, if
-    not given. The first alone measures the end: the figures of the others are empty.
+    `began` (time.monotonic) is when the time of train.minutes started; by default now. `world` is
+    the process group to train in, as `joined` yields it; by default the processes that torchrun
+    started. Only the first process evaluates the model: the metrics of the others are empty.
     """
     began = time.monotonic() if began is None else began
     if world is None:
         with joined() as world:
             return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)
-    told = world.reporter(reporter or Reporter(quiet=True))
-    fitted = Session(Path(out), resume, told, began, world).fit(recipe)
-    return world.together(lambda: evaluate_and_write(Path(out), fitted, measures=world.first))
+    reporter = world.reporter(reporter or Reporter(quiet=True))
+    outcome = Session(Path(out), resume, reporter, began, world).fit(recipe)
+    return world.together(lambda: evaluate_and_write(Path(out), outcome, measures=world.first))
 
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What `compare` returns: the table, a text's surprise by model, and where all of it is."""
+    """The result of `compare`: the table, the bits of one text by model, and the folder."""
 
     comparison: Comparison
     strip: Strip | None
@@ -239,65 +221,48 @@ def compare(
     scaling: bool = False,
     out: str | Path | None = None,
     assignments: str | Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    task: str = "",
     data: Mapping[str, Any] | None = None,
     transformer: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
     began: float | None = None,
 ) -> ComparisonResult:
-    """Train every model on the same split, each in its own process, and put them in one table.
+    """Train every model on the same split, each in its own process, and compare them in a table.
 
-    Neural rows have as many parameters as the Transformer that suits the data, or that is asked for
-    (`transformer`: its n_layers, d_model, …), and share `minutes`. With `folds`, labelled records
-    are cross-validated: each is tested once, by models that have not seen it; -1 leaves one out at
-    a time. A folder that holds a part of it already is completed. `minutes` are for everything,
-    from `began` (time.monotonic; now, if not given); rows that they do not hold are left out.
+    Neural models have as many parameters as the default Transformer for the data, or as the one
+    given by `transformer` (n_layers, d_model, …), and share `minutes`. With `folds`, labelled
+    records are cross-validated; -1 leaves one out at a time. A comparison that was stopped is
+    completed in its folder. `minutes` include everything since `began` (time.monotonic; by default
+    now); models for which there is no time are left out.
     """
     began = time.monotonic() if began is None else began
     reporter = reporter or Reporter(quiet=True)
     source = one_or_many("source", source, is_path, "a str or Path")[0]
     models = one_or_many("models", models)[0]
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
-    table = {"name": "transformer", **(transformer or {})}
-    asked = {**(data or {}), **({"folds": folds} if folds else {})}
-    chosen, lines = plan(source, assignments=assignments, data=asked, model=table)
-    if chosen.task in ("masked", "vectors"):
-        raise UsageError(
-            f"compare: task {chosen.task} has no ladder; `regard evaluate` has --against"
-        )
-    if chosen.task == "target" and chosen.data.folds:
-        raise UsageError("--folds is for labels and values; captions are compared on one split")
-    if scaling and chosen.data.folds:
-        raise UsageError("--scaling and --folds answer different questions: ask one at a time")
-    for name in models:
-        family(name, chosen.task, chosen.tokens.reads)  # says what is allowed
+    recipe, lines = plan(
+        source,
+        assignments=assignments,
+        options=options,
+        task={"name": task or None},
+        data={**(data or {}), **({"folds": folds} if folds else {})},
+        model={"name": "transformer", **(transformer or {})},
+    )
+    check_comparison(recipe, models, scaling)
     for line in lines[:-1]:  # the last is about one model
         reporter.say(line)
-    folder.mkdir(parents=True, exist_ok=True)
-    corpus = prepare(chosen.data, chosen.tokens, folder, reporter.say, task=chosen.task)
-    for line in (*corpus.warnings, *corpus.cut(context(chosen.model.config))):
-        reporter.warn(line)
-    models = models or default_models(chosen.task, corpus, reporter.say)
-    recipes, parts = match_parameters(chosen, models, corpus), range(folds_of(chosen))
-    comparison_runs = [
-        comparison_run(recipe, folder, seed, fold=fold)
-        for seed in range(seeds)
-        for recipe in recipes
-        for fold in parts
-    ]
-    if scaling:
-        comparison_runs += [
-            comparison_run(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes
-        ]
-    found: dict[Path, RunResult] = {}
-    end = began + minutes * 60 - CLOSING - PER_ROW * len(recipes)
+    runs = plan_runs(recipe, models, folder, seeds, scaling, reporter)
+    results: dict[Path, RunResult] = {}
+    end = began + minutes * 60 - CLOSING - PER_ROW * len({run.model for run in runs})
 
-    def judge(one: ComparisonRun) -> None:
-        found[one.run] = run_result(one, folder)
+    def evaluate(run: ComparisonRun) -> None:
+        results[run.run] = run_result(run, folder)
 
-    with ProgressTable(reporter, comparison_runs) as board:
-        made = train_all(comparison_runs, end, folder, board, judge=judge, warn=reporter.warn)
-    missing = dict.fromkeys(one.row.name for one in comparison_runs if one not in made)
-    comparison = build_comparison(made, folder, found, left_out=list(missing))
+    with ProgressTable(reporter, runs) as progress:
+        trained = train_all(runs, end, folder, progress, judge=evaluate, warn=reporter.warn)
+    missing = dict.fromkeys(run.row.name for run in runs if run not in trained)
+    comparison = build_comparison(trained, folder, results, left_out=list(missing))
     strip = surprise(comparison)
     page = comparison_page(comparison, title=f"{Path(source[0]).name} compared", strip=strip)
     page.write(folder / "compare.html")
@@ -306,41 +271,61 @@ def compare(
     return ComparisonResult(comparison, strip, folder)
 
 
+def check_comparison(recipe: Recipe, models: Sequence[str], scaling: bool) -> None:
+    """Raise a UsageError if models cannot be compared on a recipe."""
+    task = recipe.build_task()
+    if not task.compares:
+        raise UsageError(
+            f"compare: task {task.name} has no table of models; `regard evaluate` has --against"
+        )
+    if recipe.data.folds and not task.roles.labels:
+        raise UsageError(
+            f"data.folds is for labelled records; task {task.name} is compared on one split"
+        )
+    if scaling and recipe.data.folds:
+        raise UsageError("--scaling and --folds answer different questions: ask one at a time")
+    for name in models:
+        MODELS.get(name, task.name, recipe.reads)  # raises if the model is unknown
+
+
+def plan_runs(
+    recipe: Recipe,
+    models: Sequence[str],
+    folder: Path,
+    seeds: int,
+    scaling: bool,
+    reporter: Reporter,
+) -> list[ComparisonRun]:
+    """Prepare the data in a folder; return the runs to compare."""
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus = prepare(recipe, folder, reporter.say)
+    for line in (*corpus.warnings, *corpus.truncation_warnings(context(recipe.model.config))):
+        reporter.warn(line)
+    models = models or default_models(recipe, corpus, reporter.say)
+    recipes, parts = match_parameters(recipe, models, corpus), range(folds_of(recipe))
+    runs = [
+        comparison_run(recipe, folder, seed, fold=fold)
+        for seed in range(seeds)
+        for recipe in recipes
+        for fold in parts
+    ]
+    if scaling:
+        runs += [
+            comparison_run(recipe, folder, 0, part) for part in FRACTIONS for recipe in recipes
+        ]
+    return runs
+
+
 def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
-    """The bits that each model's first run gives the symbols of one held-out text; None where
-    models answer instead.
+    """Return the bits of each symbol of one held-out text, by model; None if models predict labels
+    or values, or have other tokens.
     """
-    if comparison.rows[0].answers is not None:
+    if comparison.rows[0].predictions is not None:
         return None
-    found: list[tuple[str, list[float]]] = []
+    rows: list[tuple[str, list[float]]] = []
     tokens: list[str] = []
-    text, source = one_held_out(load_sequence_model(comparison.rows[0].runs[0]), most)
+    example = load(comparison.rows[0].runs[0]).example(most)
     for row in comparison.rows:
-        model = load_sequence_model(row.runs[0])
-        if isinstance(model, Translator):
-            (scored,) = model.score([(source, text)])
-            tokens, logs = scored.tokens, scored.log_probs
-        else:
-            ((tokens, logs),) = model.score([text])
-        found.append((row.model, [-x / math.log(2) for x in logs[:most]]))
-    return (tokens[:most], found) if len({len(bits) for _, bits in found}) == 1 else None
-
-
-def one_held_out(model: Generator | Translator, most: int) -> tuple[str, Any]:
-    """The first held-out text of a run, at most so many tokens of running text, and its source."""
-    assert model.run is not None
-    _, shard = held_out(model.run, model)
-    record = [int(i) for i in shard.record(0)]
-    if isinstance(model, Translator):
-        assert shard.source is not None
-        asked = model.source_tokenizer.read_back(shard.source.record(0))
-        return model.tokenizer.decode(record[1:-1]), asked
-    return model.tokenizer.decode(record[1 : 1 + most] if model.text else record[1:-1]), ""
-
-
-def held_out(
-    run: str | Path, generator: Generator | Translator | Predictor | WordVectors
-) -> tuple[str, Shard]:
-    """The part of a run's data to report on and its name: test, or else valid."""
-    source = generator.source_tokenizer if isinstance(generator, Translator) else None
-    return eval_data.held_out(Path(run), generator.tokenizer, source)
+        tokens, log_probs = load(row.runs[0]).score_example(example)
+        rows.append((row.model, [-x / math.log(2) for x in log_probs[:most]]))
+    return (tokens[:most], rows) if len({len(bits) for _, bits in rows}) == 1 else None

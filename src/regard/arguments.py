@@ -1,4 +1,4 @@
-"""Arguments that may be one thing or a list of them."""
+"""Arguments that are either one item or a list of items."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from regard.errors import quoted
 
 
 def is_text(value: object) -> bool:
-    """Is this a str?"""
+    """Return whether the value is a str."""
     return isinstance(value, str)
 
 
 def is_path(value: object) -> bool:
-    """Is this a str or a Path?"""
+    """Return whether the value is a str or a Path."""
     return isinstance(value, str | Path)
 
 
 def one_or_many(
-    name: str, value: Any, single: Callable[[object], bool] = is_text, what: str = "a str"
+    name: str, value: Any, is_item: Callable[[object], bool] = is_text, what: str = "a str"
 ) -> tuple[list[Any], bool]:
-    """The items of the argument `name`, and whether it was one item instead of a list of them.
+    """Return the items of the argument `name`, and whether it was a single item.
 
-    `single` says what an item is, and `what` names that in the TypeError that anything else gives.
+    `what` names an item in the TypeError that any other value raises.
     """
-    if single(value):
+    if is_item(value):
         return [value], True
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | AbstractSet):
         raise TypeError(
@@ -35,7 +35,7 @@ def one_or_many(
         )
     items = list(value)
     for number, item in enumerate(items):
-        if not single(item):
+        if not is_item(item):
             raise TypeError(
                 f"{name}[{number}] must be {what}, got {type(item).__name__} {quoted(item)}"
             )

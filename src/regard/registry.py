@@ -1,132 +1,269 @@
-"""Names of model families by task, and where they live; imported when first asked for."""
+"""Names of tasks, modalities, models, tokenizers and augmentations, and where each is defined.
+
+Built-in objects are listed here, one line each, and imported when they are first used. Other
+packages register theirs through entry points of the same groups: an entry point names an object, or
+a module whose import registers objects with the decorators below.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Any
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any, TypeVar
 
-from regard.errors import UsageError, did_you_mean
+from regard.errors import UsageError, UserError, did_you_mean
 
-FAMILIES = {
-    "uniform": "regard.models.counts:Uniform",
-    "unigram": "regard.models.counts:Unigram",
-    "bigram": "regard.models.counts:Bigram",
-    "map": "regard.models.dirichlet_ngram:DirichletNGram",
-    "kneser-ney": "regard.models.kneser_ney:KneserNey",
-    "hmm": "regard.models.hidden_markov:HiddenMarkov",
-    "mlp": "regard.models.mlp:MLP",
-    "cnn": "regard.models.convolution:CNN",
-    "rnn": "regard.models.recurrent:RNNModel",
-    "gru": "regard.models.recurrent:GRUModel",
-    "lstm": "regard.models.recurrent:LSTMModel",
-    "hyena": "regard.models.hyena:HyenaModel",
-    "transformer": "regard.models.decoder:Decoder",
-}
-TRANSLATORS = {
-    "ibm1": "regard.models.ibm_model1:IBM1Translator",
-    "rnn": "regard.models.recurrent:RecurrentSeq2Seq",
-    "rnn-attention": "regard.models.recurrent:AttentiveSeq2Seq",
-    "transformer": "regard.models.encoder_decoder:EncoderDecoder",
-}
-ASSESSORS = {
-    "cnn": "regard.models.sequence_classifiers:ConvolutionalClassifier",
-    "lstm": "regard.models.sequence_classifiers:RecurrentClassifier",
-    "hyena": "regard.models.hyena:HyenaClassifier",
-    "transformer": "regard.models.encoder:EncoderModel",
-}
-MAJORITY = {"majority": "regard.models.class_counts:Majority"}
-CLASSIFIERS = {
-    "naive-bayes": "regard.models.linear:NaiveBayes",
-    "nb-svm": "regard.models.linear:NbSvm",
-    "pwm": "regard.models.class_counts:PWMClassifier",
-    "markov": "regard.models.class_counts:ClassMarkov",
-}
-LINEAR = {
-    "logistic": "regard.models.linear:Logistic",
-    "svm": "regard.models.linear:LinearSvm",
-}
-ANSWERED = ("label", "labels", "value")  # of a record as a whole
-TASKS = {
-    "next": FAMILIES,
-    "target": TRANSLATORS,
-    "label": MAJORITY | CLASSIFIERS | LINEAR | ASSESSORS,
-    "labels": MAJORITY | LINEAR | ASSESSORS,
-    "value": MAJORITY | {"logistic": "regard.models.linear:Ridge"} | ASSESSORS,
-    "position-label": MAJORITY | {"logistic": "regard.models.linear:WindowLogistic"} | ASSESSORS,
-    "masked": {"transformer": "regard.models.encoder:MaskedLM"},
-    "vectors": {
-        "cbow": "regard.models.word2vec:CBOW",
-        "skipgram": "regard.models.word2vec:SkipGram",
-    },
-}
-IMAGES = {
-    "majority": "regard.models.class_counts:Majority",
-    "logistic": "regard.models.linear_features:PixelLogistic",
-    "cnn": "regard.models.vision:ConvNet",
-    "transformer": "regard.models.vision:VisionTransformer",
-}
-CAPTIONERS = {
-    "nearest": "regard.models.nearest_caption:NearestCaptioner",
-    "transformer": "regard.models.encoder_decoder:Captioner",
-}
-CLOUDS = {
-    "majority": "regard.models.class_counts:Majority",
-    "logistic": "regard.models.linear_features:PointCloudLogistic",
-    "transformer": "regard.models.point_transformer:PointTransformer",
-}
-COULOMB = {"coulomb": "regard.models.coulomb:Coulomb"}
-# Of tokens that are numbers, by their kind: which families read them for which task.
-NUMBERS: dict[str, dict[str, dict[str, str]]] = {
-    "patches": dict.fromkeys(ANSWERED, IMAGES) | {"target": CAPTIONERS},
-    "points": {
-        "label": CLOUDS,
-        "labels": CLOUDS,
-        "value": CLOUDS | COULOMB,
-        "position-label": {name: CLOUDS[name] for name in ("majority", "transformer")},
-    },
-}
-OTHER_NAMES = {"vit": "transformer"}  # of tokens that are numbers
-IN_WORDS = {  # what a model of each task does
-    "next": "language modelling",
-    "target": "translation",
-    "label": "classification",
-    "labels": "several labels at once",
-    "value": "regression",
-    "position-label": "a label for each position",
-    "masked": "masked language modelling",
-    "vectors": "word vectors",
-}
+T = TypeVar("T")
 
 
-def task_named(name: str) -> str:
-    """The task that a model of this name is for, where it is for no other; else nothing."""
-    return "vectors" if name in TASKS["vectors"] else ""
-
-
-def families(task: str = "next", tokens: str = "") -> dict[str, str]:
-    """The families of a task that read this kind of tokens, by name."""
-    return NUMBERS.get(tokens, {}).get(task) or TASKS[task]
-
-
-def family(name: str, task: str = "next", tokens: str = "") -> Any:
-    """The class of that name for a task and a kind of tokens; every family has Config and PRESETS,
-    and is a LanguageModel or, for the task `target`, a Translator, or for those of labels and
-    values an Assessor, or for `vectors` WordVectors.
-    """
-    known = families(task, tokens)
-    if tokens in NUMBERS:
-        name = OTHER_NAMES.get(name, name)
-    if name not in known:
-        raise UsageError(f"model.name: {refused(name, task, tokens)}")
-    module, _, attribute = known[name].partition(":")
+def resolve(target: Any) -> Any:
+    """Return the object that a "module:attribute" names; anything else is returned as it is."""
+    if not isinstance(target, str):
+        return target
+    module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 
 
-def refused(name: str, task: str, tokens: str) -> str:
-    """Why a model cannot be taken: other tasks or data have it, or nobody knows the name."""
-    known = sorted(families(task, tokens))
-    others = {one for some in NUMBERS.values() for every in some.values() for one in every}
-    if name not in others and all(name not in some for some in TASKS.values()):
-        return f"unknown model {name!r}; {did_you_mean(name, known)}"
-    of = f" of {tokens}" if tokens in NUMBERS else ""
-    return f"{name} does not support {IN_WORDS[task]}{of}; choose one of {', '.join(known)}"
+@cache
+def load_plugins(group: str) -> Mapping[str, Any]:
+    """Import the entry points of a group; return those that are objects, by name."""
+    loaded = {}
+    for point in entry_points(group=group):
+        try:
+            loaded[point.name] = point.load()
+        except Exception as error:
+            raise UserError(
+                f"plugin {point.name!r} of {group} ({point.value}) cannot be loaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return {name: it for name, it in loaded.items() if not isinstance(it, ModuleType)}
+
+
+class Registry:
+    """Objects by name."""
+
+    def __init__(self, noun: str, group: str, builtin: Mapping[str, str]) -> None:
+        self.noun, self.group = noun, group
+        self._targets: dict[str, Any] = dict(builtin)
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers an object under a name."""
+
+        def decorate(target: T) -> T:
+            self._targets[name] = target
+            return target
+
+        return decorate
+
+    def _load(self) -> dict[str, Any]:
+        for name, target in load_plugins(self.group).items():
+            self._targets.setdefault(name, target)
+        return self._targets
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._targets or name in self._load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            hint = did_you_mean(str(name), list(self))
+            raise UsageError(f"unknown {self.noun} {name!r}; {hint}")
+        return resolve(self._targets[name])
+
+    def values(self) -> list[Any]:
+        """Return all objects, imported, in the order of registration."""
+        return [self[name] for name in self]
+
+
+TASKS = Registry(
+    "task",
+    "regard.tasks",
+    {
+        "next": "regard.tasks.language_modeling:LanguageModeling",
+        "position-label": "regard.tasks.prediction:PositionLabelTask",
+        "label": "regard.tasks.prediction:LabelTask",
+        "labels": "regard.tasks.prediction:LabelsTask",
+        "value": "regard.tasks.prediction:ValueTask",
+        "target": "regard.tasks.seq2seq:Seq2Seq",
+        "masked": "regard.tasks.masked_lm:MaskedLanguageModeling",
+        "vectors": "regard.tasks.word_vectors:WordVectorTask",
+    },
+)
+MODALITIES = Registry(
+    "modality",
+    "regard.modalities",
+    {
+        "point-clouds": "regard.modalities.point_clouds:PointClouds",
+        "images": "regard.modalities.images:Images",
+        "chemistry": "regard.modalities.chemistry:Chemistry",
+        "biology": "regard.modalities.biology:Biology",
+        "text": "regard.modalities.text:Text",
+    },
+)
+TOKENIZERS = Registry(
+    "tokenizer",
+    "regard.tokenizers",
+    {
+        "characters": "regard.tokenizers.characters:Characters",
+        "bytes": "regard.tokenizers.characters:Bytes",
+        "words": "regard.tokenizers.words:Words",
+        "bpe": "regard.tokenizers.bpe:BPE",
+        "nucleotides": "regard.tokenizers.biology:Nucleotides",
+        "kmers": "regard.tokenizers.biology:Kmers",
+        "residues": "regard.tokenizers.biology:Residues",
+        "protein-bpe": "regard.tokenizers.biology:ProteinBPE",
+        "smiles": "regard.tokenizers.smiles:Smiles",
+        "smiles-bpe": "regard.tokenizers.smiles:SmilesBPE",
+        "patches": "regard.tokenizers.patches:Patches",
+        "points": "regard.tokenizers.points:Points",
+    },
+)
+AUGMENTATIONS = Registry(
+    "augmentation",
+    "regard.augmentations",
+    {
+        "images": "regard.modalities.images:ImageAugment",
+        "point-clouds": "regard.modalities.point_clouds:PointCloudAugment",
+        "strands": "regard.modalities.biology:Strands",
+        "spellings": "regard.modalities.chemistry:Spellings",
+    },
+)
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model family: the tasks it is for, the kind of input it reads, and its class."""
+
+    name: str
+    tasks: tuple[str, ...]
+    reads: str
+    target: Any
+
+
+class ModelRegistry:
+    """Model families by name, task and kind of input: one name may stand for several classes."""
+
+    group = "regard.models"
+
+    def __init__(self, builtin: Sequence[tuple[str, str, str, str]]) -> None:
+        self._entries = [
+            ModelEntry(name, tuple(tasks.split()), reads, f"regard.models.{target}")
+            for name, tasks, reads, target in builtin
+        ]
+
+    def register(
+        self, name: str, *, tasks: Sequence[str], reads: Sequence[str] = ("tokens",)
+    ) -> Callable[[T], T]:
+        """Return a decorator that registers a model class."""
+
+        def decorate(target: T) -> T:
+            self._entries += [ModelEntry(name, tuple(tasks), kind, target) for kind in reads]
+            return target
+
+        return decorate
+
+    @property
+    def entries(self) -> list[ModelEntry]:
+        """All families, those of other packages last."""
+        load_plugins(self.group)
+        return self._entries
+
+    def names(self, task: str = "", reads: str = "") -> list[str]:
+        """Return the families for a task and a kind of input ("": any), in registration order."""
+        entries = self._for_task(task) if task else self.entries
+        return list(dict.fromkeys(one.name for one in entries if not reads or reads == one.reads))
+
+    def _for_task(self, task: str) -> list[ModelEntry]:
+        """Return the families for a task, or for the task whose models it uses; its own first."""
+        own = [one for one in self.entries if task in one.tasks]
+        shared = TASKS[task].model_task
+        return own + [one for one in self.entries if shared in one.tasks and one not in own]
+
+    def tasks(self, name: str) -> list[str]:
+        """Return the tasks that a model of this name is registered for."""
+        return list(dict.fromkeys(t for one in self.entries if one.name == name for t in one.tasks))
+
+    def kinds(self, task: str) -> list[str]:
+        """Return the kinds of input that some model reads for a task."""
+        return list(dict.fromkeys(one.reads for one in self._for_task(task)))
+
+    def get(self, name: str, task: str = "next", reads: str = "tokens") -> Any:
+        """Return the class of that name for a task and a kind of input.
+
+        Every family has `Config` and `PRESETS`.
+        """
+        for one in self._for_task(task):
+            if one.name == name and one.reads == reads:
+                return resolve(one.target)
+        raise UsageError(f"model.name: {self._refusal(name, task, reads)}")
+
+    def _refusal(self, name: str, task: str, reads: str) -> str:
+        known = sorted(self.names(task, reads))
+        if name not in self.names():
+            return f"unknown model {name!r}; {did_you_mean(name, known)}"
+        of = "" if reads == "tokens" else f" of {reads}"
+        purpose = TASKS[task].purpose
+        return f"{name} does not support {purpose}{of}; choose one of {', '.join(known)}"
+
+
+WHOLE = "label labels value"  # one prediction for a record
+ALL = f"{WHOLE} position-label"
+# name, tasks, kind of input, class. The order is that of rows in a comparison.
+MODELS = ModelRegistry(
+    [
+        ("uniform", "next", "tokens", "counts:Uniform"),
+        ("unigram", "next", "tokens", "counts:Unigram"),
+        ("bigram", "next", "tokens", "counts:Bigram"),
+        ("map", "next", "tokens", "dirichlet_ngram:DirichletNGram"),
+        ("kneser-ney", "next", "tokens", "kneser_ney:KneserNey"),
+        ("hmm", "next", "tokens", "hidden_markov:HiddenMarkov"),
+        ("mlp", "next", "tokens", "mlp:MLP"),
+        ("cnn", "next", "tokens", "convolution:CNN"),
+        ("rnn", "next", "tokens", "recurrent:RNNModel"),
+        ("gru", "next", "tokens", "recurrent:GRUModel"),
+        ("lstm", "next", "tokens", "recurrent:LSTMModel"),
+        ("hyena", "next", "tokens", "hyena:HyenaModel"),
+        ("transformer", "next", "tokens", "decoder:Decoder"),
+        ("ibm1", "target", "tokens", "ibm_model1:IBM1Translator"),
+        ("rnn", "target", "tokens", "recurrent:RecurrentSeq2Seq"),
+        ("rnn-attention", "target", "tokens", "recurrent:AttentiveSeq2Seq"),
+        ("transformer", "target", "tokens", "encoder_decoder:EncoderDecoder"),
+        ("majority", ALL, "tokens", "class_counts:Majority"),
+        ("naive-bayes", "label", "tokens", "linear:NaiveBayes"),
+        ("nb-svm", "label", "tokens", "linear:NbSvm"),
+        ("logistic", "label labels", "tokens", "linear:Logistic"),
+        ("logistic", "value", "tokens", "linear:Ridge"),
+        ("logistic", "position-label", "tokens", "linear:WindowLogistic"),
+        ("svm", "label labels", "tokens", "linear:LinearSvm"),
+        ("pwm", "label", "tokens", "class_counts:PWMClassifier"),
+        ("markov", "label", "tokens", "class_counts:ClassMarkov"),
+        ("cnn", ALL, "tokens", "sequence_classifiers:ConvolutionalClassifier"),
+        ("lstm", ALL, "tokens", "sequence_classifiers:RecurrentClassifier"),
+        ("hyena", ALL, "tokens", "hyena:HyenaClassifier"),
+        ("transformer", ALL, "tokens", "encoder:EncoderModel"),
+        ("transformer", "masked", "tokens", "encoder:MaskedLM"),
+        ("cbow", "vectors", "tokens", "word2vec:CBOW"),
+        ("skipgram", "vectors", "tokens", "word2vec:SkipGram"),
+        ("majority", WHOLE, "patches", "class_counts:Majority"),
+        ("logistic", WHOLE, "patches", "linear_features:PixelLogistic"),
+        ("cnn", WHOLE, "patches", "vision:ConvNet"),
+        ("transformer", WHOLE, "patches", "vision:VisionTransformer"),
+        ("nearest", "target", "patches", "nearest_caption:NearestCaptioner"),
+        ("transformer", "target", "patches", "encoder_decoder:Captioner"),
+        ("majority", ALL, "points", "class_counts:Majority"),
+        ("logistic", WHOLE, "points", "linear_features:PointCloudLogistic"),
+        ("coulomb", "value", "points", "coulomb:Coulomb"),
+        ("transformer", ALL, "points", "point_transformer:PointTransformer"),
+    ]
+)
+register_model = MODELS.register
+register_task = TASKS.register
+register_modality = MODALITIES.register
+register_tokenizer = TOKENIZERS.register
+register_augmentation = AUGMENTATIONS.register

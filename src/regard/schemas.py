@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from regard.storage import matching
+from regard.storage import validated
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -22,7 +22,7 @@ class Config(TypedDict):
 
     task: NotRequired[str]
     family: str
-    tokens: NotRequired[str]
+    reads: NotRequired[str]
     vocab_size: Annotated[int, Field(gt=0, lt=1 << 24)]
     config: dict[str, Any]
 
@@ -77,10 +77,9 @@ class Data(TypedDict, total=False):
     fingerprints: dict[str, str]
     paired: bool
     targets: StoredTargets
-    augment: Literal["", "strands", "smiles"]
-    views: Annotated[int, Field(ge=0, le=1000)]
-    resize: Annotated[int, Field(ge=0, le=1 << 14)]
-    surface: Annotated[int, Field(ge=0, le=1 << 20)]
+    input: dict[str, Any]
+    augment: dict[str, Any]
+    views: Annotated[int, Field(ge=1, le=1000)]
     ratio: Annotated[float, Field(gt=0, le=1e6)]
     longest: Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -96,10 +95,10 @@ class StoredMetric(TypedDict, total=False):
 
 def fitting_metrics(found: dict[str, Any]) -> dict[str, Any]:
     """Metrics by name and, under `targets`, those of each of several targets; or a ValueError."""
-    matching(
+    validated(
         {name: one for name, one in found.items() if name != "targets"}, dict[str, StoredMetric]
     )
-    matching(found.get("targets", {}), dict[str, dict[str, StoredMetric]])
+    validated(found.get("targets", {}), dict[str, dict[str, StoredMetric]])
     return found
 
 
@@ -131,7 +130,7 @@ class RunMetadata(TypedDict, total=False):
 class TrainedData(Data):
     """The data of a run that was trained here."""
 
-    sides: Required[StoredSplits]
+    splits: Required[StoredSplits]
 
 
 class TrainedFacts(TypedDict):

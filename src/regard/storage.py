@@ -1,32 +1,42 @@
-"""JSON documents from outside: read within limits, then checked against a schema.
+"""Files on disk: JSON read within limits and checked against a schema, atomic writes, tensors.
 
-A schema is a TypedDict, or any other type that pydantic's `TypeAdapter` knows, of what the file
-stands for. Whatever is wrong is one line that names the file and the key: a wrong type, a missing
-or repeated key, NaN, a number of thousands of digits, half of a surrogate pair, deep nesting.
+A schema is a TypedDict, or any other type that pydantic's `TypeAdapter` knows. Whatever is wrong
+with a document is one line that names the file and the key: a wrong type, a missing or repeated
+key, NaN, a number of thousands of digits, half of a surrogate pair, deep nesting.
+
+Files are written under a temporary name, flushed to disk and renamed, so that a reader sees the old
+file or the new one and never a part of either.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
+import os
 import re
 import stat
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from regard.errors import UserError, quoted
 
-MOST = 64 << 20  # bytes of a document
-DEEPEST = 64  # levels of nesting
-CONTAINERS = 4 << 20  # objects and lists of a document
-QUOTE = 40  # characters of a part of a key
-DIGITS = 300  # of a whole number; any such number has a float
-WHOLE = 1 << 63  # whole numbers of our own documents are below, as those of TOML are
-HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which must come in pairs
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_BYTES = 64 << 20  # of a document
+MAX_DEPTH = 64  # levels of nesting
+MAX_CONTAINERS = 4 << 20  # objects and lists in a document
+MAX_KEY = 40  # characters of a key that messages show
+MAX_DIGITS = 300  # of a whole number; any such number has a float
+MAX_INT = 1 << 63  # whole numbers in our own documents are below, as in TOML
+SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which must come in pairs
+DIGEST = "regard.blake2b"  # key in a safetensors file's metadata: the digest of all its tensors
 
 Key = tuple[str | int, ...]
 
@@ -40,24 +50,24 @@ class Malformed(ValueError):
 
 
 def dotted(key: Key) -> str:
-    """A key as messages have it: data.sides.train, or weights[3]."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part[:QUOTE]}" for part in key]
+    """Return a key as messages show it: data.splits.train, or weights[3]."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part[:MAX_KEY]}" for part in key]
     return "".join(parts).removeprefix(".")
 
 
-def regular(path: Path) -> int:
-    """The size of a regular file; a device or a pipe, which may never end, is a UserError."""
+def file_size(path: Path) -> int:
+    """Return the size of a regular file; a device or a pipe, which may not end, is a UserError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path} is not a regular file")
     return status.st_size
 
 
-def read_source(path: Path, most: int = MOST) -> bytes:
-    """The bytes of a document of at most `most`."""
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a document of at most `limit` bytes."""
     try:
-        if regular(path) > most:
-            raise UserError(f"{path}: too large: at most {most >> 20} MB are allowed")
+        if file_size(path) > limit:
+            raise UserError(f"{path}: too large: at most {limit >> 20} MB are allowed")
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
@@ -65,29 +75,27 @@ def read_source(path: Path, most: int = MOST) -> bytes:
         raise UserError(f"cannot read {path}: {error}") from None
 
 
-def parse(source: bytes | str, *, largest: int = 0) -> Any:
-    """The contents of a JSON document; Malformed where it is none, or beyond the limits: see
-    `examine`.
-    """
+def parse(source: bytes | str, *, max_int: int = 0) -> Any:
+    """Return the contents of a JSON document; Malformed if it is none, or beyond the limits."""
     raw = source.encode(errors="surrogatepass") if isinstance(source, str) else source
-    if raw.count(b"[") + raw.count(b"{") > CONTAINERS:
-        raise Malformed(f"more than {CONTAINERS:,} objects and lists")
-    odd: list[str] = []  # numbers that are none: `examine` finds their key
+    if raw.count(b"[") + raw.count(b"{") > MAX_CONTAINERS:
+        raise Malformed(f"more than {MAX_CONTAINERS:,} objects and lists")
+    not_finite: list[str] = []  # `check_values` finds their keys
 
     def number(text: str) -> float:
         value = float(text)
         if not math.isfinite(value):
-            odd.append(text)
+            not_finite.append(text)
         return value
 
-    def whole(digits: str) -> int | float:
-        return int(digits) if len(digits) <= DIGITS else number("inf")
+    def integer(digits: str) -> int | float:
+        return int(digits) if len(digits) <= MAX_DIGITS else number("inf")
 
     try:
         value = json.loads(
             raw.decode("utf-8-sig"),
-            object_pairs_hook=_once,
-            parse_int=whole,
+            object_pairs_hook=_unique_keys,
+            parse_int=integer,
             parse_float=number,
             parse_constant=number,
         )
@@ -98,94 +106,94 @@ def parse(source: bytes | str, *, largest: int = 0) -> Any:
             f"it is not JSON: {error.msg}, line {error.lineno:,} column {error.colno:,}"
         ) from None
     except RecursionError:
-        raise Malformed(f"nested deeper than {DEEPEST} levels") from None
-    examine(value, leaves=bool(odd) or HALVES.search(raw) is not None, largest=largest)
+        raise Malformed(f"nested deeper than {MAX_DEPTH} levels") from None
+    leaves = bool(not_finite) or SURROGATES.search(raw) is not None
+    check_values(value, leaves=leaves, max_int=max_int)
     return value
 
 
-def read_json(path: Path, schema: Any = Any, *, most: int = MOST) -> Any:
-    """The contents of a JSON file of ours, checked against a schema; or a UserError."""
-    source = read_source(path, most)
+def read_json(path: Path, schema: Any = Any, *, limit: int = MAX_BYTES) -> Any:
+    """Return the contents of one of our JSON files, checked against a schema; or a UserError."""
+    source = read_bytes(path, limit)
     try:
-        value = parse(source, largest=WHOLE)
+        return validated(parse(source, max_int=MAX_INT), schema)
     except Malformed as error:
         raise UserError(f"{path} is damaged: {error}") from None
-    return checked(path, value, schema)
 
 
-def checked(path: Path, value: Any, schema: Any) -> Any:
-    """The contents of a file, if they are as the schema has them; or a UserError."""
+def check_schema(path: Path, value: Any, schema: Any) -> None:
+    """Raise a UserError that names the file if its contents do not match the schema."""
     try:
-        return matching(value, schema)
+        validated(value, schema)
     except Malformed as error:
         raise UserError(f"{path} is damaged: {error}") from None
 
 
 def read_lines(path: Path, schema: Any = Any) -> Iterator[Any]:
-    """The documents of a file of JSON lines; the last line may still be in the making."""
-    source = read_source(path)
+    """Yield the documents of a JSON Lines file; the last line may be incomplete."""
+    source = read_bytes(path)
     for number, line in enumerate(source.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            yield matching(parse(line), schema)
+            yield validated(parse(line), schema)
         except Malformed as error:
-            if number == source.count(b"\n") + 1:  # without its end
+            if number == source.count(b"\n") + 1:  # it does not end in a line break
                 return
             raise UserError(f"{path}:{number} is damaged: {error}") from None
 
 
-def examine(value: Any, *, leaves: bool = True, largest: int = 0, zeros: bool = True) -> None:
-    """Refuse deep nesting and, among the leaves, halves of surrogate pairs and numbers that are not
-    finite, or whole and not below `largest`, where there is a limit; without `zeros`, texts with
-    the character that no path can have.
+def check_values(value: Any, *, leaves: bool = True, max_int: int = 0, zeros: bool = True) -> None:
+    """Raise Malformed for deep nesting, for integers of `max_int` or more (0: no limit) and, with
+    `leaves`, for halves of surrogate pairs, numbers that are not finite, and, without `zeros`, for
+    text with the zero character, which no path can have.
     """
-    left: list[tuple[Key, Any]] = [((), value)]
-    while left:
-        key, one = left.pop()
-        if isinstance(one, dict | list):
-            if len(key) >= DEEPEST:
-                raise Malformed(f"nested deeper than {DEEPEST} levels", key[:3])
-            for name, each in one.items() if isinstance(one, dict) else enumerate(one):
+    stack: list[tuple[Key, Any]] = [((), value)]
+    while stack:
+        key, item = stack.pop()
+        if isinstance(item, dict | list):
+            if len(key) >= MAX_DEPTH:
+                raise Malformed(f"nested deeper than {MAX_DEPTH} levels", key[:3])
+            for name, each in item.items() if isinstance(item, dict) else enumerate(item):
                 if isinstance(name, str) and leaves:
                     _check_text(name, key, zeros)
-                if leaves or largest or isinstance(each, dict | list):
-                    left.append(((*key, name), each))
-        elif isinstance(one, str) and leaves:
-            _check_text(one, key, zeros)
-        elif isinstance(one, float) and not math.isfinite(one):
-            raise Malformed(f"must be a finite number of at most {DIGITS} digits", key)
-        elif largest and isinstance(one, int) and abs(one) >= largest:
-            raise Malformed(f"must be below 2^63, got {quoted(one)}", key)
+                if leaves or max_int or isinstance(each, dict | list):
+                    stack.append(((*key, name), each))
+        elif isinstance(item, str) and leaves:
+            _check_text(item, key, zeros)
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise Malformed(f"must be a finite number of at most {MAX_DIGITS} digits", key)
+        elif max_int and isinstance(item, int) and abs(item) >= max_int:
+            raise Malformed(f"must be below 2^63, got {quoted(item)}", key)
 
 
 def _check_text(text: str, key: Key, zeros: bool) -> None:
     if not zeros and "\0" in text:
         raise Malformed("holds a zero character", key)
-    if found := re.search("[\ud800-\udfff]", text):
-        half = f"\\u{ord(found[0]):04x}"
+    if match := re.search("[\ud800-\udfff]", text):
+        half = f"\\u{ord(match[0]):04x}"
         raise Malformed(f"{half} is half of a pair, which is no character", key)
 
 
-def matching(value: Any, schema: Any) -> Any:
-    """The value, if it is as the schema has it; types are taken as they are, never converted."""
+def validated(value: Any, schema: Any) -> Any:
+    """Return the value if it matches the schema, else raise Malformed; nothing is converted."""
     if schema is Any:
         return value
     try:
         adapter(schema).validate_python(value, strict=True)
     except ValidationError as error:
-        raise Malformed(*described(error)) from None
+        raise Malformed(*first_problem(error)) from None
     return value
 
 
 @cache
 def adapter(schema: Any) -> TypeAdapter[Any]:
-    """What checks values against a type."""
+    """Return the pydantic validator of a type."""
     return TypeAdapter(schema)
 
 
-def described(error: ValidationError) -> tuple[str, Key]:
-    """The first problem that pydantic found, in words, and under which key."""
+def first_problem(error: ValidationError) -> tuple[str, Key]:
+    """Return the first problem that pydantic found, in words, and its key."""
     first = error.errors(include_url=False)[0]
     key: Key = tuple(first["loc"])
     if first["type"] == "missing":
@@ -196,13 +204,150 @@ def described(error: ValidationError) -> tuple[str, Key]:
     return f"{message[:1].lower()}{message[1:]}, got {quoted(first['input'])}", key
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, whose keys must differ."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
+            if key in keys:
                 raise Malformed("the key occurs twice", (key,))
-            seen.add(key)
-    return found
+            keys.add(key)
+    return result
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; on success it is flushed and renamed to `path`.
+
+    A full disk or a missing permission is a UserError that names the file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # `sweep` removes leftovers
+    try:
+        temporary.touch()
+        mode = stat.S_IMODE(temporary.stat().st_mode)  # the umask's; some writers ignore it
+        yield temporary
+        os.chmod(temporary, mode)
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while writing."""
+    for pattern in (".*.tmp", ".*.part"):
+        for leftover in folder.glob(pattern):
+            if not leftover.is_dir():
+                leftover.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically; NaN and Infinity, which JSON does not have, are refused."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """Write a safetensors file atomically; its bytes depend on the tensors alone.
+
+    The metadata is the digest of the tensors, unless the caller gives other metadata.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    stored = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    if metadata is None:
+        metadata = {DIGEST: digest(stored)}
+    with atomic_write(path) as temporary:
+        try:
+            save_file(stored, temporary, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """Return blake2b over names, types, shapes and bytes of CPU tensors."""
+    import torch
+
+    total = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def read_tensors(path: Path, expected: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Read a safetensors file; with `expected`, names, shapes and types must match before data is
+    read. If the file carries a digest, its tensors must match it.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        file_size(path)
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            if expected is not None:
+                check_names(path, set(names), set(expected))
+                for name in names:
+                    _check_shape(path, name, file.get_slice(name), expected[name])
+            tensors = {name: file.get_tensor(name) for name in names}
+            stored_digest = (file.metadata() or {}).get(DIGEST)
+        if stored_digest is not None and stored_digest != digest(tensors):
+            raise UserError(f"{path} is damaged: its checksum differs")
+        return tensors
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(
+            f"{path.parent} has no {path.name}: not a run folder, or an unfinished one"
+        ) from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}") from None
+
+
+def count_tensors(path: Path) -> int:
+    """Return how many tensors the header of a safetensors file lists."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return len(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged: {error}") from None
+
+
+def check_names(path: Path, names: set[str], expected: set[str]) -> None:
+    """Raise a UserError if tensors are missing or unknown."""
+    for difference, what in ((expected - names, "lacks"), (names - expected, "has unknown")):
+        if difference:
+            shown = ", ".join(sorted(difference)[:3]) + (" …" if len(difference) > 3 else "")
+            raise UserError(f"{path} {what} {shown} ({len(difference)} in all)")
+
+
+def _check_shape(path: Path, name: str, part: Any, want: Tensor) -> None:
+    shape = tuple(part.get_shape())
+    if shape != tuple(want.shape):
+        raise UserError(f"{path}: {name} has shape {shape}, expected {tuple(want.shape)}")
+    dtype = str(part.get_dtype())
+    if (dtype in ("F16", "BF16", "F32", "F64")) != want.is_floating_point():
+        raise UserError(f"{path}: {name} has type {dtype}, expected {want.dtype}")

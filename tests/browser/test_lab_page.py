@@ -1,12 +1,12 @@
-"""An experiment's page as a reader meets it, in headless Chromium."""
+"""The page of an experiment in headless Chromium."""
 
 from __future__ import annotations
 
 import pytest
 
+from regard.lab import Gallery, GalleryEntry
 from regard.lab.distance import SMALL, report
-from regard.lab.index import Gallery, Piece
-from regard.lab.result import Claim, Result, Share
+from regard.lab.result import Claim, Proportion, Result
 from regard.look.page import Lines
 
 pytestmark = pytest.mark.browser
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.browser
 def test_the_page_of_an_experiment_draws_its_figure_and_sets_a_failed_claim_apart(
     tmp_path, browser_page
 ):
-    found = {
-        name: {d: [Share(900 - d, 1000)] for d in SMALL.lessons.distances} for name in SMALL.readers
+    accuracies = {
+        name: {d: [Proportion(900 - d, 1000)] for d in SMALL.lessons.distances}
+        for name in SMALL.models
     }
-    page = browser_page.open(report(SMALL, found, 0).page().write(tmp_path / "lab.html"))
+    page = browser_page.open(report(SMALL, accuracies, 0).page().write(tmp_path / "lab.html"))
     assert browser_page.errors == []
     assert page.locator("h2").all_text_contents() == ["Question", "Figure", "Claims", "Measured"]
     words = page.locator(".component.lines svg").first.locator("text").all_text_contents()
@@ -36,8 +37,8 @@ def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browse
         title="T", question="Q", reading="R.", claims=claims, tables=[], figures=[figure]
     )
     result.page().write(tmp_path / "kernels.html")
-    piece = Piece(name="kernels", seconds=1.0, result=result)
-    gallery = Gallery([piece], tmp_path / "index.html")
+    entry = GalleryEntry(name="kernels", seconds=1.0, result=result)
+    gallery = Gallery([entry], tmp_path / "index.html")
     page = browser_page.open(gallery.page().write(gallery.index))
     assert browser_page.errors == []
     chart = page.locator(".component.lines svg").first

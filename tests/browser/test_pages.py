@@ -1,4 +1,4 @@
-"""The page's components as a reader meets them, in headless Chromium."""
+"""All components of pages in headless Chromium."""
 
 from __future__ import annotations
 

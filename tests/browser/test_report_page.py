@@ -11,7 +11,8 @@ import torch
 from regard.api import plan, train
 from regard.bundled import NAMES
 from regard.demos import demo
-from regard.run import RECIPE, write_json
+from regard.run import RECIPE
+from regard.storage import write_json
 from regard.training import comparison_runs
 from regard.training.progress import Reporter
 
@@ -23,7 +24,7 @@ WIDTHS = {"desk": 1280, "phone": 390}
 SECTIONS = ["The table", "Learning", "Surprise"]
 REPORT = [
     *SECTIONS,
-    "Made up",
+    "Samples",
     "Counting",
     "Bayes",
     "Lengths",
@@ -35,7 +36,7 @@ REPORT = [
 
 
 def trained_here(one, told):
-    """A rung in this process: starting a fresh one takes longer than its three steps."""
+    """Train in this process: starting a fresh one takes longer than three steps."""
     recipe, _ = plan([one.run / RECIPE])
     train(recipe, one.run, resume=True)
     write_json(one.run / comparison_runs.MEMORY, {"peak_memory_bytes": 1})
@@ -93,7 +94,7 @@ def test_what_is_wide_scrolls_in_its_own_box(browser_page, folder, place):
     assert escaped == []
 
 
-def test_the_report_shows_every_picture_of_the_climb(browser_page, folder):
+def test_the_report_shows_every_figure(browser_page, folder):
     page = opened(browser_page, folder, "report.html", "desk")
     assert page.locator(".attention .thumb").count() == 4  # two layers of two heads
     assert page.locator(".attention .beside .map").count() == 2  # scores and weights

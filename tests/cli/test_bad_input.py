@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.sources import SPLITS
+from regard.recipe import SPLITS
 from regard.training import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
@@ -82,7 +82,9 @@ def test_an_unknown_model_task_kind_or_format_is_a_matter_of_usage(cli, words, t
     assert "did you mean 'transformer'" in refused(cli("train", words, "--model", "tranformer"), 2)
     assert "choose one of" in refused(cli("train", words, "--model", "xyz"), 2)
     assert "unknown task 'lable'" in refused(cli("train", words, "--task", "lable"), 2)
-    assert "tokens.kind" in refused(cli("train", words, "--tokens", "letters"), 2)
+    assert "output: tokenizer 'letters'" in refused(
+        cli("train", words, "--tokenizer", "letters"), 2
+    )
     assert "linse" in refused(cli("data", words, "--format", "linse"), 2)
     assert not list(tmp_path.iterdir())
 
@@ -366,8 +368,10 @@ def test_a_recipe_serves_other_files_that_are_given_beside_it(cli, tmp_path):
     """Another pair of languages: the recipe as it is, only the names of files are others."""
     sizes = "n_layers = 1\nd_model = 16\nmax_len = 32"
     (tmp_path / "en_de.toml").write_text(
-        'task = "target"\n[data]\ntrain = ["train.en", "train.de"]\nvalid = ["v.en", "v.de"]\n'
-        'test = ["t.en", "t.de"]\n[tokens]\nkind = "characters"\n'
+        '[task]\nname = "target"\n[data]\ntrain = ["train.en", "train.de"]\n'
+        'valid = ["v.en", "v.de"]\n'
+        'test = ["t.en", "t.de"]\n[input]\ntokenizer = "characters"\n'
+        '[output]\ntokenizer = "characters"\n'
         f'[model]\npreset = "vaswani"\n{sizes}\n[train]\nsteps = 2\nbatch_tokens = 256\n'
     )
     files = {"a.fr": "abcdef", "b.cs": "uvwxyz", "c.fr": "fedcba", "d.cs": "zyxwvu"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.run import read_tensors
+from regard.storage import read_tensors
 
 COLOURS = {"red": (220, 30, 40), "green": (30, 170, 60), "blue": (40, 60, 220)}
 SHAPES = ("square", "bar", "pillar")
@@ -43,17 +43,17 @@ def run(shapes, tmp_path_factory):
 
     out = tmp_path_factory.mktemp("runs") / "captioner"
     words = ["--task=target", "--set=model.n_layers=1", "--set=model.d_model=32", "--quiet"]
-    words += ["--set=model.n_encoder_layers=1", "--set=tokens.patch=4", "--set=train.steps=110"]
+    words += ["--set=model.n_encoder_layers=1", "--set=input.patch=4", "--set=train.steps=110"]
     words += ["--set=train.batch_tokens=160", "--set=data.test_fraction=0.2", "--out", str(out)]
-    words += ["--set=train.checkpoint_every=40", "--set=train.shift=0.05", "--set=train.average=0"]
-    words += ["--set=train.eval_every=55"]
+    words += ["--set=train.checkpoint_every=40", "--set=augment.shift=0.05"]
+    words += ["--set=train.average_last=0", "--set=train.eval_every=55"]
     assert regard.cli.run(["train", str(shapes), *words]) in (0, None)
     return out
 
 
 def test_it_learns_to_tell_shapes(cli, run, shapes):
     held = cli("evaluate", run, "--json").document
-    assert held["side"] == "test" and held["metrics"]["exact"]["value"] >= 90
+    assert held["split"] == "test" and held["metrics"]["exact"]["value"] >= 90
     given = cli("evaluate", run, shapes, "--target", "captions", "--json").document["metrics"]
     assert given["exact"]["value"] >= 90 and given["chrf"]["value"] >= 90
     lines = cli("score", run, shapes, "--target", "captions").out.splitlines()
@@ -101,16 +101,16 @@ def test_a_captioner_that_was_stopped_ends_where_it_would_have(cli, run, shapes,
 
 def test_there_is_no_class_to_export_to(cli, run):
     result = cli("export", run, "hf", "--to", "hf")
-    assert result.code == 1 and "cannot export a captioner" in result.err
+    assert result.code == 1 and "Captioner cannot be exported" in result.err
 
 
 def test_look_shows_where_it_looks_for_each_word(cli, run, shapes):
     result = cli("look", run, f"{shapes}[5]", "--out", "look.html", "--target", "a blue bar")
     page = Path("look.html").read_text(encoding="utf-8")
     assert result.code in (0, None)
-    for section in ("Caption", "Where it looks for each word", "What each word rests on"):
+    for section in ("Caption", "Attention for each word", "What each word rests on"):
         assert f"<h2>{section}</h2>" in page
-    assert page.count('data-kind="picture"') == 4 and "the caption given" in page
+    assert page.count('data-kind="image-maps"') == 4 and "the caption given" in page
     assert cli("look", run, "--target", "a blue bar").code == 2
 
 
@@ -120,14 +120,14 @@ def test_the_nearest_picture_is_a_model_too(cli, shapes):
     found = cli("evaluate", "n", shapes, "--target", "captions", "--json").document["metrics"]
     assert 80 <= found["exact"]["value"] <= 100  # those of training are their own nearest
     page = cli("look", "n", f"{shapes}[5]", "--out", "look.html")
-    assert page.code in (0, None) and "The nearest picture" in Path("look.html").read_text()
+    assert page.code in (0, None) and "The nearest image" in Path("look.html").read_text()
     checks = cli("verify", "n", "--json").document["checks"]
     assert checks and all(check["ok"] for check in checks)
 
 
 @pytest.mark.slow
 def test_both_are_rows_of_a_table(cli, shapes):
-    words = ["--set=task=target", "--out=c", "--json", "--minutes=0.1", "--set=model.d_model=32"]
+    words = ["--task=target", "--out=c", "--json", "--minutes=0.1", "--set=model.d_model=32"]
     found = cli("compare", shapes, *words, "--set=model.n_layers=1").document
     assert {row["model"] for row in found["rows"]} == {"nearest", "transformer"}
     assert all(row["metrics"]["chrf"]["value"] for row in found["rows"]) and found["verdict"]
@@ -136,9 +136,9 @@ def test_both_are_rows_of_a_table(cli, shapes):
 def test_what_is_not_for_captions_is_said(cli, shapes):
     for words, said in (
         (["--task", "target", "--model", "ibm1"], "nearest, transformer"),
-        (["--task", "target", "--set", "model.picture_positions=x"], "picture_positions are"),
-        (["--task", "next"], "images are asked for label, labels, value, target"),
-        (["--task", "target", "--set", "tokens.k=3"], "k is for kmers"),
+        (["--task", "target", "--set", "model.image_positions=x"], "image_positions are"),
+        (["--task", "next"], "images are for label, labels, value, target"),
+        (["--task", "target", "--set", "output.k=3"], "unknown key 'output.k'"),
     ):
         result = cli("train", shapes, *words, "--out=r")
         assert result.code == 2 and said in result.err, (words, result.err)

@@ -44,8 +44,6 @@ def said(capsys, *words):
     ],
 )
 def test_a_row_trains_measures_and_answers(capsys, table, tmp_path, model, target):
-    if model in ("nb-svm", "logistic", "svm"):
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     out = tmp_path / "run"
     options = ["--set", "model.order=2"] if model in ("nb-svm", "svm") else []
     code, printed, errors = said(
@@ -65,12 +63,12 @@ def test_a_row_trains_measures_and_answers(capsys, table, tmp_path, model, targe
         assert first[name]["value"] == 1
     texts = tmp_path / "texts.txt"
     texts.write_text("abcdeabc\n\ncccdddee\n")
-    code, printed, errors = said(capsys, "classify", out, texts, "--json")
+    code, printed, errors = said(capsys, "predict", out, texts, "--json")
     assert code == 0, errors
-    records = json.loads(printed)["records"]
-    assert len(records) == 3 and records[0]["scores"]
+    records = json.loads(printed)["predictions"]
+    assert len(records) == 3 and records[0]["prediction"]
     if target == "vowels":
-        assert records[2]["label"] == "CCCCCCVV"
+        assert records[2]["prediction"] == "CCCCCCVV"
 
 
 def test_keys_of_other_families_are_refused(capsys, table, tmp_path):
@@ -87,9 +85,9 @@ def test_keys_of_other_families_are_refused(capsys, table, tmp_path):
 def test_a_model_of_another_task_is_named_as_such_and_not_as_unknown(capsys, table, tmp_path, verb):
     words = [verb, table, "--input", "text", "--target", "kind,vowels", "--out", tmp_path / "no"]
     asked = ["--model" if verb == "train" else "--models", "naive-bayes"]
-    code, _, errors = said(capsys, *words, *asked, "--set", "task=labels")
+    code, _, errors = said(capsys, *words, *asked, "--task", "labels")
     assert code == 2 and "naive-bayes does not support several labels at once" in errors
     assert "logistic" in errors and "unknown" not in errors
     asked[1] = "nave-bayes"
-    code, _, errors = said(capsys, *words, *asked, "--set", "task=labels")
+    code, _, errors = said(capsys, *words, *asked, "--task", "labels")
     assert code == 2 and "unknown model 'nave-bayes'" in errors

@@ -12,12 +12,12 @@ from regard import compare
 from regard.api import match_parameters, plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.models.parameter_matching import parameters
+from regard.models.parameter_matching import count_parameters
 from regard.recipe import build, read, to_toml
-from regard.registry import FAMILIES, TRANSLATORS
+from regard.registry import MODELS
 from regard.run import RECIPE
 from regard.training import comparison_runs
-from regard.training.session import fitting
+from regard.training.session import fit_config
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
 
@@ -53,7 +53,7 @@ def test_a_row_that_fails_is_named_with_its_reason(words, tmp_path):
     with pytest.raises(
         comparison_runs.UserError, match=r"bigram could not be trained: .*forbidden"
     ):
-        compare([words], models=["bigram"], out=tmp_path / "x", assignments=["train.forbid=/none"])
+        compare([words], models=["bigram"], out=tmp_path / "x", assignments=["task.forbid=/none"])
 
 
 @pytest.fixture(scope="module")
@@ -112,17 +112,17 @@ def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
 @pytest.mark.parametrize("joint", ["true", "false"])
 def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, joint):
     files = [pairs / "some.en", pairs / "some.de"]
-    asked = [f"tokens.joint={joint}", "model.n_layers=2", "model.d_model=48"]
+    asked = [f"task.shared_vocab={joint}", "model.n_layers=2", "model.d_model=48"]
     chosen, _ = plan(files, assignments=asked)
-    corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda words: None, task="target")
+    corpus = prepare(chosen, tmp_path, lambda words: None)
     counted = {}
-    for recipe in match_parameters(chosen, list(TRANSLATORS), corpus):
+    for recipe in match_parameters(chosen, MODELS.names("target", "tokens"), corpus):
         model, size = recipe.model, corpus.tokenizer.vocab_size
         assert model.config.max_len == chosen.model.config.max_len
         if model.name != "ibm1":
-            config = fitting(model.config, corpus)
+            config = fit_config(model.config, corpus)
             assert config.dropout == chosen.model.config.dropout
-            counted[model.name] = parameters(model.name, size, config, "target")
+            counted[model.name] = count_parameters(model.name, size, config, "target")
     assert len(counted) == 3
     assert max(counted.values()) / min(counted.values()) < 1.1
 
@@ -155,10 +155,10 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     for module in (comparison_runs, comparison_runs):
         monkeypatch.setattr(module, "time", clock)
     chosen, _ = plan([words])
-    corpus = prepare(chosen.data, chosen.tokens, tmp_path, lambda line: None)
+    corpus = prepare(chosen, tmp_path, lambda line: None)
     made = [
         comparison_runs.comparison_run(recipe, tmp_path)
-        for recipe in match_parameters(chosen, list(FAMILIES), corpus)
+        for recipe in match_parameters(chosen, MODELS.names("next"), corpus)
     ]
 
     def train(one, told):

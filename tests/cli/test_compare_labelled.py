@@ -76,7 +76,7 @@ def test_where_counting_is_all_there_is_counting_wins(tmp_path, capsys):
     for row in found["rows"]:  # what the run itself says, and what its kept answers say by hand
         facts = json.loads((tmp_path / "out" / row["model"] / "regard.json").read_text())
         assert row["metrics"]["accuracy"] == pytest.approx(facts["metrics"]["test"]["accuracy"])
-        told = load_predictions(tmp_path / "out" / row["model"]).answered
+        told = load_predictions(tmp_path / "out" / row["model"])
         by_hand = np.mean(told.scores.argmax(1) == told.truths)
         assert row["metrics"]["accuracy"]["value"] == pytest.approx(by_hand)
         assert row["records_per_second"] > 0
@@ -126,9 +126,7 @@ def test_folds_test_every_record_once_and_rows_in_pairs(tmp_path, capsys, here):
     assert found["folds"] == 3 and found["records"] == len(rows)
     assert here == ["majority", "naive-bayes", "majority-seed1", "naive-bayes-seed1"]
     for row in found["rows"]:
-        parts = [
-            load_predictions(out / row["model"] / f"fold-{fold:03d}").answered for fold in range(3)
-        ]
+        parts = [load_predictions(out / row["model"] / f"fold-{fold:03d}") for fold in range(3)]
         assert sum(len(part.truths) for part in parts) == len(rows)
         right = np.concatenate([part.scores.argmax(1) == part.truths for part in parts])
         assert row["metrics"]["accuracy"]["value"] == pytest.approx(right.mean())
@@ -173,7 +171,7 @@ def test_folds_are_trained_in_one_process_of_their_own(tmp_path, capsys, monkeyp
     path, told = table(tmp_path / "apart.tsv", rows), []
     data = {"input": "text", "target": "told", "folds": 2}
     recipe, _ = plan([path], data=data, model={"name": "majority"})
-    prepare(recipe.data, recipe.tokens, tmp_path, told.append, task="label")
+    prepare(recipe, tmp_path, told.append)
     told.clear()
     made = [comparison_runs.comparison_run(recipe, tmp_path, fold=fold) for fold in range(2)]
     comparison_runs.train_all(

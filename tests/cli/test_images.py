@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.run import read_tensors
+from regard.storage import read_tensors
 
-SMALL = ["--set=model.n_layers=1", "--set=model.d_model=16", "--set=tokens.patch=3", "--quiet"]
+SMALL = ["--set=model.n_layers=1", "--set=model.d_model=16", "--set=input.patch=3", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +56,13 @@ def test_figures_are_measured_on_what_was_held_out_and_on_files(cli, run, bars):
 
 
 def test_classify_names_pictures_and_embed_has_a_vector_each(cli, run, bars):
-    lines = cli("classify", run, bars).out.splitlines()
+    lines = cli("predict", run, bars).out.splitlines()
     truths = np.load(bars)["kinds"]
     right = [line.split("\t")[0] == truth for line, truth in zip(lines, truths, strict=True)]
     assert np.mean(right) > 0.85 and lines[3].endswith("bars.npz[3]\t")
     cli("embed", run, bars, "--out", "v.npy")
     assert np.load("v.npy").shape == (160, 16)
-    assert cli("classify", run).code == 2
+    assert cli("predict", run).code == 2
 
 
 def test_verify_holds_for_pictures(cli, run):
@@ -75,10 +75,10 @@ def test_look_shows_the_picture_with_attention_over_it(cli, run, bars):
     result = cli("look", run, f"{bars}[5]", "--out", "look.html", "--target", "lies")
     page = Path("look.html").read_text(encoding="utf-8")
     assert result.code in (0, None)
-    for section in ("Answer", "What the answer rests on", "Attention", "Positions"):
+    for section in ("Prediction", "What the prediction rests on", "Attention", "Positions"):
         assert f"<h2>{section}</h2>" in page
-    assert page.count('data-kind="picture"') >= 4
-    assert cli("look", run, f"{bars}[500]").err.strip().endswith("has no picture 500")
+    assert page.count('data-kind="image-maps"') >= 4
+    assert cli("look", run, f"{bars}[500]").err.strip().endswith("has no image 500")
 
 
 def test_a_run_that_was_stopped_ends_where_it_would_have(cli, run, bars, tmp_path):
@@ -96,19 +96,19 @@ def test_a_run_that_was_stopped_ends_where_it_would_have(cli, run, bars, tmp_pat
     assert all(np.array_equal(one[key].numpy(), two[key].numpy()) for key in one)
 
 
-def test_vit_is_another_name_of_the_transformer_and_other_models_are_not_for_pictures(cli, bars):
+def test_vit_is_a_preset_of_the_transformer_and_other_models_are_not_for_images(cli, bars):
     steps = ["--set=train.steps=1", "--set=train.batch_tokens=50"]
-    assert cli("train", bars, *SMALL, *steps, "--model=vit", "--out=v").code in (0, None)
+    assert cli("train", bars, *SMALL, *steps, "--set=model.preset=vit", "--out=v").code in (0, None)
     result = cli("train", bars, "--model=lstm", "--out=w")
     assert result.code == 2 and "cnn, logistic, majority, transformer" in result.err
 
 
 def test_what_is_not_for_pictures_is_said(cli, bars):
     for words, said in (
-        (["--task", "position-label"], "images are asked for label, labels, value"),
-        (["--task", "next"], "images are asked for label, labels, value"),
-        (["--tokens", "characters"], "those of images are patches"),
-        (["--set", "model.positions=alibi"], "positions of pictures are learned"),
+        (["--task", "position-label"], "images are for label, labels, value"),
+        (["--task", "next"], "images are for label, labels, value"),
+        (["--tokenizer", "characters"], "no such option: --tokenizer"),
+        (["--set", "model.positions=alibi"], "positions of images are learned"),
         (["--target", "kind"], "bars.npz has no such array; it holds images uint8"),
     ):
         result = cli("train", bars, *words, "--out=r")

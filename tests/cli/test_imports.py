@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OPTIONAL = ("transformers", "matplotlib", "sklearn", "sacrebleu", "PIL", "rdkit", "playwright")
+OPTIONAL = ("transformers", "matplotlib", "sacrebleu", "PIL", "rdkit", "playwright")
 
 QUIET = """
 import sys

@@ -7,17 +7,17 @@ import re
 
 import pytest
 
+import regard.lab
 from regard.cli import run
-from regard.lab import distance, index
+from regard.lab import EXPERIMENTS, distance
 from regard.lab.distance import CONVOLUTION, FULL, MATRIX, Lessons, Plan
-from regard.lab.index import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    """Too small to learn anything, and therefore to tell what can be learned."""
+    """Too small to learn anything, and therefore to decide the claims."""
     lessons = Lessons(distances=(2, 40), steps=2, batch=4, examples=40, parameters=9_000)
-    plan = Plan(lessons=lessons, readers=(MATRIX, CONVOLUTION, FULL), tested=200, seeds=2)
+    plan = Plan(lessons=lessons, models=(MATRIX, CONVOLUTION, FULL), tested=200, seeds=2)
     monkeypatch.setattr(distance, "SMALL", plan)
 
 
@@ -28,7 +28,7 @@ def test_without_a_name_the_experiments_are_listed(capsys):
     assert "distance" in json.loads(capsys.readouterr().out)["experiments"]
 
 
-def test_an_experiment_prints_its_table_and_claims_and_says_where_the_page_is(tmp_path, capsys):
+def test_an_experiment_prints_its_tables_claims_and_files(tmp_path, capsys):
     assert run(["lab", "distance", "--quick", "--out", str(tmp_path / "x"), "--seed", "3"]) == 0
     out = capsys.readouterr().out
     assert "distance 40" in out and "full attention" in out and "seed by seed" in out
@@ -40,32 +40,31 @@ def test_an_experiment_prints_its_table_and_claims_and_says_where_the_page_is(tm
 
 
 def test_json_is_one_document_with_claims_and_figures(tmp_path, capsys):
-    asked = ["lab", "distance", "--quick", "--out", str(tmp_path), "--json"]
-    assert run(asked) == 0
+    assert run(["lab", "distance", "--quick", "--out", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert {"name", "stated", "measured", "holds", "interval"} == set(document["claims"][0])
-    learned = {claim["name"]: claim for claim in document["claims"]}
-    untold = learned["full attention relates motifs at every distance"]
-    assert untold["holds"] is None and untold["interval"][1] is None
+    claims = {claim["name"]: claim for claim in document["claims"]}
+    undecided = claims["full attention relates motifs at every distance"]
+    assert undecided["holds"] is None and undecided["interval"][1] is None
     assert [path.rpartition(".")[2] for path in document["figures"]] == ["html", "svg", "png"]
 
 
-def test_a_wrong_name_is_wrong_usage(capsys):
+def test_an_unknown_name_is_a_usage_error(capsys):
     assert run(["lab", "distanse"]) == 2
     assert "did you mean 'distance'" in capsys.readouterr().err
 
 
-def test_all_of_them_make_a_gallery_and_a_file_goes_to_those_that_take_one(
+def test_all_makes_a_gallery_and_a_file_goes_to_experiments_that_take_one(
     tmp_path, capsys, monkeypatch
 ):
     few = {name: EXPERIMENTS[name] for name in ("lookup", "bayes")}
-    monkeypatch.setattr(index, "EXPERIMENTS", few)
+    monkeypatch.setattr(regard.lab, "EXPERIMENTS", few)
     assert run(["lab", "all", "--quick", "--out", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert {claim["experiment"] for claim in document["claims"]} == {"lookup", "bayes"}
     assert document["figures"][0] == str(tmp_path / "index.html") and not document["not_tried"]
     (tmp_path / "words.tsv").write_text("houses\tHaus\nmountain\tBerg\n")
-    asked = ["lab", "lookup", str(tmp_path / "words.tsv"), "--out", str(tmp_path)]
-    assert run(asked) == 0 and "Berg" in capsys.readouterr().out
+    assert run(["lab", "lookup", str(tmp_path / "words.tsv"), "--out", str(tmp_path)]) == 0
+    assert "Berg" in capsys.readouterr().out
     assert run(["lab", "bayes", "some.txt"]) == 2
     assert "takes no file" in capsys.readouterr().err

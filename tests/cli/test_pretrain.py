@@ -52,14 +52,14 @@ def test_a_masked_run_trains_measures_embeds_and_resumes(cli, tmp_path, text):
     result = cli("embed", "whole", "lines.txt")
     widths = [len(line.split("\t")) for line in result.out.splitlines()]
     assert result.code == 0 and widths == [18, 18]  # with id and note
-    result = cli("classify", "whole", "lines.txt")
-    assert result.code == 1 and "--pretrain RUN" in result.err
+    result = cli("predict", "whole", "lines.txt")
+    assert result.code == 1 and "--pretrain whole" in result.err
     result = cli("generate", "whole")
     assert result.code == 1 and "task masked" in result.err
     result = cli("look", "whole", "--out", "look.html")
     assert result.code == 0 and "Surprise when masked" in (tmp_path / "look.html").read_text()
     result = cli("look", "whole", "the <mask> sat", "--out", "look.html")
-    assert result.code == 0 and "Filled in" in (tmp_path / "look.html").read_text()
+    assert result.code == 0 and "Masked tokens" in (tmp_path / "look.html").read_text()
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     forget(tmp_path / "parts", 8)
     result = cli("train", text, "--out", "parts", "--resume", "--quiet")
@@ -74,7 +74,7 @@ def test_labels_are_learned_after_pretraining_and_from_where_it_stopped(cli, tmp
     inner = tmp_path / "whole" / "pretrained"
     assert json.loads((inner / "config.json").read_text())["task"] == "masked"
     one, two = (  # what the labels hold out, pre-training has not seen either
-        json.loads((run / "data" / "manifest.json").read_text())["facts"]["sides"]
+        json.loads((run / "data" / "manifest.json").read_text())["facts"]["splits"]
         for run in (tmp_path / "whole", inner)
     )
     assert one == two and one["test"]["records"] > 0
@@ -120,7 +120,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
     for more, told in (
         (["none.txt"], "no file or run folder at none.txt"),
         ([table, "--model", "lstm"], "--pretrain is for transformer, not lstm"),
-        ([table, "--set", "train.mask=1.5"], "mask must be above 0 and below 1"),
+        ([table, "--set", "task.mask=1.5"], "mask must be above 0 and below 1"),
         ([table, "--set", "model.preset=gpt"], "model.preset"),
     ):
         result = cli(*begin, *more)
@@ -128,9 +128,9 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
         assert not (tmp_path / "run").exists()
     result = cli("train", words, "--pretrain", words, *SMALL, "--out", "run")
     assert result.code == 2 and "task next" in result.err
-    result = cli("train", words, "--tokens", "pretrained", *SMALL, "--out", "run")
-    assert result.code == 2 and "train.start" in result.err
-    result = cli("compare", words, "--set", "task=masked", "--out", "run")
+    result = cli("train", words, "--tokenizer", "pretrained", *SMALL, "--out", "run")
+    assert result.code == 2 and "train.init_from" in result.err
+    result = cli("compare", words, "--task", "masked", "--out", "run")
     assert result.code == 2 and "task masked" in result.err
     empty = tmp_path / "empty.txt"
     empty.write_text("")
@@ -142,7 +142,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):
-    from regard.training.two_stage import plan_both
+    from regard.two_stage import plan_both
 
     first, then, lines = plan_both(
         [table], table, tmp_path / "run", data={"input": "text", "target": "more"},
@@ -151,15 +151,15 @@ def test_minutes_are_shared_half_and_half(table, tmp_path):
     assert first.train.minutes == then.train.minutes == 1.5
     assert "1.5 minutes each" in lines[-1]
     assert first.train.label_smoothing == 0 and then.train.label_smoothing == 0.2
-    assert then.train.start == str(tmp_path / "run" / "pretrained")
+    assert then.train.init_from == str(tmp_path / "run" / "pretrained")
     assert first.model.config.d_model == then.model.config.d_model
 
 
 def test_a_masked_recipe_needs_no_other_word(words):
     from regard.api import plan
 
-    recipe, lines = plan([words], assignments=['task="masked"'])
-    assert recipe.task == "masked" and recipe.tokens.kind == "characters"
+    recipe, lines = plan([words], task={"name": "masked"})
+    assert recipe.task.name == "masked" and recipe.input.tokenizer == "characters"
     assert "task masked" in lines[0] and "5 minutes" in lines[1]
 
 
@@ -170,7 +170,8 @@ def test_a_published_model_is_begun_from_with_its_own_tokens(cli, tmp_path, tabl
 
     from regard.models.encoder import MaskedLM as MaskedModel
     from regard.models.encoder import bert_masked
-    from regard.run import load_model, weights, write_config, write_json, write_tensors
+    from regard.run import Run, weights, write_config
+    from regard.storage import write_json, write_tensors
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocab = {token: id for id, token in enumerate([*specials, *"abcde"])}
@@ -194,10 +195,10 @@ def test_a_published_model_is_begun_from_with_its_own_tokens(cli, tmp_path, tabl
     assert (tmp_path / "labels" / "tokenizer.json").read_bytes() == (
         run / "tokenizer.json"
     ).read_bytes()
-    assert load_model(tmp_path / "labels").vocab_size == 12
+    assert Run(tmp_path / "labels").model().vocab_size == 12
     assert cli("evaluate", "labels").code == 0
     result = cli("train", table, "--task", "masked", "--input", "text", *options, "--set",
-                 f"train.start={run}", "--out", "more")  # fmt: skip
+                 f"train.init_from={run}", "--out", "more")  # fmt: skip
     assert result.code == 0, result.err
     from regard.api import load
 

@@ -1,6 +1,5 @@
 """Verbs that apply a run to a file read it as training did, and say what is odd about records."""
 
-import json
 import random
 import subprocess
 import sys
@@ -8,7 +7,7 @@ import sys
 import pytest
 
 import regard.cli
-from regard.api import load_generator, load_predictor
+from regard.api import load
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.batch_tokens=64"]
 
@@ -45,7 +44,11 @@ def by_file(place):
 @pytest.fixture(scope="module")
 def by_column(place):
     columns = ["--input", "dna", "--target", "kind"]
-    options = ["--set=train.steps=20", "--set=model.max_len=32", "--set=tokens.kind=nucleotides"]
+    options = [
+        "--set=train.steps=20",
+        "--set=model.max_len=32",
+        "--set=input.tokenizer=nucleotides",
+    ]
     return trained(place / "by-column", place / "table.csv", *columns, *options, *SMALL)
 
 
@@ -56,9 +59,9 @@ def rows_of(result):
 def test_fasta_is_classified_by_sequence_not_by_line(cli, by_file, tmp_path):
     """Headers were classified as if they were sequences, and each line of one by itself."""
     (tmp_path / "new.fa").write_text(">s1 one\nGGCC\nGGGC\n>s2\nAATTAA\n>s3\n\n>s4\nGGZZ\n")
-    predictor = load_predictor(by_file)
-    expected = [answer.label for answer in predictor.classify(["GGCCGGGC", "AATTAA", "GGZZ"])]
-    found = cli("classify", by_file, "new.fa")
+    predictor = load(by_file)
+    expected = [answer.label for answer in predictor.predict(["GGCCGGGC", "AATTAA", "GGZZ"])]
+    found = cli("predict", by_file, "new.fa")
     rows = rows_of(found)
     assert found.code == 0 and [row[2] for row in rows] == ["s1", "s2", "line 6", "s4"]
     assert [rows[i][0] for i in (0, 1, 3)] == expected and expected[:2] == ["rich", "poor"]
@@ -66,19 +69,19 @@ def test_fasta_is_classified_by_sequence_not_by_line(cli, by_file, tmp_path):
     assert rows[3][3] == "2 of 4 symbols unknown: 'Z'" and rows[0][3] == rows[1][3] == ""
     assert "1 of 4 records could not be read" in found.err
     assert "1 of 4 records has unknown symbols; first: s4" in found.err
-    records = cli("classify", by_file, "new.fa", "--json").document["records"]
+    records = cli("predict", by_file, "new.fa", "--json").document["predictions"]
     assert [r["id"] for r in records] == [row[2] for row in rows]
     assert [r["note"] for r in records] == [row[3] for row in rows]
-    strict = cli("classify", by_file, "new.fa", "--strict")
+    strict = cli("predict", by_file, "new.fa", "--strict")
     assert strict.code == 1 and strict.out == found.out
 
 
 def test_a_table_is_classified_by_the_column_of_the_run(cli, by_column, tmp_path):
     """The header and whole rows were classified as if they were sequences."""
     (tmp_path / "new.csv").write_text("note,dna,id\nx,GGCCGG,a\ny,,b\nz\nw," + "A" * 99 + ",d\n")
-    found = cli("classify", by_column, "new.csv")
+    found = cli("predict", by_column, "new.csv")
     rows = rows_of(found)
-    (expected,) = load_predictor(by_column).classify(["GGCCGG"])
+    (expected,) = load(by_column).predict(["GGCCGG"])
     assert rows[0][:3] == [expected.label, f"{expected.scores[expected.label]:.4f}", "a"]
     assert [row[2:] for row in rows[1:]] == [
         ["b", "empty"],
@@ -86,17 +89,17 @@ def test_a_table_is_classified_by_the_column_of_the_run(cli, by_column, tmp_path
         ["d", "truncated: 99 tokens, the model reads the first 30"],
     ]
     piped = subprocess.run(
-        [sys.executable, "-m", "regard", "classify", str(by_column)],
+        [sys.executable, "-m", "regard", "predict", str(by_column)],
         input=(tmp_path / "new.csv").read_bytes(),
         stdout=subprocess.PIPE,
         check=True,
     )
     assert piped.stdout.decode() == found.out
     (tmp_path / "other.csv").write_text("name,DNA\na,GG\n")
-    refused = cli("classify", by_column, "other.csv")
+    refused = cli("predict", by_column, "other.csv")
     assert refused.code == 2 and "has no column 'dna'" in refused.err
     assert "it has name, DNA" in refused.err
-    assert rows_of(cli("classify", by_column, "other.csv", "--input", "DNA"))[0][2] == "GG"
+    assert rows_of(cli("predict", by_column, "other.csv", "--input", "DNA"))[0][2] == "GG"
 
 
 def test_vectors_have_the_ids_of_their_records(cli, by_column, tmp_path):
@@ -110,14 +113,14 @@ def test_vectors_have_the_ids_of_their_records(cli, by_column, tmp_path):
     cli("embed", by_column, "new.csv", "--out", "v.npy")
     vectors = np.load("v.npy")
     assert np.isnan(vectors[1]).all() and vectors.shape == (3, len(rows[0]) - 2)
-    expected = load_predictor(by_column).embed(["GGCC", "AATT"])
+    expected = load(by_column).embed(["GGCC", "AATT"])
     np.testing.assert_allclose(vectors[[0, 2]], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_scores_and_prompts_from_fasta(cli, bigram, tmp_path):
     (tmp_path / "some.fa").write_text(">one\nac\ne\n>two\nbQ\n")
     rows = rows_of(cli("score", bigram, "some.fa"))
-    expected = [sum(logs) for _, logs in load_generator(bigram).score(["ace", "bQ"])]
+    expected = [sum(logs) for _, logs in load(bigram).score(["ace", "bQ"])]
     assert [float(row[0]) for row in rows] == pytest.approx(expected, abs=1e-5)
     assert [row[1:] for row in rows] == [["one", ""], ["two", "1 of 2 symbols unknown: 'Q'"]]
     options = ["--strategy", "greedy", "--max-new", 4]
@@ -197,15 +200,3 @@ def test_labels_that_are_no_classes_of_the_run(cli, by_column, tmp_path):
     (tmp_path / "a.csv").write_text("dna,kind\nGGCC,rich\nAATT,Poor\n")
     found = cli("evaluate", by_column, "a.csv")
     assert found.code == 0 and "1 of 2 labels are no class of this run" in found.err
-
-
-def test_a_run_from_before_reads_the_columns_of_its_recipe(cli, by_column, place, tmp_path):
-    import shutil
-
-    shutil.copytree(by_column, tmp_path / "old")
-    facts = json.loads((tmp_path / "old/regard.json").read_text())
-    del facts["data"]["reading"]
-    (tmp_path / "old/regard.json").write_text(json.dumps(facts))
-    (tmp_path / "new.csv").write_text("note,dna,id\nx,GGCC,a\n")
-    new = cli("classify", by_column, "new.csv").out
-    assert cli("classify", "old", "new.csv").out == new

@@ -8,7 +8,8 @@ import pytest
 
 from regard import run
 from regard.decoding import Beam, Greedy, MinimumBayesRisk
-from regard.evaluation.translation import corpus_metrics
+from regard.evaluation.translation import score_translations
+from regard.storage import write_tensors
 
 LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
 
@@ -19,8 +20,8 @@ def run_folder(translator, tmp_path):
     folder = tmp_path / "letters"
     folder.mkdir()
     run.write_config(folder, "transformer", translator.model)
-    run.write_tensors(folder / run.WEIGHTS, run.weights(translator.model))
-    translator.tokenizer.save(folder / run.TOKENIZER)
+    write_tensors(folder / run.WEIGHTS, run.weights(translator.model))
+    translator.tokenizer.save(folder / translator.tokenizer.file)
     return folder
 
 
@@ -195,13 +196,14 @@ def test_sources_that_are_too_long_are_scored_as_they_are_translated(
 def test_a_run_of_another_task_is_told(cli, run_folder, bigram, said):
     found = cli("translate", bigram)
     assert found.code == 1 and found.out == ""
-    assert found.err == (
-        f"error: {bigram} predicts the next symbol (task next); translate needs a run of task "
-        "target, as `regard train SOURCE TARGET` makes\n"
+    assert found.err.startswith(
+        f"error: {bigram} is of task next (language modelling), and `regard translate` does not "
+        f"apply to it: use `regard generate {bigram}`, "
     )
+    assert "`regard score`" in found.err and len(found.err.splitlines()) == 1
     found = cli("generate", run_folder)
-    assert found.code == 1 and f"{run_folder} translates (task target)" in found.err
-    assert "use `regard translate`" in found.err and len(found.err.splitlines()) == 1
+    assert found.code == 1 and f"{run_folder} is of task target (translation)" in found.err
+    assert "use `regard translate" in found.err and len(found.err.splitlines()) == 1
     found = cli("look", bigram, "abc", "--target", "cba")
     assert found.code == 2 and "--target is for translators" in found.err
 
@@ -236,7 +238,7 @@ def test_pairs_are_evaluated_with_signatures(cli, run_folder, translator, files)
     found = cli("evaluate", run_folder, *files, *options, "--against", run_folder, "--json")
     document = found.document
     assert {"bleu", "chrf", "exact", "nats_per_symbol"} <= set(document["metrics"])
-    assert (document["side"], document["records"]) == ("given", 4)
+    assert (document["split"], document["records"]) == ("given", 4)
     assert document["symbols"] == sum(len(target) + 1 for target in TARGETS)
     assert "case:lc|eff:no|tok:char|" in document["signatures"]["bleu"]
     nothing = {"value": 0.0, "low": 0.0, "high": 0.0}
@@ -248,24 +250,24 @@ def test_pairs_are_evaluated_with_signatures(cli, run_folder, translator, files)
     assert shown == ["bleu", "chrf", "exact"]
 
 
-def test_translations_by_consensus(cli, run_folder, translator, bigram, files):
+def test_translations_by_minimum_bayes_risk(cli, run_folder, translator, bigram, files):
     strategy = MinimumBayesRisk(translator.tokenizer.decode, width=6)
     expected = [one.text for (one,) in translator.translate(SOURCES, strategy)]
-    asked = ["--strategy", "consensus", "--beams", 6]
+    asked = ["--strategy", "mbr", "--beams", 6]
     assert cli("translate", run_folder, files[0], *asked).out.splitlines() == expected
-    default = cli("translate", run_folder, files[0], "--strategy", "consensus", "--json").document
+    default = cli("translate", run_folder, files[0], "--strategy", "mbr", "--json").document
     wide = translator.translate(SOURCES, MinimumBayesRisk(translator.tokenizer.decode, width=24))
     found = [one["score"] for one in default["sequences"]]
     assert found == pytest.approx([one.score for (one,) in wide], abs=1e-3)
-    judged = corpus_metrics(expected, TARGETS)["chrf"].value
+    judged = score_translations(expected, TARGETS)["chrf"].value
     document = cli("evaluate", run_folder, *files, *asked, "--json").document
-    assert document["strategy"] == "consensus"
+    assert document["strategy"] == "mbr"
     assert document["metrics"]["chrf"]["value"] == pytest.approx(judged, abs=0.01)
-    assert "\ntranslated by consensus" in cli("evaluate", run_folder, *files, *asked).out
-    found = cli("generate", bigram, "--strategy", "consensus")
-    assert found.code == 2 and "unknown strategy 'consensus'" in found.err
-    found = cli("evaluate", run_folder, *files, "--strategy", "concensus")
-    assert found.code == 2 and "did you mean 'consensus'" in found.err
+    assert "\ntranslated by mbr" in cli("evaluate", run_folder, *files, *asked).out
+    found = cli("generate", bigram, "--strategy", "mbr")
+    assert found.code == 2 and "unknown strategy 'mbr'" in found.err
+    found = cli("evaluate", run_folder, *files, "--strategy", "mbrr")
+    assert found.code == 2 and "did you mean 'mbr'" in found.err
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "score"])
@@ -281,12 +283,12 @@ def test_pairs_that_are_none_are_told(cli, run_folder, bigram, files, tmp_path, 
         assert message in found.err
     if verb == "score":
         found = cli("score", bigram, *files)
-        assert found.code == 2 and "(task next): it scores no targets" in found.err
+        assert found.code == 2 and "(task next): it has no targets" in found.err
         found = cli("evaluate", bigram, "some.tsv", "--input", "en", "--target", "de")
         assert found.code == 2 and "(task next): it has no --target" in found.err
     else:
         found = cli("evaluate", run_folder, *files, "--against", bigram)
-        assert found.code == 1 and "needs a run of task target" in found.err
+        assert found.code == 1 and "only runs of the same task can be compared" in found.err
         found = cli("evaluate", run_folder)
         assert found.code == 1 and "holds no data" in found.err
 
@@ -297,11 +299,14 @@ def test_runs_are_compared_on_what_one_held_out_whatever_their_tokens(cli, words
     (tmp_path / "words.en").write_text("\n".join(lines) + "\n")
     (tmp_path / "words.de").write_text("\n".join(line[::-1].upper() for line in lines) + "\n")
     small = ["--set=model.n_layers=1", "--set=model.d_model=16", "--set=train.steps=2"]
-    for name, more in (("ours", ["--set=tokens.joint=false"]), ("theirs", ["--tokens", "bytes"])):
+    for name, more in (
+        ("ours", ["--set=task.shared_vocab=false"]),
+        ("theirs", ["--tokenizer", "bytes"]),
+    ):
         done = cli("train", "words.en", "words.de", *small, *more, "--out", name, "--quiet")
         assert done.code == 0, done.err
     document = cli("evaluate", "ours", "--against", "theirs", "--beams", 1, "--json").document
-    assert document["side"] == "test" and 0 < document["records"] < 60
+    assert document["split"] == "test" and 0 < document["records"] < 60
     gap = document["against"]["nats_per_symbol"]
     assert gap["low"] <= gap["value"] <= gap["high"]
     alone = cli("evaluate", "theirs", "--beams", 1, "--json").document

@@ -116,10 +116,12 @@ def test_paired_differences_are_the_difference_of_the_figures(cli, bigram, trans
 def test_runs_with_different_tokens_are_compared_on_the_same_symbols(
     cli, words, bigram, text, reader
 ):
-    assert cli("train", words, "--model", "bigram", "--tokens", "bytes", "--out", "bytes").code == 0
+    assert (
+        cli("train", words, "--model", "bigram", "--tokenizer", "bytes", "--out", "bytes").code == 0
+    )
     gap = cli("evaluate", bigram, "--against", "bytes", "--json").document["against"]
     assert gap["nats_per_symbol"]["value"] == pytest.approx(0, abs=1e-6)
-    options = ["--model", "bigram", "--tokens", "bpe", "--set=tokens.size=300"]
+    options = ["--model", "bigram", "--tokenizer", "bpe", "--vocab-size", "300"]
     assert cli("train", text, *options, "--out", "pieces").code == 0
     gap = cli("evaluate", reader, "--against", "pieces", "--json").document["against"]
     assert (

@@ -3,6 +3,7 @@
 import io
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from regard.data.array_files import headers, read_array, read_arrays
+from regard.data.array_files import read_array, read_arrays, read_headers, target_cells
 from regard.errors import UserError
 
 KINDS = ["?", "i1", "<i4", ">u2", "<u8", "<f4", ">f8", "f2", "S3", "<U5"]
@@ -29,18 +30,28 @@ def test_arrays_are_read_as_numpy_reads_them(array, order, version):
     file.seek(0)
     ours = read_array(file, size)
     file.seek(0)
-    theirs = np.load(file, allow_pickle=False)
-    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-    assert ours.tobytes() == theirs.tobytes()
+    expected = np.load(file, allow_pickle=False)
+    assert ours.dtype == expected.dtype and ours.shape == expected.shape
+    assert ours.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_archives_have_their_arrays_by_name(tmp_path, save):
     save(tmp_path / "x.npz", a=np.arange(6.0).reshape(2, 3), b=np.array(["u", "v"]))
-    found = read_arrays(tmp_path / "x.npz")
-    assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]] and found["b"].tolist() == ["u", "v"]
-    told = [(name, header.shape) for name, header in headers(tmp_path / "x.npz")]
-    assert told == [("a", (2, 3)), ("b", (2,))]
+    read = read_arrays(tmp_path / "x.npz")
+    assert read["a"].tolist() == [[0, 1, 2], [3, 4, 5]] and read["b"].tolist() == ["u", "v"]
+    shapes = [(name, header.shape) for name, header in read_headers(tmp_path / "x.npz")]
+    assert shapes == [("a", (2, 3)), ("b", (2,))]
+
+
+def test_targets_are_written_as_in_a_table():
+    path = Path("y.npy")
+    assert target_cells(np.array([1.0, 0.5, np.nan]), path) == [("1",), ("0.5",), ("",)]
+    assert target_cells(np.array([[True, False]]), path) == [("1", "0")]
+    assert target_cells(np.array([b"a", b"bc"]), path) == [("a",), ("bc",)]
+    assert target_cells(np.zeros(0), path) == []
+    with pytest.raises(UserError, match=r"y\.npy: targets are numbers or texts of shape"):
+        target_cells(np.zeros((2, 2, 2)), path)
 
 
 def npy(header: str, data: bytes = b"", length: int | None = None) -> bytes:
@@ -57,12 +68,14 @@ LIES = {
     "huge": (npy(of(shape="(999999999999, 9)"), b"x" * 8), "its header says 35,999,999,999,964"),
     "short": (npy(of(), b"x" * 7), "bytes of numbers"),
     "objects": (npy(of("'|O'"), b"x" * 16), "holds Python objects, which are not read"),
-    "records": (npy(of("[('a', '<f4')]"), b"x" * 8), "header cannot be read"),
+    "records": (npy(of("[('a', '<f4')]"), b"x" * 8), "holds values of type dtype([('a'"),
     "code": (npy(of("__import__('os')"), b"x" * 8), "header cannot be read"),
-    "digits": (npy(of(shape="(" + "9" * 5000 + ",)")), "header cannot be read"),
+    "digits": (npy(of(shape="(" + "9" * 5000 + ",)")), "header"),
+    "negative": (npy(of(shape="(-2,)"), b"x" * 8), "header"),
+    "version": (npy(of()).replace(b"NUMPY\x01", b"NUMPY\x09"), "version (9, 0) is unknown"),
     "slow": (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1" * 9000), "header"),
-    "cut": (npy(of(), b"")[:9], "0 characters"),
-    "other": (b"\x93NUMPZ\x01\x00", "does not begin as a .npy file does"),
+    "cut": (npy(of(), b"")[:9], "header cannot be read"),
+    "other": (b"\x93NUMPZ\x01\x00", "header cannot be read"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Folders and archives of classes: which files, of which class, and one file as one record."""
+"""Class folders and archives: which files, of which class, and one file as one record."""
 
 import zipfile
 from collections import Counter
@@ -52,23 +52,21 @@ def read(source):
 def test_a_file_is_a_record_of_the_class_of_its_folder(paths):
     source = LabelledFiles(paths, ColumnSelection())
     assert source.format == "files"
-    found = read(source)
-    assert len(found) == 4 and set(found) == EXPECTED
+    records = read(source)
+    assert len(records) == 4 and set(records) == EXPECTED
     assert "neg (2 files), pos (2 files)" in source.why and "data.per_line=true" in source.why
     chunk = next(source.examples())
     assert {chunk.place(i).rpartition("/")[2] for i in range(4)} == {
         *("a.txt", "49960", "b.txt", "c.txt")
     }
-    again = LabelledFiles(
-        paths, ColumnSelection(), format=source.format
-    )  # as a stored recipe says it
-    assert set(read(again)) == EXPECTED and again.fingerprint() == source.fingerprint()
+    again = LabelledFiles(paths, ColumnSelection(), format=source.format)  # as in a stored recipe
+    assert set(read(again)) == EXPECTED and again.hashes() == source.hashes()
 
 
-def test_lines_are_records_where_asked_for(paths):
-    found = read(LabelledFiles(paths, ColumnSelection(per_line=True)))
+def test_lines_are_records_with_per_line(paths):
+    records = read(LabelledFiles(paths, ColumnSelection(per_line=True)))
     expected = [(line, c) for text, c in EXPECTED for line in text.split("\n") if line]
-    assert Counter(found) == Counter(expected)
+    assert Counter(records) == Counter(expected)
 
 
 def test_fasta_in_folders_of_classes_keeps_its_sequences(tmp_path):
@@ -96,7 +94,7 @@ def test_damaged_and_empty_files_are_counted(tmp_path):
         read(LabelledFiles([tmp_path], ColumnSelection(), strict=True))
 
 
-def test_what_is_not_laid_out_so_is_no_folder_of_classes(tmp_path):
+def test_other_layouts_are_no_class_folders(tmp_path):
     (tmp_path / "flat").mkdir()
     for name in ("x.txt", "y.txt"):
         (tmp_path / "flat" / name).write_text("x\n")
@@ -106,10 +104,10 @@ def test_what_is_not_laid_out_so_is_no_folder_of_classes(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "z.txt").write_text("z\n")
     assert len(class_folders([tmp_path])) == 3
-    (tmp_path / "beside.txt").write_text("b\n")
+    (tmp_path / "outside.txt").write_text("b\n")
     assert class_folders([tmp_path]) == []
-    for side in ("train", "test"):
-        (tmp_path / "imdb" / side / "pos").mkdir(parents=True)
-        (tmp_path / "imdb" / side / "pos" / "1.txt").write_text("x\n")
+    for split in ("train", "test"):
+        (tmp_path / "imdb" / split / "pos").mkdir(parents=True)
+        (tmp_path / "imdb" / split / "pos" / "1.txt").write_text("x\n")
     with pytest.raises(UsageError, match=r"parts test, train; give \S+/train --test \S+/test$"):
         class_folders([tmp_path / "imdb"])

@@ -1,24 +1,40 @@
-"""Files to shards: what is stored is what the tokenizer says of the whole text."""
+"""Files to shards: what is stored is what the tokenizer gives for the text, with its targets."""
 
 from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from regard.data import corpus, formats
 from regard.data import corpus as encoding
-from regard.data.corpus import prepare
+from regard.data.corpus import prepare, reopen
 from regard.data.sources import SourceChunk
 from regard.errors import UserError
-from regard.recipe import DataRecipe, TokensRecipe, build
-from regard.tokenizers import KINDS
+from regard.recipe import build
+from regard.registry import MODALITIES, TASKS, TOKENIZERS
 
 TEXT = "".join(
     f"The {i}th  line, of words\tand  spaces;\n\n  x{i % 7} é😀 <S> don't\n" for i in range(60)
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def recipe_for(path, task="next", tokenizer="characters", **data):
+    """Return a recipe with one tokenizer for all that the task encodes."""
+    tables = {role: {"tokenizer": tokenizer} for role in TASKS[task].roles.encoded}
+    return build({"task": {"name": task}, "data": {"train": [str(path)], **data}, **tables})
+
+
+TEXT_TOKENIZERS = [
+    name for name in TOKENIZERS if MODALITIES[TOKENIZERS[name].modality].kind == "tokens"
+]
+
+
+@pytest.mark.parametrize("kind", TEXT_TOKENIZERS)
 @pytest.mark.parametrize("block", [16, 57, 4 << 20])
 def test_a_text_read_in_blocks_is_stored_as_if_it_were_encoded_whole(
     kind, block, tmp_path, monkeypatch
@@ -26,12 +42,8 @@ def test_a_text_read_in_blocks_is_stored_as_if_it_were_encoded_whole(
     """Words that met the end of a block were once encoded as two."""
     (tmp_path / "a.txt").write_text(TEXT)
     monkeypatch.setattr(formats, "BLOCK", block)
-    values = {
-        "data": {"train": [str(tmp_path / "a.txt")], "format": "text", "test_fraction": 0.0},
-        "tokens": {"kind": kind},
-    }
-    recipe = build(values)
-    found = corpus.prepare(recipe.data, recipe.tokens, tmp_path / "run", print)
+    recipe = recipe_for(tmp_path / "a.txt", tokenizer=kind, format="text", test_fraction=0.0)
+    found = corpus.prepare(recipe, tmp_path / "run", print)
     cut = len(TEXT) - round(0.05 * len(TEXT))
     for shard, part in ((found.train, TEXT[:cut]), (found.valid, TEXT[cut:])):
         ids = shard.record(0)
@@ -43,7 +55,7 @@ def test_a_text_without_spaces_is_not_held_back(tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "LONGEST_WORD", 10)
     pieces = [SourceChunk(0, (), begins=True), SourceChunk(0, ["acgt" * 9])]
     pieces += [SourceChunk(0, ["acgt ac"]), SourceChunk(0, (), ends=True)]
-    cut = KINDS["words"].train(["a"]).cut
+    cut = TOKENIZERS["words"].train(["a"]).cut
     texts = ["".join(piece.texts) for piece in encoding.at_borders(pieces, cut, 0)]
     assert texts == ["", "acgt" * 9, "acgt", " ac", ""]
 
@@ -66,9 +78,9 @@ def test_too_little_to_learn_from_is_refused_with_what_is_needed(
 ):
     (tmp_path / name).write_text(content)
     target = {"target": "y"} if name.endswith("csv") else {}
-    data = DataRecipe(train=(str(tmp_path / name),), valid_fraction=0, test_fraction=0, **target)
+    recipe = recipe_for(tmp_path / name, task, valid_fraction=0, test_fraction=0, **target)
     with pytest.raises(UserError) as caught:
-        prepare(data, TokensRecipe(kind="characters"), tmp_path / "run", print, task=task)
+        prepare(recipe, tmp_path / "run", print)
     assert needed in str(caught.value) and name in str(caught.value) + name
     assert "\n" not in str(caught.value)
 
@@ -76,14 +88,196 @@ def test_too_little_to_learn_from_is_refused_with_what_is_needed(
 def test_records_longer_than_the_context_are_counted(tmp_path):
     rows = [("a" * 30, "x"), ("b" * 5, "y"), ("c" * 31, "x"), ("d" * 8, "y")]
     (tmp_path / "t.csv").write_text("text,y\n" + "".join(f"{a},{b}\n" for a, b in rows))
-    data = DataRecipe(train=(str(tmp_path / "t.csv"),), target="y", valid_fraction=0)
-    tokens = TokensRecipe(kind="characters")
-    corpus = prepare(data, tokens, tmp_path / "run", print, task="label")
-    assert corpus.cut(33) == [] and corpus.cut(0) == []
-    assert corpus.cut(32) == [  # a start and an end belong to every record
+    recipe = recipe_for(tmp_path / "t.csv", "label", target="y", valid_fraction=0)
+    corpus = prepare(recipe, tmp_path / "run", print)
+    assert corpus.truncation_warnings(33) == [] and corpus.truncation_warnings(0) == []
+    assert corpus.truncation_warnings(32) == [  # a start and an end belong to every record
         "1 of 4 records are longer than model.max_len = 32 tokens and were cut to their first 32; "
         "--set model.max_len=33 reads all of the longest"
     ]
-    assert corpus.cut(16)[0].startswith("2 of 4 records")
-    plain = DataRecipe(train=(str(tmp_path / "t.csv"),), input="text", valid_fraction=0)
-    assert prepare(plain, tokens, tmp_path / "other", print).cut(4) == []  # read in windows
+    assert corpus.truncation_warnings(16)[0].startswith("2 of 4 records")
+    plain = recipe_for(tmp_path / "t.csv", input="text", valid_fraction=0)
+    windows = prepare(plain, tmp_path / "other", print)
+    assert windows.truncation_warnings(4) == []
+
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def labelled(path, task, tokenizer, **data):
+    tables = {"task": {"name": task}, "input": {"tokenizer": tokenizer}}
+    return build({**tables, "data": {"train": [str(path)], **data}})
+
+
+@pytest.fixture
+def build_corpus(tmp_path):
+    """Prepare a table for a task; what was said is kept."""
+
+    def build_corpus(text, task, kind="characters", name="t.csv", **keys):
+        path = tmp_path / name
+        path.write_text(text)
+        recipe = labelled(path, task, kind, **{"target": "y", **keys})
+        said = []
+        corpus = prepare(recipe, tmp_path / "run", said.append)
+        return corpus, [*said, *corpus.warnings]
+
+    return build_corpus
+
+
+def text_of(corpus, shard, number):
+    return corpus.tokenizer.decode(shard.record(number)[1:-1])
+
+
+SPLIT = "text,y,z,s\nab,no,1,train\nba,yes,,train\nb,no,3,train\naa,maybe,4,test\nab,yes,2,valid\n"
+
+
+def test_labels_are_classes_of_training_and_others_are_unseen(build_corpus):
+    corpus, _ = build_corpus(SPLIT, "label", split="s")
+    said = corpus.warnings
+    assert corpus.targets.classes == (("no", "yes"),)
+    texts = [text_of(corpus, corpus.train, i) for i in range(3)]
+    found = dict(zip(texts, corpus.train.targets.tolist(), strict=True))
+    assert found == {"ab": 0, "ba": 1, "b": 0}
+    assert corpus.test.targets.tolist() == [-1]
+    assert corpus.valid.targets.tolist() == [1]
+    unseen = r"unseen in test: maybe \(\S+:5\) × 1: training .+"
+    assert any(re.fullmatch(unseen, line) for line in said)
+    assert any(re.fullmatch(r"one example: maybe \(\S+:5\)", line) for line in said)
+    assert any(
+        line.startswith("conflicts: 1 inputs come with different targets: 'ab'") for line in said
+    )
+    labels = corpus.facts["labels"]
+    assert labels["classes"]["y"]["yes"] == {"train": 1, "valid": 1}
+    assert labels["leaks"]["valid"]["records"] == 1
+    assert json.loads(json.dumps(corpus.facts, allow_nan=False)) == corpus.facts
+
+
+def test_values_keep_their_gaps(build_corpus):
+    corpus, _ = build_corpus(SPLIT, "value", split="s", target="z,z")
+    expected = np.array([[1, 1], [3, 3]], np.float32)  # a record without any target is left out
+    assert np.array_equal(np.sort(corpus.train.targets, axis=0), expected)
+    text = "text,y,z\n" + "".join(f"a{i},{i},\n" for i in range(3)) + "b,,7\n"
+    corpus, _ = build_corpus(text, "value", target="y,z", valid_fraction=0, test_fraction=0)
+    wanted = {"a0": [0, None], "a1": [1, None], "a2": [2, None], "b": [None, 7]}
+    for i, row in enumerate(corpus.train.targets.tolist()):
+        known = [None if math.isnan(cell) else cell for cell in row]
+        assert known == wanted.pop(text_of(corpus, corpus.train, i))
+    assert not wanted
+    assert (corpus.valid, corpus.test) == (None, None)
+    assert corpus.facts["labels"]["gaps"] == {"y": 1, "z": 3}
+
+
+def test_several_labels_are_zero_one_or_open(build_corpus):
+    text = "text,y,z\na,0,no\nb,1,\nc,,yes\n"
+    corpus, _ = build_corpus(text, "labels", target="y,z", valid_fraction=0, test_fraction=0)
+    texts = [text_of(corpus, corpus.train, i) for i in range(3)]
+    found = dict(zip(texts, corpus.train.targets.tolist(), strict=True))
+    assert found == {"a": [0, 0], "b": [1, -1], "c": [-1, 1]}
+    assert corpus.train.targets.dtype == np.int8
+
+
+def test_labels_of_positions_lie_beside_their_tokens(build_corpus):
+    text = "text,y\nabc,HEE\nba,CH\n"
+    keys = {"valid_fraction": 0, "test_fraction": 0}
+    corpus, _ = build_corpus(text, "position-label", **keys)
+    assert corpus.targets.classes == (("C", "E", "H"),)
+    shard = corpus.train
+    assert shard.targets.tolist() == [-1, 2, 1, 1, -1, -1, 0, 2, -1]
+    for i in range(shard.records):
+        inside = slice(shard.offsets[i] + 1, shard.offsets[i + 1] - 1)
+        letters = "".join(corpus.targets.classes[0][c] for c in shard.targets[inside])
+        assert letters == ["HEE", "CH"][i]
+    with pytest.raises(
+        UserError, match=r"t\.csv:2: 3 labels of positions, but 1 tokens.*characters"
+    ):
+        build_corpus(text, "position-label", kind="words", **keys)
+    with pytest.raises(UserError, match="manifest"):  # nothing half-made is left to be opened
+        reopen(Path(shard.path).parents[1])
+
+
+def test_two_texts_stand_side_by_side(build_corpus):
+    text = "a,b,y\nxx,z,1\ny,zz,0\n"
+    corpus, _ = build_corpus(text, "label", input="a,b", valid_fraction=0, test_fraction=0)
+    assert [text_of(corpus, corpus.train, i) for i in range(2)] == ["xx", "y"]
+    assert [text_of(corpus, corpus.train.source, i) for i in range(2)] == ["z", "zz"]
+    assert corpus.train.targets.tolist() == [1, 0]
+
+
+def test_a_corpus_is_used_again_and_damage_is_found(build_corpus, tmp_path):
+    first, said = build_corpus(SPLIT, "label", split="s")
+    stamp = (tmp_path / "run/data/train.targets.bin").stat().st_mtime_ns
+    again, _ = build_again(tmp_path, said)
+    assert again.targets == first.targets
+    assert (tmp_path / "run/data/train.targets.bin").stat().st_mtime_ns == stamp
+    file = tmp_path / "run/data/train.targets.bin"
+    raw = bytearray(file.read_bytes())
+    raw[0] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(UserError, match=r"train\.targets\.bin is damaged: its checksum"):
+        reopen(tmp_path / "run", verify=True)
+    file.write_bytes(raw[:-1])
+    with pytest.raises(UserError, match=r"train\.targets\.bin is damaged: it must hold 12 bytes"):
+        reopen(tmp_path / "run")
+    facts = tmp_path / "run/data/train.targets.json"
+    for content, message in (
+        ("{", "it is not JSON"),
+        ("[]", "valid dictionary"),
+        ('{"task": "label", "blake2b": ""}', "shape: is missing"),
+        (None, "cannot read"),
+    ):
+        facts.unlink() if content is None else facts.write_text(content)
+        with pytest.raises(UserError, match=message):
+            reopen(tmp_path / "run")
+    facts.write_text('{"task": "label", "shape": [9], "blake2b": ""}')
+    with pytest.raises(UserError, match=r"its shape must begin with 3, got \[9\]"):
+        reopen(tmp_path / "run")
+
+
+def build_again(tmp_path, said):
+    recipe = labelled(tmp_path / "t.csv", "label", "characters", target="y", split="s")
+    return prepare(recipe, tmp_path / "run", said.append), said
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
+def test_promoters_become_a_corpus(tmp_path):
+    path = SHARED / "dna/uci_promoters/promoters.data"
+    data = {"format": "csv", "input": "3", "target": "1", "split": "stratified"}
+    corpus = prepare(labelled(path, "label", "nucleotides", **data), tmp_path, print)
+    counts = [np.bincount(corpus.split(s).targets).tolist() for s in ("train", "valid", "test")]
+    assert np.sum(counts, axis=0).tolist() == [53, 53]
+    assert all(abs(a - b) <= 1 for a, b in counts)
+    assert corpus.train.tokens == corpus.train.records * 59
+
+
+def corpus_of(path, run, fraction, **options):
+    data = {"train": [str(path)], "train_fraction": fraction, **options}
+    run.mkdir()
+    return prepare(build({"data": data, "output": {"tokenizer": "characters"}}), run, print)
+
+
+def texts_of(corpus, shard):
+    return [corpus.tokenizer.decode(shard.record(i)[1:-1]) for i in range(shard.records)]
+
+
+def test_fractions_of_records_lie_in_one_another_and_share_all_else(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"word{i}\n" for i in range(2000)) + "rareé\n")
+    found = {f: corpus_of(path, tmp_path / f"run{f}", f, format="lines") for f in (0.25, 0.5, 1.0)}
+    train = {f: set(texts_of(c, c.train)) for f, c in found.items()}
+    assert train[0.25] < train[0.5] < train[1.0]
+    for f, words in train.items():
+        assert len(words) == pytest.approx(f * len(train[1.0]), rel=0.1)
+    for split in ("valid", "test"):
+        held = {tuple(texts_of(c, c.split(split))) for c in found.values()}
+        assert len(held) == 1
+    assert len({c.tokenizer.vocab_size for c in found.values()}) == 1  # é is known to all
+
+
+def test_a_fraction_of_running_text_is_its_beginning(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("abcdefghij" * 1000)
+    whole = corpus_of(path, tmp_path / "whole", 1.0, format="text")
+    half = corpus_of(path, tmp_path / "half", 0.5, format="text")
+    assert texts_of(half, half.train)[0] == texts_of(whole, whole.train)[0][:4500]
+    for split in ("valid", "test"):
+        assert texts_of(half, half.split(split)) == texts_of(whole, whole.split(split))

@@ -1,19 +1,20 @@
-"""FASTA, molecules a line, archives, other encodings: what is read, what is said of damage."""
+"""FASTA: what is read, and what is reported of damage."""
 
 import gzip
 import random
-import zipfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from regard.data import formats, tables
-from regard.data.formats import SkippedRecords, guess
-from regard.data.readers import TextFiles, entries
+from regard.data import fasta, formats, tables
+from regard.data.fasta import entries
+from regard.data.formats import SkippedRecords
+from regard.data.roles import Roles
 from regard.data.sources import DataSource
-from regard.errors import UsageError, UserError
+from regard.data.text_files import TextFiles
+from regard.errors import UserError
 from regard.recipe import DataRecipe
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -53,8 +54,6 @@ def test_sequences_are_joined_and_nothing_else_is_changed(write, monkeypatch, bl
 
 
 def test_batches_end_where_they_are_full_and_lose_nothing(write, monkeypatch):
-    from regard.data import readers as fasta
-
     rng = random.Random(1)
     sequences = ["".join(rng.choices("ACDEFGHIKL", k=rng.randint(1, 90))) for _ in range(60)]
     path = write("s.fa", "".join(f">{i}\n{s}\n" for i, s in enumerate(sequences)))
@@ -90,7 +89,7 @@ def test_what_is_wrong_is_named_by_file_and_line_and_counted(write):
             texts(TextFiles([write("t.fa", raw)], strict=True))
 
 
-def test_ids_may_come_again_in_another_file(write):
+def test_ids_may_repeat_in_another_file(write):
     source = TextFiles([write("1.fa", ">a\nA\n"), write("2.fa", ">a\nC\n")], strict=True)
     assert texts(source) == ["A", "C"]
 
@@ -107,17 +106,16 @@ def test_a_genome_can_be_running_text(write, monkeypatch):
     monkeypatch.setattr(formats, "LINE_LIMIT", 50)  # for records alone
     path = write("s.fna", ">a\n" + "ACGT\n" * 20 + ">b\n>c x\nGG\n")
     source = TextFiles([path], format="text")
-    documents = list(source.documents())
-    assert ["".join(document.text()) for document in documents] == ["ACGT" * 20, "GG"]
-    assert documents[0].place(5) == f"{path}@5"
+    texts = ["".join(document.text()) for document in source.documents()]
+    assert texts == ["ACGT" * 20, "GG"]
     assert "each sequence of FASTA a document" in source.why
     assert source.problems == [f"{path}:22: the header 'b' has no sequence"]
     data = DataRecipe(train=(str(path),), format="text", valid_fraction=0.1, test_fraction=0.1)
-    sides = {}
-    for piece in DataSource(data).pieces():
-        sides[piece.side] = sides.get(piece.side, "") + "".join(piece.texts)
-    assert [len(sides[side]) for side in (0, 1, 2)] == [66, 8, 8]
-    assert "".join(sides[side] for side in (0, 1, 2)) == "ACGT" * 20 + "GG"
+    splits = ["", "", ""]
+    for chunk in DataSource(data, Roles(output=True)).chunks():
+        splits[chunk.split] += "".join(chunk.texts)
+    assert list(map(len, splits)) == [66, 8, 8]
+    assert "".join(splits) == "ACGT" * 20 + "GG"
 
 
 def test_an_endless_sequence_is_refused(write, monkeypatch):
@@ -126,26 +124,6 @@ def test_an_endless_sequence_is_refused(write, monkeypatch):
     path = write("s.fa", ">a\n" + "ACGTACGTAC\n" * 6)
     with pytest.raises(UserError, match=r"s\.fa:1: a record is longer"):
         texts(TextFiles([path]))
-
-
-@pytest.mark.parametrize(
-    ("text", "format"),
-    [
-        (">a\nACGT\n", "fasta"),
-        ("\n; comment\n>a b c\nMKV*\nLL\n", "fasta"),
-        (">a\n", "lines"),  # no sequence
-        ("> on Monday you wrote\nnot so fast\n", "lines"),  # an answered letter
-        ("ACGT\n>a\nACGT\n", "lines"),
-    ],
-)
-def test_a_header_and_a_sequence_are_fasta_whatever_the_name(text, format):
-    assert guess(text)[0] == format
-
-
-def test_plain_names_must_agree_on_fasta(write):
-    with pytest.raises(UsageError, match=r"mix formats: .*a\.txt is fasta, .*b\.txt is lines"):
-        TextFiles([write("a.txt", ">a\nACGT\n"), write("b.txt", "anna\nbob\n")])
-    assert TextFiles([write("c", ">a\nACGT\n"), write("d", ">a\nACGT\n")]).format == "fasta"
 
 
 HOSTILE = st.lists(
@@ -167,12 +145,12 @@ def test_only_user_errors_escape_fasta(write, monkeypatch, content, strict, bloc
     monkeypatch.setattr(formats, "BLOCK", block)
     try:
         source = TextFiles([path], strict=strict)
-        found = texts(source)
-        assert len(lines(source)) == len(found)
+        read = texts(source)
+        assert len(lines(source)) == len(read)
     except UserError as error:
         assert "\n" not in str(error)
     else:
-        assert found and all(found) and not any(" " in text or ">" in text[:1] for text in found)
+        assert read and all(read) and not any(" " in text or ">" in text[:1] for text in read)
 
 
 def test_a_header_after_blanks_damages_the_sequence_it_stands_in(write):
@@ -193,87 +171,9 @@ def test_sequences_written_are_sequences_read(write, sequences, width):
     for i, text in enumerate(sequences):
         parts = [text[at : at + width] for at in range(0, len(text), width)]
         written += f">id{i} note\n" + "\n".join(parts) + "\n"
-    found = list(entries(write("a.fa", written), SkippedRecords()))
-    assert [entry.text for entry in found] == sequences
-    assert [entry.id for entry in found] == [f"id{i}" for i in range(len(sequences))]
-
-
-def test_molecules_end_at_the_first_blank(write):
-    source = TextFiles([write("m.smi", "CCO ethanol\n\nc1ccccc1\tbenzene ring\nC\n")])
-    assert source.format == "smi"
-    assert texts(source) == ["CCO", "c1ccccc1", "C"]
-    assert source.blank == 1
-    said = TextFiles([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
-    assert texts(said) == ["good film", "bad"]
-
-
-# Archives and encodings
-
-
-@pytest.fixture
-def archive(tmp_path):
-    path = tmp_path / "all.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("deep/a.fasta", ">x\nACGT\n>y\nGG\n")
-        packed.writestr("deep/b.csv.gz", gzip.compress(b"text,n\nanna,1\n", mtime=0))
-        packed.writestr("empty.txt", "")
-        packed.writestr(".hidden", "no")
-    return path
-
-
-def test_members_of_archives_are_files_like_others(archive):
-    source = TextFiles([Path(f"{archive}:deep/a.fasta")])
-    assert texts(source) == ["ACGT", "GG"]
-    assert source.size == len(">x\nACGT\n>y\nGG\n")
-    assert [chunk.place(1) for chunk in source.records()] == [f"{archive}:deep/a.fasta:3"]
-    other = TextFiles([Path(f"{archive}:deep/b.csv.gz")])
-    assert texts(other) == ["anna"]
-    assert source.fingerprint() != other.fingerprint()
-
-
-def test_what_an_archive_does_not_hold_is_explained(archive, tmp_path):
-    for path, message in (
-        (f"{archive}:deep/a.fast", r"holds no 'deep/a\.fast'; did you mean 'deep/a\.fasta'"),
-        (f"{archive}:q", r"it holds deep/a\.fasta, deep/b\.csv\.gz, empty\.txt$"),
-        (f"{archive}", r"is a zip archive; name a file in it, as all\.zip:MEMBER; it holds deep/a"),
-        (f"{archive}:empty.txt", "is empty"),
-        (f"{tmp_path}/alls.zip:x", r"alls\.zip: no such file or folder; did you mean 'all\.zip'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            texts(TextFiles([Path(path)]))
-    raw = bytearray(archive.read_bytes())
-    raw[45] ^= 255
-    (tmp_path / "bad.zip").write_bytes(raw)
-    with pytest.raises(UserError, match=r"bad\.zip"):
-        texts(TextFiles([Path(f"{tmp_path}/bad.zip:deep/a.fasta")]))
-    (tmp_path / "no.zip").write_text("plain")
-    with pytest.raises(UserError, match=r"no\.zip: cannot be unpacked"):
-        TextFiles([Path(f"{tmp_path}/no.zip:x")])
-
-
-@pytest.mark.parametrize("block", [1, 5, 1 << 20])
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "UTF-8"])
-def test_an_encoding_that_is_asked_for_is_read(write, monkeypatch, encoding, block):
-    text = "müller\nzoë ½\n\nend"
-    path = write("a.txt", text.encode(encoding))
-    monkeypatch.setattr(formats, "BLOCK", block)
-    assert texts(TextFiles([path], format="lines", encoding=encoding)) == ["müller", "zoë ½", "end"]
-    running = TextFiles([path], format="text", encoding=encoding)
-    assert "".join(running.text()) == text
-
-
-def test_encodings_are_never_guessed_and_must_hold_throughout(write):
-    latin = write("l.txt", "anna\nzoë\n".encode("latin-1"))
-    source = TextFiles([latin], format="lines")
-    assert texts(source) == ["anna"]
-    assert "--set data.encoding=latin-1" in source.problems[0]
-    with pytest.raises(UserError, match=r"u\.txt: is UTF-16 text.*data\.encoding=utf-16"):
-        texts(TextFiles([write("u.txt", "anna\n".encode("utf-16"))], format="lines"))
-    with pytest.raises(UserError, match=r"l\.txt: is not ascii text: .* about byte 7"):
-        texts(TextFiles([latin], format="lines", encoding="ascii"))
-    for name in ("latin-15x", "hex", ""):
-        with pytest.raises(UsageError, match=r"unknown data\.encoding"):
-            TextFiles([latin], encoding=name)
+    read = list(entries(write("a.fa", written), SkippedRecords()))
+    assert [entry.text for entry in read] == sequences
+    assert [entry.id for entry in read] == [f"id{i}" for i in range(len(sequences))]
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
@@ -283,9 +183,9 @@ def test_real_fasta_files_have_the_known_counts():
         ("dna/cnnprom/Bacillus_prom.fa.gz", 373, 81),
         ("protein/flip_gb1/splits.zip:splits/one_vs_rest.fasta", 8733, 265),
     ):
-        found = texts(TextFiles([SHARED / name]))
-        assert len(found) == count
-        assert length is None or {len(text) for text in found} == {length}
+        sequences = texts(TextFiles([SHARED / name]))
+        assert len(sequences) == count
+        assert length is None or {len(text) for text in sequences} == {length}
     genome = texts(TextFiles([SHARED / "dna/ecoli_k12/GCF_000005845.2_ASM584v2_genomic.fna.gz"]))
     assert [len(text) for text in genome] == [4_641_652]
     assert set(genome[0]) == set("ACGT")

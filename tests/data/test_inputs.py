@@ -1,4 +1,4 @@
-"""Records that a run is applied to: formats, columns, ids, damage, standard input."""
+"""Records that a run is applied to: formats, columns, ids, damage, standard input, and notes."""
 
 import gzip
 import io
@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.inputs import InputReader, id_column, lines_of_file, lines_of_stream, opening_of
+from regard.data.inputs import (
+    InputReader,
+    Item,
+    RecordNotes,
+    TokenLimit,
+    id_column,
+    lines_of_file,
+    lines_of_stream,
+    opening_of,
+)
 from regard.errors import UsageError, UserError
-from regard.tokenizers import KINDS
+from regard.evaluation.eval_data import shard_of
+from regard.registry import MODALITIES, TOKENIZERS
 
-CHARACTERS = KINDS["characters"].train(["abcdefghijklmnopqrstuvwxyz ,ACGT"])
+TEXT = MODALITIES["text"]()
+CHARACTERS = TOKENIZERS["characters"].train(["abcdefghijklmnopqrstuvwxyz ,ACGT"])
 
 
 class Slow(io.RawIOBase):
@@ -76,7 +87,7 @@ def test_the_lines_of_a_file_are_all_there_a_few_at_first(tmp_path):
 def items(reading, path):
     """All items of a file, and what was said of it."""
     said = []
-    found = [item for some in reading.records(path, CHARACTERS, {}, said.append) for item in some]
+    found = [item for some in reading.records(path, TEXT, CHARACTERS, said.append) for item in some]
     return found, said
 
 
@@ -232,3 +243,62 @@ def test_folders_of_texts_are_read_a_file_a_record_where_training_did(tmp_path, 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\nfilm\n")))
     (piped,), _ = items(files, None)
     assert piped.text == "good\nfilm" and piped.id == "standard input"
+
+
+BASES = TOKENIZERS["nucleotides"].train(["ACGT"])
+
+
+def test_each_record_has_its_own_note():
+    notes = RecordNotes(BASES, TokenLimit(4, 4))
+    records = [
+        Item("ACGT", "a"),
+        Item("MKVE*", "b"),
+        Item("  ", "c"),
+        Item("ACGTA", "d"),
+        Item("", "e", note="2 fields, expected 3"),
+    ]
+    assert notes.of(records) == [
+        "",
+        "2 of 5 symbols unknown: 'E', '*'; truncated: 5 tokens, the model reads the first 4",
+        "empty",
+        "truncated: 5 tokens, the model reads the first 4",
+        "2 fields, expected 3",
+    ]
+    assert notes.of([Item("TTTTTTTT", "f")])[0].startswith("truncated: 8 tokens")
+    lines = notes.lines()
+    assert (notes.records, notes.noted) == (6, 5) and len(lines) == 4
+    assert "1 of 6 records has unknown symbols; first: b (2 of 5 symbols unknown" in lines[0]
+    assert lines[1].startswith("3 of 6 records are longer than the model's context; first: b (")
+    with pytest.raises(UserError, match=r"5 of 6 records have notes \(--strict\)"):
+        notes.refuse()
+
+
+def test_nothing_to_say_is_nothing_refused():
+    notes = RecordNotes(BASES)
+    assert notes.of([Item("ACGT" * 1000, "a")]) == [""] and notes.lines() == []
+    notes.refuse()
+
+
+def test_two_texts_are_as_long_as_both():
+    """Read as `<S> a b <E> c d <E>`, of which max_len = 7 holds two and two."""
+    notes = RecordNotes(BASES, TokenLimit(5, 5))
+    assert notes.of([Item("AC", "a", "GT")]) == [""]
+    assert notes.of([Item("AC", "a", "GTT")]) == [
+        "truncated: 6 tokens, the model reads the first 5"
+    ]
+
+
+def test_a_shard_is_counted_as_its_records_are():
+    texts = ["ACGT", "AXXT", "ACGTACGT", "XXXXXX"]
+    ours, shard = RecordNotes(BASES, TokenLimit(4, 4)), RecordNotes(BASES, TokenLimit(4, 4))
+    ours.of([Item(text, str(i)) for i, text in enumerate(texts)])
+    shard.of_shard(shard_of(texts, BASES))
+    assert (ours.counts, ours.noted) == (shard.counts, shard.noted)
+    assert ours.counts == {"unknown": 2, "long": 2}
+
+
+def test_molecules_that_are_none_are_noted_where_rdkit_is():
+    pytest.importorskip("rdkit")
+    notes = RecordNotes(TOKENIZERS["smiles"].train(["CCO", "c1ccccc1"]))
+    found = notes.of([Item("CCO", "a"), Item("C1CC", "b"), Item("CC>>CO", "c")])
+    assert found == ["", "RDKit cannot parse this SMILES", ""]

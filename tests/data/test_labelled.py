@@ -1,4 +1,4 @@
-"""Labelled records: where texts and targets come from, what is guessed, which side each is on."""
+"""Labelled records: where texts and targets come from, the task they suggest, and splits."""
 
 import json
 import random
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, columns_of
 from regard.data.report import inspect_labelled
+from regard.data.roles import Roles
 from regard.data.sources import DataSource
 from regard.data.splits import assign
-from regard.data.targets import OUTPUT_KINDS, Targets, guess, number, survey
+from regard.data.targets import OUTPUT_KINDS, UNDECIDED, Targets, number, survey
+from regard.data.task_inference import suggest_task
 from regard.errors import UsageError, UserError
-from regard.recipe import DataRecipe, check
+from regard.recipe import DataRecipe, build, check
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 here = pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
@@ -48,8 +50,10 @@ def opened(*paths, format="auto", strict=False, encoding="utf-8", **asked):
     )
 
 
-def guessed(source):
-    return guess(survey(source.examples(), len(source.names)), source.names)
+def labelled(recipe, task=""):
+    """Return records whose labels are of a task, or not decided yet."""
+    kind = OUTPUT_KINDS[task] if task else UNDECIDED
+    return DataSource(recipe, Roles(input=True, labels=True), kind=kind)
 
 
 # Where texts and targets come from
@@ -60,7 +64,7 @@ def test_columns_of_a_table_are_text_and_targets_with_gaps(write):
     source = opened(path, targets=("y1", "y2"))
     assert read(source) == [("anna", ("0", "")), ("bob", ("", "1")), ("carl", ("1", "0"))]
     assert read(opened(path, inputs=("2",), targets=("3",)))[0] == ("anna", ("0",))
-    assert guessed(source)[0] == "labels"
+    assert suggest_task(source)[0] == "labels"
 
 
 def test_two_texts_are_read_and_compared_as_one(write):
@@ -137,19 +141,19 @@ def test_held_out_files_of_classes_go_by_name_or_by_order(write, tmp_path):
         recipe = DataRecipe(
             train=(files["pos"], files["neg"]), test=tuple(files[n] for n in held), valid_fraction=0
         )
-        sources = DataSource(recipe, "label")
-        found = {p.targets[0][0] for p in sources.pieces() if p.side == 2}
+        sources = labelled(recipe, "label")
+        found = {p.targets[0][0] for p in sources.chunks() if p.split == 2}
         assert found == expected
     held = write_folder(tmp_path / "held", "neg", "pos")  # sorted otherwise than training
-    sources = DataSource(DataRecipe(train=(files["pos"], files["neg"]), test=(held,)), "label")
-    found = {(p.texts[0], p.targets[0][0]) for p in sources.pieces() if p.side == 2}
+    sources = labelled(DataRecipe(train=(files["pos"], files["neg"]), test=(held,)), "label")
+    found = {(p.texts[0], p.targets[0][0]) for p in sources.chunks() if p.split == 2}
     assert found == {("held neg", "neg"), ("held pos", "pos")}
     odd = write_folder(tmp_path / "odd", "a", "b")  # a folder's files have no order of their own
     for paths in (tuple(files[n] for n in ("pos2", "neg2", "q")), (odd,)):
         with pytest.raises(
             UsageError, match=r"which classes do .* hold\? give one file for each of"
         ):
-            DataSource(DataRecipe(train=(files["pos"], files["neg"]), test=paths), "label")
+            labelled(DataRecipe(train=(files["pos"], files["neg"]), test=paths), "label")
 
 
 def test_lines_begin_with_their_label(write):
@@ -246,10 +250,10 @@ def test_the_numbers_of_a_column_are_read_in_its_own_notation(write):
     path = str(write("t.csv", "text;y\na;1,5\nb;-0,25\nc;<3,54\nd;1.234,5\ne;2.000\nf;n.d.\n"))
     other = str(write("v.csv", "text;y\ng;3.000\n"))  # as training writes it
     recipe = DataRecipe(train=(path,), valid=(other,), target="y", test_fraction=0)
-    assert guessed(DataSource(recipe, "labelled").train)[0] == "value"
-    sources = DataSource(recipe, "value")
+    assert suggest_task(labelled(recipe).train)[0] == "value"
+    sources = labelled(recipe, "value")
     found = [
-        (text, t) for p in sources.pieces() for text, t in zip(p.texts, p.targets, strict=True)
+        (text, t) for p in sources.chunks() for text, t in zip(p.texts, p.targets, strict=True)
     ]
     assert [float(t) for _, (t,) in found] == [1.5, -0.25, 1234.5, 2000, 3000]
     assert sources.train.remarks == [
@@ -262,12 +266,12 @@ def test_the_numbers_of_a_column_are_read_in_its_own_notation(write):
     ]
     everything = str(write("u.csv", "text,y\na,NA\nb,?\n"))
     with pytest.raises(UserError, match=r"no record can be used: 2 rows have no 'y' value"):
-        read(DataSource(DataRecipe(train=(everything,), target="y"), "value").train)
+        read(labelled(DataRecipe(train=(everything,), target="y"), "value").train)
 
 
 def test_classes_that_are_numbers_but_for_a_few_are_still_classes(write):
     rows = "".join(f"t{i},{'?x' if i == 7 else i % 2}\n" for i in range(60))
-    assert guessed(opened(write("t.csv", "text,y\n" + rows), targets=("y",)))[0] == "label"
+    assert suggest_task(opened(write("t.csv", "text,y\n" + rows), targets=("y",)))[0] == "label"
 
 
 # What the targets mean
@@ -287,9 +291,9 @@ def test_classes_that_are_numbers_but_for_a_few_are_still_classes(write):
         (["eine Katze", "ein Hund", "ein Haus", "zwei"], "target"),
     ],
 )
-def test_the_task_is_guessed_from_the_targets(write, cells, task):
+def test_the_task_is_suggested_by_the_targets(write, cells, task):
     rows = [json.dumps({"text": f"text number {i}", "y": c}) for i, c in enumerate(cells)]
-    found, why = guessed(opened(write("t.jsonl", "\n".join(rows)), targets=("y",)))
+    found, why = suggest_task(opened(write("t.jsonl", "\n".join(rows)), targets=("y",)))
     assert found == task
     assert "'y'" in why
 
@@ -297,9 +301,11 @@ def test_the_task_is_guessed_from_the_targets(write, cells, task):
 def test_targets_as_long_as_their_texts_label_positions(write):
     rows = "MKVLAG,HHECCC\nGGAAT,HHEEC\n"
     path = write("t.csv", "text,y\n" + rows)
-    assert guessed(opened(path, targets=("y",)))[0] == "position-label"
+    assert suggest_task(opened(path, targets=("y",)))[0] == "position-label"
     backwards = "".join(f"{w},{w[::-1]}\n" for w in ("abcdefghij", "klmnopqrst", "uvwxyzabcd"))
-    assert guessed(opened(write("u.csv", "text,y\n" + backwards), targets=("y",)))[0] == "target"
+    assert (
+        suggest_task(opened(write("u.csv", "text,y\n" + backwards), targets=("y",)))[0] == "target"
+    )
 
 
 def test_several_targets_are_labels_values_or_refused(write):
@@ -307,22 +313,22 @@ def test_several_targets_are_labels_values_or_refused(write):
         rows = "".join(f"text {i},{x},{y}\n" for i, (x, y) in enumerate(zip(a, b, strict=True)))
         return opened(write("t.csv", "text,a,b\n" + rows), targets=("a", "b"))
 
-    assert guessed(of(["0", "1", "", "1"], ["no", "yes", "no", ""]))[0] == "labels"
-    assert guessed(of(["0.1", "2", "", "1"], ["4", "3", "9", ""]))[0] == "value"
+    assert suggest_task(of(["0", "1", "", "1"], ["no", "yes", "no", ""]))[0] == "labels"
+    assert suggest_task(of(["0.1", "2", "", "1"], ["4", "3", "9", ""]))[0] == "value"
     with pytest.raises(UsageError, match=r"'b' has 4, such as 'p'"):
-        guessed(of(["0", "1", "0", "1"], ["p", "q", "r", "s"]))
+        suggest_task(of(["0", "1", "0", "1"], ["p", "q", "r", "s"]))
 
 
 def test_a_task_checks_its_targets_and_names_the_line(write):
     path = str(write("t.csv", "text,y\nab,1\ncd,inf\nef,x\ngh,-2e3\n"))
-    value = DataSource(DataRecipe(train=(path,), target="y"), "value").train
+    value = labelled(DataRecipe(train=(path,), target="y"), "value").train
     assert [t for _, t in read(value)] == [("1",), ("-2e3",)]
     text = "2 rows have text instead of a number in column 'y' and were skipped"
     assert value.remarks == [f"{text}; first: {path}:3 has 'inf'"]
-    strict = DataSource(DataRecipe(train=(path,), target="y", strict=True), "value").train
+    strict = labelled(DataRecipe(train=(path,), target="y", strict=True), "value").train
     with pytest.raises(UserError, match=r"t\.csv:3: 'inf' in column 'y' is not a number; leave"):
         read(strict)
-    positions = DataSource(DataRecipe(train=(path,), target="y"), "position-label").train
+    positions = labelled(DataRecipe(train=(path,), target="y"), "position-label").train
     with pytest.raises(UserError, match=r"all 4 .*t\.csv:2: 1 labels for 2 symbols"):
         read(positions)
     with pytest.raises(ValueError, match="not a number"):
@@ -393,17 +399,17 @@ def test_classes_are_ordered_and_encoded(write):
     with pytest.raises(UsageError, match=r"--task label has one target, got --target a,b"):
         learned("label", ["a", "b"], ("1", "2"))
     with pytest.raises(UsageError, match="did you mean 'labels'"):
-        learned("lables", ["a"], ("1",))
+        build({"task": {"name": "lables"}})
 
 
-# Sides
+# Splits
 
 
-def sides(write, text, task="label", **keys):
-    """The side of every text of a table."""
+def splits(write, text, task="label", **keys):
+    """The split of every text of a table."""
     path = write("t.csv", text)
-    sources = DataSource(check("data", DataRecipe, {"train": str(path), **keys}), task)
-    return {t: p.side for p in sources.pieces() for t in p.texts}
+    sources = labelled(check("data", DataRecipe, {"train": str(path), **keys}), task)
+    return {t: p.split for p in sources.chunks() for t in p.texts}
 
 
 def rows(n, extra=""):
@@ -412,14 +418,14 @@ def rows(n, extra=""):
 
 def test_a_split_column_decides(write):
     table = "text,y,set,check\na,1,train,\nb,2,Train,True\nc,1,test,\nd,2,dev,\n"
-    assert sides(write, table, target="y", split="set") == {"a": 0, "b": 0, "c": 2, "d": 1}
-    assert sides(write, table, target="y", split="set,check")["b"] == 1
-    with pytest.raises(UserError, match=r"t\.csv:3: 'x' under 's' says no side; write train"):
-        sides(write, "text,y,s\na,0,0\nb,1,x\n", target="y", split="s")
+    assert splits(write, table, target="y", split="set") == {"a": 0, "b": 0, "c": 2, "d": 1}
+    assert splits(write, table, target="y", split="set,check")["b"] == 1
+    with pytest.raises(UserError, match=r"t\.csv:3: 'x' under 's' names no split; write train"):
+        splits(write, "text,y,s\na,0,0\nb,1,x\n", target="y", split="s")
     with pytest.raises(UsageError, match=r"no column 'sett'.*did you mean 'set'"):
-        sides(write, table, target="y", split="sett")
+        splits(write, table, target="y", split="sett")
     with pytest.raises(UsageError, match=r"data\.split says which records"):
-        sides(write, table, target="y", split="set", test=[str(write("o.csv", table))])
+        splits(write, table, target="y", split="set", test=[str(write("o.csv", table))])
 
 
 def test_small_classes_are_in_every_split_by_default(write):
@@ -429,7 +435,7 @@ def test_small_classes_are_in_every_split_by_default(write):
     )
     text += "".join(f"u{i},some\n" for i in range(60)) + "alone,one\n"
     for seed in range(6):
-        found = sides(write, text, target="y", split_seed=seed)
+        found = splits(write, text, target="y", split_seed=seed)
         rare = [found[f"t{i}"] for i in range(0, 1300, 100)]
         assert np.bincount(rare).tolist() == [11, 1, 1]
         assert np.bincount([found[f"u{i}"] for i in range(60)]).tolist() == [54, 3, 3]
@@ -438,11 +444,11 @@ def test_small_classes_are_in_every_split_by_default(write):
         assert [found[text] for text in large] == assign(large, 0.05, 0.05, seed).tolist()
     lines = text.splitlines()
     turned = "\n".join([lines[0], *reversed(lines[1:])]) + "\n"
-    assert sides(write, turned, target="y", split_seed=5) == found  # not the order of rows
-    by_hash = sides(write, text, target="y", split="random")
+    assert splits(write, turned, target="y", split_seed=5) == found  # not the order of rows
+    by_hash = splits(write, text, target="y", split="random")
     assert list(by_hash.values()) == assign(list(by_hash), 0.05, 0.05).tolist()
     values = "text,y\n" + "".join(f"t{i},{i}.5\n" for i in range(300))
-    numbers_of = sides(write, values, "value", target="y")
+    numbers_of = splits(write, values, "value", target="y")
     assert list(numbers_of.values()) == assign(list(numbers_of), 0.05, 0.05).tolist()
 
 
@@ -451,30 +457,30 @@ def test_of_several_labels_the_rarest_is_in_every_split(write):
     text = "text,p,q\n" + "".join(
         f"t{i},{int(rng.random() < 0.5)},{int(i % 40 == 0)}\n" for i in range(1200)
     )
-    found = sides(write, text, "labels", target="p,q")
+    found = splits(write, text, "labels", target="p,q")
     rare = [found[f"t{i}"] for i in range(0, 1200, 40)]
     assert np.bincount(rare).tolist() in ([27, 1, 2], [27, 2, 1], [26, 2, 2])
 
 
 def test_what_pretraining_may_not_see_is_what_labels_hold_out(write):
     text = "text,y\n" + "".join(f"t{i},{'ab'[i % 9 == 0]}\n" for i in range(200))
-    assert sides(write, text, "masked", target="y") == sides(write, text, "label", target="y")
+    assert splits(write, text, "masked", target="y") == splits(write, text, "label", target="y")
 
 
 def test_a_stratified_split_keeps_the_shares(write):
-    found = sides(write, rows(200), target="y", split="stratified", valid_fraction=0.1)
-    b = Counter(side for text, side in found.items() if int(text[1:]) % 4 == 0)
+    found = splits(write, rows(200), target="y", split="stratified", valid_fraction=0.1)
+    b = Counter(split for text, split in found.items() if int(text[1:]) % 4 == 0)
     assert (b[0], b[1] + b[2]) in {(42, 8), (43, 7)}
-    assert sum(side == 1 for side in found.values()) == 20
-    other = sides(write, rows(200), target="y", split="stratified", split_seed=1)
+    assert sum(split == 1 for split in found.values()) == 20
+    other = splits(write, rows(200), target="y", split="stratified", split_seed=1)
     assert other != found
     with pytest.raises(UsageError, match="most targets are different"):
-        sides(write, "text,y\na,1\nb,2\nc,3\n", "value", target="y", split="stratified")
+        splits(write, "text,y\na,1\nb,2\nc,3\n", "value", target="y", split="stratified")
 
 
 def test_groups_stay_together_and_with_copies(write):
     keys = {"target": "y", "group": "g", "valid_fraction": 0.3, "test_fraction": 0.2}
-    found = sides(write, rows(70), **keys)
+    found = splits(write, rows(70), **keys)
     by_group = {g: {s for t, s in found.items() if int(t[1:]) % 7 == g} for g in range(7)}
     assert all(len(s) == 1 for s in by_group.values())
     assert {s for found in by_group.values() for s in found} == {0, 1, 2}
@@ -495,11 +501,11 @@ def test_scaffolds_are_asked_of_rdkit(write, monkeypatch):
         monkeypatch.setitem(sys.modules, f"rdkit{name}", module)
     rows = "".join(f"{text},{i % 2}\n" for i, text in enumerate(MOLECULES))
     keys = {"target": "y", "split": "scaffold", "valid_fraction": 0.2, "test_fraction": 0.2}
-    found = sides(write, "text,y\n" + rows, **keys)
+    found = splits(write, "text,y\n" + rows, **keys)
     # Of 7: a has 4 and trains (4.2 fit); of the rest the last validates (5.6).
     assert found == {"a1": 0, "a2": 0, "a3": 0, "b1": 2, "c1": 2, "bad": 1}
     path = write("t.csv", "text,y\n" + rows)
-    sources = DataSource(DataRecipe(train=(str(path),), target="y", split="scaffold"), "label")
+    sources = labelled(DataRecipe(train=(str(path),), target="y", split="scaffold"), "label")
     assert ("scaffolds", "1 are no molecules to RDKit, the first 'bad'") in inspect_labelled(
         sources
     ).rows()
@@ -509,17 +515,17 @@ def test_folds_test_each_record_once_and_validate_by_others(write):
     tested, validated = Counter(), Counter()
     for fold in range(5):
         keys = {"target": "y", "folds": 5, "fold": fold, "split": "stratified"}
-        found = sides(write, rows(43), **keys)
-        tested.update(text for text, side in found.items() if side == 2)
-        own = [text for text, side in found.items() if side == 1]
+        found = splits(write, rows(43), **keys)
+        tested.update(text for text, split in found.items() if split == 2)
+        own = [text for text, split in found.items() if split == 1]
         validated.update(own)
         assert own
     assert len(tested) == 43 and set(tested.values()) == {1}
     assert len(validated) > 2 * len(own) and max(validated.values()) < 5  # not the same few
-    alone = sides(write, "text,y\na,1\nb,2\nc,1\n", target="y", folds=-1, fold=1, valid_fraction=0)
+    alone = splits(write, "text,y\na,1\nb,2\nc,1\n", target="y", folds=-1, fold=1, valid_fraction=0)
     assert alone == {"a": 0, "b": 2, "c": 0}
     with pytest.raises(UsageError, match=r"data\.fold must be below the 3 folds"):
-        sides(write, "text,y\na,1\nb,2\nc,1\n", target="y", folds=-1, fold=3)
+        splits(write, "text,y\na,1\nb,2\nc,1\n", target="y", folds=-1, fold=3)
 
 
 @pytest.mark.parametrize(
@@ -535,19 +541,19 @@ def test_folds_test_each_record_once_and_validate_by_others(write):
 )
 def test_plans_that_make_no_sense_are_refused(write, keys, message):
     with pytest.raises(UsageError, match=message):
-        sides(write, rows(9), **keys)
+        splits(write, rows(9), **keys)
 
 
 def test_plans_are_for_labelled_records(write):
     path = str(write("a.txt", "anna\nbob\n"))
     for keys in ({"split": "stratified"}, {"folds": 2}, {"group": "g"}, {"pattern": "x"}):
         with pytest.raises(UsageError, match=f"data.{next(iter(keys))}.* labelled records"):
-            DataSource(DataRecipe(train=(path,), **keys))
+            DataSource(DataRecipe(train=(path,), **keys), Roles(output=True))
 
 
-def test_the_same_input_on_two_sides_is_a_leak(write):
+def test_the_same_input_in_two_splits_is_a_leak(write):
     path = write("t.csv", "text,y,set\nsame,1,train\nsame,0,test\nother,1,test\nx,0,valid\n")
-    sources = DataSource(DataRecipe(train=(str(path),), target="y", split="set"), "label")
+    sources = labelled(DataRecipe(train=(str(path),), target="y", split="set"), "label")
     leaks = sources.leaks()
     assert leaks == {
         "valid": {"records": 0, "examples": []},
@@ -605,7 +611,7 @@ def test_only_user_errors_escape_labelled_records(write, format, content, task, 
     target = {} if format == "labelled" else {"target": "y"}
     try:
         recipe = DataRecipe(train=(str(path),), format=format, **target, **keys)
-        sources = DataSource(recipe, task)
+        sources = labelled(recipe, task)
         found = inspect_labelled(sources)
     except UserError as error:
         assert "\n" not in str(error)
@@ -617,8 +623,8 @@ def test_only_user_errors_escape_labelled_records(write, format, content, task, 
 
 def test_a_file_of_labels_counts_among_the_data(write):
     path, labels = write("s.fa", ">p\nMK\n"), write("l.csv", "id,y\np,a\n")
-    before = opened(path, labels=labels).fingerprint()
-    assert opened(path, labels=write("l.csv", "id,y\np,b\n")).fingerprint() != before
+    before = opened(path, labels=labels).hashes()[0]
+    assert opened(path, labels=write("l.csv", "id,y\np,b\n")).hashes()[0] != before
     with pytest.raises(UserError, match=r"m\.csv: no such file or folder; did you mean 'l\.csv'"):
         opened(path, labels=labels.with_name("m.csv"))
 
@@ -656,22 +662,22 @@ def test_a_file_of_labels_counts_among_the_data(write):
 )
 def test_real_sets_are_read_whole(files, keys, task, counts):
     train = tuple(str(SHARED / name) for name in files)
-    source = DataSource(DataRecipe(train=train, **keys), "labelled").train
+    source = labelled(DataRecipe(train=train, **keys)).train
     columns = survey(source.examples(), 1)
     assert (columns[0].filled, source.skipped) == (counts, 0)
-    assert guess(columns, source.names)[0] == task
+    assert suggest_task(source)[0] == task
     if "splice" in files[0]:
         assert columns[0].different == {"N": 1655, "EI": 767, "IE": 768}
         assert {len(text) for chunk in source.examples() for text in chunk.texts} == {60}
 
 
 @here
-def test_flip_says_its_own_sides():
+def test_flip_has_its_own_splits():
     archive = SHARED / "protein/flip_gb1/splits.zip"
     recipe = DataRecipe(
         train=(f"{archive}:splits/two_vs_rest.csv",), target="target", split="set,validation"
     )
-    found = Counter(p.side for p in DataSource(recipe, "value").pieces() for _ in p.texts)
+    found = Counter(p.split for p in labelled(recipe, "value").chunks() for _ in p.texts)
     assert found == {0: 381, 1: 43, 2: 8309}
 
 

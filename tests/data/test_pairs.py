@@ -1,6 +1,7 @@
-"""Pairs from files: side by side, line by line or column by column, split without leaks."""
+"""Pairs from files: line by line or column by column, split without leaks."""
 
 import csv
+import dataclasses
 import gzip
 import json
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from regard.data import formats
 from regard.data.corpus import prepare, reopen
 from regard.data.pairs import Pairs, correlation, looks_paired
-from regard.data.sources import SPLITS, DataSource
+from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
-from regard.recipe import DataRecipe, TokensRecipe
+from regard.recipe import SPLITS, DataRecipe, build, tables
+from regard.registry import TASKS
 
 PAIRS = [("a dog", "ein Hund"), ("two", "zwei"), ("ünï 😀", "x,\t'y'"), (" lead", "trail ")]
 
@@ -39,7 +41,7 @@ def read(pairs):
 
 
 @pytest.mark.parametrize("end", ["", ".gz"])
-def test_two_files_are_read_side_by_side(write, end):
+def test_two_files_are_read_in_parallel(write, end):
     one, two = (
         write(f"t.en{end}", lines(s for s, _ in PAIRS)),
         write("t.de", lines(t for _, t in PAIRS)),
@@ -55,7 +57,7 @@ def test_two_files_are_read_side_by_side(write, end):
     assert pairs.size == one.stat().st_size + two.stat().st_size
     swapped = Pairs([two, one])
     assert read(swapped) == [(t, s) for s, t in PAIRS]
-    assert swapped.fingerprint() != pairs.fingerprint()
+    assert swapped.hashes() != pairs.hashes()
 
 
 def test_the_columns_of_tables_are_read_in_one_pass(write, tmp_path):
@@ -75,14 +77,14 @@ def test_the_columns_of_tables_are_read_in_one_pass(write, tmp_path):
     assert read(Pairs([plain, plain], columns=("1", "2"))) == [("one", "eins"), ("two", "zwei")] * 2
 
 
-side = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=4))
+LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=4))
 
 
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(one=side, two=side, block=st.integers(2, 40))
-def test_lines_keep_their_partners_wherever_blocks_end(tmp_path, one, two, block):
+@given(one=LINES, two=LINES, block=st.integers(2, 40))
+def test_lines_stay_aligned_wherever_blocks_end(tmp_path, one, two, block):
     count = min(len(one), len(two))
     texts = [("first", "erste"), *zip(one[:count], two[:count], strict=True)]
     files = []
@@ -113,7 +115,7 @@ def test_files_of_unequal_length_are_named_with_the_line_left_over(write, longer
     )
 
 
-def test_half_pairs_and_bad_bytes_are_left_out_on_both_sides_and_named(write):
+def test_half_pairs_and_bad_bytes_are_skipped_and_named(write):
     one = write("t.en", b"a\n\nc\nd\xff\n\n f \ng\xfe\nh\n")
     two = write("t.de", b"A\nB\n \t\nD\n\nF\nG\xfd\nH")
     pairs = Pairs([one, two])
@@ -141,12 +143,12 @@ def test_half_pairs_and_bad_bytes_are_left_out_on_both_sides_and_named(write):
         read(Pairs([write("b.en", "a\n"), write("b.de", "\n")]))
 
 
-def test_what_is_no_pair_of_columns_says_what_is_missing(write):
+def test_missing_columns_are_named(write):
     path, rows = write("t.csv", "en,de,n\na,b,1\n"), write("t.jsonl", '{"en": "a", "de": "b"}\n')
     plain = write("t.txt", "a\nb\n")
     which = "which hold the pairs? say --input {0} --target {0} (data.input, data.target); it has "
     hint = "did you mean 'de'? it has en, de, n"
-    for files, columns, told in (
+    for files, columns, message in (
         ([path], ("", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
         ([path], ("en", ""), f"{path}: {which.format('COLUMN')}en, de, n"),
         ([rows], ("", "de"), f"{rows}: {which.format('KEY')}en, de"),
@@ -167,7 +169,7 @@ def test_what_is_no_pair_of_columns_says_what_is_missing(write):
     ):
         with pytest.raises(UsageError) as error:
             Pairs(files, columns=columns)
-        assert str(error.value) == told
+        assert str(error.value) == message
     with pytest.raises(
         UsageError, match="'text' has no pairs; choose one of csv, jsonl, lines, tsv"
     ):
@@ -177,7 +179,7 @@ def test_what_is_no_pair_of_columns_says_what_is_missing(write):
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "sides"),
+    ("one", "two", "languages"),
     [
         ("train.en", "train.de", "en and de"),
         ("train.en.gz", "train.de", "en and de"),
@@ -195,16 +197,16 @@ def test_what_is_no_pair_of_columns_says_what_is_missing(write):
         ("a.csv", "b.csv", ""),
     ],
 )
-def test_two_sides_of_pairs_are_told_by_their_names_and_lines(tmp_path, one, two, sides):
+def test_sources_and_targets_are_recognized_by_names_and_lines(tmp_path, one, two, languages):
     for name in (one, two):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         data = b"x y\n\nz"
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    told = looks_paired([tmp_path / one, tmp_path / two])
-    assert told == (f"two files of 3 lines, {sides}, line by line" if sides else None)
+    reason = looks_paired([tmp_path / one, tmp_path / two])
+    assert reason == (f"two files of 3 lines, {languages}, line by line" if languages else None)
     (tmp_path / two).write_text("x\n" * 4)
     files = [tmp_path / one, tmp_path / two]
-    if sides:  # languages: a line was lost, and what remains is no other task
+    if languages:  # a line was lost, and this is not another task
         with pytest.raises(UserError) as error:
             looks_paired(files)
         assert f"{files[0]} has 3 lines, {files[1]} 4: line 4 of {files[1]}" in str(error.value)
@@ -241,46 +243,46 @@ def sentences(count, seed=0):
 
 
 def translated(text):
-    """Another alphabet, word by word: nothing is shared but what belongs together."""
+    """Return the words in another alphabet, so that only meaning is shared."""
     return " ".join(chr(0x4E00 + 37 * WORDS.index(word)) * 2 for word in text.split())
 
 
-def related(write, one, two):
+def correlate(write, one, two):
     return correlation([write("one", lines(one)), write("two", lines(two))])
 
 
-def test_lines_that_belong_together_correlate_in_length_and_vocabulary(write):
+def test_parallel_lines_correlate_in_length_and_vocabulary(write):
     texts = sentences(300)
-    found = related(write, texts, [translated(text) for text in texts])
+    relation = correlate(write, texts, [translated(text) for text in texts])
     expected = np.corrcoef(
         *(np.log1p([len(t) for t in x]) for x in (texts, [translated(t) for t in texts]))
     )
-    assert found.alike and found.lines == 300
-    assert found.lengths == pytest.approx(expected[0, 1], abs=0.05)
-    assert found.vocabulary > 20
-    assert "r = " in found.words and "z = " in found.words and "300 lines" in found.words
+    assert relation.related and relation.lines == 300
+    assert relation.lengths == pytest.approx(expected[0, 1], abs=0.05)
+    assert relation.vocabulary > 20
+    assert "r = " in relation.words and "z = " in relation.words and "300 lines" in relation.words
 
 
 @pytest.mark.parametrize("order", [None, str, len])
-def test_lines_that_have_nothing_to_do_with_each_other_do_not(write, order):
+def test_unrelated_lines_do_not(write, order):
     """Not even where both files are sorted in the same way."""
     one, two = sentences(400, 1), sentences(400, 2)
     if order is not None:
         one, two = sorted(one, key=order), sorted(two, key=order)
-    assert related(write, one, two).alike is False
+    assert correlate(write, one, two).related is False
 
 
-def test_few_lines_and_half_a_relation_are_left_to_the_user(write):
+def test_few_lines_and_weak_relations_are_undecided(write):
     texts = sentences(300)
-    assert related(write, texts[:19], [translated(t) for t in texts[:19]]).alike is None
+    assert correlate(write, texts[:19], [translated(t) for t in texts[:19]]).related is None
     other = sentences(300, 9)
     mixed = [translated(texts[i]) if i % 5 == 0 else other[i] for i in range(300)]
-    assert related(write, texts, mixed).alike is None
+    assert correlate(write, texts, mixed).related is None
 
 
 def stored(corpus, name):
-    """The pairs of one side, decoded from its two shards."""
-    shard = corpus.side(name)
+    """Return the pairs of a split, decoded from its two shards."""
+    shard = corpus.split(name)
     return [
         tuple(
             tokenizer.decode(x.record(r)[1:-1])
@@ -293,55 +295,57 @@ def stored(corpus, name):
     ]
 
 
-def prepared(run, data, **tokens):
+def prepared(run, data, log=print, **task):
     run.mkdir(exist_ok=True)
-    return prepare(data, TokensRecipe(kind="characters", **tokens), run, print, task="target")
+    values = {"task": {"name": "target", **task}, "data": dataclasses.asdict(data)}
+    encoded = {role: {"tokenizer": "characters"} for role in ("input", "output")}
+    return prepare(build(values | encoded), run, log)
 
 
-@pytest.mark.parametrize("joint", [True, False])
-def test_a_corpus_holds_every_pair_on_the_side_of_its_source(write, tmp_path, joint):
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_corpus_holds_every_pair_in_the_split_of_its_source(write, tmp_path, shared):
     random = np.random.default_rng(0)
     sources = [f"s{i}" for i in random.integers(0, 150, 400)]  # most come more than once
     targets = [f"ü{i}" for i in range(400)]
     paths = str(write("t.en", lines(sources))), str(write("t.de", lines(targets)))
     data = DataRecipe(train=paths, valid_fraction=0.2, test_fraction=0.1)
-    corpus = prepared(tmp_path / "run", data, joint=joint)
-    found = {name: stored(corpus, name) for name in SPLITS}
+    corpus = prepared(tmp_path / "run", data, shared_vocab=shared)
+    splits = {name: stored(corpus, name) for name in SPLITS}
     every = list(zip(sources, targets, strict=True))
-    assert sorted(x for side in found.values() for x in side) == sorted(every)
+    assert sorted(x for split in splits.values() for x in split) == sorted(every)
     order = {pair: i for i, pair in enumerate(every)}
     owners: dict[str, set[str]] = {}
-    for name, side in found.items():
-        assert side and [order[x] for x in side] == sorted(order[x] for x in side)
-        for source, _ in side:
+    for name, split in splits.items():
+        assert split and [order[x] for x in split] == sorted(order[x] for x in split)
+        for source, _ in split:
             owners.setdefault(source, set()).add(name)
     assert all(len(names) == 1 for names in owners.values())
-    facts = corpus.facts["sides"]["train"]
-    assert facts["records"] == len(found["train"])
-    for prefix, place in (("source_", 0), ("", 1)):
-        characters = sum(len(pair[place]) for pair in found["train"])
-        assert facts[prefix + "symbols"] == characters + len(found["train"])
-        assert facts[prefix + "tokens"] == characters + 2 * len(found["train"])
-    assert (corpus.source_tokenizer is corpus.tokenizer) == joint
-    assert (tmp_path / "run" / "source_tokenizer.json").exists() != joint
+    facts = corpus.facts["splits"]["train"]
+    assert facts["records"] == len(splits["train"])
+    for prefix, index in (("source_", 0), ("", 1)):
+        characters = sum(len(pair[index]) for pair in splits["train"])
+        assert facts[prefix + "symbols"] == characters + len(splits["train"])
+        assert facts[prefix + "tokens"] == characters + 2 * len(splits["train"])
+    assert (corpus.source_tokenizer is corpus.tokenizer) == shared
+    assert (tmp_path / "run" / "source_tokenizer.json").exists() != shared
     assert (
         "ü" in [corpus.source_tokenizer.text(i) for i in range(corpus.source_tokenizer.vocab_size)]
-    ) == joint
+    ) == shared
     again = reopen(tmp_path / "run", verify=True)
-    assert {name: stored(again, name) for name in SPLITS} == found
+    assert {name: stored(again, name) for name in SPLITS} == splits
 
 
-def test_what_is_unknown_is_counted_on_each_side(write, tmp_path):
+def test_unknown_symbols_are_counted_in_sources_and_targets(write, tmp_path):
     train = str(write("t.en", "ab\n")), str(write("t.de", "cd\n"))
     valid = str(write("v.en", "abcx\n")), str(write("v.de", "cdy\n"))
     data = DataRecipe(train=train, valid=valid, test_fraction=0)
-    for joint, unknown in ((True, 1), (False, 2)):
-        corpus = prepared(tmp_path / f"run{joint}", data, joint=joint)
-        facts = corpus.facts["sides"]["valid"]
+    for shared, unknown in ((True, 1), (False, 2)):
+        corpus = prepared(tmp_path / f"run{shared}", data, shared_vocab=shared)
+        facts = corpus.facts["splits"]["valid"]
         assert (facts["source_unknown"], facts["unknown"]) == (unknown, 1)
 
 
-def test_leaks_are_sources_that_training_has_seen(write, tmp_path):
+def test_leaks_are_sources_that_occur_in_training(write, tmp_path):
     train = str(write("t.en", "a\nb\nc\n")), str(write("t.de", "A\nB\nC\n"))
     valid = str(write("v.en", "b\nx\na\n")), str(write("v.de", "B2\nA\n\n"))
     corpus = prepared(tmp_path / "run", DataRecipe(train=train, valid=valid, test_fraction=0))
@@ -354,23 +358,24 @@ def test_leaks_are_sources_that_training_has_seen(write, tmp_path):
 def test_what_is_stored_is_used_again_until_task_or_tokens_change(write, tmp_path):
     paths = [str(write("t.en", lines("abcdefgh"))), str(write("t.de", lines("ABCDEFGH")))]
     data = DataRecipe(train=tuple(paths), valid_fraction=0, test_fraction=0, format="lines")
-    first = prepared(tmp_path / "run", data, joint=False)
+    first = prepared(tmp_path / "run", data, shared_vocab=False)
     made = (tmp_path / "run" / "data" / "train.json").stat().st_mtime_ns
-    assert prepared(tmp_path / "run", data, joint=False).train.source.records == 8
+    assert prepared(tmp_path / "run", data, shared_vocab=False).train.source.records == 8
     assert (tmp_path / "run" / "data" / "train.json").stat().st_mtime_ns == made
-    joint = prepared(tmp_path / "run", data)
-    assert joint.source_tokenizer is joint.tokenizer
-    assert joint.tokenizer.vocab_size > first.tokenizer.vocab_size
-    plain = prepare(data, TokensRecipe(kind="characters"), tmp_path / "run", print)
+    shared = prepared(tmp_path / "run", data)
+    assert shared.source_tokenizer is shared.tokenizer
+    assert shared.tokenizer.vocab_size > first.tokenizer.vocab_size
+    tables_of_texts = {"data": dataclasses.asdict(data), "output": {"tokenizer": "characters"}}
+    plain = prepare(build(tables_of_texts), tmp_path / "run", print)
     assert plain.train.source is None and plain.source_tokenizer is None
     assert plain.train.records == 16  # two files of single records
     other = tmp_path / "run" / "data" / "train-source.json"
     corpus = prepared(tmp_path / "run", data)
     assert corpus.train.source.records == 8
     other.unlink()
-    said = []
-    prepare(data, TokensRecipe(kind="characters"), tmp_path / "run", said.append, task="target")
-    assert "train-source.json" in said[0]  # and it was built again
+    messages = []
+    prepared(tmp_path / "run", data, messages.append)
+    assert "train-source.json" in messages[0]  # and it was built again
     assert other.exists()
 
 
@@ -378,23 +383,23 @@ def test_a_fraction_of_training_goes_by_the_source_too(write, tmp_path):
     sources = [f"s{i // 3}" for i in range(600)]
     paths = str(write("t.en", lines(sources))), str(write("t.de", lines(map(str, range(600)))))
     data = DataRecipe(train=paths, train_fraction=0.5)
-    found = {source for source, _ in stored(prepared(tmp_path / "run", data), "train")}
-    everything = DataSource(DataRecipe(train=paths), "target")
-    for piece in everything.pieces():
-        if piece.side == 0:
-            kept = [source in found for source in piece.sources]
-            assert 0.35 < np.mean(kept) < 0.65
-    assert len(stored(reopen(tmp_path / "run"), "train")) == 3 * len(found)
+    kept_sources = {source for source, _ in stored(prepared(tmp_path / "run", data), "train")}
+    everything = DataSource(DataRecipe(train=paths), TASKS["target"].roles)
+    for chunk in everything.chunks():
+        if chunk.split == 0:
+            share = np.mean([source in kept_sources for source in chunk.sources])
+            assert 0.35 < share < 0.65
+    assert len(stored(reopen(tmp_path / "run"), "train")) == 3 * len(kept_sources)
 
 
 def test_recipes_know_the_keys_of_pairs():
-    from regard.recipe import build, tables
-
-    assert build({"task": "target"}).task == "target"
-    assert tables(build({"task": "target", "tokens": {"joint": False}}))["tokens"]["joint"] is False
-    with pytest.raises(UsageError, match="task: unknown task 'targets'; did you mean 'target'"):
-        build({"task": "targets"})
-    with pytest.raises(UsageError, match="task: unknown task"):
-        build({"task": ["next"]})
+    assert build({"task": {"name": "target"}}).task.name == "target"
+    apart = build({"task": {"name": "target", "shared_vocab": False}})
+    assert tables(apart)["task"]["shared_vocab"] is False
+    wrong = r"task\.name: unknown task 'targets'; did you mean 'target'"
+    with pytest.raises(UsageError, match=wrong):
+        build({"task": {"name": "targets"}})
+    with pytest.raises(UsageError, match=r"task\.name: unknown task"):
+        build({"task": {"name": ["next"]}})
     with pytest.raises(UsageError, match=r"max_ratio must be 0 \(none\) or at least 1, got 0\.5"):
-        build({"data": {"max_ratio": 0.5}})
+        build({"task": {"name": "target", "max_ratio": 0.5}})

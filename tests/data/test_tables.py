@@ -1,10 +1,12 @@
+"""Columns of CSV, TSV, JSON Lines and lines cut at a blank."""
+
 import csv
 import json
 
 import pytest
 
 from regard.data import formats, tables
-from regard.data.readers import TextFiles
+from regard.data.text_files import TextFiles
 from regard.errors import UsageError, UserError
 
 
@@ -53,7 +55,7 @@ def test_csv_cells_may_hold_delimiters_quotes_and_newlines(write, tmp_path):
         ("1,name\n5,anna\n", "1", ["5"]),  # a header named 1 is a name first
     ],
 )
-def test_the_column_is_found_or_asked_for(write, content, column, expected):
+def test_the_column_is_chosen_or_given(write, content, column, expected):
     assert texts(TextFiles([write("t.csv", content)], column=column)) == expected
 
 
@@ -118,3 +120,19 @@ def test_a_row_of_endlessly_many_quoted_lines_is_refused_too(write, monkeypatch)
         monkeypatch.setattr(module, "LINE_LIMIT", 100)
     with pytest.raises(UserError, match=r"a\.csv:3: a record is longer"):
         texts(TextFiles([path]))
+
+
+def test_json_that_python_cannot_convert_is_a_damaged_record(write):
+    lines = ['{"text": "ok"}', '{"text": ' + "9" * 10_000 + "}", "[" * 3000, '{"text": "\\ud800"}']
+    source = TextFiles([write("a.jsonl", "\n".join(lines) + "\n")])
+    assert texts(source) == ["ok"] and source.skipped == 3
+    assert ":2: not JSON that can be read: a number has thousands of digits" in source.problems[0]
+
+
+def test_molecules_end_at_the_first_blank(write):
+    source = TextFiles([write("m.smi", "CCO ethanol\n\nc1ccccc1\tbenzene ring\nC\n")])
+    assert source.format == "smi"
+    assert texts(source) == ["CCO", "c1ccccc1", "C"]
+    assert source.blank == 1
+    labelled = TextFiles([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
+    assert texts(labelled) == ["good film", "bad"]

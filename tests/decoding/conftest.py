@@ -1,28 +1,33 @@
-"""Tiny language models whose caches can be wrong: one remembers two tokens, one everything."""
+"""Tiny language models with caches, one of two tokens and one of all, and exhaustive search."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from regard.layers.cache import DecodeState, RecurrentState
+from regard.layers.cache import DecodeState, LayerState, RecurrentState
 from regard.models.language_model import LanguageModel
 
 
-class LastTwo:
+class LastTwo(LayerState):
     """The two newest tokens of every row, (B, 2)."""
 
     def __init__(self, batch: int) -> None:
         self.ids = torch.zeros(batch, 2, dtype=torch.int64)
 
-    def select(self, parents: Tensor, places: slice = slice(None)) -> None:
+    def select(self, parents: Tensor, columns: slice = slice(None)) -> None:
         self.ids = self.ids[parents]
 
     def expand(self, width: int) -> None:
         self.ids = self.ids.repeat_interleave(width, 0)
+
+    def reset(self) -> None:
+        raise NotImplementedError
 
 
 class Tiny(LanguageModel):
@@ -45,7 +50,7 @@ class Tiny(LanguageModel):
         """Undo the reading of a token in rows where it does not count (padding)."""
         raise NotImplementedError
 
-    def start(self, batch: int, capacity: int) -> DecodeState:
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
         return DecodeState([self.memory(batch)], batch, capacity)
 
     def logits(self, ids, segments=None, *, tap=None):
@@ -55,7 +60,7 @@ class Tiny(LanguageModel):
     def score(self, ids, targets, segments=None, *, constrain=None):
         raise NotImplementedError
 
-    def extend(self, ids, lengths, state):
+    def step(self, ids, lengths, state):
         batch, width = ids.shape
         assert batch == state.batch
         self.calls.append((batch, width))
@@ -151,3 +156,71 @@ def remembers() -> Callable[..., Remembers]:
 @pytest.fixture(params=[Markov, Remembers])
 def any_model(request) -> Callable[..., Tiny]:
     return request.param
+
+
+def next_log_probs(model, prefixes, forbidden, banned):
+    """(N, V) log-probabilities after equally long prefixes, recomputed from nothing.
+
+    Rows for which nothing is possible are all -inf.
+    """
+    logits = model.logits(torch.tensor(prefixes))[:, -1].clone()
+    logits[:, list(banned)] = -math.inf
+    for row, prefix in enumerate(prefixes):
+        for b in range(logits.size(-1)):
+            if (prefix[-1], b) in forbidden:
+                logits[row, b] = -math.inf
+    return logits.log_softmax(-1).nan_to_num(nan=-math.inf, neginf=-math.inf).tolist()
+
+
+def exhaustive(model, prompts, max_new, forbidden, *, end, banned):
+    """All sequences of each prompt as (ids, log_probs, kind), kind ended, cut off or dead."""
+    sequences = [[] for _ in prompts]
+    live = [(number, [], []) for number in range(len(prompts))]
+    for _ in range(max_new):
+        prefixes = [[*prompts[n], *ids] for n, ids, _ in live]
+        table = next_log_probs(model, prefixes, forbidden, banned)
+        longer = []
+        for (number, ids, log_probs), row in zip(live, table, strict=True):
+            possible = [b for b in range(len(row)) if row[b] > -math.inf]
+            if not possible:
+                sequences[number].append((ids, log_probs, "dead"))
+            for b in possible:
+                one = (number, [*ids, b], [*log_probs, row[b]])
+                if b == end:
+                    sequences[number].append((*one[1:], "ended"))
+                else:
+                    longer.append(one)
+        live = longer
+        if not live:
+            break
+    for number, ids, log_probs in live:
+        sequences[number].append((ids, log_probs, "cut off"))
+    return sequences
+
+
+def best(sequences, penalty, n_best):
+    """The n best by rank; those that did not end only where too few did."""
+
+    def rank(one):
+        return sum(one[1]) / max(1, len(one[0])) ** penalty
+
+    ended = sorted((s for s in sequences if s[2] == "ended"), key=rank, reverse=True)
+    rest = sorted((s for s in sequences if s[2] != "ended"), key=rank, reverse=True)
+    return [(s, rank(s)) for s in (ended + rest)[:n_best]]
+
+
+def assert_equal(sequences, expected):
+    assert [one.ids for one in sequences] == [s[0] for s, _ in expected]
+    for one, ((_, log_probs, kind), rank) in zip(sequences, expected, strict=True):
+        assert one.log_probs == pytest.approx(log_probs, abs=1e-12)
+        assert one.score == pytest.approx(rank, abs=1e-12)
+        assert one.finished == (kind == "ended")
+        assert one.dead_end == (kind == "dead")
+
+
+@pytest.fixture
+def brute_force():
+    """Exhaustive search, the n best of its sequences, and the comparison with results."""
+    return SimpleNamespace(
+        next_log_probs=next_log_probs, exhaustive=exhaustive, best=best, assert_equal=assert_equal
+    )

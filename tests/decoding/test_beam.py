@@ -14,67 +14,8 @@ V, END, BANNED = 5, 2, (0,)
 PROMPTS = [[1], [1, 3], [4, 4, 1], [3], [1, 4, 3, 3]]
 
 
-def next_log_probs(model, prefixes, forbidden):
-    """(N, V) log-probabilities after equally long prefixes, recomputed from nothing.
-
-    Rows for which nothing is possible are all -inf.
-    """
-    logits = model.logits(torch.tensor(prefixes))[:, -1].clone()
-    logits[:, list(BANNED)] = -math.inf
-    for row, prefix in enumerate(prefixes):
-        for b in range(V):
-            if (prefix[-1], b) in forbidden:
-                logits[row, b] = -math.inf
-    return logits.log_softmax(-1).nan_to_num(nan=-math.inf, neginf=-math.inf).tolist()
-
-
-def exhaustive(model, prompts, max_new, forbidden):
-    """All sequences of each prompt as (ids, log_probs, kind), kind ended, cut off or dead."""
-    found = [[] for _ in prompts]
-    live = [(number, [], []) for number in range(len(prompts))]
-    for _ in range(max_new):
-        table = next_log_probs(model, [[*prompts[n], *ids] for n, ids, _ in live], forbidden)
-        grown = []
-        for (number, ids, log_probs), row in zip(live, table, strict=True):
-            possible = [b for b in range(V) if row[b] > -math.inf]
-            if not possible:
-                found[number].append((ids, log_probs, "dead"))
-            for b in possible:
-                one = (number, [*ids, b], [*log_probs, row[b]])
-                if b == END:
-                    found[number].append((*one[1:], "ended"))
-                else:
-                    grown.append(one)
-        live = grown
-        if not live:
-            break
-    for number, ids, log_probs in live:
-        found[number].append((ids, log_probs, "cut off"))
-    return found
-
-
-def best(sequences, penalty, n_best):
-    """The n best by rank; those that did not end only where too few did."""
-
-    def rank(one):
-        return sum(one[1]) / max(1, len(one[0])) ** penalty
-
-    ended = sorted((s for s in sequences if s[2] == "ended"), key=rank, reverse=True)
-    rest = sorted((s for s in sequences if s[2] != "ended"), key=rank, reverse=True)
-    return [(s, rank(s)) for s in (ended + rest)[:n_best]]
-
-
-def assert_found(found, expected):
-    assert [one.ids for one in found] == [s[0] for s, _ in expected]
-    for one, ((_, log_probs, kind), rank) in zip(found, expected, strict=True):
-        assert one.log_probs == pytest.approx(log_probs, abs=1e-12)
-        assert one.score == pytest.approx(rank, abs=1e-12)
-        assert one.finished == (kind == "ended")
-        assert one.dead_end == (kind == "dead")
-
-
 @pytest.mark.parametrize("case", range(10))
-def test_with_pruning_off_beam_search_is_exhaustive(any_model, case):
+def test_with_pruning_off_beam_search_is_exhaustive(any_model, case, brute_force):
     """50 prompts each: 500 cases a model, over lengths, penalties and forbidden transitions."""
     noise = torch.Generator().manual_seed(case)
     model = any_model(V, case)
@@ -97,35 +38,38 @@ def test_with_pruning_off_beam_search_is_exhaustive(any_model, case):
         constraint=ForbiddenTransitions.from_pairs(forbidden, V) if forbidden else None,
         batch_size=1 << 20,
     )
-    for one, everything in zip(found, exhaustive(model, prompts, max_new, forbidden), strict=True):
-        assert_found(one, best(everything, penalty, n_best))
+    expected = brute_force.exhaustive(model, prompts, max_new, forbidden, end=END, banned=BANNED)
+    for one, everything in zip(found, expected, strict=True):
+        brute_force.assert_equal(one, brute_force.best(everything, penalty, n_best))
 
 
-def plain_beam_search(model, prompt, width, max_new, forbidden):
-    """The same search for one prompt with lists and no early stop: everything that it finds."""
-    live, found = [([], [])], []
+def plain_beam_search(next_log_probs, model, prompt, width, max_new, forbidden):
+    """The same search for one prompt with lists and no early stop: all its sequences."""
+    live, sequences = [([], [])], []
     for _ in range(max_new):
-        table = next_log_probs(model, [[*prompt, *ids] for ids, _ in live], forbidden)
-        found += [
+        table = next_log_probs(model, [[*prompt, *ids] for ids, _ in live], forbidden, BANNED)
+        sequences += [
             (*one, "dead") for one, row in zip(live, table, strict=True) if max(row) == -math.inf
         ]
-        grown = [
+        longer = [
             ([*ids, b], [*log_probs, row[b]])
             for (ids, log_probs), row in zip(live, table, strict=True)
             for b in range(V)
             if row[b] > -math.inf
         ]
-        grown = sorted(grown, key=lambda one: -sum(one[1]))[: 2 * width if width > 1 else 1]
-        found += [(*one, "ended") for one in grown[:width] if one[0][-1] == END]
-        live = [one for one in grown if one[0][-1] != END][:width]
+        longer = sorted(longer, key=lambda one: -sum(one[1]))[: 2 * width if width > 1 else 1]
+        sequences += [(*one, "ended") for one in longer[:width] if one[0][-1] == END]
+        live = [one for one in longer if one[0][-1] != END][:width]
         if not live:
             break
-    return found + [(*one, "cut off") for one in live]
+    return sequences + [(*one, "cut off") for one in live]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 @pytest.mark.parametrize("penalty", [0.0, 1.2, -0.5])
-def test_narrow_beams_equal_a_plain_search_that_never_stops_early(any_model, width, penalty):
+def test_narrow_beams_equal_a_plain_search_that_never_stops_early(
+    any_model, width, penalty, brute_force
+):
     for seed in range(3):
         model = any_model(V, seed)
         forbidden = {(3, 4), (4, END), (1, 1)} if seed == 1 else set()
@@ -139,8 +83,10 @@ def test_narrow_beams_equal_a_plain_search_that_never_stops_early(any_model, wid
             constraint=ForbiddenTransitions.from_pairs(forbidden, V),
         )
         for prompt, one in zip(PROMPTS, found, strict=True):
-            everything = plain_beam_search(model, prompt, width, 8, forbidden)
-            assert_found(one, best(everything, penalty, width))
+            everything = plain_beam_search(
+                brute_force.next_log_probs, model, prompt, width, 8, forbidden
+            )
+            brute_force.assert_equal(one, brute_force.best(everything, penalty, width))
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, -1.0])
@@ -233,20 +179,20 @@ def test_the_traced_tree_is_the_search(remembers):
         assert [node.id for node in nodes] == list(range(len(nodes)))
         paths = {}
         for node in nodes:
-            above = [] if node.parent is None else paths[node.parent]
-            assert node.step == len(above) + 1
-            assert node.parent is None or nodes[node.parent].kept
-            paths[node.id] = [*above, node.token]
-            assert not (node.kept and node.finished)
+            path = [] if node.parent is None else paths[node.parent]
+            assert node.step == len(path) + 1
+            assert node.parent is None or nodes[node.parent].alive
+            paths[node.id] = [*path, node.token]
+            assert not (node.alive and node.finished)
         for step in range(1, 6):
-            assert sum(node.kept for node in nodes if node.step == step) <= 3
+            assert sum(node.alive for node in nodes if node.step == step) <= 3
         for one in sequences:
             (leaf,) = [node for node in nodes if paths[node.id] == one.ids]
-            assert leaf.finished == one.finished and leaf.kept == (not one.finished)
+            assert leaf.finished == one.finished and leaf.alive == (not one.finished)
             assert leaf.score == pytest.approx(sum(one.log_probs), abs=1e-12)
 
 
-def test_expanding_a_state_puts_the_copies_of_a_row_side_by_side():
+def test_expanding_a_state_puts_the_copies_of_a_row_next_to_each_other():
     layers = [
         KVCache(2, 3, 5, 4, torch.zeros(1)),
         RecurrentState(torch.arange(14.0).view(1, 2, 7), torch.arange(6.0).view(1, 2, 3)),

@@ -29,8 +29,8 @@ def lookup(request, monkeypatch):
 
 
 def table(relation: ForbiddenTransitions) -> np.ndarray:
-    """What the relation forbids, asked one token at a time."""
-    return relation.after(torch.arange(relation.vocab_size)).numpy()
+    """What the relation forbids, one token at a time."""
+    return relation.forbidden_after(torch.arange(relation.vocab_size)).numpy()
 
 
 def flat(records) -> list[int]:
@@ -46,7 +46,7 @@ def table_of(pairs) -> np.ndarray:
 
 @given(pairs=pair_sets)
 @settings(max_examples=40, deadline=None)
-def test_a_relation_forbids_exactly_its_pairs_whichever_way_it_is_kept(pairs):
+def test_a_relation_forbids_exactly_its_pairs_however_it_is_stored(pairs):
     expected = table_of(pairs)
     allowed = np.flatnonzero(~expected.ravel())
     a, b = (grid.ravel() for grid in np.indices((V, V)))
@@ -57,7 +57,6 @@ def test_a_relation_forbids_exactly_its_pairs_whichever_way_it_is_kept(pairs):
             complement = ForbiddenTransitions._from_codes(allowed, V, complement=True)
             for relation in (listed, complement):
                 assert (table(relation) == expected).all()
-                assert relation.dead_ends() == np.flatnonzero(expected.all(1)).tolist()
                 assert (relation.forbids(a, b) == expected.ravel()).all()
 
 
@@ -133,23 +132,22 @@ def test_no_strategy_ever_makes_a_forbidden_transition(markov, pairs, strategy, 
     for prompt, sequences in zip(prompts, found, strict=True):
         assert sequences
         for one in sequences:
-            said = [prompt[-1], *one.ids]
-            assert not pairs & set(pairwise(said))
+            tokens = [prompt[-1], *one.ids]
+            assert not pairs & set(pairwise(tokens))
             assert not {0, 1} & set(one.ids)
             assert math.isfinite(one.score) and all(math.isfinite(p) for p in one.log_probs)
-            stuck = all((said[-1], b) in pairs for b in range(2, V))
+            stuck = all((tokens[-1], b) in pairs for b in range(2, V))
             assert one.dead_end == (stuck and not one.finished and len(one.ids) < 6)
 
 
 def test_unseen_forbids_what_the_data_never_does(lookup):
     records = [[1, 3, 4, 2], [1, 4, 4, 2], [1, 5, 2]]
     stream = np.array(flat(records), dtype=np.uint8)
-    seen = {(a, b) for r in records for a, b in pairwise(r)}
+    occurring = {(a, b) for r in records for a, b in pairwise(r)}
     relation = ForbiddenTransitions.unseen([stream], V, start=1, end=2)
-    expected = ~table_of(seen)
+    expected = ~table_of(occurring)
     expected[2] = False  # nothing is asked after the end
     assert (table(relation) == expected).all()
-    assert relation.dead_ends() == [0]  # padding is never followed by anything
     assert relation.complement
 
 
@@ -159,9 +157,9 @@ def test_unseen_streams_records_that_go_on_in_the_next_piece(lookup, size, monke
     monkeypatch.setattr(constraints, "CHUNK", 4)
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     pieces.insert(2, stream[:0])
-    whole = ForbiddenTransitions.unseen([stream], V, start=1, end=2)
+    expected = ForbiddenTransitions.unseen([stream], V, start=1, end=2)
     assert (
-        table(ForbiddenTransitions.unseen(iter(pieces), V, start=1, end=2)) == table(whole)
+        table(ForbiddenTransitions.unseen(iter(pieces), V, start=1, end=2)) == table(expected)
     ).all()
 
 
@@ -193,23 +191,23 @@ def tokenizer():
     return Characters.train(["ab #*\té"])
 
 
-def written(tmp_path, text):
+def write(tmp_path, text):
     path = tmp_path / "forbidden.txt"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def names(relation, tokenizer):
+def named_pairs(relation, tokenizer):
     size = relation.vocab_size
     return {(tokenizer.text(a), tokenizer.text(b)) for a, b in np.argwhere(table(relation))}, size
 
 
 def test_a_file_names_transitions_by_their_tokens(tmp_path, tokenizer):
-    path = written(
+    path = write(
         tmp_path,
         "# after a never b\na b\n\n<S>\t \r\nb <E>\na\té\n" + r"\# \*" + "\n<unk> a\n",
     )
-    found, size = names(ForbiddenTransitions.from_file(path, tokenizer), tokenizer)
+    found, size = named_pairs(ForbiddenTransitions.from_file(path, tokenizer), tokenizer)
     assert size == tokenizer.vocab_size
     assert found == {
         ("a", "b"), ("<S>", " "), ("b", "<E>"), ("a", "é"), ("#", "*"), ("<unk>", "a")
@@ -217,18 +215,17 @@ def test_a_file_names_transitions_by_their_tokens(tmp_path, tokenizer):
 
 
 def test_a_star_stands_for_every_token(tmp_path, tokenizer):
-    relation = ForbiddenTransitions.from_file(written(tmp_path, "* a\nb *\n"), tokenizer)
+    relation = ForbiddenTransitions.from_file(write(tmp_path, "* a\nb *\n"), tokenizer)
     a, b = int(tokenizer.encode("a")[0]), int(tokenizer.encode("b")[0])
     expected = np.zeros((tokenizer.vocab_size,) * 2, dtype=bool)
     expected[:, a] = expected[b] = True
     assert (table(relation) == expected).all()
-    assert relation.dead_ends() == [b]
 
 
 def test_a_byte_that_is_no_character_is_named_as_it_is_displayed(tmp_path):
     tokenizer = Bytes.train([])
-    relation = ForbiddenTransitions.from_file(written(tmp_path, r"\xc3 a" + "\n"), tokenizer)
-    assert names(relation, tokenizer)[0] == {(r"\xc3", "a")}
+    relation = ForbiddenTransitions.from_file(write(tmp_path, r"\xc3 a" + "\n"), tokenizer)
+    assert named_pairs(relation, tokenizer)[0] == {(r"\xc3", "a")}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +242,7 @@ def test_a_byte_that_is_no_character_is_named_as_it_is_displayed(tmp_path):
 )
 def test_a_line_that_is_not_understood_is_named(tmp_path, tokenizer, text, message):
     with pytest.raises(UserError, match=message):
-        ForbiddenTransitions.from_file(written(tmp_path, text), tokenizer)
+        ForbiddenTransitions.from_file(write(tmp_path, text), tokenizer)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, tokenizer):

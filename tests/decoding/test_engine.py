@@ -1,15 +1,25 @@
-"""The decoding loop: batches, caches, limits, streaming, dead ends."""
+"""The decoding loop: batches, caches, limits, streaming, dead ends, memory that is used again."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample, generate
+from regard.decoding import (
+    Beam,
+    DecodeSession,
+    ForbiddenTransitions,
+    Greedy,
+    Sample,
+    generate,
+)
 from regard.decoding import engine as engine_module
+from regard.decoding.engine import MAX_IDLE, Pool
 from regard.errors import UserError
+from regard.models.decoder import Decoder, modern
 
 V, END = 7, 2
 PROMPTS = [[1], [1, 4], [1, 3, 5, 6, 4], [1, 6, 6], [1, 5, 3], [1, 4, 4, 4]]
@@ -21,13 +31,14 @@ STRATEGIES = [
     Beam(width=2, length_penalty=0.8),
 ]
 SETTINGS = {"max_new": 9, "end": END, "banned": (0, 1)}
+RECORDED = {"max_new": 40, "end": 2, "banned": [2]}  # enough steps to record one
 
 
-def rounded(found):
-    """Everything a result says, log-probabilities to nine digits."""
+def summarize(results):
+    """Results with log-probabilities to nine digits."""
     return [
         [(g.ids, [round(p, 9) for p in g.log_probs], g.finished, g.dead_end) for g in one]
-        for one in found
+        for one in results
     ]
 
 
@@ -70,14 +81,15 @@ def test_greedy_with_a_cache_equals_recomputing_every_prefix(any_model, seed):
 def test_a_ragged_batch_equals_its_rows_alone_whatever_the_batch_size(any_model, strategy, context):
     model = any_model(V, 1)
     settings = SETTINGS | {"context": context}
-    whole = rounded(generate(model, PROMPTS, strategy, **settings))
+    expected = summarize(generate(model, PROMPTS, strategy, **settings))
     for batch_size in (1, 4):
         assert (
-            rounded(generate(model, PROMPTS, strategy, **settings, batch_size=batch_size)) == whole
+            summarize(generate(model, PROMPTS, strategy, **settings, batch_size=batch_size))
+            == expected
         )
     if not isinstance(strategy, Sample):  # a sample's key is its number in the list
         alone = [generate(model, [prompt], strategy, **settings)[0] for prompt in PROMPTS]
-        assert rounded(alone) == whole
+        assert summarize(alone) == expected
 
 
 @pytest.mark.parametrize("context", [1, 2, 3, 5, 8])
@@ -90,13 +102,15 @@ def test_past_the_context_a_row_goes_on_from_its_last_half(remembers, context):
             assert one.ids == greedy_by_hand(model, prompt, 17, context)[0]
 
 
-def test_the_state_is_never_asked_to_hold_more_than_the_context(remembers, monkeypatch):
+def test_the_capacity_of_the_state_is_the_context(remembers, monkeypatch):
     model = remembers(V, 2)
-    asked = []
-    start = model.start
-    monkeypatch.setattr(model, "start", lambda batch, n: asked.append(n) or start(batch, n))
+    capacities = []
+    init_state = model.init_state
+    monkeypatch.setattr(
+        model, "init_state", lambda batch, n: capacities.append(n) or init_state(batch, n)
+    )
     generate(model, PROMPTS, Greedy(), **SETTINGS | {"max_new": 20, "context": 6})
-    assert max(asked) == 6
+    assert max(capacities) == 6
 
 
 def test_a_state_is_restarted_no_sooner_than_it_must(markov):
@@ -135,7 +149,7 @@ def test_streamed_tokens_equal_the_whole(any_model, strategy):
     streamed = {number: [] for number in range(len(PROMPTS))}
     settings = SETTINGS | {"on_token": lambda number, token: streamed[number].append(token)}
     found = generate(model, PROMPTS, strategy, **settings, batch_size=4)
-    assert rounded(found) == rounded(generate(model, PROMPTS, strategy, **SETTINGS))
+    assert summarize(found) == summarize(generate(model, PROMPTS, strategy, **SETTINGS))
     assert [streamed[number] for number in range(len(PROMPTS))] == [one.ids for (one,) in found]
 
 
@@ -143,16 +157,16 @@ def test_streamed_tokens_equal_the_whole(any_model, strategy):
 def test_looking_at_the_tokens_rarely_changes_nothing(any_model, strategy, monkeypatch):
     """On an accelerator the host looks every few steps: rows then run on past their end."""
     model = any_model(V, 4)
-    often = rounded(generate(model, PROMPTS, strategy, **SETTINGS))
+    often = summarize(generate(model, PROMPTS, strategy, **SETTINGS))
     calls = len(model.calls)
-    begin = engine_module.DecodeBatch.begin
+    read_prompts = engine_module.DecodeBatch.read_prompts
 
-    def begin_and_run_ahead(self):
+    def read_and_run_ahead(self):
         self.every = 4
-        return begin(self)
+        return read_prompts(self)
 
-    monkeypatch.setattr(engine_module.DecodeBatch, "begin", begin_and_run_ahead)
-    assert rounded(generate(model, PROMPTS, strategy, **SETTINGS)) == often
+    monkeypatch.setattr(engine_module.DecodeBatch, "read_prompts", read_and_run_ahead)
+    assert summarize(generate(model, PROMPTS, strategy, **SETTINGS)) == often
     assert len(model.calls) - calls >= calls
 
 
@@ -180,7 +194,7 @@ def test_log_probs_can_be_left_out(any_model):
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Greedy(log_probs=False), Sample(), Beam(width=3)])
-def test_a_dead_end_is_reported_and_nothing_illegal_is_said(markov, strategy):
+def test_a_dead_end_is_reported_and_nothing_forbidden_is_generated(markov, strategy):
     """After 4 only 5 may come, after 5 nothing: never a NaN, never a token that is ruled out."""
     model = markov(V, 6)
     pairs = [(4, b) for b in range(V) if b != 5] + [(5, b) for b in range(V)]
@@ -228,8 +242,8 @@ def test_a_diverged_model_is_an_error_and_no_dead_end(markov, strategy, value):
 
 def test_half_precision_logits_are_normalised_in_full(markov, monkeypatch):
     model = markov(V, 6)
-    extend = model.extend
-    monkeypatch.setattr(model, "extend", lambda *a: extend(*a).bfloat16())
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *a: step(*a).bfloat16())
     (one,) = generate(model, [[1, 4]], Greedy(), max_new=1, end=END)[0]
     exact = model.table[1, 4].bfloat16().double().log_softmax(-1).max()
     assert one.log_probs[0] == pytest.approx(float(exact), abs=1e-6)
@@ -237,12 +251,12 @@ def test_half_precision_logits_are_normalised_in_full(markov, monkeypatch):
 
 def test_a_model_in_training_decodes_without_dropout_and_goes_back_to_training(markov):
     model = markov(V, 6).train()
-    seen = []
+    modes = []
     model.register_buffer("unused", torch.zeros(1))
-    extend = model.extend
-    model.extend = lambda *a: seen.append(model.training) or extend(*a)
+    step = model.step
+    model.step = lambda *a: modes.append(model.training) or step(*a)
     generate(model, [[1]], Greedy(), max_new=1, end=END)
-    assert seen == [False] and model.training
+    assert modes == [False] and model.training
 
 
 def test_no_prompts_give_no_sequences(markov):
@@ -272,3 +286,66 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(markov, changed, message)
 def test_a_wrong_prompt_is_named(markov, prompt, message):
     with pytest.raises(ValueError, match=message):
         generate(markov(V), [[1], prompt], Greedy(), **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    torch.manual_seed(3)
+    return Decoder(19, dataclasses.replace(modern(2, 32), max_len=64)).eval()
+
+
+def always(item):
+    return True
+
+
+def test_an_item_is_used_again_but_never_twice_at_once():
+    pool = Pool(object)
+    with pool.borrow(always) as first, pool.borrow(always) as second:
+        assert first is not second
+    with pool.borrow(lambda item: item is first) as again:
+        assert again is first
+    with pool.borrow(lambda item: False) as other:  # none fits: an old one, not a third
+        assert other is second
+
+
+def test_the_item_of_a_failed_call_is_dropped():
+    pool = Pool(object)
+    with pytest.raises(RuntimeError), pool.borrow(always) as item:
+        raise RuntimeError
+    with pool.borrow(always) as next_item:
+        assert next_item is not item
+
+
+def test_a_pool_keeps_a_limited_number_of_items():
+    pool = Pool(object)
+    borrowed = [pool.borrow(always) for _ in range(MAX_IDLE + 5)]
+    for one in borrowed:
+        one.__enter__()
+    for one in borrowed:
+        one.__exit__(None, None, None)
+    assert len(pool.idle) == MAX_IDLE
+
+
+def test_batches_of_one_shape_cost_one_recording(decoder):
+    session, steps = DecodeSession(decoder), set()
+    for prompt in ([1, 5], [1, 7], [1, 9]):
+        generate(decoder, [prompt], Greedy(), session=session, **RECORDED)
+        (slot,) = session.slots.idle
+        assert slot.step is not None
+        steps.add(id(slot.step))
+    assert len(steps) == 1
+
+
+def test_a_call_inside_a_call_leaves_it_alone(decoder):
+    """`on_token` may use the model that is decoding."""
+    session = DecodeSession(decoder)
+    (plain,) = generate(decoder, [[1, 5]], Greedy(), **RECORDED)
+    (inner,) = generate(decoder, [[1, 7]], Greedy(), **RECORDED)
+    results = []
+
+    def on_token(number, token):
+        results.append(generate(decoder, [[1, 7]], Greedy(), session=session, **RECORDED)[0][0].ids)
+
+    (outer,) = generate(decoder, [[1, 5]], Greedy(), session=session, on_token=on_token, **RECORDED)
+    assert outer[0].ids == plain[0].ids
+    assert len(results) == 40 and all(ids == inner[0].ids for ids in results)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.decoding import Greedy, Sample, generate
-from regard.decoding.sampling import draw, ranked, uniforms
+from regard.decoding.sampling import draw, rank, uniforms
 
 V, END = 7, 2
 
@@ -102,7 +102,7 @@ def test_ties_go_to_the_lower_id_in_small_and_large_vocabularies(size):
     scores[1] = 0.0
     scores[2, 3:] = -math.inf
     for count in (1, 2, 10):
-        values, ids = ranked(scores, count)
+        values, ids = rank(scores, count)
         for row in range(3):
             order = sorted(range(size), key=lambda i: (-float(scores[row, i]), i))[:count]
             possible = [i for i in order if scores[row, i] > -math.inf]

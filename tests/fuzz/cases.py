@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 import regard.cli
-from regard.errors import LONGEST, UserError
+from regard.errors import MAX_MESSAGE, UserError
 
 SLOW = 5.0  # seconds
 STUCK = 20  # seconds after which a case is broken off
@@ -95,7 +95,7 @@ def wrong_with(out: str, err: str) -> tuple[str, str]:
     for line in err.splitlines():
         if line.startswith("error: out of memory"):  # what the last resort says
             return "out of memory", line
-        if line.startswith(("error: ", "warning: ")) and len(line) > LONGEST + len("warning: "):
+        if line.startswith(("error: ", "warning: ")) and len(line) > MAX_MESSAGE + len("warning: "):
             return "long message", line
     at = err.find("error: ")
     if at >= 0 and err[at:].count("\n") > 2:

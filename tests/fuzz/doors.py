@@ -24,7 +24,7 @@ from PIL import Image
 import regard.cli
 from regard.api import plan
 from regard.interop.meme import read_meme
-from regard.look.comparison_page import learning
+from regard.run import Run
 from regard.training import checkpoint
 
 SMALL = ["--set=model.n_layers=1", "--set=model.d_model=8", "--set=train.steps=2"]
@@ -380,7 +380,7 @@ def read_labels(material: Material, path: Path, out: Path) -> list[Action]:
         command("data", path, *columns, "--json"),
         command("data", path, "--target", "kind"),
         command("evaluate", material.label_run, path, *columns),
-        command("classify", material.label_run, path),
+        command("predict", material.label_run, path),
         planned(path, "data.target='kind'", "data.input='seq'"),
     ]
 
@@ -390,7 +390,7 @@ def read_fasta(material: Material, path: Path, out: Path) -> list[Action]:
     return [
         command("data", path),
         command("data", path, "--target", "kind"),
-        command("classify", material.label_run, path),
+        command("predict", material.label_run, path),
         planned(path),
     ]
 
@@ -412,8 +412,8 @@ def read_images(material: Material, path: Path, out: Path) -> list[Action]:
     return [
         command("data", path),
         command("data", path, "--json"),
-        command("classify", material.image_run, path),
-        *(command("classify", material.image_run, one) for one in some[:1]),
+        command("predict", material.image_run, path),
+        *(command("predict", material.image_run, one) for one in some[:1]),
         planned(path),
     ]
 
@@ -426,7 +426,7 @@ def read_image_archive(material: Material, path: Path, out: Path) -> list[Action
 def read_idx(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that read IDX files."""
     images = path / "t-images-idx3-ubyte"
-    return [command("data", images), command("classify", material.image_run, images)]
+    return [command("data", images), command("predict", material.image_run, images)]
 
 
 def read_arrays(material: Material, path: Path, out: Path) -> list[Action]:
@@ -438,7 +438,7 @@ def read_arrays(material: Material, path: Path, out: Path) -> list[Action]:
         command("data", path / "joined.npz", "--target", "y"),
         command("data", path / "joined.npz", "--target", "kinds"),
         command("data", path / "floats.npz"),
-        command("classify", material.image_run, path / "images.npz"),
+        command("predict", material.image_run, path / "images.npz"),
     ]
 
 
@@ -447,7 +447,7 @@ def read_clouds(material: Material, path: Path, out: Path) -> list[Action]:
     return [
         command("data", path / "molecules.xyz", "--target", "y"),
         command("data", path / "meshes"),
-        command("classify", material.cloud_run, path / "molecules.xyz"),
+        command("predict", material.cloud_run, path / "molecules.xyz"),
         planned(path / "meshes"),
     ]
 
@@ -471,7 +471,7 @@ def look_at(material: Material, path: Path, out: Path) -> list[Action]:
 def read_label_run(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that open a run of classes."""
     return [
-        command("classify", path, material.words),
+        command("predict", path, material.words),
         command("embed", path, material.words),
         command("evaluate", path),
         command("export", path, out),
@@ -488,12 +488,12 @@ def read_pair_run(material: Material, path: Path, out: Path) -> list[Action]:
 
 def read_image_run(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that open a run of images."""
-    return [command("classify", path, material.arrays / "images.npz"), command("evaluate", path)]
+    return [command("predict", path, material.arrays / "images.npz"), command("evaluate", path)]
 
 
 def read_cloud_run(material: Material, path: Path, out: Path) -> list[Action]:
     """Commands that open a run of point clouds."""
-    return [command("classify", path, material.clouds / "molecules.xyz"), command("evaluate", path)]
+    return [command("predict", path, material.clouds / "molecules.xyz"), command("evaluate", path)]
 
 
 def read_vectors(material: Material, path: Path, out: Path) -> list[Action]:
@@ -601,14 +601,29 @@ class Options:
             keys = (
                 "data.train",
                 "data.split",
-                "data.views",
+                "augment.views",
                 "train.lr",
                 "train.steps",
                 "model.size",
             )
-            keys += ("model.name", "model.preset", "task", "tokens.kind", "data.target", "a.b", "x")
-            keys += ("data.pattern", "data.labels", "data.valid", "train.forbid", "model.max_len")
-            keys += ("model.d_model", "train.seed", "data.format", "data.encoding", "train.start")
+            keys += (
+                "model.name",
+                "model.preset",
+                "task.name",
+                "output.tokenizer",
+                "input.tokenizer",
+                "data.target",
+                "a.b",
+                "x",
+            )
+            keys += ("data.pattern", "data.labels", "data.valid", "task.forbid", "model.max_len")
+            keys += (
+                "model.d_model",
+                "train.seed",
+                "data.format",
+                "data.encoding",
+                "train.init_from",
+            )
             value = rng.choice((*mutations.TOML, "", "x = 1", "1\ny = 2", "\x1b[2J", "\ud800"))
             text = f"{rng.choice(keys)}={value}"
             if rng.random() < 0.3:
@@ -646,7 +661,7 @@ DOORS: list[Door | Options] = [
     Door("regard.json, compared", lambda m: m.comparison, "regard.json", JSON, compare_again, 2,
          True),
     Door("metrics.jsonl", lambda m: m.language_run, "metrics.jsonl", mutations.damaged_lines,
-         lambda m, path, out: [call(learning, path)]),
+         lambda m, path, out: [call(lambda: list(Run(path).validations()))]),
     Door("metrics, compared", lambda m: m.comparison, "metrics.jsonl", mutations.damaged_lines,
          compare_again, 2, True),
     Door("memory.json", lambda m: m.comparison, "memory.json", JSON, compare_again, 1, True),
@@ -665,7 +680,7 @@ DOORS: list[Door | Options] = [
     Door("checkpoint.json", lambda m: m.language_run, "checkpoint.json", JSON,
          lambda m, path, out: [command("train", path, "--resume", "--quiet")], 3),
     Door("model.safetensors", lambda m: m.label_run, "model.safetensors", BYTES, read_label_run),
-    Door("kept answers", lambda m: m.label_run, "answers.safetensors", BYTES,
+    Door("kept answers", lambda m: m.label_run, "predictions.safetensors", BYTES,
          lambda m, path, out: [call(kept_answers, path)], 5),
     Door("kept translations", lambda m: m.pair_run, "translations.json", JSON,
          lambda m, path, out: [call(kept_translations, path)], 5),
@@ -695,7 +710,7 @@ DOORS: list[Door | Options] = [
          lambda m, path, out: [command("verify", path)], 1, True),
     Door("tensor headers", lambda m: m.language_run, "model.safetensors", tensor_headers,
          read_language_run),
-    Door("answer headers", lambda m: m.label_run, "answers.safetensors", tensor_headers,
+    Door("answer headers", lambda m: m.label_run, "predictions.safetensors", tensor_headers,
          lambda m, path, out: [call(kept_answers, path)], 5),
     Door("array headers", lambda m: m.arrays, "*", array_headers, read_arrays, 15),
     Door("picture headers", lambda m: m.pictures, "*.*", picture_headers, read_images, 5),
@@ -717,7 +732,7 @@ def kept_answers(path: Path) -> object:
     from regard.evaluation.predictions import load_predictions as kept
 
     found = kept(path)
-    return found.answered.estimates, found.unknown
+    return found.estimates, found.unknown
 
 
 def kept_translations(path: Path) -> object:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from regard.api import plan
 from regard.recipe import build, override
-from regard.run import FACTS, read_metadata
+from regard.run import METADATA, Run
 
 CASES = 3  # of each door
 BY_NAME = {door.name: door for door in DOORS if not door.slow}
@@ -64,16 +64,16 @@ def test_damaged_files_are_one_line(name, material, tmp_path):
 @often
 @given(key=st.sampled_from(["steps", "data", "metrics", "measured", "outcome"]), value=documents)
 def test_any_value_in_regard_json_is_refused_or_read(material, tmp_path, key, value):
-    facts = json.loads((material.language_run / FACTS).read_text()) | {key: value}
-    path = tmp_path / FACTS
+    facts = json.loads((material.language_run / METADATA).read_text()) | {key: value}
+    path = tmp_path / METADATA
     path.write_text(json.dumps(facts), encoding="utf-8", errors="surrogatepass")
-    assert not (found := attempt(call(read_metadata, tmp_path))).problem, found.detail
+    assert not (found := attempt(call(lambda: Run(tmp_path).metadata))).problem, found.detail
 
 
 @often
 @given(
-    section=st.sampled_from(["data", "tokens", "model", "train", "task", ""]),
-    key=st.sampled_from(["train", "kind", "name", "preset", "lr", "size", "steps", "x", ""]),
+    section=st.sampled_from(["data", "input", "output", "model", "augment", "train", "task", ""]),
+    key=st.sampled_from(["train", "tokenizer", "name", "preset", "lr", "size", "steps", "x", ""]),
     value=st.text(max_size=40) | documents.map(str),
 )
 def test_any_value_of_set_is_refused_or_taken(section, key, value):

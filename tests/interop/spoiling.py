@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.run import weights, write_config, write_tensors
+from regard.run import weights, write_config
+from regard.storage import write_tensors
 from regard.tokenizers import Characters
 
 SIZES = {"n_layers": 2, "d_model": 24, "n_heads": 6, "n_kv_heads": 2, "d_head": 10, "d_ff": 36}

@@ -1,39 +1,47 @@
-"""`lab distance`: the claims for real in the quick form, and each part against an oracle."""
+"""`lab distance`: pairs of motifs, the claims in the quick form, and each model's field."""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from regard.data.collate import IGNORE
 from regard.lab import distance as lab
 from regard.lab.distance import (
+    ASK,
+    CNN_CONTEXT,
     CONVOLUTION,
+    DIFFERENT,
     FULL,
     HIDDEN,
     HYENA,
     MARKOV,
     MATRIX,
-    READERS,
+    MODELS,
     RECURRENT,
-    SEES,
+    SAME,
+    SLACK,
+    START,
     VOCABULARY,
     WINDOW,
     WINDOWED,
-    HiddenReader,
+    HiddenPair,
     Lessons,
-    MotifReader,
-    NeuralReader,
+    MotifPair,
     claims,
     draw,
     length_of,
 )
-from regard.lab.mini_trainer import practise
-from regard.lab.result import Options, Share
-from regard.models.parameter_matching import parameters
-from regard.registry import family
+from regard.lab.result import Accuracies, Options, Proportion
+from regard.models.motifs import DNA
+from regard.models.parameter_matching import count_parameters
+
+SIGMAS = 5.0  # a test of chance that fails once in a million
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,23 +55,20 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def quick():
-    """The quick form, as a user runs it."""
     return lab.distance(Options(quick=True, seed=1))
-
-
-def accuracies(result):
-    first = result.tables[0]
-    return {row[0]: [float(cell.split()[0]) / 100 for cell in row[1:]] for row in first.rows}
 
 
 @pytest.mark.slow
 def test_attention_relates_what_counting_and_convolution_cannot(quick):
-    found = accuracies(quick)
-    assert found[FULL][-1] > 0.9
+    accuracies = {
+        row[0]: [float(cell.split()[0]) / 100 for cell in row[1:]] for row in quick.tables[0].rows
+    }
+    assert accuracies[FULL][-1] > 0.9
     for name in (MATRIX, MARKOV, CONVOLUTION):
-        assert abs(found[name][-1] - 0.5) < 0.06
-    assert found[MARKOV][0] > 0.95 and found[CONVOLUTION][1] > 0.95  # each within its reach
-    assert abs(found[MARKOV][1] - 0.5) < 0.06
+        assert abs(accuracies[name][-1] - 0.5) < 0.06
+    # each within its reach
+    assert accuracies[MARKOV][0] > 0.95 and accuracies[CONVOLUTION][1] > 0.95
+    assert abs(accuracies[MARKOV][1] - 0.5) < 0.06
 
 
 @pytest.mark.slow
@@ -72,14 +77,16 @@ def test_every_claim_of_the_quick_form_holds(quick):
     assert [claim.name for claim in quick.claims if not claim.holds] == []
 
 
-def pooled_of(values, of=1000):
-    return {
-        name: {d: Share(round(of * v), of) for d, v in zip((2, 8, 32, 128, 512), row, strict=True)}
+def make_accuracies(values):
+    distances = (2, 8, 32, 128, 512)
+    rows = {
+        name: {d: Proportion(round(1000 * v), 1000) for d, v in zip(distances, row, strict=True)}
         for name, row in values.items()
     }
+    return Accuracies(rows, 0.5)
 
 
-AS_SAID = {
+AS_CLAIMED = {
     MATRIX: [0.5] * 5,
     MARKOV: [1, 0.5, 0.5, 0.5, 0.5],
     HIDDEN: [1, 0.5, 0.5, 0.5, 0.5],
@@ -90,9 +97,9 @@ AS_SAID = {
 }
 
 
-def test_all_claims_hold_of_figures_as_they_say():
-    found = claims(pooled_of(AS_SAID), {CONVOLUTION: 100, FULL: 109})
-    assert len(found) == 11 and all(claim.holds for claim in found)
+def test_all_claims_hold_for_accuracies_as_claimed():
+    decided = claims(make_accuracies(AS_CLAIMED), {CONVOLUTION: 100, FULL: 109})
+    assert len(decided) == 11 and all(claim.holds for claim in decided)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +118,14 @@ def test_all_claims_hold_of_figures_as_they_say():
         (FULL, [1, 1, 1, 1, 0.9], "full attention relates motifs at every distance"),
     ],
 )
-def test_a_claim_fails_alone_where_its_figure_does(model, row, name):
-    found = claims(pooled_of(AS_SAID | {model: row}), {CONVOLUTION: 100, FULL: 109})
-    assert [claim.name for claim in found if not claim.holds] == [name]
+def test_one_wrong_accuracy_makes_one_claim_fail(model, row, name):
+    decided = claims(make_accuracies(AS_CLAIMED | {model: row}), {CONVOLUTION: 100, FULL: 109})
+    assert [claim.name for claim in decided if not claim.holds] == [name]
 
 
-def test_models_of_other_sizes_are_told():
-    found = claims(pooled_of(AS_SAID), {CONVOLUTION: 100, FULL: 111})
-    assert [claim.name for claim in found if not claim.holds] == [
+def test_models_of_different_sizes_fail_a_claim():
+    decided = claims(make_accuracies(AS_CLAIMED), {CONVOLUTION: 100, FULL: 111})
+    assert [claim.name for claim in decided if not claim.holds] == [
         "the neural models are of one size"
     ]
 
@@ -127,73 +134,121 @@ def test_neural_models_have_one_size_at_full_length():
     sizes = lab.neural_sizes(lab.LARGE)
     assert set(sizes) == {CONVOLUTION, RECURRENT, HYENA, WINDOWED, FULL}
     assert max(sizes.values()) <= 1.1 * min(sizes.values())
-    reader = READERS[RECURRENT]
-    assert sizes[RECURRENT] == parameters("lstm", VOCABULARY, reader.config(lab.LARGE.lessons))
+    config = MODELS[RECURRENT].config(*lab.LARGE.lessons.model_size)
+    assert sizes[RECURRENT] == count_parameters("lstm", VOCABULARY, config)
 
 
 @pytest.mark.parametrize(
-    ("name", "sees"),
+    ("name", "field"),
     [
-        (CONVOLUTION, SEES),
+        (CONVOLUTION, CNN_CONTEXT),
         (WINDOWED, 2 * (WINDOW - 1) + 1),
         (RECURRENT, None),
         (HYENA, None),
         (FULL, None),
     ],
 )
-def test_the_answer_depends_on_as_many_letters_as_is_said(name, sees):
+def test_the_prediction_depends_on_the_letters_of_the_field_alone(name, field):
     lessons = Lessons(distances=(128,), steps=1, parameters=60_000)
-    reader = READERS[name]
     torch.manual_seed(0)
-    model = family(reader.family)(VOCABULARY, reader.config(lessons)).eval()
+    model = MODELS[name].builder(*lessons.model_size)().eval()
     ids = torch.from_numpy(draw(128, 2, np.random.default_rng(0)).ids)
-    held = {}
-    model.embedding.register_forward_hook(lambda m, i, o: held.update(x=o) or o.retain_grad())
+    embedded = []
+
+    def record(module, args, output):
+        output.retain_grad()
+        embedded.append(output)
+
+    model.embedding.register_forward_hook(record)
     model.head(model(ids)[:, -1]).pow(2).sum().backward()
-    moved = held["x"].grad.abs().sum((0, 2))  # (T,)
-    farthest = ids.size(1) - int(torch.nonzero(moved)[0])
-    assert farthest == (ids.size(1) if sees is None else sees)
+    influence = embedded[0].grad.abs().sum((0, 2))  # (T,)
+    farthest = ids.size(1) - int(torch.nonzero(influence)[0])
+    assert farthest == (ids.size(1) if field is None else field)
 
 
-def test_lessons_begin_near_and_end_with_every_distance_in_turn():
+def test_lessons_start_near_and_end_with_every_distance_in_turn():
     lessons = Lessons(distances=(2, 8, 32), steps=60, batch=4)
-    met = [lessons.at(step) for step in range(60)]
-    assert set(met[:12]) == {2} and set(met[-12:]) == {2, 8, 32}
-    assert met.index(8) < met.index(32)
-    assert {d: met[-24:].count(d) for d in (2, 8, 32)} == {2: 8, 8: 8, 32: 8}
-    assert lessons.letters == 4 * sum(length_of(d) for d in met)
+    distances = [lessons.distance_at(step) for step in range(60)]
+    assert set(distances[:12]) == {2} and set(distances[-12:]) == {2, 8, 32}
+    assert distances.index(8) < distances.index(32)
+    assert {d: distances[-24:].count(d) for d in (2, 8, 32)} == {2: 8, 8: 8, 32: 8}
+    assert lessons.letters == 4 * sum(length_of(d) for d in distances)
 
 
 def test_motif_and_hidden_models_relate_neighbours():
-    lessons = Lessons(distances=(2, 9), steps=0, examples=400, passes=25)
-    told = []
-    for reader, sees in ((MotifReader(0), False), (MotifReader(2), True), (HiddenReader(8), True)):
-        judge = reader.learn(lessons, 0, told.append)
+    lessons = Lessons(distances=(2, 9), steps=0, examples=400, iterations=25)
+    letters = []
+    for model, able in ((MotifPair(0), False), (MotifPair(2), True), (HiddenPair(8), True)):
+        classify = model.learn(lessons, 0, letters.append)
         pairs = draw(2, 400, np.random.default_rng(5))
-        assert ((judge(pairs, 2) == pairs.labels).mean() > 0.8) == sees
+        assert ((classify(pairs, 2) == pairs.labels).mean() > 0.8) == able
         pairs = draw(9, 400, np.random.default_rng(6))
-        assert abs((judge(pairs, 9) == pairs.labels).mean() - 0.5) < 0.12
-    assert 0 < sum(told) <= HiddenReader(8).cost(lessons) * 1.2
+        assert abs((classify(pairs, 9) == pairs.labels).mean() - 0.5) < 0.12
+    assert 0 < sum(letters) <= HiddenPair(8).cost(lessons) * 1.2
 
 
-def test_practice_depends_on_its_seed_alone_and_disturbs_nobody():
-    lessons = Lessons(distances=(2,), steps=3, batch=4, parameters=8_000)
-    reader = NeuralReader("transformer")
+def texts(letters):
+    return ["".join(DNA.letters[i] for i in row) for row in letters]
 
-    def weights(seed):
-        model = practise(
-            "transformer",
-            VOCABULARY,
-            reader.config(lessons),
-            dataclasses.replace(lessons.recipe, seed=seed),
-            lambda step: draw(2, 4, np.random.default_rng(step)).batch(),
-        )
-        assert not model.training
-        return torch.cat([p.detach().flatten() for p in model.parameters()])
 
-    torch.manual_seed(9)
-    expected = torch.rand(3)
-    torch.manual_seed(9)
-    first = weights(0)
-    assert torch.equal(torch.rand(3), expected)
-    assert torch.equal(weights(0), first) and not torch.equal(weights(1), first)
+@settings(max_examples=40, deadline=None)
+@given(distance=st.integers(1, 70), n=st.integers(1, 40), seed=st.integers(0, 10**6))
+def test_every_sequence_has_two_motifs_at_the_distance_and_the_label_compares_them(
+    distance, n, seed
+):
+    pairs = draw(distance, n, np.random.default_rng(seed))
+    pattern = rf"[AT]*(GGCC|CCGG)([AT]{{{distance - 1}}})(GGCC|CCGG)[AT]*"
+    for text, start, label in zip(texts(pairs.letters), pairs.starts, pairs.labels, strict=True):
+        match = re.fullmatch(pattern, text)
+        assert match is not None and len(text) == length_of(distance)
+        assert match.start(1) == start <= SLACK
+        assert bool(label) == (match[1] == match[3])
+    assert abs(2 * int(pairs.labels.sum()) - n) <= 1
+    trimmed = [
+        [re.sub("^[AT]*|[AT]*$", "", text) for text in texts(letters)]
+        for letters in (pairs.letters, pairs.aligned)
+    ]
+    assert trimmed[0] == trimmed[1]
+
+
+def test_neither_motif_alone_nor_any_letter_nor_the_composition_predicts_the_label():
+    pairs = draw(6, 40_000, np.random.default_rng(3))
+    same, letters = pairs.labels, pairs.letters
+    spread = 2 / np.sqrt(len(same))  # of a difference of two shares of half the sequences, at most
+    composition = np.stack([(letters == digit).sum(1) for digit in range(DNA.size)], axis=1)
+    assert (composition[:, 1:3] == 4).all()  # C and G, in every sequence
+    assert abs(composition[same, 0].mean() - composition[~same, 0].mean()) < SIGMAS * spread * 2.5
+    for digits in (letters, pairs.aligned):
+        for digit in range(DNA.size):
+            gap = (digits[same] == digit).mean(0) - (digits[~same] == digit).mean(0)  # (L,)
+            assert np.abs(gap).max() < SIGMAS * spread / 2
+    first = pairs.aligned[:, 0] == DNA.letters.index("G")
+    second = pairs.aligned[:, 4 + 6 - 1] == DNA.letters.index("G")
+    for motif in (first, second):
+        assert abs(motif[same].mean() - motif[~same].mean()) < SIGMAS * spread / 2
+    assert ((first == second) == same).all()  # and both motifs determine it
+
+
+def test_the_label_is_the_only_target_of_a_batch():
+    pairs = draw(5, 7, np.random.default_rng(0))
+    batch = pairs.batch()
+    assert batch.ids.shape == (7, length_of(5) + 2) and batch.symbols == 7
+    assert (batch.ids[:, 0] == START).all() and (batch.ids[:, -1] == ASK).all()
+    assert (batch.targets[:, :-1] == IGNORE).all()
+    expected = [SAME if label else DIFFERENT for label in pairs.labels]
+    assert batch.targets[:, -1].tolist() == expected
+    assert torch.equal(batch.ids[:, 1:-1], torch.from_numpy(pairs.letters))
+
+
+def test_a_shard_has_the_sequences_of_one_label():
+    pairs = draw(5, 9, np.random.default_rng(1))
+    parts = [pairs.shard(label) for label in (False, True)]
+    assert [part.records for part in parts] == [5, 4]
+    for label, part in zip((False, True), parts, strict=True):
+        rows = [part.record(i).tolist() for i in range(part.records)]
+        assert rows == pairs.ids[pairs.labels == label].tolist()
+
+
+def test_motifs_cannot_overlap():
+    with pytest.raises(ValueError, match="distance and n must be 1 or more, got 0 and 3"):
+        draw(0, 3, np.random.default_rng(0))

@@ -1,22 +1,38 @@
-"""Claims, intervals, pages, documents and the clock of experiments."""
+"""Claims, intervals, pages, documents, curves and the progress of experiments."""
 
 from __future__ import annotations
 
 import json
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from regard.errors import UsageError, UserError
+from regard.errors import UserError
 from regard.lab import result as module
-from regard.lab.index import EXPERIMENTS, perform
-from regard.lab.result import Claim, Mean, Options, Result, Share, Work, less, summary
+from regard.lab.result import (
+    Accuracies,
+    Claim,
+    Interval,
+    LabProgress,
+    Mean,
+    Options,
+    Proportion,
+    Result,
+    curves,
+    difference_interval,
+    quantile_interval,
+    seed_curves,
+    summary,
+    unwrap,
+)
 from regard.look.page import Lines, Table
 from regard.training.progress import Reporter
 
 
-def made(**changes):
-    given = {
+def make_result(**changes):
+    fields = {
         "title": "T",
         "question": "Q?",
         "reading": "R.",
@@ -26,57 +42,57 @@ def made(**changes):
             Lines([("s", [1.0, 2.0], [0.0, 1.0])], levels={"half": 0.5}, x_ticks=[1.0, 2.0])
         ],
     }
-    return Result(**(given | changes))
+    return Result(**(fields | changes))
 
 
-@pytest.mark.parametrize(("right", "of"), [(0, 7), (7, 7), (3, 7), (250, 500), (999, 1000)])
-def test_the_ends_of_an_interval_lie_as_far_from_the_share_as_chance_allows(right, of):
-    share = Share(right, of)
+@pytest.mark.parametrize(("count", "total"), [(0, 7), (7, 7), (3, 7), (250, 500), (999, 1000)])
+def test_the_ends_of_an_interval_satisfy_wilsons_equation(count, total):
+    share = Proportion(count, total)
     for end in share.interval:  # (p̂ - p)² = z² p (1 - p) / n, unless it is cut at 0 or 1
         gap = abs(share.value - end)
-        assert math.isclose(gap, 1.959964 * math.sqrt(end * (1 - end) / of), abs_tol=1e-9)
+        assert math.isclose(gap, 1.959964 * math.sqrt(end * (1 - end) / total), abs_tol=1e-9)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.3, 0.5, 0.95])
-def test_intervals_hold_the_truth_about_as_often_as_they_say(p):
+def test_intervals_contain_the_true_share_about_95_percent_of_the_time(p):
     n = 60
     mass = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
-    inside = [low <= p <= high for low, high in (Share(k, n).interval for k in range(n + 1))]
-    assert 0.92 < sum(m for m, held in zip(mass, inside, strict=True) if held) < 0.985
+    inside = [low <= p <= high for low, high in (Proportion(k, n).interval for k in range(n + 1))]
+    assert 0.92 < sum(m for m, contains in zip(mass, inside, strict=True) if contains) < 0.985
 
 
-def test_shares_add_up_and_say_themselves():
-    assert Share(3, 4) + Share(1, 4) == Share(4, 8)
-    assert str(Share(250, 500)) == "0.500 [0.456, 0.544]"
-    assert Share(250, 500).percent == "50 [45.6, 54.4]"
+def test_proportions_add_up_and_print_their_interval():
+    assert Proportion(3, 4) + Proportion(1, 4) == Proportion(4, 8)
+    assert str(Proportion(250, 500)) == "0.500 [0.456, 0.544]"
+    assert Proportion(250, 500).percent == "50 [45.6, 54.4]"
 
 
-def test_a_page_holds_question_figure_claims_and_tables_and_no_markup_of_theirs(tmp_path):
-    written = made().write(tmp_path / "new", "exp", Reporter(quiet=True))
-    assert [path.name for path in written] == ["exp.html", "exp.svg", "exp.png"]
-    page = written[0].read_text()
+def test_a_page_has_question_figure_claims_and_tables_and_escapes_their_markup(tmp_path):
+    paths = make_result().write(tmp_path / "new", "exp", Reporter(quiet=True))
+    assert [path.name for path in paths] == ["exp.html", "exp.svg", "exp.png"]
+    page = paths[0].read_text()
     for word in ("Q?", "R.", "1 of 2 claims hold", "fails", "&lt;b&gt;", "numbers"):
         assert word in page
     assert "<b>" not in page and "<script src" not in page
-    assert "half" in written[1].read_text() or written[1].stat().st_size > 1000
-    assert written[2].read_bytes().startswith(b"\x89PNG")
+    assert "half" in paths[1].read_text() or paths[1].stat().st_size > 1000
+    assert paths[2].read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_there_is_a_page_and_a_word(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_there_is_a_page_and_a_warning(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    written = made().write(tmp_path, "exp", Reporter(quiet=True))
-    assert [path.name for path in written] == ["exp.html"]
+    paths = make_result().write(tmp_path, "exp", Reporter(quiet=True))
+    assert [path.name for path in paths] == ["exp.html"]
     assert "regard[plots]" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write to .*file"):
-        made().write(tmp_path / "file", "exp", Reporter(quiet=True))
+        make_result().write(tmp_path / "file", "exp", Reporter(quiet=True))
 
 
 def test_a_document_has_claims_figures_and_tables():
-    document = made().to_json([])
+    document = make_result().to_json([])
     assert json.loads(json.dumps(document, allow_nan=False)) == {
         "claims": [
             {
@@ -93,34 +109,24 @@ def test_a_document_has_claims_figures_and_tables():
     }
 
 
-def test_the_clock_tells_what_is_left_once_it_can(monkeypatch):
-    now, said = [0.0], []
+def test_progress_estimates_the_remaining_time_once_enough_is_done(monkeypatch):
+    now, lines = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     reporter = Reporter(quiet=True)
-    monkeypatch.setattr(reporter, "say", said.append)
-    work = Work(reporter, 100.0)
+    monkeypatch.setattr(reporter, "say", lines.append)
+    progress = LabProgress(reporter, 100.0)
     for seconds, units in ((3.0, 1.0), (6.0, 1.0), (20.0, 23.0), (22.0, 25.0), (40.0, 25.0)):
         now[0] = seconds
-        work.add("a", units)
-    assert said == ["a · 2% · ETA …", "a · 25% · ETA 1:00", "a · 75% · ETA 0:13"]
+        progress.add("a", units)
+    assert lines == ["a · 2% · ETA …", "a · 25% · ETA 1:00", "a · 75% · ETA 0:13"]
 
 
-def test_an_unknown_experiment_is_refused_and_every_known_one_can_be_found():
-    with pytest.raises(UsageError, match="unknown experiment 'distanse'; did you mean 'distance'"):
-        perform("distanse", Options())
-    from importlib import import_module
-
-    for name, experiment in EXPERIMENTS.items():
-        place, _, attribute = experiment.place.partition(":")
-        assert callable(getattr(import_module(place), attribute)) and experiment.line, name
-
-
-def test_every_figure_may_have_its_reading_and_none_is_left_over():
-    two = [*made().figures, *made().figures]
-    page = made(figures=two, readings=["The other one."]).page().render()
+def test_readings_must_match_the_figures():
+    two = [*make_result().figures, *make_result().figures]
+    page = make_result(figures=two, readings=["The other one."]).page().render()
     assert page.count("The other one.") == 2  # once for readers, once for the script
     with pytest.raises(ValueError, match="readings must have one entry per figure but one"):
-        made(readings=["too many"])
+        make_result(readings=["too many"])
 
 
 @pytest.mark.parametrize(
@@ -137,30 +143,39 @@ def test_every_figure_may_have_its_reading_and_none_is_left_over():
     ],
 )
 def test_the_interval_decides(interval, holds):
-    """A figure from a small experiment was taken at its word, and the claim failed."""
-    claim = Claim.within("name", "stated", "figure", interval, least=0.2, most=0.5)
+    """A number from a small experiment was taken at face value, and the claim failed."""
+    claim = Claim.within("name", "stated", Interval(*interval), "text", least=0.2, most=0.5)
     assert claim.holds is holds
     words = {True: "holds", False: "fails", None: "too small to tell"}
     assert claim.verdict == words[holds]
 
 
+def test_an_exact_claim_formats_its_value_and_includes_the_bounds():
+    claim = Claim.exact("n", "s", 2e-6, "{:.1e}, the largest", most=2e-6)
+    assert claim.holds is True and claim.measured == "2.0e-06, the largest"
+    assert claim.interval is None
+    assert Claim.exact("n", "s", 0.1, "{:.2f}", least=0.2).holds is False
+    assert Claim.exact("n", "s", math.nan, least=0.2).holds is False
+
+
 def test_a_brief_training_refutes_nothing_that_a_longer_one_may_reach():
-    low = {"interval": (0.4, 0.5), "least": 0.95}
-    assert Claim.within("n", "s", "0.45", **low).holds is False
-    brief = Claim.within("n", "s", "0.45", **low, may_rise=True)
+    low = {"estimate": Interval(0.4, 0.5), "measured": "0.45", "least": 0.95}
+    assert Claim.within("n", "s", **low).holds is False
+    brief = Claim.within("n", "s", **low, may_rise=True)
     assert brief.holds is None and brief.interval == (0.4, math.inf)
     assert brief.measured == "0.45; the quick form is too brief to refute it"
-    reached = Claim.within("n", "s", "0.97", (0.96, 0.98), least=0.95, may_rise=True)
+    reached = Claim.within("n", "s", Interval(0.96, 0.98), "0.97", least=0.95, may_rise=True)
     assert reached.holds is True and reached.measured == "0.97"
-    assert Claim.within("n", "s", "3", (2, 4), most=1, may_rise=True).holds is False
-    assert Claim.within("n", "s", "3", (2, 4), most=1, may_fall=True).holds is None
-    one = Claim.within("n", "s", "3", Mean.of([3.0]).interval, most=1)
+    high = Interval(2, 4)
+    assert Claim.within("n", "s", high, "3", most=1, may_rise=True).holds is False
+    assert Claim.within("n", "s", high, "3", most=1, may_fall=True).holds is None
+    one = Claim.within("n", "s", Mean.of([3.0]), most=1)
     assert one.holds is None and one.measured == "3; a single measurement has no interval"
 
 
-def test_claims_that_cannot_be_told_are_neither_held_nor_failed(tmp_path):
-    open_ = Claim.within("three", "s", "3", (2, 4), most=3)
-    result = made(claims=[*made().claims, open_])
+def test_undecided_claims_neither_hold_nor_fail(tmp_path):
+    undecided = Claim.within("three", "s", Interval(2, 4), "3", most=3)
+    result = make_result(claims=[*make_result().claims, undecided])
     assert summary(result.claims) == "1 of 3 claims hold, 1 fails, 1 too small to tell"
     table = result.claims_table()
     assert [row[0] for row in table.rows] == ["holds", "fails", "too small to tell"]
@@ -168,17 +183,78 @@ def test_claims_that_cannot_be_told_are_neither_held_nor_failed(tmp_path):
     claims = result.to_json([])["claims"]
     assert [claim["holds"] for claim in claims] == [True, False, None]
     assert claims[2]["interval"] == [2, 4]
-    assert json.dumps(made(claims=[Claim("a", "s", "m", None, (0.5, math.inf))]).to_json([]))
+    assert json.dumps(
+        make_result(claims=[Claim("a", "s", "m", None, Interval(0.5, math.inf))]).to_json([])
+    )
     assert "1 of 3 claims hold, 1 fails, 1 too small to tell" in result.page().render()
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.5, 0.5), (0.9, 0.6), (0.9, 0.85)])
-def test_the_interval_of_a_difference_holds_it_about_as_often_as_it_says(p, q):
+def test_the_interval_of_a_difference_contains_it_about_95_percent_of_the_time(p, q):
     n = 40
     mass = [[math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(n + 1)] for x in (p, q)]
     inside = 0.0
     for i in range(n + 1):
         for j in range(n + 1):
-            low, high = less(Share(i, n), Share(j, n))
+            low, high = difference_interval(Proportion(i, n), Proportion(j, n))
             inside += mass[0][i] * mass[1][j] * (low <= p - q <= high)
     assert 0.92 < inside < 0.99
+
+
+def test_a_mean_has_the_interval_of_students_t():
+    values = [1.0, 2.0, 4.0]
+    low, high = stats.t.interval(0.95, 2, loc=7 / 3, scale=stats.sem(values))
+    assert Mean.of(values).interval == (pytest.approx(low), pytest.approx(high))
+    assert str(Mean.of([2.0])) == "2"
+    assert quantile_interval(np.arange(1001)) == (25, 975)
+
+
+def test_curves_share_their_xs_and_seeds_become_a_mean_with_a_range():
+    lines = curves([1, 2, 3], {"a": [1.0, 2.0, 3.0], "b": [5.0]}, "t", ("x", "y"), log="y")
+    assert lines.series == [("a", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), ("b", [1.0], [5.0])]
+    assert (lines.title, lines.x_label, lines.y_label) == ("t", "x", "y")
+    assert lines.log_y and not lines.log_x and not lines.x_ticks
+    lines = seed_curves([1, 2], {"a": [[1.0, 4.0], [3.0, 4.0]]}, "t", ("x", "y"), ticks=True)
+    assert lines.series == [("a", [1.0, 2.0], [2.0, 4.0])] and lines.x_ticks == [1.0, 2.0]
+    assert lines.bands == {"a": ([1.0, 4.0], [3.0, 4.0])}
+
+
+def test_dots_name_a_series():
+    with pytest.raises(ValueError, match="dots must name a series"):
+        Lines([("s", [1.0], [1.0])], dots=["t"])
+
+
+def test_wrapped_text_becomes_paragraphs():
+    assert (
+        unwrap("""One
+    line.
+
+    Another
+    one.""")
+        == "One line.\n\nAnother one."
+    )
+
+
+def test_accuracies_make_a_table_lines_and_a_map_and_decide_claims():
+    rows = {"good": {2: Proportion(98, 100), 8: Proportion(99, 100)}}
+    rows["blind"] = {2: Proportion(990, 1000), 8: Proportion(497, 1000)}
+    accuracies = Accuracies(rows, 0.5)
+    table = accuracies.table("distance {}", "t")
+    assert table.columns == ["model", "distance 2", "distance 8"]
+    assert table.rows[0][1].startswith("98 [")
+    lines = accuracies.lines("t", ("x", "y"))
+    assert lines.levels == {"chance": 0.5} and lines.x_ticks == [2.0, 8.0]
+    assert lines.bands["good"][0][0] == rows["good"][2].interval.low
+    assert np.array_equal(accuracies.heatmap("t", "u").values, [[0.98, 0.99], [0.99, 0.497]])
+    high = accuracies.claim_high("n", "good", 0.9)
+    assert high.holds and high.measured.endswith("at 2, the lowest")
+    assert accuracies.claim_high("n", "blind", 0.9, most=2).holds
+    assert accuracies.claim_high("n", "blind", 0.9).holds is False
+    assert accuracies.claim_chance("n", "blind", 0.06, least=3).holds
+    assert accuracies.claim_chance("n", "blind", 0.06, least=2).holds is False
+    assert accuracies.claim_high("n", "missing", 0.9) is None
+    assert accuracies.claim_chance("n", "good", 0.06, least=9) is None
+
+
+def test_options_count_seeds_from_the_first():
+    assert list(Options(seed=3).seeds(2)) == [3, 4]

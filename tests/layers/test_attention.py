@@ -1,4 +1,4 @@
-"""Attention: fused equals explicit, masks mean what they say, nothing looks ahead."""
+"""Attention: fused equals explicit, masks mean what they say, nothing attends ahead."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_fused_path_equals_the_explicit_one(name, kv_heads, biased):
     explicit = attend(q, k, v, MASKS[name], bias=bias, tap=tap)
     fused = attend(q, k, v, MASKS[name], bias=bias)
     assert (fused - explicit).abs().max() < 1e-5
-    assert tap.found["weights"].shape == (B, H, T, S)
+    assert tap.activations["weights"].shape == (B, H, T, S)
 
 
 def test_attention_is_equation_one_written_out_by_hand():
@@ -63,7 +63,7 @@ def test_attention_is_equation_one_written_out_by_hand():
             torch.testing.assert_close(attend(q, k, v)[b, h], expected, atol=1e-5, rtol=0)
 
 
-def test_a_query_that_may_look_nowhere_returns_zeros_and_has_finite_gradients():
+def test_a_query_that_has_no_keys_returns_zeros_and_has_finite_gradients():
     for tap in (None, Tap(["weights"])):
         q, k, v = (x.requires_grad_() for x in qkv())
         y = attend(q, k, v, Padding(torch.tensor([0, S])), tap=tap)
@@ -85,7 +85,7 @@ def test_weights_are_positive_and_sum_to_one_over_the_keys():
     q, k, v = qkv()
     tap = Tap(["weights"])
     attend(q, k, v, Window(4), tap=tap)
-    weights = tap.found["weights"]
+    weights = tap.activations["weights"]
     assert (weights >= 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T))
 

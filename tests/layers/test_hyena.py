@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
+import scipy.linalg
 import torch
-from test_long_convolution import random, toeplitz
 from torch.nn import functional as F
 
 from regard.layers.attention import AttentionContext
@@ -14,6 +15,22 @@ from regard.layers.hyena import SHORT, Hyena
 from regard.models.hyena import HyenaModel, hyena
 
 D, LENGTH = 6, 50
+
+
+def random(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def toeplitz(filters, ahead=None):
+    """(C, T, T): row t has filters[t - s] at s <= t, and ahead[s - t - 1] after."""
+    columns = filters.detach().numpy()
+    rows = np.zeros_like(columns)
+    if ahead is not None:
+        rows[:, 1:] = ahead.detach().numpy()[:, :-1]
+    matrices = [
+        scipy.linalg.toeplitz(c, [c[0], *r[1:]]) for c, r in zip(columns, rows, strict=True)
+    ]
+    return torch.from_numpy(np.stack(matrices)).to(filters.dtype)
 
 
 def make(order=2, causal=True, max_len=64):
@@ -60,8 +77,8 @@ def test_no_gradient_flows_from_the_future_and_some_from_all_of_the_past():
 
 def test_looking_both_ways_reads_both_sides_and_no_padding():
     mixer, x = make(causal=False), random(2, LENGTH, D).requires_grad_()
-    there = torch.arange(LENGTH) < torch.tensor([[LENGTH], [30]])
-    y = mixer(x, AttentionContext(there=there))
+    valid = torch.arange(LENGTH) < torch.tensor([[LENGTH], [30]])
+    y = mixer(x, AttentionContext(valid=valid))
     alone = mixer(x[1:, :30], AttentionContext())
     torch.testing.assert_close(y[1:, :30], alone, atol=1e-5, rtol=0)
     y[1, 10].sum().backward()
@@ -93,9 +110,9 @@ def test_two_thousand_steps_give_what_reading_at_once_gives():
     ids = torch.randint(7, (1, 2000))
     worst = 0.0
     with torch.inference_mode():
-        whole, state = model.logits(ids), model.start(1, 2000)
+        whole, state = model.logits(ids), model.init_state(1, 2000)
         for t in range(2000):
-            logits = model.extend(ids[:, t : t + 1], None, state)
+            logits = model.step(ids[:, t : t + 1], None, state)
             worst = max(worst, float((logits - whole[:, t]).abs().max()))
     assert worst < 1e-4
 

@@ -1,4 +1,4 @@
-"""Int8 layers against the same sums in double precision, where only rounding can differ."""
+"""Int8 layers against the same sums in double precision: only rounding differs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import nn
 
 from regard.decoding import Greedy, generate
 from regard.errors import UsageError
-from regard.layers.int8 import Int8Linear, rounded, to_int8
+from regard.layers.int8 import Int8Linear, quantize, to_int8
 from regard.models.decoder import Decoder, gpt2, modern
-from regard.models.recurrent import LSTMConfig, LSTMModel
-from regard.registry import family
+from regard.models.recurrent import LSTMModel, RecurrentConfig
+from regard.registry import MODELS
 
 V = 23
 
@@ -69,7 +69,7 @@ def test_zeros_stay_zeros_and_nonsense_stays_nonsense():
     small = Int8Linear(layer(bias=False))
     assert torch.equal(small(torch.zeros(2, 48)), torch.zeros(2, 17))
     assert small(torch.full((1, 48), torch.nan)).isnan().all()
-    assert torch.equal(rounded(torch.zeros(1, 4))[0], torch.zeros(1, 4, dtype=torch.int8))
+    assert torch.equal(quantize(torch.zeros(1, 4))[0], torch.zeros(1, 4, dtype=torch.int8))
 
 
 def test_a_tied_head_gets_weights_of_its_own_and_the_embedding_keeps_its():
@@ -83,7 +83,7 @@ def test_a_tied_head_gets_weights_of_its_own_and_the_embedding_keeps_its():
 
 @pytest.mark.parametrize(
     "model",
-    [Decoder(V, modern(2, 32)), LSTMModel(V, LSTMConfig(d_model=32))],
+    [Decoder(V, modern(2, 32)), LSTMModel(V, RecurrentConfig(d_model=32))],
     ids=["decoder", "lstm"],
 )
 def test_models_predict_nearly_the_same(model):
@@ -110,20 +110,20 @@ def test_a_trained_model_makes_mostly_the_same_tokens():
         optimizer.step()
     prompts = rows[:, :3].tolist()
 
-    def made() -> torch.Tensor:
-        found = generate(model, prompts, Greedy(), max_new=20, end=2, banned=[2])
-        return torch.tensor([several[0].ids for several in found])
+    def tokens() -> torch.Tensor:
+        sequences = generate(model, prompts, Greedy(), max_new=20, end=2, banned=[2])
+        return torch.tensor([best.ids for (best,) in sequences])
 
-    exact = made()
+    exact = tokens()
     assert (exact == rows[:, 3:23]).float().mean() > 0.9  # it has learnt something
     to_int8(model)
-    assert (made() == exact).float().mean() > 0.9
+    assert (tokens() == exact).float().mean() > 0.9
 
 
-def test_what_cannot_be_held_in_int8_is_refused():
+def test_models_that_cannot_be_converted_are_refused():
     with pytest.raises(UsageError, match="no linear layers"):
-        to_int8(family("bigram")(V, family("bigram").Config()))
+        to_int8(MODELS.get("bigram")(V, MODELS.get("bigram").Config()))
     with torch.device("meta"):
-        elsewhere = Decoder(V, modern(1, 32))
+        meta = Decoder(V, modern(1, 32))
     with pytest.raises(UsageError, match=r"for a CPU.*meta"):
-        to_int8(elsewhere)
+        to_int8(meta)

@@ -1,22 +1,22 @@
-"""The Fourier transform against the Toeplitz matrix, and inputs one by one against all at once."""
+"""Long convolutions: transforms against the Toeplitz matrix, one by one against all at once."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from regard.layers.long_convolution import BLOCK, OnlineConvolution, circle, long_convolution
+from regard.layers.long_convolution import BLOCK, OnlineConvolution, fast_size, long_convolution
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 def toeplitz(filters, ahead=None):
-    """(C, T, T): row t holds filters[t - s] at s <= t, and ahead[s - t - 1] after."""
+    """(C, T, T): row t has filters[t - s] at s <= t, and ahead[s - t - 1] after."""
     length = filters.size(-1)
-    back = torch.arange(length)[:, None] - torch.arange(length)
-    matrix = torch.where(back >= 0, filters[:, back.clamp_min(0)], 0)
+    offset = torch.arange(length)[:, None] - torch.arange(length)
+    matrix = torch.where(offset >= 0, filters[:, offset.clamp_min(0)], 0)
     if ahead is not None:
-        matrix = matrix + torch.where(back < 0, ahead[:, (-back - 1).clamp_min(0)], 0)
+        matrix = matrix + torch.where(offset < 0, ahead[:, (-offset - 1).clamp_min(0)], 0)
     return matrix
 
 
@@ -43,9 +43,9 @@ def test_it_is_the_product_with_the_toeplitz_matrix(length, both, dtype):
         torch.testing.assert_close(a, b, atol=4 * TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-def test_circles_are_wide_enough_and_quick_to_transform():
+def test_sizes_are_large_enough_and_fast_to_transform():
     for length in range(1, 400):
-        size = circle(length)
+        size = fast_size(length)
         assert length <= size <= 1.2 * length + 1
         for prime in (2, 3, 5):
             while size % prime == 0:
@@ -70,7 +70,7 @@ def test_on_a_gpu_it_is_what_the_cpu_computes(length, dtype, atol, compiled):
     """Channels beside each other, as projections leave them; in double precision on the CPU."""
     torch.compiler.reset()
     work = torch.compile(long_convolution) if compiled else long_convolution
-    found = {}
+    results = {}
     for device, exact in (("cpu", True), ("cuda", False)):
         x, dy = (random(3, length, 37, seed=i).to(dtype).to(device) for i in (0, 1))
         filters = (random(37, length, seed=2) / length**0.5).to(device)
@@ -79,8 +79,8 @@ def test_on_a_gpu_it_is_what_the_cpu_computes(length, dtype, atol, compiled):
         x, filters = x.requires_grad_(), filters.requires_grad_()
         y = (long_convolution if exact else work)(x.mT, filters).mT
         assert y.dtype == x.dtype
-        found[device] = [y, *torch.autograd.grad(y, (x, filters), dy)]
-    for got, expected in zip(found["cuda"], found["cpu"], strict=True):
+        results[device] = [y, *torch.autograd.grad(y, (x, filters), dy)]
+    for got, expected in zip(results["cuda"], results["cpu"], strict=True):
         torch.testing.assert_close(got.double().cpu(), expected, atol=atol, rtol=atol)
 
 
@@ -96,13 +96,13 @@ def test_inputs_one_by_one_give_what_they_give_at_once(recorded):
             got = online.read(x[..., :prompt], None, 0, 0, prompt)
             torch.testing.assert_close(got, expected[..., :prompt], atol=1e-5, rtol=0)
         for t in range(prompt, length):
-            online.settle(t)
+            online.flush(t)
             position = torch.full((2, 1), t) if recorded else t
             got = online.step(x[..., t], position, t)
             torch.testing.assert_close(got, expected[..., t], atol=1e-5, rtol=0)
 
 
-def test_rows_are_chosen_and_multiplied_in_the_middle_of_a_block():
+def test_rows_are_reordered_and_expanded_in_the_middle_of_a_block():
     """Row b goes on as its parent; after a prompt of its own, or one that beams share."""
     length, prompt = 6 * BLOCK, 40
     x, filters = random(2, 3, length), random(3, length, seed=1) / length**0.5
@@ -113,7 +113,7 @@ def test_rows_are_chosen_and_multiplied_in_the_middle_of_a_block():
     generator = torch.Generator().manual_seed(5)
     for t in range(prompt, length):
         rows[..., t] = torch.randn(4, 3, generator=generator)
-        online.settle(t)
+        online.flush(t)
         got = online.step(rows[..., t], t, t)
         torch.testing.assert_close(got, long_convolution(rows, filters)[..., t], atol=2e-5, rtol=0)
         parents = torch.randint(2, (4,), generator=generator) + torch.tensor([0, 0, 2, 2])
@@ -137,7 +137,7 @@ def test_the_work_of_a_step_grows_no_faster_than_the_square_of_the_logarithm():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.fft, "rfft", counting)
             for t in range(0, n, BLOCK):
-                online.settle(t)
+                online.flush(t)
         counts[n] = total / n
     per = list(counts.values())
     for (n, a), b in zip(counts.items(), per[1:], strict=False):

@@ -1,4 +1,4 @@
-"""Components as pictures: the right format, the right marks, tokens that are only text."""
+"""Components as figures: the right format, the right marks, tokens that are only text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError, UserError
-from regard.look.figures import _heights, _wrapped, colours, save
+from regard.look.figures import colours, layout_tree, save, wrap_tokens
 from regard.look.page import (
     AttentionMaps,
     Bars,
@@ -109,12 +109,12 @@ def test_a_marked_cell_is_outlined(tmp_path):
 
 
 def test_a_parent_stands_between_its_children():
-    heights = _heights(BeamTree(beam_nodes()))
+    heights = layout_tree(BeamTree(beam_nodes()))
     assert heights == {3: 0.0, 4: 1.0, 1: 0.5, 2: 2.0, 0: 1.25}
 
 
 def test_text_wraps_at_the_line_and_after_a_newline():
-    lines = _wrapped(["x" * 50, "y" * 40, "\n", "語"])
+    lines = wrap_tokens(["x" * 50, "y" * 40, "\n", "語"])
     assert lines == [[(0, 0, 50)], [(1, 0, 40), (2, 40, 1)], [(3, 0, 2)]]
 
 
@@ -123,7 +123,7 @@ def test_another_format_is_refused(tmp_path):
         save([Histogram([0, 1], [4])], tmp_path / "a.gif")
 
 
-def test_words_alone_have_no_picture(tmp_path):
+def test_words_alone_have_no_figure(tmp_path):
     with pytest.raises(UserError, match="nothing to draw"):
         save([Text("words")], tmp_path / "a.png")
 

@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from regard.decoding import Beam, Greedy, Sample, engine, generate
-from regard.decoding.cpu_replay import Replay
 from regard.layers.cache import DecodeState, Ring
 from regard.layers.convolution import (
     FILTERS,
@@ -86,7 +85,6 @@ def test_the_receptive_field_is_exact_by_gradient(shape, feedforward):
 @pytest.mark.parametrize("n_layers", [1, 2])
 def test_so_is_an_mlps_window(window, n_layers):
     model = mlp(window=window, n_layers=n_layers).double()
-    assert model.config.receptive_field == window
     check_field(model, window)
 
 
@@ -132,11 +130,11 @@ def test_any_pieces_fed_to_any_rows_give_what_reading_at_once_gives(pieces, even
     model = model.double()
     x, seen = ids(3, 50), torch.zeros(3, dtype=torch.long)
     whole = model.logits(x)
-    state = model.start(3, 50)
+    state = model.init_state(3, 50)
     for piece in pieces:
         lengths = torch.tensor([piece[0]] * 3 if even else piece)
         places = (seen[:, None] + torch.arange(int(lengths.max()))).clamp_max(49)
-        logits = model.extend(x.gather(1, places), None if even else lengths, state)
+        logits = model.step(x.gather(1, places), None if even else lengths, state)
         seen = seen + lengths
         torch.testing.assert_close(logits, whole[torch.arange(3), seen - 1])
 
@@ -144,16 +142,18 @@ def test_any_pieces_fed_to_any_rows_give_what_reading_at_once_gives(pieces, even
 @torch.no_grad()
 def test_a_step_of_decoding_touches_as_much_however_far_back_is_seen():
     near, far = cnn(n_layers=2), cnn(n_layers=10)
-    assert [len(r.past[0]) for r in far.start(1, 5000).layers] == [(1 << i) + 1 for i in range(10)]
-    assert [r.past.shape for r in near.start(1, 9).layers] == [
-        r.past.shape for r in near.start(1, 5000).layers
+    assert [len(r.tensor[0]) for r in far.init_state(1, 5000).layers] == [
+        (1 << i) + 1 for i in range(10)
     ]
-    state = far.start(1, 5000)
-    far.extend(ids(1, 2000), None, state)
-    before = [ring.past.clone() for ring in state.layers]
-    far.extend(ids(1, 1), None, state)
+    assert [r.tensor.shape for r in near.init_state(1, 9).layers] == [
+        r.tensor.shape for r in near.init_state(1, 5000).layers
+    ]
+    state = far.init_state(1, 5000)
+    far.step(ids(1, 2000), None, state)
+    before = [ring.tensor.clone() for ring in state.layers]
+    far.step(ids(1, 1), None, state)
     for ring, old in zip(state.layers, before, strict=True):
-        assert int((ring.past != old).any(-1).sum()) == 1  # one vector of each layer moves
+        assert int((ring.tensor != old).any(-1).sum()) == 1  # one vector of each layer moves
 
 
 def test_a_ring_keeps_order_over_reordering_expanding_and_resetting():
@@ -165,15 +165,15 @@ def test_a_ring_keeps_order_over_reordering_expanding_and_resetting():
     assert ring.read(torch.tensor([4, 3]))[:, 0].tolist() == [5, 14]
     state.expand(2)
     assert ring.last(5)[..., 0].tolist() == [[3, 4, 5]] * 2 + [[13, 14, 15]] * 2
-    wide = ring.past
+    wide = ring.tensor
     state.select(torch.tensor([0, 1, 0, 3]))
-    assert ring.past is wide and ring.read(4)[:, 0].tolist() == [5, 5, 5, 15]
+    assert ring.tensor is wide and ring.read(4)[:, 0].tolist() == [5, 5, 5, 15]
     ring.refill(torch.tensor([5, 5, 6, 7]), torch.arange(12.0).view(4, 3, 1))
     assert ring.last(torch.tensor([5, 5, 6, 7])).flatten().tolist() == list(range(12))
     state.reset()
-    assert ring.past.shape == (2, 3, 1) and not ring.past.any()
+    assert ring.tensor.shape == (2, 3, 1) and not ring.tensor.any()
     state.expand(2)
-    assert ring.past is wide and not wide.any()
+    assert ring.tensor is wide and not wide.any()
 
 
 MODELS = {"cnn": cnn, "wavenet": lambda: cnn(feedforward="gated"), "mlp": mlp}
@@ -189,10 +189,11 @@ def test_recorded_steps_decode_as_plain_ones(name, strategy, monkeypatch):
     def decoded():
         return generate(model, prompts, strategy, max_new=50, end=2, banned=[2], batch_size=6)
 
-    monkeypatch.setattr(engine, "Replay", lambda *args: used.append(1) or Replay(*args))
+    record = engine.ReplayedStep
+    monkeypatch.setattr(engine, "ReplayedStep", lambda *args: used.append(1) or record(*args))
     replayed = decoded()
     assert used
-    monkeypatch.setattr(engine, "pays", lambda *args: False)
+    monkeypatch.setattr(engine, "replay_pays", lambda *args: False)
     for ours, plain in zip(replayed, decoded(), strict=True):
         assert [one.ids for one in ours] == [one.ids for one in plain]
         assert ours[0].score == pytest.approx(plain[0].score, abs=1e-4)

@@ -1,4 +1,4 @@
-"""An encoder that answers: equal to BERT on its weights, blind to padding, pooled as it says."""
+"""The encoder: equal to BERT on its weights, and independent of padding and packing."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import torch
 
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.layers.pooling import POOLINGS, Pooling
+from regard.layers.pooling import POOLINGS
 from regard.models.encoder import EncoderModel, bert, modern
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
@@ -37,66 +37,50 @@ def padded(rows, width):
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("preset", [modern, bert])
-@pytest.mark.parametrize("each", [False, True])
-def test_padding_and_neighbours_change_no_answer(preset, pooling, each):
-    task = "position-label" if each else "label"
+@pytest.mark.parametrize("task", ["label", "position-label"])
+def test_padding_and_other_rows_change_no_prediction(preset, pooling, task):
     model = make(preset, pooling=pooling, task=task, n_outputs=3)
     rows = sentences(12, 1, 20)
     with torch.no_grad():
-        together = model.answers(padded(rows, 24))
+        together = model.predict(padded(rows, 24))
         embedded = model.embed(padded(rows, 24))
         for i, row in enumerate(rows):
             alone = padded([row], len(row))
-            answer = model.answers(alone)[0]
-            torch.testing.assert_close(
-                together[i, : len(row)] if each else together[i], answer, atol=1e-5, rtol=1e-5
-            )
+            predicted = together[i, : len(row)] if model.output.positional else together[i]
+            torch.testing.assert_close(predicted, model.predict(alone)[0], atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(embedded[i], model.embed(alone)[0], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"positions": "alibi"}, {"score": "additive"}])
 @pytest.mark.parametrize("preset", [modern, bert])
-def test_where_the_first_position_answers_the_last_block_computes_no_other(preset, options):
-    """Answers and gradients are those of all positions computed, which an idle tap asks for."""
+def test_if_the_first_position_is_pooled_the_last_block_computes_no_other(preset, options):
+    """Predictions and gradients equal those with all positions, which a tap requires."""
     model = make(preset, pooling="first", n_outputs=3, dropout=0.0, **options).double()
-    source, seen = padded(sentences(5, 1, 20), 24), []
-    model.encoder.norm.register_forward_hook(lambda _m, _i, y: seen.append(y.size(1)))
+    source, lengths = padded(sentences(5, 1, 20), 24), []
+    model.encoder.norm.register_forward_hook(lambda _m, _i, y: lengths.append(y.size(1)))
     if preset is bert:
         model.encoder.blocks[-1].feedforward.register_forward_hook(
-            lambda _m, _i, y: seen.append(y.size(1))
+            lambda _m, _i, y: lengths.append(y.size(1))
         )
     found = []
     for tap in (None, Tap([])):
         model.zero_grad()
-        answers = model.answers(source, tap=tap)
-        answers.square().sum().backward()
-        found.append([answers.detach(), *(p.grad.clone() for p in model.parameters())])
-    assert set(seen) == {1, 24}
-    for short, whole in zip(*found, strict=True):
-        torch.testing.assert_close(short, whole, atol=1e-10, rtol=1e-8)
+        predicted = model.predict(source, tap=tap)
+        predicted.square().sum().backward()
+        found.append([predicted.detach(), *(p.grad.clone() for p in model.parameters())])
+    assert set(lengths) == {1, 24}
+    for short, full in zip(*found, strict=True):
+        torch.testing.assert_close(short, full, atol=1e-10, rtol=1e-8)
 
 
-def test_values_come_in_their_own_units():
+def test_values_are_predicted_in_the_units_of_the_targets():
     model, source = make(modern, n_outputs=2), padded(sentences(3, 2, 9), 9)
     with torch.no_grad():
         plain = model(source)
         model.shift.copy_(torch.tensor([5.0, -1.0]))
         model.scale.copy_(torch.tensor([2.0, 10.0]))
-        torch.testing.assert_close(model.answers(source)[:, 0], 5 + 2 * plain[:, 0])
-        torch.testing.assert_close(model.answers(source)[:, 1], 10 * plain[:, 1] - 1)
-
-
-def test_pooling_is_what_it_says():
-    torch.manual_seed(0)
-    x = torch.randn(2, 5, 4)
-    there = torch.tensor([[True] * 3 + [False] * 2, [False] * 5])
-    assert torch.equal(Pooling("first", 4)(x, there)[0], x[0, 0])
-    torch.testing.assert_close(Pooling("mean", 4)(x, there)[0], x[0, :3].mean(0))
-    learned = Pooling("attention", 4)
-    weights = (x[0, :3] @ learned.score.weight[0]).softmax(0)
-    torch.testing.assert_close(learned(x, there)[0], weights @ x[0, :3])
-    for name in POOLINGS:  # nothing to pool
-        assert (Pooling(name, 4)(x, there)[1] == 0).all()
+        torch.testing.assert_close(model.predict(source)[:, 0], 5 + 2 * plain[:, 0])
+        torch.testing.assert_close(model.predict(source)[:, 1], 10 * plain[:, 1] - 1)
 
 
 def test_bert_is_hugging_faces():
@@ -142,13 +126,13 @@ def test_bert_is_hugging_faces():
         expected = theirs(
             input_ids=source.ids, attention_mask=source.segments, token_type_ids=types
         ).logits
-        found = model.answers(source)
+        found = model.predict(source)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("preset", ["modern", "bert"])
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_sequences_that_share_rows_answer_as_they_do_alone(preset, pooling):
+def test_packing_changes_no_prediction(preset, pooling):
     torch.manual_seed(0)
     config = dataclasses.replace(
         EncoderModel.PRESETS[preset](2, 16), pooling=pooling, n_outputs=3, max_len=32
@@ -158,7 +142,7 @@ def test_sequences_that_share_rows_answer_as_they_do_alone(preset, pooling):
         model.pool.score.weight.data.normal_()
     one, two, three = ([1, *body, 2] for body in ([5, 6, 2, 7], [8], [4, 4, 2, 5, 6, 7]))
     alone = [
-        model.answers(Inputs(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long)))
+        model.predict(Inputs(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long)))
         for x in (one, two, three)
     ]
     width = len(one) + len(two)

@@ -1,16 +1,36 @@
-"""The encoder–decoder against torch.nn.Transformer, and its paths against one another."""
+"""The encoder–decoder against torch.nn.Transformer, the captioner against its parts, and the
+paths of both against one another.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from regard.decoding import Beam, Greedy, engine, generate
+from regard.decoding.seq2seq import translate
+from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
+from regard.layers.masks import Rendered
+from regard.models.encoder_decoder import (
+    Captioner,
+    CaptionerConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    modern,
+    modern_captioner,
+    vaswani,
+    vit,
+)
+from regard.models.transformer import TransformerConfig
+from regard.models.vision import VisionTransformer
+from regard.tokenizers import Patches
+from regard.training.objectives import NextTokenObjective
 
 V = 37
 PRESETS = {"modern": modern, "vaswani": vaswani}
@@ -124,9 +144,9 @@ def test_steps_give_the_logits_of_the_whole(preset):
     given = model.condition(source_of(sources))
     ids = torch.randint(3, V, (3, 7))
     whole = given.logits(ids)  # (B, T, V)
-    state = given.start(3, 7)
+    state = given.init_state(3, 7)
     for t in range(7):
-        step = given.extend(ids[:, t : t + 1], None, state)
+        step = given.step(ids[:, t : t + 1], None, state)
         torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
 
 
@@ -138,7 +158,7 @@ def test_a_sentence_is_translated_alone_as_among_others(strategy, monkeypatch):
     options = {"max_new": 30, "end": 2, "banned": [0, 1], "batch_size": 64}
     given = model.condition(source_of(sources))
     together = generate(given, [[1]] * 7, strategy, **options)
-    monkeypatch.setattr(engine, "pays", lambda *_: False)  # and without a recorded step
+    monkeypatch.setattr(engine, "replay_pays", lambda *_: False)  # and without a recorded step
     for source, found in zip(sources, together, strict=True):
         alone = generate(model.condition(source_of([source])), [[1]], strategy, **options)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
@@ -164,10 +184,10 @@ def test_one_memory_reads_one_source_after_another():
     for sentence in ([5, 6, 7, 2], [9, 8, 2], [3, 4, 5, 2]):
         rows = padded([sentence, [1] * 4])[:1]
         source = Inputs(rows, (torch.arange(4) < len(sentence))[None].long())
-        given.read(source)
+        given.set_source(source)
         space = space or engine.DecodeSession(given)
         options = {"max_new": 40, "end": 2, "banned": [0, 1, 2]}
-        again = generate(given, [[1]], Greedy(), workspace=space, **options)
+        again = generate(given, [[1]], Greedy(), session=space, **options)
         afresh = generate(model.condition(source_of([sentence])), [[1]], Greedy(), **options)
         assert again[0][0].ids == afresh[0][0].ids
     (slot,) = space.slots.idle
@@ -180,3 +200,145 @@ def test_a_source_may_have_words_of_its_own():
     assert model.encoder.embedding.weight.shape == (90, 32)
     found = model(torch.tensor([[1, 4]]), None, source_of([[80, 89, 2]]))
     assert found.shape == (1, 2, 32) and bool(torch.isfinite(found).all())
+
+
+# Captioners
+
+SIZES = ((9, 13), (9, 13), (5, 6), (12, 4))
+WORDS = 11
+
+
+@pytest.fixture(scope="module")
+def images():
+    random = np.random.default_rng(0)
+    return [random.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
+
+
+def make_captioner(preset, images, words=WORDS, **more):
+    tokenizer = Patches.train(images, patch=4)
+    torch.manual_seed(0)
+    options = {
+        "source_vocab": tokenizer.vocab_size,
+        "max_len": 12,
+        "dropout": 0.0,
+        **tokenizer.model_config,
+    }
+    model = Captioner(words, dataclasses.replace(preset(2, 32), **options, **more)).eval()
+    with torch.no_grad():
+        for block in model.decoder.blocks:  # so that it looks hard at what it is shown
+            block.cross.q.weight *= 8
+            block.cross.out.weight *= 12
+    return model, tokenizer
+
+
+def batch_of(images, tokenizer, more=0):
+    """Images in rows of one length; the padding is random."""
+    tokens = [torch.from_numpy(tokenizer.encode_batch([p])[0]) for p in images]
+    width = max(map(len, tokens)) + more
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(256, (len(tokens), width, tokenizer.vocab_size), generator=generator)
+    segments = torch.zeros(len(tokens), width, dtype=torch.long)
+    for i, row in enumerate(tokens):
+        ids[i, : len(row)], segments[i, : len(row)] = row.long(), 1
+    return Inputs(ids.to(torch.uint8), segments)
+
+
+def test_it_has_no_code_of_its_own():
+    methods = {k for k, v in vars(Captioner).items() if callable(v) and not k.startswith("_")}
+    assert issubclass(Captioner, EncoderDecoder) and not methods - {"Config"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("preset", [modern_captioner, vit])
+def test_it_is_a_vit_and_a_translator_put_together_by_hand(preset, images):
+    """Vectors of a VisionTransformer with these weights, and the decoder of a text translator with
+    these weights that is told to look at them.
+    """
+    model, tokenizer = make_captioner(preset, images)
+    config = model.config
+    seeing = VisionTransformer(config.source_vocab, config.encoder).eval()
+    seeing.encoder.load_state_dict(model.encoder.state_dict())
+    names = [f.name for f in dataclasses.fields(TransformerConfig)]
+    shared = {name: getattr(config, name) for name in names}
+    text = EncoderDecoder(WORDS, EncoderDecoderConfig(**shared)).eval()
+    text.decoder.load_state_dict(model.decoder.state_dict())
+    source = batch_of(images, tokenizer)
+    vectors = seeing.vectors(source)
+    seen = Rendered((source.segments > 0)[:, None, None], False)
+    memory = [block.cross.memory(vectors, seen) for block in text.decoder.blocks]
+    ids = torch.randint(WORDS, (len(images), 7), generator=torch.Generator().manual_seed(2))
+    tap, other = Tap(["*cross.weights"]), Tap(["*cross.weights"])
+    expected = text.head(text.decoder.hidden(ids, memory=memory, tap=tap))
+    given = model.condition(source)
+    found = given.logits(ids, tap=other)
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    pairs = zip(other.activations.values(), tap.activations.values(), strict=True)
+    assert all((x - y).abs().max() <= 1e-5 for x, y in pairs)
+    weights = next(iter(other.activations.values()))  # (B, H, T, S): nothing is seen of padding
+    assert not weights.masked_select(source.segments[:, None, None] == 0).any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
+def test_padding_a_batch_of_images_changes_no_word(positions, images):
+    model, tokenizer = make_captioner(modern_captioner, images, image_positions=positions)
+    model.double()  # it looks so hard that single precision's rounding would be seen
+    ids = torch.randint(WORDS, (1, 6), generator=torch.Generator().manual_seed(3))
+    rows = ids.expand(len(images), -1)
+    together = model.condition(batch_of(images, tokenizer, 5)).logits(rows)
+    alone = torch.cat([model.condition(batch_of([p], tokenizer)).logits(ids) for p in images])
+    assert (together - alone).abs().max() <= 1e-10 * alone.abs().max()
+    assert (alone[0] - alone[1]).abs().max() > 1e-2  # and images make a difference
+
+
+@torch.no_grad()
+def test_training_without_a_mask_is_training_with_one(images):
+    model, tokenizer = make_captioner(modern_captioner, images[:2])
+    assert model.encoder.config.never_padded and not model.supports_packing
+    source = batch_of(images[:2], tokenizer)
+    ids = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(3))
+    expected = model(ids, None, source)
+    assert (model.train()(ids, None, source) - expected).abs().max() <= 1e-5
+
+
+@torch.no_grad()
+def test_a_wide_beam_finds_the_most_probable_caption_of_all(images):
+    words, longest, start, end = 5, 3, 0, 1
+    model, tokenizer = make_captioner(modern_captioner, images, words=words)
+    sources = [tokenizer.encode_batch([p])[0] for p in images]
+    beam = Beam(width=words**longest, length_penalty=0.0, n_best=1)
+    found = translate(model, sources, beam, start=start, end=end, max_new=longest)
+    for image, (best,) in zip(images, found, strict=True):
+        given = model.condition(batch_of([image], tokenizer))
+        tried = []
+        for n in range(longest):
+            for body in itertools.product([w for w in range(words) if w != end], repeat=n):
+                ids = torch.tensor([[start, *body]])
+                targets = torch.tensor([[*body, end]])
+                tried.append((float(given.score(ids, targets).sum()), [*body, end]))
+        log, ids = max(tried)
+        assert list(best.ids) == ids and abs(sum(best.log_probs) - log) <= 1e-4
+
+
+def test_images_are_augmented_in_training_alone(images):
+    model, tokenizer = make_captioner(modern_captioner, images[:2])
+
+    class Painted(nn.Module):
+        def forward(self, ids, segments):
+            return (ids.clone().fill_(0) if self.training else ids), segments
+
+    asked = NextTokenObjective(model, augment=Painted(), r_drop=1.0)
+    source = batch_of(images[:2], tokenizer)
+    ids = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(3))
+    tensors = ids, ids.roll(-1, 1), None, source.ids, source.segments
+    plain = asked.eval()(*tensors)[1]
+    changed = asked.train()(*tensors)[1]
+    expected = NextTokenObjective(model.train())(*tensors[:3], source.ids * 0, source.segments)[1]
+    assert abs(float(changed - expected)) <= 1e-4 and abs(float(plain - changed)) > 1e-3
+
+
+def test_what_it_cannot_be_is_said():
+    with pytest.raises(ValueError, match="image_positions are learned, sinusoidal, rotary, none"):
+        CaptionerConfig(image_positions="alibi")
+    with pytest.raises(ValueError, match="n_encoder_layers must be from 1"):
+        CaptionerConfig(n_encoder_layers=0)

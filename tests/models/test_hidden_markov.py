@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from id_records import START, shard
 
-from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.models import hidden_markov
-from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
+from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig, make_blocks
 from regard.models.language_model import IGNORE
 
-START, END = 1, 2
 TOPOLOGIES = ("ergodic", "left-right")
 
 
@@ -44,26 +42,15 @@ def make(n_states, vocab_size, seed=0, **options):
     return model
 
 
-def shard(records, vocab_size):
-    """Records of symbols, between `<S>` and `<E>`."""
-    whole = [[START, *record, END] for record in records]
-    ids = np.array([i for record in whole for i in record], dtype=np.uint8)
-    offsets = np.cumsum([0, *map(len, whole)])
-    symbols = len(ids) - len(whole)
-    return Shard(
-        Path("memory"), "records", ids, offsets, vocab_size, len(whole), len(ids), symbols, 0
-    )
-
-
-def paths(model, symbols, fresh):
-    """Every path of states through the symbols and its joint probability with them."""
-    first = (model.initial if fresh else model.anywhere).tolist()
+def paths(model, symbols, at_start):
+    """Yield every path of states through the symbols, and its joint probability with them."""
+    first = (model.initial if at_start else model.anywhere).tolist()
     move, emit = model.transition.tolist(), model.emission.tolist()
     for path in itertools.product(range(len(first)), repeat=len(symbols)):
-        chance = first[path[0]] * emit[symbols[0]][path[0]]
+        p = first[path[0]] * emit[symbols[0]][path[0]]
         for a, b, x in zip(path, path[1:], symbols[1:], strict=False):
-            chance *= move[a][b] * emit[x][b]
-        yield path, chance
+            p *= move[a][b] * emit[x][b]
+        yield path, p
 
 
 CASES = st.tuples(
@@ -78,20 +65,20 @@ CASES = st.tuples(
 @given(CASES)
 @settings(max_examples=60, deadline=None)
 def test_likelihood_posterior_and_best_path_equal_enumeration(case):
-    n_states, seed, topology, symbols, fresh = case
+    n_states, seed, topology, symbols, at_start = case
     model = make(n_states, 5, seed, topology=topology)
-    every = list(paths(model, symbols, fresh))
-    total = math.fsum(chance for _, chance in every)
-    ids = torch.tensor([[START, *symbols] if fresh else symbols])
+    every = list(paths(model, symbols, at_start))
+    total = math.fsum(p for _, p in every)
+    ids = torch.tensor([[START, *symbols] if at_start else symbols])
     shift = len(ids[0]) - len(symbols)
-    posterior, found = model.posterior(ids)[0, shift:], model.viterbi(ids)[0, shift:].tolist()
+    posterior, path = model.posterior(ids)[0, shift:], model.viterbi(ids)[0, shift:].tolist()
     for t in range(len(symbols)):
         for state in range(n_states):
-            share = math.fsum(p for path, p in every if path[t] == state) / total
+            share = math.fsum(p for other, p in every if other[t] == state) / total
             assert math.isclose(posterior[t, state], share, rel_tol=1e-9, abs_tol=1e-12)
-    best = max(chance for _, chance in every)
-    assert math.isclose(dict(every)[tuple(found)], best, rel_tol=1e-9)
-    if fresh:  # every symbol is scored, so the scores are the likelihood
+    best = max(p for _, p in every)
+    assert math.isclose(dict(every)[tuple(path)], best, rel_tol=1e-9)
+    if at_start:  # every symbol is scored, so the scores are the likelihood
         scores = model.score(ids[:, :-1], ids[:, 1:])
         assert math.isclose(float(scores.sum()), math.log(total), rel_tol=1e-5)
         assert not model.posterior(ids)[0, 0].any() and model.viterbi(ids)[0, 0] == -1
@@ -104,17 +91,17 @@ def test_expected_counts_are_derivatives_of_the_log_likelihood(topology):
     tables = (model.initial, model.anywhere, model.transition, model.emission)
     leaves = [table.clone().requires_grad_() for table in tables]
     total = torch.zeros((), dtype=torch.float64)
-    for symbols, fresh in rows:  # by the definition
-        alpha = leaves[0 if fresh else 1] * leaves[3][symbols[0]]
+    for symbols, at_start in rows:  # by the definition
+        alpha = leaves[0 if at_start else 1] * leaves[3][symbols[0]]
         for x in symbols[1:]:
             alpha = (alpha @ leaves[2]) * leaves[3][x]
         total = total + alpha.sum().log()
-    slopes = torch.autograd.grad(total, leaves)
-    expected = [table * slope for table, slope in zip(tables, slopes, strict=True)]
+    gradients = torch.autograd.grad(total, leaves)
+    expected = [table * gradient for table, gradient in zip(tables, gradients, strict=True)]
     lengths = np.array([len(symbols) for symbols, _ in rows])
     flat = np.concatenate([symbols for symbols, _ in rows])
-    fresh = np.array([fresh for _, fresh in rows])
-    (block,) = hidden_markov.blocks_of(flat, np.cumsum(lengths) - lengths, lengths, fresh, 10)
+    at_start = np.array([at_start for _, at_start in rows])
+    (block,) = make_blocks(flat, np.cumsum(lengths) - lengths, lengths, at_start, 10)
     counts = model.expect(block)
     assert math.isclose(counts.log_likelihood, total.item(), rel_tol=1e-12)
     emission = torch.zeros_like(model.emission)
@@ -146,7 +133,7 @@ def test_no_pass_lowers_the_objective_and_impossible_moves_stay_so(
     sums = [model.initial.sum(), model.anywhere.sum(), *model.transition.sum(1)]
     sums += [*model.emission.sum(0)]
     assert all(math.isclose(x, 1, rel_tol=1e-12) for x in sums)
-    assert not model.transition[~config.reach()].any()
+    assert not model.transition[~config.allowed_transitions()].any()
     assert not model.emission[START].any()
     assert bool(smoothing) <= bool((model.emission[[0, 2, 3, 4, 5, 6]] > 0).all())
     if topology == "left-right":
@@ -158,45 +145,45 @@ def test_a_pass_gives_the_same_bits_on_any_number_of_threads(monkeypatch):
     monkeypatch.setattr(hidden_markov, "TOKENS", 64)
     random = np.random.default_rng(0)
     data = shard([random.integers(3, 9, n).tolist() for n in random.integers(1, 20, 200)], 9)
-    found, before = [], torch.get_num_threads()
+    results = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
         model = make(5, 9)
-        figures = [model.improve(data) for _ in range(3)]
+        passes = [model.improve(data) for _ in range(3)]
         assert torch.get_num_threads() == threads
-        found.append((figures, [x.clone() for x in model.state_dict().values()]))
-    torch.set_num_threads(before)
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(a, b) for a, b in zip(found[0][1], found[1][1], strict=True))
+        results.append((passes, [x.clone() for x in model.state_dict().values()]))
+    torch.set_num_threads(1)
+    assert results[0][0] == results[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(results[0][1], results[1][1], strict=True))
 
 
 def test_the_log_likelihood_of_a_pass_is_the_score_of_the_model_before_it():
     data = shard([[3, 4], [4, 4, 5, 3, 3], []], 6)
     model, again = make(3, 6), make(3, 6)
-    whole = model.improve(data).log_likelihood
+    measured = model.improve(data).log_likelihood
     total = 0.0
     for number in range(data.records):
         ids = torch.from_numpy(data.record(number).astype(np.int64))[None]
         total += float(again.score(ids[:, :-1], ids[:, 1:]).sum())
-    assert math.isclose(whole, total, rel_tol=1e-6)
+    assert math.isclose(measured, total, rel_tol=1e-6)
 
 
-def test_reading_a_start_anywhere_begins_afresh_in_every_way_of_reading():
+def test_a_start_marker_restarts_the_chain_in_every_method():
     model = make(3, 6)
     row = torch.tensor([[4, 5, START, 3, 3, START, 5, 4]])
-    whole = model.logits(row)
-    torch.testing.assert_close(whole[:, 2:5], model.logits(row[:, 2:5]))
-    torch.testing.assert_close(whole[:, 5:], model.logits(row[:, 5:]))
+    logits = model.logits(row)
+    torch.testing.assert_close(logits[:, 2:5], model.logits(row[:, 2:5]))
+    torch.testing.assert_close(logits[:, 5:], model.logits(row[:, 5:]))
     posterior, states = model.posterior(row), model.viterbi(row)
     torch.testing.assert_close(posterior[:, 2:5], model.posterior(row[:, 2:5]))
     assert torch.equal(states[:, 5:], model.viterbi(row[:, 5:]))
-    state, steps = model.start(1, 8), []
+    state, steps = model.init_state(1, 8), []
     for x in row.unbind(1):
-        steps.append(model.extend(x[:, None], None, state))
-    assert torch.equal(torch.stack(steps, 1), whole)
+        steps.append(model.step(x[:, None], None, state))
+    assert torch.equal(torch.stack(steps, 1), logits)
     targets = row.roll(-1, 1)
     targets[0, [1, 4, 7]] = IGNORE
-    logs = whole.log_softmax(-1).gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+    logs = logits.log_softmax(-1).gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     expected = logs.masked_fill(targets == IGNORE, 0)
     torch.testing.assert_close(model.score(row, targets), expected, atol=1e-6, rtol=1e-6)
 
@@ -218,14 +205,13 @@ def test_long_sequences_neither_underflow_nor_lose_their_sums():
     model = make(6, 8, topology="left-right", max_jump=1)
     ids = torch.randint(3, 8, (2, 900), generator=torch.Generator().manual_seed(2))
     scores, posterior = model.score(ids[:, :-1], ids[:, 1:]), model.posterior(ids)
-    assert (
-        bool(torch.isfinite(scores).all()) and scores.sum(1).max() < -1000
-    )  # far below what fp64 holds
+    assert bool(torch.isfinite(scores).all())
+    assert scores.sum(1).max() < -1000  # its exponential underflows in fp64
     torch.testing.assert_close(posterior.sum(-1), torch.ones(2, 900, dtype=torch.float64))
-    assert bool((model.viterbi(ids).diff() >= 0).all())  # never back
+    assert bool((model.viterbi(ids).diff() >= 0).all())  # never backwards
 
 
-def test_without_smoothing_what_was_never_seen_is_impossible_and_says_nothing():
+def test_without_smoothing_a_symbol_never_counted_is_impossible_and_changes_no_state():
     model, data = make(3, 6, smoothing=0.0), shard([[3, 4, 3, 4]] * 3, 6)
     for _ in range(5):
         model.improve(data)
@@ -248,34 +234,36 @@ def test_a_constraint_renormalises_what_is_left():
     torch.testing.assert_close(got, torch.tensor([[*want.tolist(), 0.0]]))
 
 
-def test_a_cycle_is_learned_whose_place_the_last_symbol_does_not_tell():
+def test_a_cycle_is_learned_that_the_last_symbol_does_not_determine():
     """aab aab …: a chain of symbols cannot tell the two a apart, states can."""
     torch.manual_seed(3)
     model = HiddenMarkov(5, HiddenMarkovConfig(n_states=6, smoothing=1e-3))
     data = shard([[3, 3, 4] * 3] * 20, 5)
     for _ in range(60):
-        figure = model.improve(data)
-    ending = math.log(3) + 2 * math.log(3 / 2)  # all that is left to guess is which b is the last
-    assert math.isclose(-figure.log_likelihood / data.records, ending, rel_tol=1e-2)
+        last = model.improve(data)
+    ending = math.log(3) + 2 * math.log(3 / 2)  # only which b is the last remains uncertain
+    assert math.isclose(-last.log_likelihood / data.records, ending, rel_tol=1e-2)
 
 
-def test_the_tap_sees_the_states():
+def test_the_tap_receives_the_states():
     model, tap = make(4, 6), Tap(["states"])
     ids = torch.tensor([[START, 3, 5]])
     model.logits(ids, tap=tap)
-    assert torch.equal(tap.found["states"], model.posterior(ids)) and len(tap.found) == 1
+    assert (
+        torch.equal(tap.activations["states"], model.posterior(ids)) and len(tap.activations) == 1
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "name"),
     [
         ({"n_states": 0}, "n_states"),
         ({"max_jump": 0}, "max_jump"),
         ({"smoothing": -1}, "smoothing"),
     ],
 )
-def test_a_wrong_configuration_names_its_key(options, named):
-    with pytest.raises(ValueError, match=named):
+def test_invalid_options_are_named(options, name):
+    with pytest.raises(ValueError, match=name):
         HiddenMarkovConfig(**options)
 
 

@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import UsageError
-from regard.layers.feedforward import BENDS
-from regard.models.mlp import ACTIVATIONS, MLP, MOST_ONEHOT, MLPConfig, bengio, onehot
+from regard.models.mlp import ACTIVATIONS, MAX_ONEHOT, MLP, MLPConfig, bengio, onehot
 
 V = 11
 
@@ -35,7 +34,7 @@ def ids(*shape, seed=0):
 def test_every_position_is_bengios_equation_on_the_last_symbols(embedding, activation, n_layers):
     model, x = make(embedding=embedding, activation=activation, n_layers=n_layers), ids(2, 9)
     table = model.embedding.weight if embedding == "learned" else torch.eye(V).double()
-    bend = {"tanh": torch.tanh, **BENDS}[activation]
+    activate = ACTIVATIONS[activation]
     logits = model.logits(x)
     for row in range(2):
         for t in range(9):
@@ -43,7 +42,7 @@ def test_every_position_is_bengios_equation_on_the_last_symbols(embedding, activ
                     for s in range(t - 3, t + 1)]  # fmt: skip
             h = torch.cat(seen)
             for layer in model.layers:
-                h = bend(layer.weight @ h + layer.bias)
+                h = activate(layer.weight @ h + layer.bias)
             torch.testing.assert_close(logits[row, t], model.head.weight @ h)
 
 
@@ -99,9 +98,9 @@ def test_a_wrong_config_names_the_field(change, words):
 
 def test_vectors_as_wide_as_a_large_vocabulary_are_refused():
     with torch.device("meta"):
-        MLP(MOST_ONEHOT, onehot(1, 8))
+        MLP(MAX_ONEHOT, onehot(1, 8))
         with pytest.raises(UsageError, match="at most 4,096 symbols, got 4,097"):
-            MLP(MOST_ONEHOT + 1, onehot(1, 8))
+            MLP(MAX_ONEHOT + 1, onehot(1, 8))
 
 
 def test_the_initial_loss_is_near_that_of_guessing():

@@ -3,21 +3,20 @@ answers to the same texts.
 """
 
 import dataclasses
-import json
 import warnings
 
 import pytest
 import torch
 
 from regard.api import load
-from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked
 from regard.models.encoder import EncoderModel, MaskedLM
-from regard.run import load_model, read_tensors, weights, write_config, write_json, write_tensors
-from regard.tokenizers import KINDS, Characters, Words
+from regard.run import Run, weights, write_config
+from regard.storage import read_tensors, write_json, write_tensors
+from regard.tokenizers import Characters, Words
 
 SIZES = {"n_heads": 3, "n_kv_heads": 3, "d_head": 10, "d_ff": 44, "max_len": 40}
 TEXTS = ["the cat sat", "a mat", "the dog the dog sat on a mat", "dog", "cat zebra mat"]
@@ -98,11 +97,11 @@ def rows(size, pairs=True):
 
 @pytest.mark.parametrize("task", CLASSES)
 def test_exported_models_give_the_same_numbers(transformers, exported, task):
-    ours = load_model(exported / task)
+    ours = Run(exported / task).model()
     other = theirs(transformers, exported / f"{task}.hf", CLASSES[task])
     source, asked = rows(ours.vocab_size)
     with torch.no_grad():
-        found, expected = ours.answers(source), other(**asked).logits
+        found, expected = ours.predict(source), other(**asked).logits
     there = source.segments > 0
     if found.dim() == 3:
         found, expected = found[there], expected[there]
@@ -114,10 +113,10 @@ def test_exported_models_give_the_same_numbers(transformers, exported, task):
 def test_what_is_exported_comes_back(exported, tmp_path, task):
     report = import_hf(exported / f"{task}.hf", tmp_path / "back")
     assert report["class"] == CLASSES[task]
-    before, after = load_model(exported / task), load_model(tmp_path / "back")
+    before, after = Run(exported / task).model(), Run(tmp_path / "back").model()
     source, _ = rows(before.vocab_size)
     with torch.no_grad():
-        torch.testing.assert_close(after.answers(source), before.answers(source))
+        torch.testing.assert_close(after.predict(source), before.predict(source))
     assert after.task == task
     one, two = load(exported / task), load(tmp_path / "back")
     assert one.tokenizer.raw == two.tokenizer.raw
@@ -137,7 +136,7 @@ def test_a_pipeline_says_what_classify_says(transformers, exported, task):
             "text-classification", model=str(exported / f"{task}.hf"), device="cpu"
         )
         said = ask(TEXTS, top_k=None, batch_size=3)
-    for answer, scores in zip(predictor.classify(TEXTS), said, strict=True):
+    for answer, scores in zip(predictor.predict(TEXTS), said, strict=True):
         assert {one["label"]: one["score"] for one in scores} == pytest.approx(
             answer.scores, abs=1e-5, rel=1e-5
         )
@@ -150,7 +149,7 @@ def test_a_pipeline_reads_pairs_of_texts_alike(transformers, exported):
     one, two = TEXTS[:3], TEXTS[2:]
     with torch.no_grad():
         found = model(**ask(one, two, padding=True, return_tensors="pt")).logits.softmax(-1)
-    for row, answer in zip(found.tolist(), predictor.classify(one, two), strict=True):
+    for row, answer in zip(found.tolist(), predictor.predict(one, two), strict=True):
         assert row == pytest.approx(list(answer.scores.values()), abs=1e-5)
 
 
@@ -163,7 +162,7 @@ def test_a_pipeline_fills_in_what_the_model_does(transformers, exported):
     t = run.tokenizer
     ids = torch.tensor([[t.start, *t.encode("the"), t.mask, *t.encode("sat"), t.end]])
     with torch.no_grad():
-        likely = run.model.answers(Inputs(ids, torch.ones_like(ids)))[0, 2].softmax(-1)
+        likely = run.model.predict(Inputs(ids, torch.ones_like(ids)))[0, 2].softmax(-1)
     best = likely.topk(3)
     assert [one["token"] for one in said] == best.indices.tolist()
     assert [one["score"] for one in said] == pytest.approx(best.values.tolist(), abs=1e-5)
@@ -208,65 +207,11 @@ def test_their_folders_are_read(transformers, tmp_path, name, older):
             found["cls.seq_relationship.weight"] = torch.zeros(2, 24)
         write_tensors(path, found, {"format": "pt"})
     import_hf(tmp_path / "hf", tmp_path / "run")
-    ours = load_model(tmp_path / "run")
+    ours = Run(tmp_path / "run").model()
     source, asked = rows(tokenizer.vocab_size)
     with torch.no_grad():
-        found, expected = ours.answers(source), model(**asked).logits
+        found, expected = ours.predict(source), model(**asked).logits
     there = source.segments > 0
     if found.dim() == 3:
         found, expected = found[there], expected[there]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_what_has_no_class_is_refused_by_name(tmp_path):
-    tokenizer = Characters.train(["ab"])
-    for number, model in enumerate(
-        (
-            MaskedLM(6, masked.modern_masked(1, 32)),
-            EncoderModel(6, encoder.modern(1, 32)),
-            EncoderModel(6, dataclasses.replace(encoder.bert(1, 32), pooling="mean")),
-        )
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        write_config(folder, "transformer", model)
-        write_tensors(folder / "model.safetensors", weights(model))
-        tokenizer.save(folder / "tokenizer.json")
-        with pytest.raises(UserError, match="only the preset bert has a class"):
-            export_hf(folder, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-
-
-def test_words_that_overlap_are_warned_of(tmp_path):
-    tokenizer = KINDS["kmers"].train([], 0, k=3, stride=1)
-    make_run(tmp_path / "run", "label", tokenizer)
-    (line,) = export_hf(tmp_path / "run", tmp_path / "hf")["warnings"]
-    assert "overlap" in line
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"hidden_act": "relu"}, "hidden_act"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"id2label": {"0": "a", "2": "b"}}, "id2label"),
-        ({"id2label": {"0": "a", "1": "a"}}, "id2label"),
-        ({"problem_type": "ranking"}, "problem_type"),
-        ({"problem_type": {"a": 1}}, "problem_type"),
-        ({"id2label": None, "num_labels": 10**9}, "num_labels"),
-        ({"hidden_size": 10**200}, "hidden_size"),
-        ({"num_attention_heads": 4}, "num_attention_heads"),
-        ({"type_vocab_size": 0}, "type_vocab_size"),
-    ],
-)
-def test_a_folder_that_computes_something_else_is_refused(exported, tmp_path, change, words):
-    copy = tmp_path / "hf"
-    copy.mkdir()
-    for path in (exported / "label.hf").iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    config = json.loads((copy / "config.json").read_text())
-    write_json(copy / "config.json", config | change)
-    with pytest.raises(UserError, match=words):
-        import_hf(copy, tmp_path / "run")
-    assert not (tmp_path / "run").exists()

@@ -13,7 +13,8 @@ from regard.errors import UserError
 from regard.interop import export_hf, import_hf
 from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
-from regard.run import described, load_model, read_tensors, weights, write_config, write_tensors
+from regard.run import Run, weights, write_config
+from regard.storage import read_tensors, write_tensors
 from regard.tokenizers import BPE, Characters, Words
 
 CLASSES = {
@@ -97,7 +98,7 @@ def assert_same_logits(ours, theirs, size):
 def test_stock_classes_give_our_logits(name, exported, transformers):
     theirs = load_theirs(transformers, exported / f"{name}.hf")
     assert type(theirs).__name__ == CLASSES[name][0]
-    assert_same_logits(load_model(exported / name), theirs, 31)
+    assert_same_logits(Run(exported / name).model(), theirs, 31)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -107,7 +108,7 @@ def test_export_then_import_is_the_identity(name, exported, tmp_path):
     after = read_tensors(tmp_path / "back" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
-    assert described(tmp_path / "back") == described(exported / name)
+    assert Run(tmp_path / "back").description == Run(exported / name).description
     for file in ("config.json", "tokenizer.json"):
         assert (tmp_path / "back" / file).read_bytes() == (exported / name / file).read_bytes()
 
@@ -140,7 +141,7 @@ def test_their_greedy_generation_gives_our_translations(name, exported, transfor
     batch = tokenizer(lines, return_tensors="pt", padding=True)
     assert batch["input_ids"][0, -1] in (START, END)  # a source ends with <E>, <S> pads it
     made = theirs.generate(**batch, max_length=21, num_beams=1)
-    mine = translated(load_model(exported / name), lines, 20)
+    mine = translated(Run(exported / name).model(), lines, 20)
     assert len({tuple(row) for row in mine}) > 8, "equal answers would prove little"
     for row, expected in zip(made.tolist(), mine, strict=True):
         assert row[0] == START
@@ -201,8 +202,8 @@ def test_imported_models_give_their_logits(family, scale, transformers, tmp_path
     Characters.train(["abcdefgh"]).save(tmp_path / "hf" / "tokenizer.json")
     report = import_hf(tmp_path / "hf", tmp_path / "run")
     assert report["class"] == type(theirs).__name__
-    assert described(tmp_path / "run")[0] == "target"
-    ours = load_model(tmp_path / "run")
+    assert Run(tmp_path / "run").description[0] == "target"
+    ours = Run(tmp_path / "run").model()
     assert report["parameters"] == sum(tensor.numel() for tensor in weights(ours).values())
     assert_same_logits(ours, theirs, 23)
 
@@ -240,7 +241,7 @@ def test_ctranslate2_gives_our_translations(exported, transformers, tmp_path):
     engine = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     lines, own = texts(50), letters()
-    model = load_model(exported / name)
+    model = Run(exported / name).model()
     found = engine.translate_batch(
         [tokenizer.convert_ids_to_tokens(tokenizer.encode(line)) for line in lines],
         beam_size=1,

@@ -14,7 +14,7 @@ import regard.cli
 from regard.api import load
 from regard.interop import import_hf
 from regard.pipelines.predictor import Span, merge_spans, tag_words
-from regard.tokenizers import KINDS
+from regard.registry import TOKENIZERS
 
 TEXT = "Ángela Merkel, of Berlin-Mitte,  met UN's Ban."
 WORDS = ["Ángela", "Merkel", ",", "of", "Berlin", "-", "Mitte", ",", "met", "UN", "'", "s", "Ban"]
@@ -65,13 +65,13 @@ def test_tags_are_told_from_other_labels():
 @pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_own_tokenizers_know_where_words_stand(kind):
     text = " two  words\tand more "
-    tokenizer = KINDS[kind].train([text] * 3)
+    tokenizer = TOKENIZERS[kind].train([text] * 3)
     found = tokenizer.word_spans(text)
     assert [text[start:end] for start, end, _ in found] == text.split()
     ids = tokenizer.encode(text)
     for start, _, token in found:  # what is before the token is what is before the word
         assert tokenizer.decode(ids[:token]).rstrip() == text[:start].rstrip()
-    assert KINDS["characters"].train(["abc"]).word_spans("abc") is None
+    assert TOKENIZERS["characters"].train(["abc"]).word_spans("abc") is None
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def expected_words(transformers, folder):
 def test_every_word_has_the_label_hugging_face_gives_its_first_token(folder):
     transformers = pytest.importorskip("transformers")
     expected = expected_words(transformers, folder)
-    (answer, empty) = load(folder / "run").classify([TEXT, " "])
+    (answer, empty) = load(folder / "run").predict([TEXT, " "])
     assert [word.text for word in answer.words] == WORDS
     found = [[word.start, word.end, word.label] for word in answer.words]
     assert found == [one[:3] for one in expected]
@@ -141,21 +141,21 @@ def test_every_word_has_the_label_hugging_face_gives_its_first_token(folder):
     assert empty.words == () and empty.label == ""
 
 
-def test_classify_prints_a_line_for_each_word_or_name(folder, capsys, tmp_path):
+def test_predict_prints_a_line_for_each_word_or_name(folder, capsys, tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text(f"{TEXT}\n\nof Berlin\n", encoding="utf-8")
 
     def printed(*options):
-        assert regard.cli.run(["classify", str(folder / "run"), str(path), *options]) in (0, None)
+        assert regard.cli.run(["predict", str(folder / "run"), str(path), *options]) in (0, None)
         return capsys.readouterr().out
 
-    records = json.loads(printed("--json"))["records"]
+    records = json.loads(printed("--json"))["predictions"]
     assert [record["text"] for record in records] == [TEXT, "", "of Berlin"]
     first = records[0]
     assert [TEXT[word["start"] : word["end"]] for word in first["words"]] == [
         word["text"] for word in first["words"]
     ]
-    assert first["label"] == " ".join(word["label"] for word in first["words"])
+    assert first["prediction"] == " ".join(word["label"] for word in first["words"])
     assert len(first["spans"]) < len(first["words"]) and records[1]["words"] == []
     lines = printed().splitlines()
     rows = [line.split("\t") for line in lines]

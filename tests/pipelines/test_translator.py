@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard import run
-from regard.api import load, load_generator, load_translator
+from regard.api import load
 from regard.decoding import Beam, Greedy, Sample
 from regard.decoding.seq2seq import translate
 from regard.errors import UserError
@@ -15,7 +15,9 @@ from regard.layers.embeddings import Inputs
 from regard.models.counts import Bigram, CountConfig
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.pipelines.translator import Translator
-from regard.tokenizers import KINDS
+from regard.registry import TOKENIZERS
+from regard.storage import write_tensors
+from regard.tokenizers import SOURCE_TOKENIZER
 
 TEXTS = ["abc", "", "hg fe", "a", "  ", "ponm.", "abc", "b" * 15]
 
@@ -78,7 +80,7 @@ def test_parts_are_translated_as_the_whole(translator):
 def test_a_target_costs_what_the_model_says_of_each_token(translator):
     pairs = [("abc", "cab"), ("hg fe.", ""), ("a", "ponm")]
     tokenizer = translator.tokenizer
-    measured = translator.measure(translator.pairs(*map(list, zip(*pairs, strict=True))))
+    measured = translator.losses(translator.pairs(*map(list, zip(*pairs, strict=True))))
     for number, ((source, target), scored) in enumerate(
         zip(pairs, translator.score(pairs), strict=True)
     ):
@@ -95,35 +97,36 @@ def test_a_target_costs_what_the_model_says_of_each_token(translator):
 
 def stored(folder, model, tokenizer, name="transformer"):
     run.write_config(folder, name, model)
-    run.write_tensors(folder / run.WEIGHTS, run.weights(model))
-    tokenizer.save(folder / run.TOKENIZER)
+    write_tensors(folder / run.WEIGHTS, run.weights(model))
+    tokenizer.save(folder / "tokenizer.json")
     return folder
 
 
-def test_a_run_folder_gives_the_same_interpreter(translator, tmp_path):
+def test_a_run_folder_gives_the_same_translator(translator, tmp_path):
     folder = stored(tmp_path, translator.model, translator.tokenizer)
     found = load(folder)
     assert isinstance(found, Translator) and found.source_tokenizer.raw == found.tokenizer.raw
     assert spoken(found.translate(TEXTS)) == spoken(translator.translate(TEXTS))
-    with pytest.raises(UserError, match=r"translates \(task target\).*use `regard translate`"):
-        load_generator(folder)
+    refused = r"is of task target .*`regard generate` does not apply to it: use `regard translate"
+    with pytest.raises(UserError, match=refused):
+        load(folder, verb="generate")
     rough = load(folder, int8=True).translate(TEXTS, Greedy())
     assert [several[0].input for several in rough] == TEXTS
 
 
 def test_sources_may_have_words_of_their_own(translator, tmp_path):
-    words = KINDS["words"].train(["uno dos tres cuatro cinco"])
+    words = TOKENIZERS["words"].train(["uno dos tres cuatro cinco"])
     config = dataclasses.replace(translator.model.config, source_vocab=words.vocab_size)
     torch.manual_seed(3)
     model = EncoderDecoder(translator.tokenizer.vocab_size, config).eval()
     folder = stored(tmp_path, model, translator.tokenizer)
     with pytest.raises(UserError, match=r"source_tokenizer\.json: no such file"):
         load(folder)
-    translator.tokenizer.save(folder / run.SOURCE_TOKENIZER)
+    translator.tokenizer.save(folder / SOURCE_TOKENIZER)
     with pytest.raises(UserError, match=r"source_tokenizer\.json has 22 tokens, config\.json says"):
         load(folder)
-    words.save(folder / run.SOURCE_TOKENIZER)
-    found = load_translator(folder)
+    words.save(folder / SOURCE_TOKENIZER)
+    found = load(folder)
     assert found.source_tokenizer.encode("dos").tolist() == words.encode("dos").tolist()
     (one,), (two,) = found.translate(["uno", "cinco tres"], Greedy(), max_new=4)
     assert len(one.tokens) <= 4 and set(one.text) | set(two.text) <= set("abcdefghij klmnop.")
@@ -131,7 +134,8 @@ def test_sources_may_have_words_of_their_own(translator, tmp_path):
 
 
 def test_a_run_that_does_not_translate_is_told_apart(tmp_path):
-    tokenizer = KINDS["characters"].train(["ab"])
+    tokenizer = TOKENIZERS["characters"].train(["ab"])
     stored(tmp_path, Bigram(tokenizer.vocab_size, CountConfig()), tokenizer, "bigram")
-    with pytest.raises(UserError, match=r"\(task next\); translate needs a run of task target"):
-        load_translator(tmp_path)
+    refused = r"is of task next .*`regard translate` does not apply to it: use `regard generate"
+    with pytest.raises(UserError, match=refused):
+        load(tmp_path, verb="translate")

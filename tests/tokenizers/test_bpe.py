@@ -87,20 +87,20 @@ def test_cutting_a_long_text_into_parts_changes_no_token(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bpe, "PART", 5)
         ids, lengths = TOKENIZER.encode_batch([text, "", text + " a"])
-        assert "".join(bpe._parts(text)) == text
+        assert "".join(bpe.split_long(text)) == text
     expected = [whole.encode(part).ids for part in (text, "", text + " a")]
     assert ids.tolist() == list(chain(*expected)) and lengths.tolist() == [len(e) for e in expected]
 
 
 def test_long_texts_are_indeed_cut():
     text = "word " * 200_000
-    parts = list(bpe._parts(text))
+    parts = list(bpe.split_long(text))
     assert len(parts) == 4 and all(len(part) <= bpe.PART + 5 for part in parts)
-    assert list(bpe._parts("x" * 600_000)) == ["x" * 600_000]
+    assert list(bpe.split_long("x" * 600_000)) == ["x" * 600_000]
 
 
 def test_sizes_below_the_bytes_and_surrogates_are_refused():
-    with pytest.raises(UsageError, match=r"tokens.size must be at least 260 for bpe.* got 259"):
+    with pytest.raises(UsageError, match=r"vocab_size must be at least 260 for bpe.* got 259"):
         BPE.train(["abc"], 259)
     with pytest.raises(UserError, match="text 1, position 3"):
         BPE.train(iter(["abc", "abc\ud800"]))

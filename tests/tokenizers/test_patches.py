@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import UserError
 from regard.tokenizers import Patches, load
-from regard.tokenizers.patches import PLACE
+from regard.tokenizers.patches import N_COORDINATES
 
 
 def noise(*shape, seed=0):
@@ -22,7 +22,7 @@ def test_patches_are_those_that_unfold_cuts():
     assert lengths.tolist() == [7, 7, 7]
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float()
     theirs = torch.nn.functional.unfold(pixels, 4, stride=4).mT  # (B, N, C · 16)
-    ours = torch.from_numpy(tokens.reshape(3, 7, -1)[:, 1:, PLACE:]).float()
+    ours = torch.from_numpy(tokens.reshape(3, 7, -1)[:, 1:, N_COORDINATES:]).float()
     assert torch.equal(ours, theirs)
 
 
@@ -30,14 +30,14 @@ def test_a_token_says_where_it_stands_and_the_first_stands_nowhere():
     tokenizer = Patches.train([noise(8, 12, 1)], patch=4)
     tokens, _ = tokenizer.encode_batch([noise(8, 12, 1)])
     assert tokens[0].tolist() == [0] * tokenizer.vocab_size
-    assert tokens[1:, :PLACE].tolist() == [[r, c] for r in (1, 2) for c in (1, 2, 3)]
+    assert tokens[1:, :N_COORDINATES].tolist() == [[r, c] for r in (1, 2) for c in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("size", [(5, 9), (4, 4), (1, 1), (13, 3)])
 def test_any_picture_comes_back_its_sides_filled_by_the_last_pixels(size):
     image = noise(*size, 2)
     tokenizer = Patches.train([image], patch=4)
-    back = tokenizer.picture(tokenizer.encode_batch([image])[0])
+    back = tokenizer.decode_record(tokenizer.encode_batch([image])[0])
     more = [(0, -side % 4) for side in size]
     assert np.array_equal(back, np.pad(image, [*more, (0, 0)], mode="edge"))
 
@@ -69,7 +69,7 @@ def test_a_file_of_somebody_else_has_one_size_and_no_patch(tmp_path):
     theirs = {"do_normalize": True, "size": 224, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     path.write_text(json.dumps(theirs))
     found = Patches.load(path, patch=16)
-    assert (found.height, found.width, found.decides["rows"], found.vocab_size) == (
+    assert (found.height, found.width, found.model_config["rows"], found.vocab_size) == (
         224,
         224,
         14,
@@ -92,7 +92,7 @@ def test_channels_and_sizes_that_do_not_fit_are_refused():
     tokenizer = Patches.train([noise(8, 8, 1)], patch=1)
     with pytest.raises(UserError, match="3 channels"):
         tokenizer.encode_batch([noise(8, 8, 3)])
-    with pytest.raises(UserError, match=r"tokens\.patch"):
+    with pytest.raises(UserError, match=r"input\.patch"):
         tokenizer.encode_batch([noise(300, 8, 1)])
     with pytest.raises(UserError, match="cannot be mixed"):
         Patches.train([noise(8, 8, 1), noise(8, 8, 3)])

@@ -7,7 +7,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.tokenizers import Patches, Points, load
-from regard.tokenizers.points import PointCloud, farthest, nearest, normalised
+from regard.tokenizers.points import PointCloud, farthest_points, nearest_points, normalize_points
 
 
 def cloud(seed, count, *, features=0, atoms=False, d=3):
@@ -29,8 +29,8 @@ def test_centres_are_chosen_as_a_loop_over_all_would_choose_them():
     points, there = np.zeros((3, 30, 3)), np.zeros((3, 30), bool)
     for row, one in enumerate(clouds):
         points[row, : len(one)], there[row, : len(one)] = one.points, True
-    points = normalised(points, there, "unit")
-    found = farthest(points, there, 6)
+    points = normalize_points(points, there, "unit")
+    found = farthest_points(points, there, 6)
     for row, one in enumerate(clouds):
         own = points[row, : len(one)]
         assert np.linalg.norm(own, axis=1).max() == pytest.approx(1)
@@ -46,7 +46,7 @@ def test_neighbours_are_the_nearest_and_those_that_are_missing_are_not_there():
     points, there = np.random.default_rng(0).normal(size=(2, 9, 3)), np.ones((2, 9), bool)
     there[1, 3:] = False
     centres = np.array([[4, 2], [0, 2]])
-    near, inside = nearest(points, there, centres, 5)
+    near, inside = nearest_points(points, there, centres, 5)
     for row, count in ((0, 9), (1, 3)):
         for column, centre in enumerate(centres[row]):
             gaps = np.linalg.norm(points[row, :count] - points[row, centre], axis=1)
@@ -71,7 +71,7 @@ def test_where_every_point_is_a_token_they_stay_in_order_and_come_back():
     assert tokenizer.scale == "kept" and tokenizer.elements == (1, 6, 8)
     ids, lengths = tokenizer.encode_batch([one])
     assert lengths.tolist() == [12] and not ids[0].any() and ids.dtype == np.float32
-    back = tokenizer.cloud(ids)
+    back = tokenizer.decode_cloud(ids)
     np.testing.assert_allclose(back.points, one.points - one.points.mean(0), atol=1e-5)
     np.testing.assert_allclose(back.features, one.features, atol=1e-5)
     assert back.atoms.tolist() == one.atoms.tolist()

@@ -17,8 +17,8 @@ from tokenizers import (
 
 from regard.data.leakage import canonical_form
 from regard.errors import UsageError, UserError
-from regard.recipe import DataRecipe, TokensRecipe
-from regard.tokenizers import Pretrained, load
+from regard.modalities.text import Text, TextConfig
+from regard.tokenizers import Bytes, Pretrained, load
 from regard.tokenizers.characters import ALPHABET
 
 CORPUS = ["the cat sat on the mat", "the café is a cat café", "日本 the end."] * 5
@@ -74,20 +74,19 @@ def folder(tmp_path, tokenizer, **config):
 def test_texts_are_compared_as_the_normalizer_leaves_them(tmp_path):
     config = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     run = folder(tmp_path, word_piece(), **config, unk_token="[UNK]")
-    ours = Pretrained.from_folder(run)
-    assert ours.normalized("The CAT") == "the cat"
+    ours = Pretrained.from_file(run / "tokenizer.json")
+    assert ours.apply_normalizer("The CAT") == "the cat"
     assert ours.encode("The CAT").tolist() == ours.encode("the cat").tolist()
-    kind = TokensRecipe(kind="pretrained")
-    form = canonical_form(DataRecipe(), kind, "lines", 10, str(run))
+    text = Text(TextConfig(tokenizer="pretrained"))
+    form = canonical_form(text.canonical(str(run)), None, "lines", 10)
     assert form.of("The CAT") == form.of("the cat") != form.of("the mat")
 
 
 def test_one_token_may_start_end_and_pad_and_ids_are_the_foreign_ones(tmp_path):
     reference = byte_level()
     token = {"content": END, "special": True}
-    ours = Pretrained.from_folder(
-        folder(tmp_path, reference, bos_token=token, eos_token=END, unk_token=END)
-    )
+    run = folder(tmp_path, reference, bos_token=token, eos_token=END, unk_token=END)
+    ours = Pretrained.from_file(run / "tokenizer.json")
     last = reference.token_to_id(END)
     assert ours.start == ours.end == ours.pad == ours.unk == last == ours.vocab_size - 1
     reference.no_truncation()
@@ -119,7 +118,7 @@ def test_bert_style_configurations_name_the_ends_of_a_record_their_own_way(tmp_p
         unk_token="[UNK]", bos_token=None,
     )  # fmt: skip
     ours = load(path / "tokenizer.json")
-    assert isinstance(ours, Pretrained) and ours.kind == "pretrained"
+    assert isinstance(ours, Pretrained) and ours.name == "pretrained"
     assert (ours.pad, ours.unk, ours.start, ours.end) == (0, 1, 2, 3)
     ids = ours.encode("The cats mat dog.")
     assert ours.decode([2, *ids, 3, 0]) == "the cats mat [UNK]."
@@ -129,7 +128,7 @@ def test_bert_style_configurations_name_the_ends_of_a_record_their_own_way(tmp_p
 
 def test_the_space_a_piece_begins_with_counts_and_so_does_each_fallback_byte(tmp_path):
     path = folder(tmp_path, unigram(), bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    ours = Pretrained.from_folder(path)
+    ours = Pretrained.from_file(path / "tokenizer.json")
     assert (ours.start, ours.end, ours.pad, ours.unk) == (1, 2, 2, 0)
     ids = ours.encode("the cat é")
     assert ours.decode([1, *ids, 2]) == "the cat é"
@@ -170,8 +169,9 @@ def test_ids_a_vocabulary_skips_stand_for_nothing():
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(config, complaint, tmp_path):
+    run = folder(tmp_path, byte_level(), **config)
     with pytest.raises(UserError, match=complaint) as caught:
-        Pretrained.from_folder(folder(tmp_path, byte_level(), **config))
+        Pretrained.from_file(run / "tokenizer.json")
     assert str(tmp_path) in str(caught.value)
 
 
@@ -212,3 +212,21 @@ def test_specials_outside_the_vocabulary_and_training_are_refused():
         Pretrained(source, start=2, end=3, pad=9)
     with pytest.raises(UsageError, match="pretrained cannot be trained"):
         Pretrained.train(["a"])
+
+
+def test_published_models_may_have_unused_outputs_and_ours_may_not(tmp_path):
+    run = folder(tmp_path, byte_level(), bos_token=END, eos_token=END)
+    foreign, own = Pretrained.from_file(run / "tokenizer.json"), Bytes()
+    for tokenizer in (foreign, own):
+        assert tokenizer.fits(tokenizer.vocab_size) and not tokenizer.fits(tokenizer.vocab_size - 1)
+        assert tokenizer.fits(tokenizer.vocab_size + 5) == (tokenizer is foreign)
+
+
+def test_only_a_pretrained_tokenizer_can_get_another_start(tmp_path):
+    run = folder(tmp_path, byte_level(), bos_token=END, eos_token=END)
+    ours = Pretrained.from_file(run / "tokenizer.json")
+    other = ours.with_start(5)
+    assert (other.start, other.end, other.pad) == (5, ours.end, ours.pad)
+    assert other.encode("a cat").tolist() == ours.encode("a cat").tolist()
+    with pytest.raises(ValueError, match="bytes start with 1"):
+        Bytes().with_start(5)

@@ -60,7 +60,7 @@ def test_what_is_no_smiles_comes_back_too_and_only_foreign_signs_are_unknown(tex
     for tokenizer in (SMILES, GROUPS):
         ids = tokenizer.encode(text)
         unknown = sum(text.count(sign) for sign in "é \n")
-        assert (ids == 3).sum() == tokenizer.unknown(text).total() == unknown
+        assert (ids == 3).sum() == tokenizer.count_unknown(text).total() == unknown
         assert tokenizer.decode(ids) == re.sub("[é \n]", "<unk>", text)
         assert tokenizer.symbols[ids].sum() == len(text)
         library = tokenizers.Tokenizer.from_str(json.dumps(tokenizer.document()))
@@ -72,7 +72,7 @@ def test_an_atom_that_training_has_not_met_is_spelt():
     assert [small.text(i) for i in small.encode("C[Pt+2]Cl")] == [*"C[Pt+2]", "Cl"]
     assert small.decode(small.encode("C[Pt+2]Cl")) == "C[Pt+2]Cl"
     kept = Smiles.train(["[nH][nH][nH][O-][O-][Na+]"], small.vocab_size + 2)
-    assert kept.pieces[-2:] == ("[nH]", "[O-]")
+    assert kept.tokens[-2:] == ("[nH]", "[O-]")
 
 
 def merged(parts, merges):
@@ -172,7 +172,7 @@ def test_functional_groups_and_fragments_with_rdkit():
     pytest.importorskip("rdkit", reason="pip install 'regard[chem]'")
     found = functional_groups(GROUPS)
     assert "fr_COO2" in found.names["C(=O)O"]  # a carboxylic acid
-    assert 0 < len(found.names) <= found.whole <= found.merged and 0 < found.share <= 1
+    assert 0 < len(found.names) <= found.complete <= found.merged and 0 < found.share <= 1
     # the example of RDKit's own documentation of BreakBRICSBonds
     assert sorted(fragments("CCCOCC")) == ["[3*]O[3*]", "[4*]CC", "[4*]CCC"]
     with pytest.raises(UserError, match="not a molecule"):

@@ -19,8 +19,8 @@ def test_words_are_cut_at_single_whitespace_characters():
 
 def test_the_vocabulary_is_by_frequency_then_by_code_points():
     texts = ["b a c", "c b", "c é d"]
-    assert Words.train(iter(texts)).pieces == (" c", " b", " a", " d", " é")
-    assert Words.train(texts, 7).pieces == (" c", " b", " a")
+    assert Words.train(iter(texts)).tokens == (" c", " b", " a", " d", " é")
+    assert Words.train(texts, 7).tokens == (" c", " b", " a")
     assert Words.train(texts, 7).vocab_size == 7
     many = [f"{i:05d}" for i in range(11_000)]
     assert Words.train(many).vocab_size == 10_000
@@ -60,7 +60,7 @@ def test_surrogates_small_sizes_and_empty_texts_are_refused():
         Words.train(["a b"]).encode("a \udfff")
     with pytest.raises(UserError, match="text 1, position 1"):
         Words.train(iter(["a", "b\ud800"]))
-    with pytest.raises(UsageError, match=r"tokens.size must be at least 5 for words.* got -1"):
+    with pytest.raises(UsageError, match=r"vocab_size must be at least 5 for words.* got -1"):
         Words.train(["a"], -1)
     with pytest.raises(UserError, match="training text is empty"):
         Words.train([])

@@ -1,4 +1,6 @@
-"""The training loop: the loss is what it says, nothing moves after a NaN, stops cost only time."""
+"""The training loop: the best weights are kept, stops cost only time, and the last weights may be
+averaged.
+"""
 
 import json
 import math
@@ -7,17 +9,20 @@ import signal
 
 import pytest
 import torch
+from torch import nn
 
 from regard.api import plan, train
 from regard.data.corpus import prepare
 from regard.errors import UserError
-from regard.run import read_tensors, weights
+from regard.evaluation.scoring import MeanLoss
+from regard.run import weights
+from regard.storage import read_tensors
 from regard.training import loop, throughput
+from regard.training.loop import WeightAverage
 from regard.training.progress import Reporter, Status
 from regard.training.session import Session
 from regard.training.throughput import Pace
 from regard.training.trainer import Trainer
-from regard.training.validation import MeanLoss
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
 TIMINGS = ("seconds", "symbols_per_second")
@@ -44,7 +49,7 @@ def trainer_of(words, run, *assignments):
     recipe, _ = plan([words], assignments=[*SMALL, *assignments])
     run.mkdir(exist_ok=True)
     session = Session(run, False, Reporter(quiet=True), 0.0)
-    return session.trainer(recipe, prepare(recipe.data, recipe.tokens, run, print), None)
+    return session.trainer(recipe, prepare(recipe, run, print), None)
 
 
 def metrics(run):
@@ -52,67 +57,8 @@ def metrics(run):
     return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
 
 
-def test_a_step_reports_the_cost_of_its_symbols_before_the_update(words, tmp_path):
-    trainer = trainer_of(words, tmp_path / "run", "model.dropout=0")
-    batches = trainer.loader.step(0)
-    expected = symbols = 0.0
-    with torch.no_grad():
-        for batch in batches:
-            logs = trainer.model.logits(batch.ids, batch.segments).log_softmax(-1)
-            wanted = batch.targets != -1
-            picked = logs.gather(-1, batch.targets.clamp_min(0)[..., None])[..., 0]
-            expected -= float(picked[wanted].sum())
-            symbols += int(wanted.sum())
-    nats, counted = trainer.take_step(0)
-    assert counted == symbols
-    assert nats == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_accumulating_over_micro_batches_gives_the_gradient_of_the_whole(
-    words, tmp_path, optimizer
-):
-    gradients = []
-    for micro in (16, 4096):
-        options = [f"train.optimizer={optimizer}", f"train.micro_tokens={micro}"]
-        options += ["model.dropout=0", "train.precision=fp64"]
-        trainer = trainer_of(words, tmp_path / str(micro), *options)
-        parts = len(trainer.loader.step(0))
-        trainer.gradient(0)
-        gradients.append([p.grad.clone() for p in trainer.model.parameters()])
-    assert parts == 1
-    for a, b in zip(*gradients, strict=True):
-        assert a == pytest.approx(b, abs=1e-12)
-
-
-def test_a_poisoned_weight_stops_the_step_before_the_update(words, tmp_path):
-    trainer = trainer_of(words, tmp_path / "run")
-    trainer.take_step(0)
-    with torch.no_grad():
-        trainer.model.head.weight[3, 2] = math.nan
-    before = [p.detach().clone() for p in trainer.model.parameters()]
-    records = trainer.loader.records_of(1)
-    with pytest.raises(UserError) as error:
-        trainer.take_step(1)
-    said = str(error.value)
-    assert said.startswith("step 1: head.weight is not finite (loss nan)")
-    assert ", ".join(map(str, records[:5])) in said
-    after = list(trainer.model.parameters())
-    assert all(
-        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)
-    )
-
-
-def test_an_infinite_gradient_is_named(words, tmp_path):
-    trainer = trainer_of(words, tmp_path / "run")
-    parameter = dict(trainer.model.named_parameters())["embedding.weight"]
-    parameter.register_hook(lambda gradient: gradient + math.inf)
-    with pytest.raises(UserError, match=r"step 0: the gradient of embedding.weight is not finite"):
-        trainer.take_step(0)
-
-
 def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.nan, None))
+    monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(math.nan, None))
     recipe, _ = plan([words], assignments=SMALL)
     with pytest.raises(UserError, match="step 1: validation gives no number"):
         train(recipe, tmp_path / "run")
@@ -121,7 +67,7 @@ def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypa
 
 def test_where_validation_is_infinite_the_last_model_is_kept(words, tmp_path, monkeypatch):
     """Forbidden transitions can make validation infinite, which no comparison gets past."""
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(math.inf, None))
+    monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(math.inf, None))
     recipe, _ = plan([words], assignments=SMALL)
     result = train(recipe, tmp_path / "run")
     assert result.outcome == "done"
@@ -141,7 +87,7 @@ def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, mon
         return MeanLoss(next(values), 0.5)
 
     recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
-    monkeypatch.setattr(loop, "nats_per_symbol", scripted)
+    monkeypatch.setattr(loop, "symbol_loss", scripted)
     write = loop.write_tensors
     monkeypatch.setattr(loop, "write_tensors", lambda *a: (seen.append(a[0].name), write(*a)))
     train(recipe, tmp_path / "run")
@@ -227,7 +173,7 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
 ):
     """Three minutes on names were worse than half a minute: the best weights never annealed."""
     values = iter([9.0, 3.0, 2.0, 2.5, 2.6, 2.7, 1.9, 1.8, 1.7, 1.6])  # the first: calibration
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(next(values), 0.1))
     monkeypatch.setattr(throughput, "REPLANNED", ())
     monkeypatch.setattr(Pace, "steps_within", lambda self, clock, done=0: 100)
     sets = [one for one in SMALL if "steps" not in one] + ["train.minutes=5", "train.eval_every=4"]
@@ -250,6 +196,72 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
 
 def test_a_run_of_given_steps_is_never_cut_short(words, tmp_path, monkeypatch):
     values = iter([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
-    monkeypatch.setattr(loop, "nats_per_symbol", lambda *_: MeanLoss(next(values), 0.1))
+    monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(next(values), 0.1))
     recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
     assert train(recipe, tmp_path / "run").steps == recipe.train.steps
+
+
+# The mean of the last weights
+
+
+def test_it_is_the_mean_and_the_model_gets_its_own_weights_back():
+    model, average = nn.Linear(3, 2), WeightAverage(3)
+    seen = []
+    for _ in range(3):
+        nn.init.normal_(model.weight)
+        seen.append(model.weight.detach().clone())
+        average.add(model)
+    with average.inside(model):
+        torch.testing.assert_close(model.weight, torch.stack(seen).mean(0))
+    assert torch.equal(model.weight, seen[-1])
+
+
+@pytest.fixture(scope="module")
+def short_words(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "words.txt"
+    path.write_text("\n".join(f"{a}{b}{a}" for a in "abcdef" for b in "ghijk") + "\n")
+    return path
+
+
+def recipe_of(short_words, average):
+    keys = ["model.n_layers=1", "model.d_model=16", "train.steps=20", "train.eval_every=5"]
+    keys += ["train.batch_tokens=64", "train.checkpoint_every=1", f"train.average_last={average}"]
+    keys += ["train.lr=0.5"]  # so high that steps go to and fro
+    return plan([short_words], assignments=keys)[0]
+
+
+def averages(run):
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "average"]
+
+
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_mean(
+    short_words, tmp_path, monkeypatch
+):
+    train(recipe_of(short_words, 3), tmp_path / "whole")
+    assert len(averages(tmp_path / "whole")) == 1
+
+    stop, take = 17, Trainer.take_step
+
+    def dies(self, step):
+        if step == stop:
+            raise KeyboardInterrupt
+        return take(self, step)
+
+    monkeypatch.setattr(Trainer, "take_step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe_of(short_words, 3), tmp_path / "cut")
+    monkeypatch.setattr(Trainer, "take_step", take)
+    train(recipe_of(short_words, 3), tmp_path / "cut", resume=True)
+    one, other = (read_tensors(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    found = [
+        {k: v for k, v in averages(tmp_path / r)[0].items() if k != "seconds"}
+        for r in ("whole", "cut")
+    ]
+    assert found[0] == found[1]
+
+
+def test_one_validation_is_no_average(short_words, tmp_path):
+    train(recipe_of(short_words, 1), tmp_path / "run")
+    assert averages(tmp_path / "run") == []

@@ -1,7 +1,7 @@
-"""The command line: one small file per verb, no logic here.
+"""The command line: one small module per verb.
 
-Results go to stdout, everything else to stderr. Exit 0 done, 1 failed, 2 wrong usage, 130 and 143
-interrupted; a user's mistake is one line.
+Results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failure, 2 wrong usage,
+130 and 143 interrupted. An error of the user is printed as one line, without a traceback.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import typer
 
+from regard.cli.options import SettingsCommand
 from regard.errors import UserError, one_line
 
-# What the parser raises. Newer typers bring their own click: it is found through what they export.
+# The errors of the parser. Newer versions of typer bring their own click, so we do not import it.
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # verb -> module; the order is that of --help
@@ -31,7 +32,7 @@ VERBS = {
     "compare": "compare",
     "generate": "generate",
     "translate": "translate",
-    "classify": "classify",
+    "predict": "predict",
     "embed": "embed",
     "score": "score",
     "look": "look",
@@ -40,6 +41,8 @@ VERBS = {
     "export": "export",
     "import": "import_",
 }
+
+WITH_SETTINGS = ("train", "compare")  # verbs that take settings of tasks and modalities
 
 app = typer.Typer(
     name="regard",
@@ -53,24 +56,25 @@ app = typer.Typer(
 def _fill() -> None:
     for verb, module in VERBS.items():
         command = import_module(f"regard.cli.{module}").command
-        app.command(verb, help=command.__doc__)(_leaving(command))
+        cls = SettingsCommand if verb in WITH_SETTINGS else None
+        app.command(verb, cls=cls, help=command.__doc__)(_allow_closed_pipe(command))
 
 
-class ReaderGone(Exception):
-    """Whoever reads our output has all that it wants, as in `| head`."""
+class PipeClosed(Exception):
+    """The process that reads our output has closed the pipe, as `| head` does."""
 
 
-def _leaving(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command; a closed pipe is not the error that the parser makes of it."""
+def _allow_closed_pipe(command: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a command so that typer does not turn a closed pipe into an error."""
 
     @wraps(command)
-    def leaving(*arguments: Any, **options: Any) -> None:
+    def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except BrokenPipeError:
-            raise ReaderGone from None
+            raise PipeClosed from None
 
-    return leaving
+    return wrapped
 
 
 @app.callback(invoke_without_command=True)
@@ -93,15 +97,15 @@ def version(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; a user's mistake becomes one line and an exit code."""
-    # Before torch is imported: threads that sleep while they wait cost nothing on an idle machine
-    # and save four fifths of the time on a busy one, where spinning ones keep the others out.
+    """Run the command line and exit."""
+    # Must be set before torch is imported. Threads that sleep while they wait cost nothing on an
+    # idle machine and save four fifths of the time on a busy one, where spinning blocks the others.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; return the exit code."""
     if not app.registered_commands:
         _fill()
     try:
@@ -109,16 +113,16 @@ def run(arguments: Sequence[str]) -> int:
     except ValueError:  # not the main thread
         before = None
     try:
-        found = app(list(arguments), prog_name="regard", standalone_mode=False)
+        code = app(list(arguments), prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
-        return found if isinstance(found, int) else 0
+        return code if isinstance(code, int) else 0
     except UserError as error:
         return fail(str(error), error.exit_code)
     except ParserError as error:
         return fail(usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return fail("interrupted", 130)
-    except (BrokenPipeError, ReaderGone):
+    except (BrokenPipeError, PipeClosed):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -132,18 +136,19 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def fail(message: str, code: int) -> int:
-    """Print what went wrong, on one line of stderr."""
+    """Print an error as one line on stderr; return the exit code."""
     print(f"error: {one_line(message)}", file=sys.stderr)
     return code
 
 
 def usage(error: BaseException) -> str:
-    """What the command line's own parser has to say, with where to read more."""
-    context, say = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)
+    """Return the message of the parser, with the help command to read."""
+    context = getattr(error, "ctx", None)
+    message = getattr(error, "format_message", error.__str__)()
     more = f" (see {context.command_path} --help)" if context is not None else ""
-    return str(say()).rstrip(".") + more
+    return str(message).rstrip(".") + more
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """SIGTERM outside of training: unwind, so that temporary files go."""
+    # outside of training: unwind, so that temporary files are removed
     raise SystemExit(128 + number)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from regard.cli.options import absolute, extra_options
 
 if TYPE_CHECKING:
     from regard.api import ComparisonResult
@@ -32,6 +34,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
 def command(
+    context: typer.Context,
     files: Files,
     task: Task = "",
     models: Models = "",
@@ -62,12 +65,12 @@ def command(
     """
     began = time.monotonic()
     from regard.api import compare
-    from regard.cli.output import print_json, print_strip, print_table
+    from regard.console import print_json
     from regard.training.progress import Reporter
 
-    data = {"input": input or None, "target": target or None, **given(valid=valid, test=test)}
+    columns = {"input": input or None, "target": target or None}
     try:
-        found = compare(
+        result = compare(
             files,
             models=[name.strip() for name in models.split(",") if name.strip()],
             minutes=minutes,
@@ -75,8 +78,10 @@ def command(
             folds=folds,
             scaling=scaling,
             out=out,
-            assignments=[*(set_ or []), *([f'task="{task}"'] if task else [])],
-            data=data,
+            assignments=set_ or [],
+            options=extra_options(context.args),
+            task=task,
+            data={**columns, "valid": absolute(valid), "test": absolute(test)},
             reporter=Reporter(quiet=quiet or json),
             began=began,
         )
@@ -84,28 +89,26 @@ def command(
         print("stopped; the same command goes on", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
-        print_json(found.comparison.to_json())
-        return
-    columns, rows = found.comparison.cells()
-    print_table(columns, rows, title=title(found))
-    columns, rows = found.comparison.target_cells()
+        print_json(result.comparison.to_json())
+    else:
+        print_result(result)
+
+
+def print_result(result: ComparisonResult) -> None:
+    """Print the tables and the verdict of a comparison, and where its files are."""
+    from regard.console import print_strip, print_table
+
+    comparison = result.comparison
+    columns, rows = comparison.table()
+    print_table(columns, rows, title=f"{comparison.data_description}, 95% intervals")
+    columns, rows = comparison.target_table()
     if columns:
         print()
         print_table(columns, rows)
-    print(f"\n{found.comparison.verdict}")
-    if found.comparison.left_out:
-        print(found.comparison.shortened)
-    if found.strip is not None:
+    print(f"\n{comparison.verdict}")
+    if comparison.left_out:
+        print(comparison.left_out_note)
+    if result.strip is not None:
         print("\nbits of each symbol of a held-out text (0 to 9, + is more):")
-        print_strip(*found.strip)
-    print(f"\n{found.folder}/compare.html, compare.md, compare.json")
-
-
-def title(found: ComparisonResult) -> str:
-    """What was measured on."""
-    return f"{found.comparison.material}, 95% intervals"
-
-
-def given(**sides: list[Path] | None) -> dict[str, Any]:
-    """Paths as a recipe has them."""
-    return {side: [str(path.resolve()) for path in paths or []] for side, paths in sides.items()}
+        print_strip(*result.strip)
+    print(f"\n{result.folder}/compare.html, compare.md, compare.json")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from regard.data.report import LabelReport, TextReport
-    from regard.data.sources import DataSource
     from regard.recipe import DataRecipe
 
 
@@ -21,7 +19,7 @@ Task = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option(help="auto, lines, text, files, csv, tsv, jsonl, fasta, smi, labelled, images."),
+    typer.Option(help="auto, lines, text, files, csv, tsv, jsonl, fasta, smi, labelled."),
 ]
 Valid = Annotated[
     list[Path] | None, typer.Option(help="Validation file, looked through for leaks.")
@@ -59,12 +57,7 @@ def command(
 
     With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
     """
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from regard.cli.output import print_json
-    from regard.data.report import inspect, inspect_labelled, render
+    from regard.console import print_json, print_table
     from regard.recipe import DataRecipe
 
     recipe = DataRecipe(
@@ -73,48 +66,19 @@ def command(
         test=tuple(map(str, test or ())),
         input=input,
         target=target,
-        format=format,  # type: ignore[arg-type]  # the reader names what is allowed
+        format=format,
         strict=strict,
     )
-    recipe = changed(recipe, set_ or [])
-    sources, why, line = opened(recipe, task)
-    if sources.numbered:
-        return show_numbered(sources, why, json)
-    tokens, reason = chosen_tokens(sources) if sources.labelled else ("", "")
-    found = inspect(
-        sources.train,
-        valid=sources.held_out_files[0],
-        test=sources.held_out_files[1],
-        valid_fraction=recipe.valid_fraction,
-        test_fraction=recipe.test_fraction,
-    )
-    if sources.task == "target":
-        found = suggested(found, recipe)
-    if sources.labelled:
-        found = labelled(found, inspect_labelled(sources, why), tokens, reason)
-    if line:
-        found = replace(found, remarks=(line, *found.remarks))
+    recipe = override_data(recipe, set_ or [])
+    report = report_on(recipe, *find_task(recipe, task))
     if json:
-        print_json(found.to_json())
+        print_json(report.to_json())
     else:
-        render(found, Console(highlight=False))
+        report.render(print_table)
 
 
-def show_numbered(sources: DataSource, why: str, json: bool) -> None:
-    """What there is to say of pictures or point clouds."""
-    from regard.cli.output import print_json, print_table
-    from regard.data.report import inspect_images, inspect_point_clouds
-
-    form = sources.train.format
-    found = (inspect_images if form == "images" else inspect_point_clouds)(sources, why)
-    if json:
-        print_json(found.to_json())
-    else:
-        print_table([form, ""], [list(row) for row in found.rows()])
-
-
-def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
-    """The recipe with the keys that --set names."""
+def override_data(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
+    """Return the recipe with the keys that --set names."""
     from dataclasses import replace
 
     from regard.errors import UsageError
@@ -123,62 +87,48 @@ def changed(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
     values = override({}, assignments)
     if values.keys() - {"data"}:
         raise UsageError(f"--set {min(values.keys() - {'data'})}: regard data has data.KEY alone")
-    given = values.get("data", {})
-    typed = check("data", DataRecipe, given)
-    return replace(recipe, **{key: getattr(typed, key) for key in given})
+    table = values.get("data", {})
+    checked = check("data", DataRecipe, table)
+    return replace(recipe, **{key: getattr(checked, key) for key in table})
 
 
-def opened(recipe: DataRecipe, task: str) -> tuple[DataSource, str, str]:
-    """The data as the task reads it, which is guessed where it is not given; why it is that, and
-    the line that says what else it could be.
-    """
-    from regard.data.sources import DataSource
-    from regard.data.targets import LABELLED
+def find_task(recipe: DataRecipe, task: str) -> tuple[str, str, str]:
+    """Return the task, given or inferred, the reason, and a line about other possible tasks."""
     from regard.data.task_inference import infer_task
-    from regard.errors import UsageError, did_you_mean
+    from regard.registry import TASKS
 
-    tasks = ["next", "target", *LABELLED]
-    if task and task not in tasks:
-        raise UsageError(f"unknown task {task!r}; {did_you_mean(task, tasks)}")
     if task:
-        return DataSource(recipe, task), "as asked", ""
-    found = infer_task(recipe)
-    return DataSource(recipe, found.task), found.why or "by the files", found.line
+        return TASKS[task].name, "as asked", ""
+    inferred = infer_task(recipe)
+    return inferred.task, inferred.why or "by the files", inferred.line
 
 
-def chosen_tokens(sources: DataSource) -> tuple[str, str]:
-    """The tokens that `regard train` chooses for labelled records, by which they are compared, and
-    why.
-    """
-    from dataclasses import asdict
-
-    from regard.recipe import TokensRecipe
-    from regard.training.defaults import choose
-
-    chosen, lines = choose({"task": sources.task, "data": asdict(sources.recipe)})
-    kind = chosen["tokens"]["kind"]
-    sources.tokenize_as(TokensRecipe(kind=kind))
-    return kind, lines[0].partition("→ ")[2]
-
-
-def labelled(found: TextReport, labels: LabelReport, tokens: str, why: str) -> TextReport:
-    """What was found in labelled records, with what is asked of them; no model is suggested."""
-    from dataclasses import replace
-
-    suggestion = replace(found.suggestion, task=labels.task, tokens=tokens, model="", why=why)
-    return replace(found, labels=labels, leaks=labels.leaks, suggestion=suggestion)
-
-
-def suggested(found: TextReport, recipe: DataRecipe) -> TextReport:
-    """What was found in pairs, with what `regard train` would choose for them."""
+def report_on(recipe: DataRecipe, name: str, why: str, line: str) -> Any:
+    """Return the report on the data, with the defaults of `regard train` as its suggestion."""
     from dataclasses import asdict, replace
 
-    from regard.training.defaults import choose
+    from regard.data.sources import DataSource
+    from regard.recipe import modality_name, registered
+    from regard.registry import MODALITIES, TASKS
+    from regard.training.defaults import fill_defaults
 
-    chosen, (first, second) = choose({"task": "target", "data": asdict(recipe)})
-    why = f"{first.partition('→ ')[2]}; {second}"
-    tokens, model = chosen["tokens"]["kind"], chosen["model"]["name"]
-    return replace(
-        found,
-        suggestion=replace(found.suggestion, task="target", tokens=tokens, model=model, why=why),
+    task = TASKS[name]()
+    sources = DataSource(recipe, task.roles, kind=task.kind)
+    if not sources.modality.reads_text:
+        return sources.modality.report(sources, why)
+    remarks = (line,) if line else ()
+    if not task.roles.input:
+        report = sources.modality.report(sources, why)
+        return replace(report, remarks=(*remarks, *report.remarks))
+    tables, lines = fill_defaults({"task": {"name": name}, "data": asdict(recipe)})
+    table = tables["input"]
+    config = registered("input", MODALITIES, table, modality_name(table))
+    sources.compare_as(MODALITIES[config.name](config))
+    report = sources.modality.report(sources, why)
+    chosen = lines[0].partition("→ ")[2]
+    model = "" if task.roles.labels else tables["model"]["name"]
+    reason = chosen if task.roles.labels else f"{chosen}; {lines[1]}"
+    suggestion = replace(
+        report.suggestion, task=name, tokens=config.tokenizer, model=model, why=reason
     )
+    return replace(report, suggestion=suggestion, remarks=(*remarks, *report.remarks))

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-NAMES = ("ladder", "translate", "digits", "shapes")
 MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5, "shapes": 1.4}
 
 
@@ -27,29 +26,21 @@ def command(
 
     ladder: names, the whole climb from counting to attention, in one table and one report.
     translate: dates, numbers and money into German; what attention is for.
-    digits: handwritten digits as patches, and where attention looks (needs scikit-learn).
+    digits: handwritten digits as patches, and where attention looks.
     shapes: bodies in space as clouds of points, turned in any way.
 
     Example: regard demo translate --minutes 1
     """
     from regard.errors import UsageError, did_you_mean
 
-    if name not in NAMES:
-        raise UsageError(f"unknown demonstration {name!r}; {did_you_mean(name, list(NAMES))}")
-    time = MINUTES[name] if minutes is None else minutes
-    if name == "ladder":
-        from regard.demos import demo
+    if name not in MINUTES:
+        raise UsageError(f"unknown demonstration {name!r}; {did_you_mean(name, list(MINUTES))}")
+    from regard import demos
 
-        demo(out or Path("runs/demo"), time)
-    elif name == "digits":
-        from regard.demos import demo_digits
-
-        demo_digits(out or Path("runs/demo-digits"), time)
-    elif name == "shapes":
-        from regard.demos import demo_shapes
-
-        demo_shapes(out or Path("runs/demo-shapes"), time)
-    else:
-        from regard.demos import demo_translate
-
-        demo_translate(out or Path("runs/demo-translate"), time)
+    run, folder = {
+        "ladder": (demos.demo, "demo"),
+        "translate": (demos.demo_translate, "demo-translate"),
+        "digits": (demos.demo_digits, "demo-digits"),
+        "shapes": (demos.demo_shapes, "demo-shapes"),
+    }[name]
+    run(out or Path("runs") / folder, MINUTES[name] if minutes is None else minutes)

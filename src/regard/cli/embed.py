@@ -53,53 +53,52 @@ def command(
     """
     import numpy as np
 
-    from regard.api import load_embedder
-    from regard.cli.output import plain
-    from regard.cli.records import noted, read, reading_for
+    from regard.api import load
+    from regard.cli.records import noted, read_records
+    from regard.console import plain
     from regard.data.inputs import RecordNotes
     from regard.errors import UsageError
 
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
-    embedder = load_embedder(run, device=device)
-    embedder.refuse_pipe(file)
-    reading = reading_for(run, input, format=format)
+    embedder = load(run, verb="embed", device=device)
+    reader = embedder.reader.asked(input=input, format=format)
     notes = RecordNotes(embedder.tokenizer, embedder.context)
-    kept: list[NDArray[np.float32] | None] = []
+    stored: list[NDArray[np.float32] | None] = []
     width = 0  # of a vector, once there is one
-    for items, words in noted(read(run, file, embedder.tokenizer, reading), notes, strict):
-        whole = [item for item in items if not item.note]
-        seconds = [item.second for item in whole] if len(reading.inputs) == 2 else None
-        texts = [item.text for item in whole]
-        found = embedder.embed(texts, seconds=seconds, positions=positions) if whole else []
-        width = found[0].shape[-1] if found else width
-        vectors = iter(found)
-        for item, note in zip(items, words, strict=True):
-            own = None if item.note else next(vectors)
+    for items, lines in noted(read_records(embedder, file, reader), notes, strict):
+        valid = [item for item in items if not item.note]
+        seconds = [item.second for item in valid] if len(reader.inputs) == 2 else None
+        texts = [item.text for item in valid]
+        vectors = embedder.embed(texts, seconds=seconds, positions=positions) if valid else []
+        width = vectors[0].shape[-1] if vectors else width
+        remaining = iter(vectors)
+        for item, note in zip(items, lines, strict=True):
+            vector = None if item.note else next(remaining)
             if out is not None:
-                kept.append(own)
+                stored.append(vector)
                 continue
-            rows = np.atleast_2d(np.full(width, np.nan) if own is None else own)
-            for place, row in enumerate(rows):
-                cells = [plain(item.id), *[str(place + 1)] * positions]
+            rows = np.atleast_2d(np.full(width, np.nan) if vector is None else vector)
+            for number, row in enumerate(rows, start=1):
+                cells = [plain(item.id), *[str(number)] * positions]
                 cells += [f"{x:.6g}" for x in row]
                 print("\t".join(cells if positions else [*cells, plain(note)]))
     if out is not None:
-        save(out, [one for one in kept if one is not None] if positions else kept, width)
+        save(out, [one for one in stored if one is not None] if positions else stored, width)
 
 
-def save(out: Path, kept: Sequence[NDArray[np.float32] | None], width: int) -> None:
-    """Write all vectors as one array; what could not be read is nan."""
+def save(out: Path, vectors: Sequence[NDArray[np.float32] | None], width: int) -> None:
+    """Write all vectors as one array; None becomes nan."""
     import numpy as np
 
     from regard.errors import UserError
 
-    if not kept:
+    if not vectors:
         raise UserError("there are no records, and no vectors to write")
     missing = np.full(width, np.nan, np.float32)
-    whole = np.concatenate([np.atleast_2d(missing if one is None else one) for one in kept])
+    matrix = np.concatenate([np.atleast_2d(missing if one is None else one) for one in vectors])
     try:
-        np.save(out, whole, allow_pickle=False)
+        np.save(out, matrix, allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}") from None
-    print(f"{whole.shape[0]:,} vectors of {whole.shape[1]} → {out}")
+    print(f"{matrix.shape[0]:,} vectors of {matrix.shape[1]} → {out}")

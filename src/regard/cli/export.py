@@ -25,7 +25,7 @@ def command(
 
     For gensim and others: regard export runs/text-skipgram --to vec text.vec
     """
-    from regard.cli.output import print_json
+    from regard.console import print_json
     from regard.errors import UsageError
     from regard.interop.hugging_face import export_hf
     from regard.interop.word2vec_format import export_vec

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict
+from regard.cli.records import Format, Input, Strict, noted, read_records
 from regard.cli.strategy import (
     Beams,
     Device,
     Int8,
     Name,
     Penalty,
+    Sampling,
     Seed,
     Temperature,
     TopK,
     TopP,
     strategy_of,
 )
-from regard.errors import quoted
+from regard.errors import UsageError, quoted
 
 if TYPE_CHECKING:
     from regard.api import Continuation, Generator
-    from regard.data.inputs import Item
+    from regard.data.inputs import InputReader, Item
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
@@ -72,22 +73,12 @@ def command(
 
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
-    from regard.api import continuations, load_generator
-    from regard.cli.output import plain, print_json
-    from regard.cli.records import noted, read, reading_for
-    from regard.data.inputs import RecordNotes
+    from regard.api import continuations, load
     from regard.decoding import ForbiddenTransitions
-    from regard.errors import UsageError
 
-    chosen = strategy_of(
-        strategy,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        beams=beams,
-        length_penalty=length_penalty,
-        n_best=num,
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    decoding = strategy_of(
+        strategy, sampling, beams=beams, length_penalty=length_penalty, n_best=num
     )
     if stream and (json or prompt_file or len(prompt or []) > 1 or strategy == "beam"):
         raise UsageError(
@@ -96,24 +87,63 @@ def command(
         )
     if prompt and prompt_file:
         raise UsageError("give --prompt or --prompt-file, not both")
-    generator = load_generator(run, int8=int8, device=device)
-    batches: Iterable[list[Item]] = [given(generator, prompt)]
-    if prompt_file:
-        batches = read(run, prompt_file, generator.tokenizer, reading_for(run, input, "", format))
-    notes = RecordNotes(generator.tokenizer, generator.context, empty=False)
-    entries = [entry for some in noted(batches, notes, strict) for entry in zip(*some, strict=True)]
-    prompts = [item.text for item, _ in entries]
+    generator = load(run, verb="generate", int8=int8, device=device)
+    reader = generator.reader.asked(input=input, format=format) if prompt_file else None
+    records = read_prompts(generator, prompt, prompt_file, reader, strict)
     rules = ForbiddenTransitions.from_file(forbid, generator.tokenizer) if forbid else None
-    if stream:
-        print(prompts[0], end="")
     copies = num if strategy == "sample" and not stream else 1
-    told = teller(generator) if stream else None
-    found = continuations(
-        generator, prompts, chosen, copies=copies, max_new=max_new, forbidden=rules, on_token=told
+    on_token = start_stream(generator, records[0][0].text) if stream else None
+    sequences = continuations(
+        generator,
+        [item.text for item, _ in records],
+        decoding,
+        copies=copies,
+        max_new=max_new,
+        forbidden=rules,
+        on_token=on_token,
     )
-    warn_of_dead_ends(found)
-    each = len(found) // max(1, len(entries))  # sequences of a prompt
-    rows = [(*entries[i // each], sequence) for i, sequence in enumerate(found)]
+    print_sequences(generator, records, sequences, json, stream)
+
+
+def read_prompts(
+    generator: Generator,
+    prompts: Sequence[str] | None,
+    file: Path | None,
+    reader: InputReader | None,
+    strict: bool,
+) -> list[tuple[Item, str]]:
+    """Return the prompts of a file or of the command line, each with its note."""
+    from regard.data.inputs import RecordNotes
+
+    batches: Iterable[list[Item]] = (
+        read_records(generator, file, reader)
+        if file and reader
+        else [prompt_items(generator, prompts)]
+    )
+    notes = RecordNotes(generator.tokenizer, generator.context, empty=False)
+    return [
+        record
+        for items, lines in noted(batches, notes, strict)
+        for record in zip(items, lines, strict=True)
+    ]
+
+
+def print_sequences(
+    generator: Generator,
+    records: Sequence[tuple[Item, str]],
+    sequences: Sequence[Continuation],
+    json: bool,
+    stream: bool,
+) -> None:
+    """Print the sequences of each prompt, and a warning for those that nothing could continue."""
+    from regard.console import plain, print_json
+
+    for sequence in sequences:
+        if sequence.dead_end:
+            text = quoted(sequence.text)
+            print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
+    each = len(sequences) // max(1, len(records))  # sequences of a prompt
+    rows = [(*records[i // each], sequence) for i, sequence in enumerate(sequences)]
     if json:
         print_json({"sequences": [{"id": i.id} | s.to_json() | {"note": n} for i, n, s in rows]})
         return
@@ -122,26 +152,19 @@ def command(
         print(f"{plain(item.id)}\t{text}\t{plain(note)}" if item.named else text)
 
 
-def warn_of_dead_ends(found: Sequence[Continuation]) -> None:
-    """Say which sequences ended because nothing was allowed any more."""
-    for item in found:
-        if item.dead_end:
-            text = quoted(item.text)
-            print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
+def start_stream(generator: Generator, prompt: str) -> Callable[[int, int], None]:
+    """Print the prompt; return a function that prints each new token."""
+    print(prompt, end="")
+    decoder = getincrementaldecoder("utf-8")("replace")  # a character may be more than one token
+
+    def print_token(row: int, token: int) -> None:
+        print(decoder.decode(generator.tokenizer.raw[token]), end="", flush=True)
+
+    return print_token
 
 
-def teller(generator: Generator) -> Callable[[int, int], None]:
-    """Prints tokens as they come; a character may come in several."""
-    whole = getincrementaldecoder("utf-8")("replace")
-
-    def tell(row: int, token: int) -> None:
-        print(whole.decode(generator.tokenizer.raw[token]), end="", flush=True)
-
-    return tell
-
-
-def given(generator: Generator, prompts: Sequence[str] | None) -> list[Item]:
-    """The prompts of the command line; running text is entered after a line break."""
+def prompt_items(generator: Generator, prompts: Sequence[str] | None) -> list[Item]:
+    """Return the prompts of the command line; running text starts after a line break."""
     from regard.data.inputs import Item
 
     if not any(prompts or [""]) and generator.text:

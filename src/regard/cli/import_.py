@@ -24,7 +24,7 @@ def command(
 
     What word2vec, gensim, fastText or GloVe wrote: regard import text.vec --out runs/text
     """
-    from regard.cli.output import print_json
+    from regard.console import print_json
     from regard.interop.hugging_face import import_hf
     from regard.interop.word2vec_format import import_vec
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from regard.look.page import Table
 
 
 def command(
@@ -17,7 +13,7 @@ def command(
     file: Annotated[Path | None, typer.Argument(help="Your data, where it takes some.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small form, in seconds.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of all random numbers.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of the page and pictures.")] = Path("runs/lab"),
+    out: Annotated[Path, typer.Option(help="Folder of the page and images.")] = Path("runs/lab"),
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -31,51 +27,42 @@ def command(
 
     With your own data, and all of them: regard lab dimensions text.txt · regard lab all --quick
     """
-    from regard.cli.output import print_json
-    from regard.lab.index import perform
+    from regard.console import print_json, print_table
+    from regard.lab import run_all, run_experiment
     from regard.lab.result import Options, summary
     from regard.training.progress import Reporter
 
     if not name:
-        _list(json)
+        _list_experiments(json)
         return
     reporter = Reporter(quiet=quiet)
     options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
     if name == "all":
-        from regard.lab.index import hang
-
-        gallery = hang(options, out)
-        if json:
-            print_json(gallery.to_json())
-        else:
-            tables = [gallery.claims_table(), gallery.table()]
-            _print(tables, summary(gallery.claims), gallery.written)
-        return
-    result = perform(name, options)
-    written = result.write(out, name, reporter)
-    if json:
-        print_json(result.to_json(written))
+        gallery = run_all(options, out)
+        tables, claims = [gallery.claims_table(), gallery.table()], gallery.claims
+        files, document = gallery.files, gallery.to_json()
     else:
-        _print([*result.tables, result.claims_table()], summary(result.claims), written)
+        result = run_experiment(name, options)
+        files = result.write(out, name, reporter)
+        tables, claims = [*result.tables, result.claims_table()], list(result.claims)
+        document = result.to_json(files)
+    if json:
+        print_json(document)
+        return
+    for table in tables:
+        cells = table.data()
+        print_table(cells["columns"], cells["rows"], title=cells["title"])
+        print()
+    print(summary(claims))
+    print(", ".join(str(path) for path in files))
 
 
-def _list(json: bool) -> None:
-    from regard.cli.output import print_json, print_table
-    from regard.lab.index import EXPERIMENTS
+def _list_experiments(json: bool) -> None:
+    from regard.console import print_json, print_table
+    from regard.lab import EXPERIMENTS
 
     if json:
-        print_json({"experiments": {key: one.line for key, one in EXPERIMENTS.items()}})
+        print_json({"experiments": {key: one.question for key, one in EXPERIMENTS.items()}})
         return
-    rows = [[key, one.line, one.file] for key, one in EXPERIMENTS.items()]
-    print_table(["experiment", "asks", "FILE, if you have one"], rows)
-
-
-def _print(tables: Sequence[Table], counted: str, written: Sequence[Path]) -> None:
-    from regard.cli.output import print_table
-
-    for table in tables:
-        shown = table.data()
-        print_table(shown["columns"], shown["rows"], title=shown["title"])
-        print()
-    print(counted)
-    print(", ".join(str(path) for path in written))
+    rows = [[key, one.question, one.file] for key, one in EXPERIMENTS.items()]
+    print_table(["experiment", "question", "FILE, if you have one"], rows)

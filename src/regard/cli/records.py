@@ -1,4 +1,4 @@
-"""What verbs share that apply a run to the records of a file: options, reading, notes."""
+"""What the verbs that read records of a file share: options, reading and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.errors import one_line
 
 if TYPE_CHECKING:
     from regard.data.inputs import InputReader, Item, RecordNotes
-    from regard.tokenizers import Tokenizer
+    from regard.pipelines.pipeline import Pipeline
 
 Input = Annotated[
     str, typer.Option(help="The column of a table to read; by default the run's own.")
@@ -25,42 +25,40 @@ Strict = Annotated[
 ]
 
 
-def say(words: str) -> None:
-    """Print a remark beside the result."""
-    print(one_line(words), file=sys.stderr)
+def log(line: str) -> None:
+    """Print a line to standard error."""
+    print(one_line(line), file=sys.stderr)
 
 
-def reading_for(run: Path, input: str = "", target: str = "", format: str = "auto") -> InputReader:
-    """How files are read for a run: as its training files were, unless a user asks otherwise."""
-    from regard.pipelines.loading import input_reader
+def read_records(
+    pipeline: Pipeline, file: Path, reader: InputReader, *, paths: bool = False
+) -> Iterator[list[Item]]:
+    """Yield the records of a file, or of standard input (`-`), in batches.
 
-    return input_reader(run).asked(input=input, target=target, format=format)
-
-
-def read(run: Path, file: Path, tokenizer: Tokenizer, reading: InputReader) -> Iterator[list[Item]]:
-    """The records of a file, or of standard input (`-`), some at a time."""
-    from regard.pipelines.loading import data_metadata
-
+    With `paths`, items that are no texts may be given by their paths on standard input.
+    """
     path = None if str(file) == "-" else file
-    return reading.records(path, tokenizer, data_metadata(run), say)
+    if path is None and not paths:
+        pipeline.source_tokenizer.check_pipe()
+    return reader.records(path, pipeline.modality, pipeline.source_tokenizer, log)
 
 
 def noted(
     batches: Iterable[list[Item]], notes: RecordNotes, strict: bool
 ) -> Iterator[tuple[list[Item], list[str]]]:
-    """Batches of records and of their notes; at the end the counts of notes are printed, which
-    `strict` makes an error.
+    """Yield batches of records with their notes, then print how many there are of each note; with
+    `strict`, notes are an error.
     """
     for items in batches:
         yield items, notes.of(items)
     for line in notes.lines():
-        say(f"note: {line}")
+        log(f"note: {line}")
     if strict:
         notes.refuse()
 
 
 def name_of(item: Item) -> str:
-    """What stands for a record in a row of text: its own id or, where it has none, its text."""
-    from regard.cli.output import plain
+    """Return the id of a record or, if it has none, its text, for a line of output."""
+    from regard.console import plain
 
     return plain(item.id if item.named else item.shown or item.text)

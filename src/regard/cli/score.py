@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,10 @@ from regard.cli.records import Format, Input, Strict
 from regard.cli.strategy import Device
 
 if TYPE_CHECKING:
-    from regard.api import Generator, Translator
-    from regard.data.inputs import InputReader, Item
+    from regard.data.inputs import Item
     from regard.evaluation.language_modeling import ScoredRecord
 
-    Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, what it costs
+    Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, its log-probabilities
 
 
 def command(
@@ -51,20 +50,15 @@ def command(
     note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a
     damaged one nan.
     """
-    from regard.api import Generator, load_sequence_model
-    from regard.cli.output import plain, print_json
-    from regard.cli.records import name_of, reading_for
-    from regard.errors import UsageError
+    from regard.api import load
+    from regard.cli.records import log, name_of, noted
+    from regard.console import plain, print_json
 
-    found = load_sequence_model(run, device=device)
-    reading = reading_for(run, input, target, format)
-    if isinstance(found, Generator):
-        if targets is not None or target:
-            raise UsageError(f"{run} predicts the next symbol (task next): it scores no targets")
-        rows = of_records(found, run, file, reading, strict)
-    else:
-        files = [file] if targets is None else [file, targets]
-        rows = of_pairs(found, files, reading, strict)
+    pipeline = load(run, verb="score", device=device)
+    reader = pipeline.reader.asked(input=input, target=target, format=format)
+    files = [file] if targets is None else [file, targets]
+    batches, notes = pipeline.score_files(files, reader, log)
+    rows = scored_rows(pipeline, noted(batches, notes, strict))
     if json:
         print_json({"records": [document(*row) for row in rows]})
         return
@@ -75,49 +69,18 @@ def command(
 
 
 def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:
-    """An entry of --json."""
-    found = {"id": item.id} | record.to_json() | {"note": note}
-    return found | {"total": None} if item.note else found
+    """Return an entry of --json."""
+    entry = {"id": item.id} | record.to_json() | {"note": note}
+    return entry | {"total": None} if item.note else entry
 
 
-def of_records(
-    generator: Generator, run: Path, file: Path, reading: InputReader, strict: bool
-) -> Iterator[Row]:
-    """The records of a file, scored."""
-    from regard.cli.records import noted, read
-    from regard.data.inputs import RecordNotes
-    from regard.errors import UserError
-    from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord, score
+def scored_rows(pipeline: Any, batches: Iterable[tuple[list[Item], list[str]]]) -> Iterator[Row]:
+    """Yield the records of batches with their scores, in order; damaged ones have none."""
+    from regard.evaluation.language_modeling import RECORDS_AT_ONCE, ScoredRecord
 
-    if str(file) != "-" and (why := reading.running_text(file)):
-        raise UserError(f"{file} is read as running text ({why}): regard evaluate measures that")
-    notes = RecordNotes(generator.tokenizer)
-    for items, words in noted(read(run, file, generator.tokenizer, reading), notes, strict):
-        for first in range(0, len(items), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            texts = [item.text for item in items[some]]
-            found = score(
-                generator.model, generator.tokenizer, texts, constrain=generator.forbidden
-            )
-            for item, note, record in zip(items[some], words[some], found, strict=True):
-                yield item, note, ScoredRecord(item.text, [], []) if item.note else record
-
-
-def of_pairs(
-    translator: Translator, files: list[Path], reading: InputReader, strict: bool
-) -> Iterator[Row]:
-    """The targets of pairs, scored."""
-    from regard.cli.records import noted, say
-    from regard.data.inputs import RecordNotes
-    from regard.evaluation.eval_data import pair_items
-    from regard.evaluation.language_modeling import AT_ONCE, ScoredRecord
-
-    batches = pair_items(files, translator.source_tokenizer, reading, translator.side, say)
-    notes = RecordNotes(translator.source_tokenizer, translator.context, translator.tokenizer)
-    for items, words in noted(batches, notes, strict):
-        for first in range(0, len(items), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            whole = [item for item in items[some] if not item.note]
-            found = iter(translator.score([(item.text, item.second) for item in whole]))
-            for item, note in zip(items[some], words[some], strict=True):
-                yield item, note, ScoredRecord("", [], []) if item.note else next(found)
+    for items, lines in batches:
+        for first in range(0, len(items), RECORDS_AT_ONCE):
+            part = slice(first, first + RECORDS_AT_ONCE)
+            scored = iter(pipeline.score_items([item for item in items[part] if not item.note]))
+            for item, note in zip(items[part], lines[part], strict=True):
+                yield item, note, ScoredRecord(item.text, [], []) if item.note else next(scored)

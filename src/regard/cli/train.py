@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import absolute, extra_options
+
 if TYPE_CHECKING:
     from regard.api import TrainResult
     from regard.training.distributed import ProcessGroup
@@ -29,7 +31,6 @@ Model = Annotated[
     str,
     typer.Option(help="transformer, lstm, cnn, mlp, hmm, kneser-ney, bigram …; cbow, skipgram."),
 ]
-Tokens = Annotated[str, typer.Option(help="characters, bytes, words or bpe.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
 Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
@@ -39,7 +40,6 @@ Minutes = Annotated[float | None, typer.Option(help="Time to spend, all in all."
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Any recipe key: --set train.lr=3e-4.")
 ]
-Forbid = Annotated[str, typer.Option(help="File of forbidden transitions, or `unseen`.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at damaged or overlong records.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
 Pretrain = Annotated[
@@ -51,10 +51,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
 def command(
+    context: typer.Context,
     files: Files,
     task: Task = "",
     model: Model = "",
-    tokens: Tokens = "",
     input: Column = "",
     target: Target = "",
     valid: Valid = None,
@@ -62,7 +62,6 @@ def command(
     out: Out = None,
     minutes: Minutes = None,
     set_: Set = None,
-    forbid: Forbid = "",
     strict: Strict = False,
     pretrain: Pretrain = None,
     resume: Resume = False,
@@ -89,48 +88,49 @@ def command(
     from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
-    overrides = [*(set_ or []), *([f'task="{task}"'] if task else [])]
+    overrides, options = set_ or [], extra_options(context.args)
+    data = {"input": input or None, "target": target or None, "strict": strict or None}
     tables: dict[str, dict[str, Any]] = {
-        "data": {"input": input or None, "target": target or None, "strict": strict or None}
-        | {name: full(paths) for name, paths in (("valid", valid), ("test", test))},
-        "tokens": {"kind": tokens or None},
+        "task": {"name": task or None},
+        "data": {**data, "valid": absolute(valid), "test": absolute(test)},
         "model": {"name": model or None},
-        "train": {"minutes": minutes, "forbid": resolved(forbid)},
+        "train": {"minutes": minutes},
     }
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet))
             first, values, folder = world.broadcast_from_rank0(
-                lambda: choice(files, out, resume, overrides, tables, reporter, pretrain)
+                lambda: plan_run(files, out, resume, overrides, options, tables, reporter, pretrain)
             )
-            again = how_to_go_on(files, folder, many=world.size > 1)
-            result = carried_out(first, values, folder, resume, reporter, began, world, again)
-    except PeerRefused as told:  # what the first process has told the user
-        raise typer.Exit(told.exit_code) from None
+            again = resume_hint(files, folder, many=world.size > 1)
+            result = train_run(first, values, folder, resume, reporter, began, world, again)
+    except PeerRefused as error:  # the first process has printed the message
+        raise typer.Exit(error.exit_code) from None
     if world.first:
         report(result, again, json, time.monotonic() - began)
     elif result.outcome == "interrupted":
         raise typer.Exit(128 + result.signal)
 
 
-def choice(
+def plan_run(
     files: list[Path],
     out: Path | None,
     resume: bool,
     overrides: list[str],
+    options: dict[str, str],
     tables: dict[str, dict[str, Any]],
     reporter: Reporter,
     pretrain: Path | None,
 ) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
-    """The tables of what comes first, if anything does, the recipe's tables and the run folder: the
-    run's own if it goes on, else as asked for.
+    """Return the tables of the recipe of pre-training, if there is one, the tables of the recipe
+    and the run folder. A run that is resumed has stored them.
     """
     from regard.api import plan
     from regard.errors import UserError
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
     from regard.run import RECIPE
-    from regard.training.two_stage import plan_both, stored
+    from regard.two_stage import plan_both, stored
 
     if len(files) == 1 and (files[0] / RECIPE).exists():  # a run
         if not resume:
@@ -139,24 +139,26 @@ def choice(
             )
         out = out or files[0]
     if resume and out is not None and (out / RECIPE).exists():
-        if overrides or any(v for keys in tables.values() for v in keys.values()):
+        if overrides or options or any(v for keys in tables.values() for v in keys.values()):
             reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
         first = stored(out)
-        own = tables_of(build(read(out / RECIPE)))
-        return (tables_of(first) if first else None), own, str(out)
+        recipe = build(read(out / RECIPE))
+        return (tables_of(first) if first else None), tables_of(recipe), str(out)
     if pretrain is None:
-        first, (recipe, lines) = None, plan(files, assignments=overrides, **tables)
+        first, (recipe, lines) = None, plan(files, assignments=overrides, options=options, **tables)
         folder = out or default_folder(files[0], recipe.model.name, resume)
     else:
         name = tables["model"]["name"] or "transformer"
         folder = out or default_folder(files[0], name, resume)
-        first, recipe, lines = plan_both(files, pretrain, folder, assignments=overrides, **tables)
+        first, recipe, lines = plan_both(
+            files, pretrain, folder, assignments=overrides, options=options, **tables
+        )
     for line in lines:
         reporter.say(line)
     return (tables_of(first) if first else None), tables_of(recipe), str(folder)
 
 
-def carried_out(
+def train_run(
     first: dict[str, Any] | None,
     values: dict[str, Any],
     folder: str,
@@ -166,30 +168,31 @@ def carried_out(
     world: ProcessGroup,
     again: str,
 ) -> TrainResult:
-    """Train; one who stops it where there is nothing to save is told how to go on all the same."""
+    """Train; an interruption while there is nothing to save still prints how to resume."""
     from regard.recipe import build
-    from regard.training.two_stage import train_both
+    from regard.two_stage import train_both
 
     shared: dict[str, Any] = {"resume": resume, "reporter": reporter, "world": world}
     try:
         before = build(first) if first else None
         return train_both(before, build(values), Path(folder), began=began, **shared)
-    except KeyboardInterrupt:  # while data is read, or the finished model measured
+    except KeyboardInterrupt:  # while data is read, or the trained model is evaluated
         if world.first:
             print(f"stopped. {again}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def how_to_go_on(files: list[Path], folder: str, *, many: bool) -> str:
-    """The command that resumes a run."""
+def resume_hint(files: list[Path], folder: str, *, many: bool) -> str:
+    """Return the command that resumes a run, in words."""
     command = shlex.join(["regard", "train", *map(str, files), "--out", folder, "--resume"])
     same = " the same command and --resume, or in one process with" if many else ""
     return f"Go on with{same}:\n  {command}"
 
 
 def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
-    """What came out, and what to do next; how to go on where it was interrupted."""
-    from regard.cli.output import print_figures, print_json
+    """Print the metrics of a run and what to do next; if it was interrupted, how to resume it."""
+    from regard.console import print_json, print_metrics
+    from regard.registry import TASKS
 
     if json:
         print_json(result.to_json())
@@ -198,11 +201,11 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
         raise typer.Exit(128 + result.signal)
     if json:
         return
-    print_figures(result.figures)
-    for side, share in result.measured.items():
+    print_metrics(result.figures)
+    for split, share in result.measured.items():
         if share < 1:
             print(
-                f"{side}: measured on a fixed random {share:.1%} of it; "
+                f"{split}: measured on a fixed random {share:.1%} of it; "
                 f"regard evaluate {shlex.quote(str(result.run))} measures all of it"
             )
     if not result.figures:
@@ -211,7 +214,8 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
     run = shlex.quote(str(result.run))
-    print(f"next: {'  ·  '.join(f'regard {verb}' for verb in verbs(result.task, run))}")
+    verbs = TASKS[result.task].card.verbs[:3]
+    print(f"next: {'  ·  '.join(f'regard {verb.format(run=run)}' for verb in verbs)}")
     if result.epochs is not None and result.epochs < 1:
         print(
             f"note: training read only {result.epochs:.1%} of its data; "
@@ -219,30 +223,8 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
         )
 
 
-def verbs(task: str, run: str) -> list[str]:
-    """What can be done with a run."""
-    if task == "vectors":
-        return [f"look {run}", f"embed {run} FILE", f"export {run} OUT.vec --to vec"]
-    if task == "masked":
-        return [f"train FILE --pretrain {run}", f"embed {run} FILE", f"evaluate {run}"]
-    first = {"next": f"generate {run}", "target": f"translate {run} < FILE"}.get(task)
-    if first is None:
-        return [f"classify {run} FILE", f"embed {run} FILE", f"evaluate {run}"]
-    return [first, f"evaluate {run}", f"look {run} TEXT"]
-
-
-def full(paths: list[Path] | None) -> list[str]:
-    """Paths that stay right when the recipe is read from elsewhere."""
-    return [str(path.resolve()) for path in paths or []]
-
-
-def resolved(forbid: str) -> str | None:
-    """The file of forbidden transitions by its full path."""
-    return str(Path(forbid).resolve()) if forbid not in ("", "unseen") else forbid or None
-
-
 def default_folder(file: Path, model: str, resume: bool) -> Path:
-    """runs/NAME-MODEL, numbered when taken; the last one when resuming."""
+    """Return runs/NAME-MODEL, with a number if it exists; to resume, the last that exists."""
     base = Path("runs") / f"{file.resolve().name.split('.')[0]}-{model}"
     folder, number = base, 1
     while folder.exists():

@@ -8,17 +8,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict
+from regard.cli.records import Format, Input, Strict, noted, read_records
 from regard.cli.strategy import (
     Beams,
     Device,
     Int8,
     Others,
     Penalty,
+    Sampling,
     Seed,
     Temperature,
     TopK,
@@ -26,11 +27,12 @@ from regard.cli.strategy import (
     Way,
     strategy_of,
 )
-from regard.errors import one_line
+from regard.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
-    from regard.pipelines.translator import Translation
+    from regard.decoding import Strategy
+    from regard.pipelines.translator import Translation, Translator
 
     Row = tuple[Item, str, list[Translation]]  # a record, the note on it, its translations
 
@@ -38,7 +40,7 @@ WARNED = 20  # lines whose notes are printed one by one
 
 Run = Annotated[Path, typer.Argument(help="A run folder of task target.")]
 File = Annotated[
-    Path, typer.Argument(help="Lines to translate, or a table, or pictures; - for standard input.")
+    Path, typer.Argument(help="Lines to translate, or a table, or images; - for standard input.")
 ]
 NBest = Annotated[int, typer.Option(min=1, help="Translations of each line, from beams.")]
 Scores = Annotated[bool, typer.Option("--scores", help="A score and a tab before each line.")]
@@ -77,111 +79,121 @@ def command(
 
     Example: regard translate runs/train-transformer < some.en > some.de
 
-    Of pictures, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
+    Of images, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
 
-    Several runs as one: regard translate a --with b --with c. Of many translations the one most
-    like all of them: regard translate a --strategy consensus
+    Several runs as one: regard translate a --ensemble b --ensemble c. Of many translations the one
+    most like all of them: regard translate a --strategy mbr
 
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
-    from regard.api import load_translator
-    from regard.cli.output import print_json
-    from regard.cli.records import noted, read, reading_for
-    from regard.data.inputs import RecordNotes
-    from regard.errors import UsageError
+    from regard.api import load
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
-    translator = load_translator(run, *(others or []), int8=int8, device=device)
-    chosen = strategy_of(
+    translator = load(run, *(others or []), verb="translate", int8=int8, device=device)
+    decoding = strategy_of(
         strategy,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+        Sampling(temperature, top_k, top_p, seed),
         beams=beams,
         length_penalty=length_penalty,
         n_best=n_best,
         text=translator.tokenizer.decode,
     )
-    reading = reading_for(run, input, format=format).first_text
-    batches = read(run, file, translator.source_tokenizer, reading)
-    notes = RecordNotes(translator.source_tokenizer, translator.context, empty=False)
-
-    def found() -> Iterator[Row]:
-        first = 0
-        for items, words in noted(batches, notes, strict):
-            made = translator.translate(
-                [item.text for item in items],
-                chosen,
-                max_new=max_new,
-                batch_size=batch_size,
-                first=first,
-                names=["" if item.note else item.shown or item.text for item in items],
-            )
-            first += len(items)
-            yield from zip(items, words, made, strict=True)
-
-    rows = told(found())
+    reader = translator.reader.asked(input=input, format=format).first_text
+    batches = read_records(translator, file, reader, paths=True)
+    rows = warn_of_notes(
+        translations(translator, batches, decoding, strict, max_new=max_new, batch_size=batch_size)
+    )
     if json:
-        print_json(
-            {"sequences": [document(i, n, one) for i, n, several in rows for one in several]}
-        )
-        return
-    with counting(file) as count:
-        for item, note, several in rows:
-            for one in several:
-                print(line_of(item, note, one, n_best > 1, scores), flush=True)
-            count(several[0].input)
+        print_document(rows)
+    else:
+        print_lines(rows, file, n_best > 1, scores)
 
 
-def document(item: Item, note: str, translation: Translation) -> dict[str, Any]:
-    """An entry of --json."""
-    return {"id": item.id} | translation.to_json() | {"note": note}
+def translations(
+    translator: Translator,
+    batches: Iterable[list[Item]],
+    decoding: Strategy,
+    strict: bool,
+    **options: int,
+) -> Iterator[Row]:
+    """Yield records with their notes and translations, in order."""
+    from regard.data.inputs import RecordNotes
+
+    notes = RecordNotes(translator.source_tokenizer, translator.context, empty=False)
+    first = 0
+    for items, lines in noted(batches, notes, strict):
+        names = ["" if item.note else item.shown or item.text for item in items]
+        texts = [item.text for item in items]
+        translated = translator.translate(texts, decoding, first=first, names=names, **options)
+        first += len(items)
+        yield from zip(items, lines, translated, strict=True)
 
 
-def told(stream: Iterable[Row]) -> Iterator[Row]:
-    """The same, with a warning for each translation of a line that has a note or a dead end: lines
-    have no column for it.
+def print_document(rows: Iterable[Row]) -> None:
+    """Print all translations as one JSON document."""
+    from regard.console import print_json
+
+    entries = [
+        {"id": item.id} | translation.to_json() | {"note": note}
+        for item, note, candidates in rows
+        for translation in candidates
+    ]
+    print_json({"sequences": entries})
+
+
+def print_lines(rows: Iterable[Row], file: Path, numbered: bool, scores: bool) -> None:
+    """Print each translation on one line as soon as it is made."""
+    with count_lines(file) as count:
+        for item, note, candidates in rows:
+            for translation in candidates:
+                print(format_line(item, note, translation, numbered, scores), flush=True)
+            count(candidates[0].input)
+
+
+def warn_of_notes(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows, with a warning for each that has a note and no column for it, or that nothing
+    could continue.
     """
     warned = 0
-    for item, note, several in stream:
+    for item, note, candidates in rows:
+        name = f"line {item.id}" if item.id.isdecimal() and not item.named else item.id
         if note and not item.named and warned < WARNED:
-            warn(f"{place_of(item)}: {note}")
+            warn(f"{name}: {note}")
             warned += 1
             if warned == WARNED:
                 warn("further notes are counted, and stand in --json")
-        if several[0].dead_end:
-            warn(f"the translation of {place_of(item)} ended where all is forbidden")
-        yield item, note, several
+        if candidates[0].dead_end:
+            warn(f"the translation of {name} ended where all is forbidden")
+        yield item, note, candidates
 
 
-def place_of(item: Item) -> str:
-    """What a message calls a record."""
-    return f"line {item.id}" if item.id.isdecimal() and not item.named else item.id
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    print(f"warning: {one_line(message)}", file=sys.stderr)
 
 
-def warn(words: str) -> None:
-    """A remark, beside the result."""
-    print(f"warning: {one_line(words)}", file=sys.stderr)
+def format_line(
+    item: Item, note: str, translation: Translation, numbered: bool, scores: bool
+) -> str:
+    """Return a translation as one line.
 
-
-def line_of(item: Item, note: str, one: Translation, several: bool, scores: bool) -> str:
-    """A translation on one line, whatever the model has made. Before it the id of its source, if
-    that is its own or there are `several`, and its score, with several or where scores are asked
-    for; after it, of a source with an id of its own, the note.
+    Before it come the id of the source, if lines are `numbered` or records have ids, and the score,
+    if lines are `numbered` or with `scores`; after it, for records with ids, the note.
     """
-    from regard.cli.output import plain
+    from regard.console import plain
 
-    before = f"{plain(item.id)}\t" if several or item.named else ""
-    before += f"{one.score:.6f}\t" if scores or several else ""
-    text = " ".join(one.text.replace("\r", "\n").split("\n"))
+    before = f"{plain(item.id)}\t" if numbered or item.named else ""
+    before += f"{translation.score:.6f}\t" if scores or numbered else ""
+    text = " ".join(translation.text.replace("\r", "\n").split("\n"))
     return f"{before}{text}\t{plain(note)}" if item.named else before + text
 
 
 @contextmanager
-def counting(file: Path) -> Iterator[Callable[[str], None]]:
-    """Counts lines on a terminal that shows nothing else, with the time left where it is known."""
+def count_lines(file: Path) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on stderr if that is a terminal and stdout is not; yield a function to
+    call with each source that is translated.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -189,9 +201,9 @@ def counting(file: Path) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal or sys.stdout.isatty():
         yield lambda text: None
         return
-    shown = TextColumn("{task.fields[lines]:,} lines"), BarColumn(24), TimeRemainingColumn()
-    with Progress(*shown, console=console, transient=True, redirect_stdout=False) as bar:
-        task, lines = bar.add_task("translate", total=size_of(file), lines=0), 0
+    columns = TextColumn("{task.fields[lines]:,} lines"), BarColumn(24), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        task, lines = bar.add_task("translate", total=input_size(file), lines=0), 0
 
         def count(text: str) -> None:
             nonlocal lines
@@ -201,7 +213,7 @@ def counting(file: Path) -> Iterator[Callable[[str], None]]:
         yield count
 
 
-def size_of(file: Path) -> int | None:
-    """Bytes to read, where that can be known."""
+def input_size(file: Path) -> int | None:
+    """Return the number of bytes to read, if it is known."""
     status = os.fstat(sys.stdin.fileno()) if str(file) == "-" else file.stat()
     return status.st_size if stat.S_ISREG(status.st_mode) and file.suffix != ".gz" else None

@@ -16,7 +16,7 @@ def command(
 
     Example: regard verify runs/names-transformer
     """
-    from regard.cli.output import print_json, print_table
+    from regard.console import print_json, print_table
     from regard.verify import verify
 
     report = verify(run)

@@ -1,8 +1,6 @@
-"""From pieces of files to shards: tokenised once, side by side, with what is asked of them.
+"""From files to shards: read, split, fit tokenizers on the training part, encode everything once.
 
-From files to shards: read, split, learn the tokens on the training part, encode everything once.
-
-What comes out is memory-mapped, so the data may be larger than memory; what goes in is streamed.
+The result is memory-mapped, so the data may be larger than memory; the files are streamed.
 """
 
 from __future__ import annotations
@@ -18,215 +16,226 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.archives import located
+from regard.data.archives import split_member
 from regard.data.inputs import UnknownSymbols
-from regard.data.labelled import LabelledFiles
 from regard.data.report import inspect_labelled
 from regard.data.shards import CHUNK, Shard, ShardWriter
-from regard.data.sources import SPLITS, UNUSED, DataSource, Say, SourceChunk
+from regard.data.sources import UNUSED, DataSource, Log, SourceChunk
 from regard.data.targets import Targets, TargetWriter, survey, with_targets
-from regard.data.views import Views, both_strands, views_of
+from regard.data.views import Views
 from regard.errors import UsageError, UserError
-from regard.recipe import DataRecipe, TokensRecipe
-from regard.run import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER, replacing, sweep, write_json
+from regard.recipe import SPLITS, Recipe, kind_of
+from regard.registry import MODALITIES
 from regard.schemas import Manifest
-from regard.storage import read_json
-from regard.tokenizers import LEARNED, Tokenizer, learn, load, load_sources
+from regard.storage import atomic_write, read_json, sweep, write_json
+from regard.tokenizers import Tokenizer, load, load_sources
+from regard.tokenizers.featurizer import Featurizer
+from regard.tokenizers.loading import SOURCE_TOKENIZER, TOKENIZER
 
+FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
-LONGEST_WORD = 1 << 20  # characters without a space that are still held together
-QUIET = 15.0  # seconds of reading between two signs of life
+LONGEST_WORD = 1 << 20  # characters without a space that are still kept together
+LOG_SECONDS = 15.0  # between two messages while reading
+EXTRA_TOKENS = 8  # that a source counts as longer, as in decoding/seq2seq.py
+MAX_NAMED_FILES = 100  # training files whose hashes are stored one by one
+LARGE = 200 << 20  # bytes from which reading is announced
 
 
 def at_borders(
-    pieces: Iterable[SourceChunk], cut: Callable[[str], int], dropped: int
+    chunks: Iterable[SourceChunk], cut: Callable[[str], int], dropped: int
 ) -> Iterator[SourceChunk]:
-    """Running text cut where its tokenizer says, instead of anywhere: no word becomes two.
+    """Cut running text where its tokenizer allows it, so that no word becomes two.
 
     `dropped` characters after the cut are left out, where encoding puts one before every text.
     """
-    held = ""
-    for piece in pieces:
-        if piece.texts:
-            text = held + "".join(piece.texts)
-            at = cut(text)
-            if at <= 0 or len(text) - at > LONGEST_WORD:
-                yield SourceChunk(piece.side, [text])
-                held = ""
+    rest = ""
+    for chunk in chunks:
+        if chunk.texts:
+            text = rest + "".join(chunk.texts)
+            position = cut(text)
+            if position <= 0 or len(text) - position > LONGEST_WORD:
+                yield SourceChunk(chunk.split, [text])
+                rest = ""
             else:
-                yield SourceChunk(piece.side, [text[:at]])
-                held = text[at + dropped :]
+                yield SourceChunk(chunk.split, [text[:position]])
+                rest = text[position + dropped :]
             continue
-        if piece.ends and held:
-            yield SourceChunk(piece.side, [held])
-            held = ""
-        yield piece
+        if chunk.ends and rest:
+            yield SourceChunk(chunk.split, [rest])
+            rest = ""
+        yield chunk
 
 
 class ShardTokenizer:
-    """Writes one shard, and takes account of what is unknown in it."""
+    """Writes one shard, and counts what is unknown in it."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, strict: bool) -> None:
         self.writer, self.tokenizer = ShardWriter(path, tokenizer), tokenizer
         self.unknown = UnknownSymbols(tokenizer, strict)
 
-    def add(self, piece: SourceChunk, text: bool, answers: TargetWriter | None = None) -> None:
-        """Write a piece: records, with what is asked of them, or a stretch of running text."""
-        if piece.begins:
+    def add(self, chunk: SourceChunk, text: bool, targets: TargetWriter | None = None) -> None:
+        """Write a chunk: records, with their targets, or a stretch of running text."""
+        if chunk.begins:
             self.writer.begin_text()
-        if piece.texts:
-            ids, lengths = self.tokenizer.encode_batch(piece.texts)
-            features = ids.shape[1:]
-            if not features:  # of which none is unknown
-                self.unknown.note(piece, ids, lengths)
+        if chunk.texts:
+            ids, lengths = self.tokenizer.encode_batch(chunk.texts)
+            before, after = self.tokenizer.markers
+            if self.tokenizer.cuttable:  # features are never unknown
+                self.unknown.add(chunk, ids, lengths)
             if text:
                 self.writer.add_text(ids)
             else:
                 self.writer.add(ids, lengths)
-                if answers:
-                    markers = 1 if features else 2  # features have no `<E>`, and count `<S>`
-                    inside = lengths if markers == 2 else lengths - 1
-                    answers.add(piece.targets, inside, piece.place, markers)
-        if piece.ends:
+                if targets:
+                    content = lengths if after else lengths - before  # features count `<S>`
+                    targets.add(chunk.targets, content, chunk.place, before + after)
+        if chunk.ends:
             self.writer.end_text()
 
     def facts(self, prefix: str = "") -> dict[str, Any]:
-        """What the shard holds."""
-        found = {name: getattr(self.writer, name) for name in ("tokens", "symbols", "bytes")}
-        return {prefix + name: n for name, n in (found | self.unknown.facts()).items()}
+        """Return what the shard holds."""
+        counts = {name: getattr(self.writer, name) for name in ("tokens", "symbols", "bytes")}
+        return {prefix + name: n for name, n in (counts | self.unknown.facts()).items()}
 
 
-def encode(
-    sources: DataSource,
-    learned: tuple[Tokenizer, Tokenizer],
-    folder: Path,
-    say: Say,
-    asked: Targets | None,
-    views: Views | None,
-    *,
-    strict: bool,
-) -> dict[str, Any]:
-    """Write the shards of the three sides; count what each holds and what of it is unknown."""
-    tokenizer, own = learned  # of what is predicted, and of the sources
-    targets = [ShardTokenizer(folder / name, tokenizer, strict) for name in SPLITS]
-    beside = [
-        ShardTokenizer(folder / (n + SOURCE), own, strict) for n in SPLITS if sources.two_sided
-    ]
-    answers = [TargetWriter(folder / name, asked) for name in SPLITS if asked]
-    done, told = 0, time.monotonic()
-    try:
-        stream = sources.pieces()
-        if sources.text and sources.recipe.augment:
-            stream = both_strands(stream)
+@dataclass(frozen=True)
+class Encoders:
+    """The tokenizers or featurizers of records and, of pairs, of their sources."""
+
+    records: Tokenizer
+    sources: Tokenizer
+    strict: bool = False  # refuse unknown symbols
+
+
+class CorpusWriter:
+    """Writes the shards of the three splits."""
+
+    def __init__(
+        self, sources: DataSource, encoders: Encoders, folder: Path, targets: Targets | None
+    ) -> None:
+        self.sources, self.encoders, self.folder, self.targets = sources, encoders, folder, targets
+        strict = encoders.strict
+        self.records = [ShardTokenizer(folder / n, encoders.records, strict) for n in SPLITS]
+        self.seconds = [
+            ShardTokenizer(folder / (n + SOURCE), encoders.sources, strict)
+            for n in SPLITS
+            if sources.has_second
+        ]
+        self.labels = [TargetWriter(folder / n, targets) for n in SPLITS if targets]
+
+    def write(self, views: Views | None, log: Log) -> dict[str, Any]:
+        """Write everything; return what each split holds and what of it is unknown."""
+        shards = [*self.records, *self.seconds]
+        try:
+            self._encode(views, log)
+            for shard in shards:
+                shard.writer.close()
+            for labels in self.labels:
+                labels.close()
+            for name in SPLITS if self.targets else ():
+                self._order(self.folder / name, views.count if views else 1)
+        except BaseException:
+            for shard in shards:
+                shard.writer.abort()
+            for labels in self.labels:
+                labels.abort()
+            raise
+        return self._facts(views, log)
+
+    def _encode(self, views: Views | None, log: Log) -> None:
+        sources, tokenizer = self.sources, self.encoders.records
+        stream = sources.chunks()
+        if sources.text and sources.augmentation:
+            stream = sources.augmentation.running_text(stream)
         if sources.text:
             stream = at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
-        for piece in stream:
-            if piece.side == UNUSED:
+        done, logged = 0, time.monotonic()
+        for chunk in stream:
+            if chunk.split == UNUSED:
                 continue
-            done += sum(map(len, piece.texts)) + sum(map(len, piece.sources))
-            if time.monotonic() - told > QUIET:
-                told = time.monotonic()
-                unit = "rows of pixels or points" if sources.numbered else "characters"
-                say(f"tokenised {done:,} {unit} of about {sources.train.size:,}")
-            writer = answers[piece.side] if answers else None
-            shown = views.of(piece) if views else piece
-            targets[piece.side].add(shown, sources.text, writer)
-            if beside:
-                source = SourceChunk(piece.side, piece.sources, place=piece.place)
-                beside[piece.side].add(source, False)
-        for encoder in (*targets, *beside):
-            encoder.writer.close()
-        for answer in answers:
-            answer.close()
-        if asked is not None:
-            for name in SPLITS:
-                count = views.count if views else 1
-                order_records(folder / name, learned, asked, count, paired=sources.two_sided)
-    except BaseException:
-        for encoder in (*targets, *beside):
-            encoder.writer.abort()
-        for answer in answers:
-            answer.abort()
-        raise
-    sides: dict[str, Any] = {}
-    for i, name in enumerate(SPLITS):
-        records = targets[i].writer.records // (views.count if views else 1)
-        sides[name] = {"records": records} | targets[i].facts()
-        if beside:
-            sides[name] |= beside[i].facts("source_")
-        for encoder in (targets[i], *beside[i : i + 1]):
-            for line in encoder.unknown.words(name):
-                say(line)
-    return sides
+            done += sum(map(len, chunk.texts)) + sum(map(len, chunk.sources))
+            if time.monotonic() - logged > LOG_SECONDS:
+                logged = time.monotonic()
+                log(f"encoded {done:,} symbols of about {sources.train.size:,} bytes")
+            labels = self.labels[chunk.split] if self.labels else None
+            records = views.of(chunk) if views else chunk
+            self.records[chunk.split].add(records, sources.text, labels)
+            if self.seconds:
+                second = SourceChunk(chunk.split, chunk.sources, place=chunk.place)
+                self.seconds[chunk.split].add(second, False)
+
+    def _facts(self, views: Views | None, log: Log) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        for i, name in enumerate(SPLITS):
+            records = self.records[i].writer.records // (views.count if views else 1)
+            facts[name] = {"records": records} | self.records[i].facts()
+            if self.seconds:
+                facts[name] |= self.seconds[i].facts("source_")
+            for shard in (self.records[i], *self.seconds[i : i + 1]):
+                for line in shard.unknown.lines(name):
+                    log(line)
+        return facts
+
+    def _order(self, path: Path, views: int) -> None:
+        """Rewrite the labelled shard with stem `path` in the order of a hash of each record, its
+        second text and its targets, so that the order of files and rows changes nothing.
+        """
+        assert self.targets is not None
+        shard, second = with_targets(Shard.open(path), path), path.with_name(path.name + SOURCE)
+        if self.seconds:
+            shard = shard.paired(Shard.open(second))
+        hashes = [_hash_record(shard, i, views) for i in range(shard.records // views)]
+        first = np.argsort(np.array(hashes, np.uint64), kind="stable") * views
+        order = (first[:, None] + np.arange(views)).ravel()
+        targets, writers = (
+            TargetWriter(path, self.targets),
+            [ShardWriter(path, self.encoders.records)],
+        )
+        writers += [ShardWriter(second, self.encoders.sources)] if self.seconds else []
+        files: list[ShardWriter | TargetWriter] = [*writers, targets]
+        try:
+            for indices in np.array_split(order, -(-shard.tokens // CHUNK) or 1):
+                part = shard.take(indices)
+                for writer, one in zip(writers, (part, part.source), strict=False):
+                    assert one is not None
+                    writer.add(*_without_markers(one))
+                assert part.targets is not None
+                targets.write(part.targets)
+            for file in files:
+                file.close()
+        except BaseException:
+            for file in files:
+                file.abort()
+            raise
 
 
-def order_records(
-    path: Path, learned: tuple[Tokenizer, Tokenizer], asked: Targets, views: int, *, paired: bool
-) -> None:
-    """Rewrite the labelled shard with stem `path` in the order of a hash of each record, its second
-    text and its targets, so that neither the order of files nor that of rows changes anything.
-    """
-    shard, beside = Shard.open(path), path.with_name(path.name + SOURCE)
-    whole = with_targets(shard, path)
-    if paired:
-        whole = whole.paired(Shard.open(beside))
-    hashes = [_content(whole, i, views) for i in range(whole.records // views)]
-    first = np.argsort(np.array(hashes, np.uint64), kind="stable") * views
-    order = (first[:, None] + np.arange(views)).ravel()
-    targets, writers = TargetWriter(path, asked), [ShardWriter(path, learned[0])]
-    writers += [ShardWriter(beside, learned[1])] if paired else []
-    everything: list[ShardWriter | TargetWriter] = [*writers, targets]
-    try:
-        for some in np.array_split(order, -(-whole.tokens // CHUNK) or 1):
-            part = whole.take(some)
-            for writer, one in zip(writers, (part, part.source), strict=False):
-                assert one is not None
-                writer.add(*_unmarked(one))
-            assert part.targets is not None
-            targets.write(part.targets)
-        for each in everything:
-            each.close()
-    except BaseException:
-        for each in everything:
-            each.abort()
-        raise
-
-
-def _content(shard: Shard, number: int, views: int) -> int:
-    """A hash of record `number` in all its views, of its second text and its targets."""
-    found, first, last = blake2b(digest_size=8), number * views, (number + 1) * views
+def _hash_record(shard: Shard, number: int, views: int) -> int:
+    """Return a hash of a record in all its views, its second text and its targets."""
+    digest, first, last = blake2b(digest_size=8), number * views, (number + 1) * views
     for one in (shard, shard.source):
         if one is not None:
-            found.update(one.ids[one.offsets[first] : one.offsets[last]].tobytes())
+            digest.update(one.ids[one.offsets[first] : one.offsets[last]].tobytes())
     assert shard.targets is not None
     if shard.aligned:
         first, last = int(shard.offsets[first]), int(shard.offsets[last])
-    found.update(shard.targets[first:last].tobytes())
-    return int.from_bytes(found.digest(), "little")
+    digest.update(shard.targets[first:last].tobytes())
+    return int.from_bytes(digest.digest(), "little")
 
 
-def _unmarked(shard: Shard) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Ids and lengths of records as `ShardWriter.add` takes them: it puts markers around ids, and
-    none around numbers.
-    """
+def _without_markers(shard: Shard) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return ids and lengths of records as `ShardWriter.add` takes them."""
     offsets, lengths = np.asarray(shard.offsets), np.diff(shard.offsets)
     if not shard.cuttable:
         return shard.ids, lengths
     return np.delete(shard.ids, np.concatenate([offsets[:-1], offsets[1:] - 1])), lengths - 2
 
 
-FOLDER, MANIFEST = "data", "manifest.json"
-MORE = 8  # tokens that a source counts as longer, as in decode/translation.py
-NAMED = 100  # training files whose hashes are kept one by one; of more, that of all together
-SLOW = 200 << 20  # bytes from which reading is announced
-
-
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenizer and the shards it made; an empty side is None. `facts` are for regard.json.
+    """A tokenizer and the shards it made; an empty split is None. `facts` are for regard.json.
 
     `source_tokenizer` is that of the shards' sources, where there are pairs: `tokenizer` itself, or
-    one of their own. `targets` says what is asked of labelled records.
+    one of their own. `targets` describes the labels, where records have some.
     """
 
     tokenizer: Tokenizer
@@ -237,19 +246,31 @@ class Corpus:
     source_tokenizer: Tokenizer | None = None
     targets: Targets | None = None
 
-    def side(self, name: str) -> Shard | None:
-        """The shard called train, valid or test."""
-        found: Shard | None = getattr(self, name)
-        return found
+    def split(self, name: str) -> Shard | None:
+        """Return the shard called train, valid or test."""
+        shard: Shard | None = getattr(self, name)
+        return shard
 
-    def cut(self, max_len: int) -> list[str]:
-        """What one should know of records that are asked about as a whole and longer than a model's
-        context: no more than one line.
-        """
-        shards = [one for one in (self.train, self.valid, self.test) if one is not None]
+    @property
+    def splits(self) -> dict[str, Shard]:
+        """The shards that are not empty, by name."""
+        return {name: shard for name in SPLITS if (shard := self.split(name)) is not None}
+
+    @property
+    def reported_split(self) -> str:
+        """The split that a run is judged by: test or, if it is empty, valid."""
+        return SPLITS[1] if self.test is None else SPLITS[2]
+
+    @property
+    def reads(self) -> Tokenizer:
+        """The tokenizer or featurizer of what the model reads."""
+        return self.source_tokenizer or self.tokenizer
+
+    def truncation_warnings(self, max_len: int) -> list[str]:
+        """Return a line if labelled records are longer than a model's context."""
         if self.targets is None or not max_len or not self.train.cuttable:
             return []
-        lengths = np.concatenate([_read_lengths(shard) for shard in shards])
+        lengths = np.concatenate([_input_lengths(shard) for shard in self.splits.values()])
         long = int(np.count_nonzero(lengths > max_len))
         if not long:
             return []
@@ -264,25 +285,25 @@ class Corpus:
         """What one who trains on this should know, a line each: what was left out, what looks wrong
         with the targets, what leaks, what is unknown.
         """
-        told, found = self.facts, list[str]()
-        if told["skipped"]:
-            first = told["problems"][0]
-            found.append(f"damaged records left out: {told['skipped']:,}; first: {first}")
-        found += [*told.get("remarks", ()), *told.get("warnings", ())]
-        for side, leak in told["leaks"].items():
+        facts, lines = self.facts, list[str]()
+        if facts["skipped"]:
+            first = facts["problems"][0]
+            lines.append(f"damaged records left out: {facts['skipped']:,}; first: {first}")
+        lines += [*facts.get("remarks", ()), *facts.get("warnings", ())]
+        for split, leak in facts["leaks"].items():
             if leak["records"]:
                 example = leak["examples"][0]
-                found.append(
-                    f"{leak['records']:,} {side} records also occur in train, e.g. {example!r}"
+                lines.append(
+                    f"{leak['records']:,} {split} records also occur in train, e.g. {example!r}"
                 )
-        for side, held in told["sides"].items():
-            if unknown := held["unknown"] + held.get("source_unknown", 0):
-                found.append(f"{unknown:,} symbols of {side} are unknown: they count as <unk>")
-        return found
+        for split, counts in facts["splits"].items():
+            if unknown := counts["unknown"] + counts.get("source_unknown", 0):
+                lines.append(f"{unknown:,} symbols of {split} are unknown: they count as <unk>")
+        return lines
 
 
-def _read_lengths(shard: Shard) -> NDArray[np.int64]:
-    """The tokens of every record as a model reads it, both texts where there are two."""
+def _input_lengths(shard: Shard) -> NDArray[np.int64]:
+    """Return the tokens of every record as a model reads it, both texts where there are two."""
     lengths = np.diff(np.asarray(shard.offsets))[:: shard.views]
     if shard.source is not None:
         lengths = lengths + np.diff(np.asarray(shard.source.offsets)) - 1
@@ -290,121 +311,148 @@ def _read_lengths(shard: Shard) -> NDArray[np.int64]:
 
 
 def prepare(
-    data: DataRecipe,
-    tokens: TokensRecipe,
-    run: Path,
-    say: Say,
-    *,
-    fixed: bool = False,
-    task: str = "next",
-    start: str = "",
+    recipe: Recipe, folder: Path, log: Log, *, fixed: bool = False, init_from: str = ""
 ) -> Corpus:
-    """Tokenise once into RUN/data; what is there for the same files and settings is used again.
+    """Encode the data of a recipe once, into FOLDER/data; an encoding of the same files with the
+    same settings is used again.
 
     `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes. The
-    task `target` reads pairs, those of `targets.LABELLED` labelled records. The tokenizer is that
-    of the run `start`, where one is named.
+    tokenizers are those of the run `init_from`, if one is named.
     """
-    sources = DataSource(data, task, tokens, start)
-    key = {
-        "task": task,
-        "data": _plain(dataclasses.asdict(data)),
-        "tokens": dataclasses.asdict(tokens),
-        "files": [
-            [str(file), file.stat().st_size, file.stat().st_mtime_ns]
-            for source in (sources.train, *sources.held_out_files)
-            if source
-            for file in dict.fromkeys(located(path)[0] for path in source.all_files)
-        ],
-    }
-    key |= {"start": start} if start else {}
-    folder = run / FOLDER
-    if (stored := _stored(folder / MANIFEST)) is not None:
+    sources = DataSource.of(recipe, init_from)
+    key = _key(recipe, sources, init_from)
+    data = folder / FOLDER
+    if (stored := _stored(data / MANIFEST)) is not None:
         same = stored["key"] == key
         if fixed and not same:
             same = stored["facts"]["fingerprints"] == sources.fingerprints()
             if not same:
                 raise UserError(
-                    f"the data of {run} has changed since its checkpoint was written "
+                    f"the data of {folder} has changed since its checkpoint was written "
                     f"({', '.join(map(str, sources.train.files[:3]))}): train a new run"
                 )
         try:
             if same:
-                return reopen(run, verify=True)
+                return reopen(folder, verify=True)
         except UserError as error:
-            say(f"{error}")
-    facts = _build(sources, tokens, run, say, start)
-    write_json(folder / MANIFEST, {"key": key, "facts": facts})
-    return reopen(run)
+            log(f"{error}")
+    facts = _build(recipe, sources, folder, log, init_from)
+    write_json(data / MANIFEST, {"key": key, "facts": facts})
+    return reopen(folder)
+
+
+def _key(recipe: Recipe, sources: DataSource, init_from: str) -> dict[str, Any]:
+    """Return what the encoded data depends on."""
+    tables = {
+        name: getattr(recipe, name) for name in ("task", "data", "input", "output", "augment")
+    }
+    key: dict[str, Any] = {
+        name: _plain(dataclasses.asdict(table)) for name, table in tables.items() if table
+    }
+    key["files"] = [
+        [str(file), file.stat().st_size, file.stat().st_mtime_ns]
+        for reader in sources.readers
+        for file in dict.fromkeys(split_member(path)[0] for path in reader.all_files)
+    ]
+    return key | ({"init_from": init_from} if init_from else {})
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 def _build(
-    sources: DataSource, tokens: TokensRecipe, run: Path, say: Say, start: str
+    recipe: Recipe, sources: DataSource, run: Path, log: Log, init_from: str
 ) -> dict[str, Any]:
-    """Learn the tokens, or take those of `start`, and write the shards, but for the manifest; what
-    it is to say.
-    """
+    """Fit the tokenizers, or take those of `init_from`, and write the shards; return the facts."""
     folder = run / FOLDER
-    if sources.train.size > SLOW:
-        say(f"reading and tokenising {sources.train.size / 2**30:.1f} GB once")
+    if sources.train.size > LARGE:
+        log(f"reading and encoding {sources.train.size / 2**30:.1f} GB once")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
-        for path in (folder / MANIFEST, run / SOURCE_TOKENIZER, run / PREPROCESSOR):
+        for path in (folder / MANIFEST, run / SOURCE_TOKENIZER, run / Featurizer.file):
             path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
     _refuse_too_little(sources)
-    sources.leave_something(say)
-    views = _views(sources)
-    targets = _targets(sources)
-    parts = {TOKENIZER: "targets", SOURCE_TOKENIZER: "sources"}
-    if not sources.paired or (tokens.joint and not tokens.source):
-        parts = {TOKENIZER: "both"}
-    learned: dict[str, Tokenizer] = {}
-    for name, part in parts.items():
-        if start:
-            learned[name] = load(Path(start) / name)
-            continue
-        own = tokens.of_sources if tokens.source and part == "sources" else tokens
-        learned[name] = learn(own, _training_texts(sources, own.kind, part, views))
-    both = (learned[TOKENIZER], learned.get(SOURCE_TOKENIZER, learned[TOKENIZER]))
-    counts = encode(sources, both, folder, say, targets, views, strict=tokens.strict)
-    for name, one in learned.items():
-        with replacing(run / (name if one.file == TOKENIZER else one.file)) as temporary:
+    sources.keep_some_training(log)
+    views, targets = _views(sources), _targets(sources)
+    tokenizers = _fit_tokenizers(recipe, sources, views, init_from)
+    records = tokenizers[TOKENIZER]
+    strict = bool(getattr(recipe.encoded, "strict", False))
+    encoders = Encoders(records, tokenizers.get(SOURCE_TOKENIZER, records), strict)
+    counts = CorpusWriter(sources, encoders, folder, targets).write(views, log)
+    for name, one in tokenizers.items():
+        with atomic_write(run / (name if one.file == TOKENIZER else one.file)) as temporary:
             one.save(temporary)
-    read = [files for files in (sources.train, *sources.held_out_files) if files is not None]
-    asked = {} if targets is None else _asked(sources, targets)
     hashes = sources.hashes()
     files = hashes["train"][1]
     return {
-        "paired": sources.two_sided,
+        "paired": sources.has_second,
         "format": sources.train.format,
         "why": sources.train.why,
-        "fingerprints": {side: total for side, (total, _) in hashes.items()},
-        "reading": sources.reading() | {"files": files if len(files) <= NAMED else {}},
-        "skipped": sum(files.skipped for files in read),
-        "problems": [problem for files in read for problem in files.problems],
-        "blank": sum(files.blank for files in read),
+        "fingerprints": {split: total for split, (total, _) in hashes.items()},
+        "reading": sources.reading() | {"files": files if len(files) <= MAX_NAMED_FILES else {}},
+        "input": dataclasses.asdict(sources.modality.config),
+        "skipped": sum(reader.skipped for reader in sources.readers),
+        "problems": [problem for reader in sources.readers for problem in reader.problems],
+        "blank": sum(reader.blank for reader in sources.readers),
         "remarks": sources.remarks,
         "leaks": sources.leaks(),
-        "sides": counts,
-        **(_lengths(folder, sources.numbered) if sources.paired else {}),
-        **({"resize": sources.recipe.resize} if sources.recipe.resize else {}),
-        **({"surface": sources.recipe.surface} if sources.train.format == "points" else {}),
-        **({"augment": sources.recipe.augment, "views": views.count} if views else {}),
-        **asked,
+        "splits": counts,
+        **(_output_lengths(folder) if sources.paired else {}),
+        **({"augment": dataclasses.asdict(recipe.augment)} if recipe.augment else {}),
+        **({"views": views.count} if views else {}),
+        **({} if targets is None else _label_facts(sources, targets)),
     }
 
 
+def _fit_tokenizers(
+    recipe: Recipe, sources: DataSource, views: Views | None, init_from: str
+) -> dict[str, Tokenizer]:
+    """Return the tokenizer of the records and, where it is another, that of the sources."""
+    parts = {TOKENIZER: ("targets", recipe.encoded), SOURCE_TOKENIZER: ("sources", recipe.input)}
+    if not sources.paired or _shares_vocabulary(recipe):
+        parts = {TOKENIZER: ("both", recipe.encoded)}
+    if init_from:
+        return {name: load(Path(init_from) / name) for name in parts}
+    tokenizers: dict[str, Tokenizer] = {}
+    for name, (part, config) in parts.items():
+        modality = MODALITIES[config.name](config)
+        limit = modality.training_limit
+        tokenizers[name] = modality.fit_encoder(_training_items(sources, part, views, limit))
+    return tokenizers
+
+
+def _shares_vocabulary(recipe: Recipe) -> bool:
+    """Return whether sources and targets have one tokenizer."""
+    same_kind = kind_of(recipe.input) == kind_of(recipe.output)
+    return same_kind and bool(getattr(recipe.task, "shared_vocab", False))
+
+
+def _training_items(
+    sources: DataSource, part: str, views: Views | None, limit: float
+) -> Iterator[Any]:
+    """Yield what a vocabulary may be learned from: training only; of pairs, which part."""
+    count = 0
+    for chunk in sources.training_chunks():
+        for items, unwanted in ((chunk.sources, "targets"), (chunk.texts, "sources")):
+            if part != unwanted:
+                yield from views.texts(items) if views else items
+                count += sum(map(len, items))
+        if count > limit:
+            return
+
+
 def _refuse_too_little(sources: DataSource) -> None:
-    """One record teaches nothing: what can be learned is what several have in common."""
+    """Raise a UserError if there is one record: nothing could be held out."""
     if sources.text or any(sources.held_out_files):
         return
     full = count = 0
     for chunk in sources.train.records():
         count += len(chunk)
-        full += len(chunk) if sources.numbered else sum(map(bool, map(str.strip, chunk.texts)))
+        full += sum(not isinstance(item, str) or bool(item.strip()) for item in chunk.texts)
         if full > 1:
             return
     unit = "pair" if sources.paired else "record"
@@ -417,63 +465,68 @@ def _refuse_too_little(sources: DataSource) -> None:
 
 
 def _views(sources: DataSource) -> Views | None:
-    """What every record is also shown as."""
-    recipe = sources.recipe
-    if recipe.augment and (sources.aligned or sources.two_sided):
-        raise UsageError("data.augment is for records of one text that are asked about as a whole")
-    if recipe.augment and not sources.labelled:
-        if sources.task == "next" and sources.text:
-            return None  # the other strand is one more text to learn from: see both_strands
+    """Return the views of every record that the augmentation makes."""
+    views: Views | None = sources.augmentation.views() if sources.augmentation else None
+    if views is None:
+        return None
+    if sources.kind.aligned or sources.has_second:
         raise UsageError(
-            "data.augment is for labelled records and, to predict the next base, for running text: "
+            f"augment.name = {sources.augmentation.config.name!r}: only for records "
+            "of one text with one label or value"
+        )
+    if not sources.labelled:
+        if sources.text and sources.roles.output:
+            return None  # the augmentation adds documents of running text instead
+        raise UsageError(
+            "[augment] is for labelled records and, to predict the next symbol, for running text: "
             "set data.format = 'text'"
         )
-    return views_of(recipe.augment, recipe.views)
+    return views
 
 
 def _targets(sources: DataSource) -> Targets | None:
-    """What is asked of labelled records, the classes being those of training."""
-    if not isinstance(sources.train, LabelledFiles) or sources.task in ("masked", "target"):
+    """Return what labelled records are labelled with, the classes being those of training."""
+    if not sources.roles.labels:
         return None
     names = sources.train.names
-    training = (piece for piece in sources.pieces() if piece.side in (0, UNUSED))
-    columns = survey(training, len(names))
-    targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
-    aligned = targets.kind.aligned
-    if (len(targets.classes[0]) if aligned else max(len(c.different) for c in columns)) == 1:
-        found = next(cell for column in columns for cell in column.different)
+    columns = survey(sources.training_chunks(), len(names))
+    targets = Targets.learn(sources.kind.name, names, columns, sources.recipe.positive)
+    count = max(len(c.different) for c in columns)
+    if (len(targets.classes[0]) if targets.kind.aligned else count) == 1:
+        label = next(cell for column in columns for cell in column.different)
         raise UserError(
-            f"all {columns[0].filled:,} training records are {found[:40]!r} under {names[0]!r}: "
+            f"all {columns[0].filled:,} training records are {label[:40]!r} under {names[0]!r}: "
             "there is nothing to tell apart; at least two classes or values are needed: give more "
             "of others, or hold out fewer records"
         )
     return targets
 
 
-def _asked(sources: DataSource, targets: Targets) -> dict[str, Any]:
-    """What the manifest says of labelled records, and what a user must know of them."""
-    found = inspect_labelled(sources)
+def _label_facts(sources: DataSource, targets: Targets) -> dict[str, Any]:
+    """Return what the manifest says of labels, and what a user must know of them."""
+    report = inspect_labelled(sources)
     return {
         "targets": dataclasses.asdict(targets),
-        "labels": found.to_json(),
-        "warnings": [f"{name}: {line}" for name, line in found.warnings()],
+        "labels": report.to_json(),
+        "warnings": [f"{name}: {line}" for name, line in report.warnings()],
     }
 
 
-def _lengths(folder: Path, pictures: bool) -> dict[str, float]:
-    """What a translation may have: tokens of a training target for one of its source and MORE or,
-    of pictures, as many as targets have, in all but one of a thousand pairs, and a tenth more.
+def _output_lengths(folder: Path) -> dict[str, float]:
+    """Return how long a generated target may be: tokens for one token of its source and
+    EXTRA_TOKENS or, for sources that are no text, tokens in all; as in all but one of a thousand
+    training pairs, and a tenth more.
     """
-    target, source = (
-        np.diff(Shard.open(folder / (SPLITS[0] + end)).offsets) - 2 for end in ("", SOURCE)
-    )
-    if pictures:
+    shards = [Shard.open(folder / (SPLITS[0] + end)) for end in ("", SOURCE)]
+    target, source = (np.diff(shard.offsets) - 2 for shard in shards)
+    if not shards[1].cuttable:
         return {"longest": int(np.ceil(np.quantile(target + 1, 0.999) * 1.1))}
-    return {"ratio": round(float(np.quantile((target + 1) / (source + MORE), 0.999)) * 1.1, 3)}
+    ratio = np.quantile((target + 1) / (source + EXTRA_TOKENS), 0.999)
+    return {"ratio": round(float(ratio) * 1.1, 3)}
 
 
 def _stored(manifest: Path) -> dict[str, Any] | None:
-    """The manifest of data tokenised before; None if there is none, or a damaged one."""
+    """Return the manifest of data encoded before; None if there is none, or a damaged one."""
     try:
         stored: dict[str, Any] = read_json(manifest, Manifest)
         return stored if "fingerprints" in stored["facts"] else None
@@ -482,22 +535,25 @@ def _stored(manifest: Path) -> dict[str, Any] | None:
 
 
 def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus:
-    """The corpus that `prepare` left in a run folder; `verify` reads all of it to check it,
-    `held_out` what was held out.
+    """Return the corpus that `prepare` left in a run folder; `verify` checks all checksums,
+    `held_out` those of validation and test.
     """
     verified = SPLITS if verify else SPLITS[1:] if held_out else ()
     folder = run / FOLDER
     facts = read_json(folder / MANIFEST, Manifest)["facts"]
-    held = {name: facts["sides"][name]["records"] for name in SPLITS}
-    shards = {
-        name: Shard.open(folder / name, verify=name in verified) if records else None
-        for name, records in held.items()
-    }
-    paired = facts.get("paired", False)
-    for name, shard in shards.items():
-        if paired and shard is not None:
-            source = Shard.open(folder / (name + SOURCE), verify=name in verified)
-            shards[name] = shard.paired(source)
+    paired, targets = facts.get("paired", False), _stored_targets(facts)
+    shards: dict[str, Shard | None] = {}
+    for name in SPLITS:
+        shards[name] = None
+        if not facts["splits"][name]["records"]:
+            continue
+        shard = Shard.open(folder / name, verify=name in verified)
+        if paired:
+            shard = shard.paired(Shard.open(folder / (name + SOURCE), verify=name in verified))
+        if targets is not None:
+            shard = with_targets(shard, folder / name, verify=name in verified)
+            shard = dataclasses.replace(shard, views=facts.get("views", 1))
+        shards[name] = shard
     train = shards["train"]
     if train is None:
         raise UserError(
@@ -505,37 +561,11 @@ def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus
         )
     tokenizer = load(run / TOKENIZER)
     sources = load_sources(run, tokenizer) if paired else None
-    asked = _reopened(facts)
-    for name, shard in shards.items():
-        if asked is not None and shard is not None:
-            shard = with_targets(shard, folder / name, verify=name in verified)
-            shards[name] = dataclasses.replace(shard, views=facts.get("views", 1))
-    train = shards["train"] or train
-    return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, asked)
+    return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, targets)
 
 
-def _reopened(facts: dict[str, Any]) -> Targets | None:
-    """What is asked, as the manifest has it."""
+def _stored_targets(facts: dict[str, Any]) -> Targets | None:
     try:
         return Targets.stored(facts["targets"]) if "targets" in facts else None
     except ValueError as error:
         raise UserError(f"{MANIFEST} is damaged: targets: {error}") from None
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-def _training_texts(
-    sources: DataSource, kind: str, part: str, views: Views | None
-) -> Iterator[str]:
-    """What the vocabulary may be learned from: the training side only; of pairs, which part."""
-    taken = 0
-    for piece in sources.pieces():
-        if piece.side in (0, UNUSED):
-            for texts, unwanted in ((piece.sources, "targets"), (piece.texts, "sources")):
-                if part != unwanted:
-                    yield from views.texts(texts) if views else texts
-                    taken += sum(map(len, texts))
-            if taken > LEARNED[kind].learns_from:
-                return

@@ -1,7 +1,8 @@
-"""From paths to text: which files, packed or not, decoded by lines, and what a plain file holds.
+"""From paths to lines of text: which files are read, how they are decoded, and what a file without
+a telling name holds.
 
-Nothing here reads a file whole: bytes come in blocks, decompressed as they come, and a line has a
-greatest length, so a file larger than memory streams and a compressed bomb cannot fill it.
+No file is read as a whole: bytes come in blocks, decompressed as they come, and a line has a
+maximum length, so that a file may be larger than memory and a compressed bomb cannot fill it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import gzip
 import os
 import re
 import stat
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -22,142 +21,128 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from regard.data.archives import describe_members, located, opened, size
+from regard.data.archives import (
+    Archives,
+    describe_error,
+    describe_members,
+    gzip_errors,
+    list_files,
+    split_member,
+)
 from regard.errors import UsageError, UserError, quoted
 
 BLOCK = 4 << 20  # bytes read at a time
-OPENING = 1 << 16  # bytes looked at to tell text from other files
+OPENING = 1 << 16  # bytes that tell text from binary files
 LINE_LIMIT = 64 << 20  # bytes of the longest line, or table row, that is still a record
-HEAD = 1 << 20  # characters looked at to tell records from running text
-SPACED = 1000  # different targets with blanks around them that are counted
-PROBLEMS = 5  # damaged records named; all of them are counted
+HEAD = 1 << 20  # characters that tell records from running text
+MAX_SPACED = 1000  # distinct targets with blanks around them that are counted
+MAX_PROBLEMS = 5  # damaged records that are described; all of them are counted
 EXTENSIONS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 EXTENSIONS |= dict.fromkeys((".fa", ".fasta", ".faa", ".fna"), "fasta") | {".smi": "smi"}
 PLAIN_SUFFIXES = (".txt", ".text")
-# A header, and a line of letters alone below it; comments and blank lines may come before.
+# A header and a line of letters below it; comments and blank lines may precede them.
 FASTA = re.compile(r"(?:;[^\n]*\n|[ \t]*\n)*>[^\n]*\n[ \t]*[A-Za-z*.-]+[ \t]*(?:\n|\Z)")
 UTF8 = "utf-8"
-PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 
 @dataclass
 class SkippedRecords:
-    """What one pass left out: empty records, those that lack what is asked of them, and damaged
-    ones, which `strict` refuses instead. Ids that come again are counted, and their records kept.
+    """What one pass over the records skipped: blank ones, damaged ones, and those without what is
+    needed of them. If `strict`, damage is an error. Repeated ids are counted; their records stay.
     """
 
     strict: bool = False
     blank: int = 0
     skipped: int = 0
     problems: list[str] = field(default_factory=list)
-    left: dict[str, tuple[int, str]] = field(default_factory=dict)  # by what rows have
-    repeated: Counter[str] = field(
-        default_factory=Counter
-    )  # ids that come again: how often each is there
-    spaced: dict[str, tuple[int, str]] = field(default_factory=dict)  # targets with blanks around
-    notes: dict[str, str] = field(default_factory=dict)  # what else to say, by what it is about
+    incomplete: dict[str, tuple[int, str]] = field(default_factory=dict)  # count, first example
+    repeated: Counter[str] = field(default_factory=Counter)  # occurrences of ids that repeat
+    spaced: dict[str, tuple[int, str]] = field(default_factory=dict)  # targets between blanks
+    notes: dict[str, str] = field(default_factory=dict)  # other remarks, by subject
 
     def damaged(self, problem: str) -> None:
-        """Count one damaged record; `problem` names its file and line."""
+        """Count a damaged record; `problem` names its file and line."""
         if self.strict:
             raise UserError(problem)
         self.skipped += 1
-        if len(self.problems) < PROBLEMS:
+        if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
 
     def leave(self, what: str, example: str) -> None:
-        """Count one record that is left out though it is whole, for what it has: "no 'y' value"."""
-        count, first = self.left.get(what, (0, example))
-        self.left[what] = count + 1, first
+        """Count a record that is skipped though undamaged; `what` is as in "no 'y' value"."""
+        count, first = self.incomplete.get(what, (0, example))
+        self.incomplete[what] = count + 1, first
 
     def trimmed(self, target: str, example: str) -> None:
-        """Count one target that had blanks around it."""
-        if target in self.spaced or len(self.spaced) < SPACED:
+        """Count a target that had blanks around it."""
+        if target in self.spaced or len(self.spaced) < MAX_SPACED:
             count, first = self.spaced.get(target, (0, example))
             self.spaced[target] = count + 1, first
 
-    def again(self, id: str, problem: str, times: int = 1) -> None:
-        """Count records that are kept although one of this id came before; `strict` refuses it."""
+    def repeat(self, id: str, problem: str, times: int = 1) -> None:
+        """Count records whose id was seen before; they are kept unless `strict`."""
         if self.strict:
             raise UserError(problem)
         self.repeated[id] += times
 
-    def left_out(self) -> list[str]:
-        """What a user should know of the records left out that are not damaged, a line each."""
-        found = []
-        for what, (count, first) in self.left.items():
+    def describe_incomplete(self) -> list[str]:
+        """Return a line for each reason to skip undamaged records."""
+        lines = []
+        for what, (count, first) in self.incomplete.items():
             have, were = ("row has", "was") if count == 1 else ("rows have", "were")
-            found.append(f"{count:,} {have} {what} and {were} skipped; first: {first}")
-        return found
+            lines.append(f"{count:,} {have} {what} and {were} skipped; first: {first}")
+        return lines
 
-    def lines(self) -> list[str]:
-        """The same, and what there is to say of ids and of how targets are written."""
-        found = [*self.left_out(), *self.notes.values()]
+    def remarks(self) -> list[str]:
+        """Return all that a user should know of the pass besides damage, line by line."""
+        lines = [*self.describe_incomplete(), *self.notes.values()]
         if self.repeated:
             id, times = self.repeated.most_common(1)[0]
-            more = (
-                f" and {len(self.repeated) - 1:,} other ids repeat"
-                if len(self.repeated) > 1
-                else ""
-            )
-            found.append(f"id {id[:40]!r} occurs {times:,} times{more}; all records kept")
-        return found
+            others = len(self.repeated) - 1
+            more = f" and {others:,} other ids repeat" if others else ""
+            lines.append(f"id {id[:40]!r} occurs {times:,} times{more}; all records kept")
+        return lines
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The files meant by `paths`: folders give their text files, sorted, without hidden ones."""
+    """Return the files that `paths` name: a folder stands for its text files, sorted."""
     if not paths:
         raise UsageError("data: no file given; name at least one file or folder")
     files: list[Path] = []
     for path in paths:
-        check_name(path)
-        place, member = located(path)
         try:
-            status = place.stat()
+            str(path).encode()
+        except UnicodeEncodeError:  # a run could not write it down
+            raise UserError(f"{path}: the name of the file is not UTF-8; rename the file") from None
+        file, member = split_member(path)
+        try:
+            status = file.stat()
         except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{place}: no such file or folder{_sibling(place)}") from None
+            raise UserError(f"{file}: no such file or folder{_similar_name(file)}") from None
         except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+            raise UserError(f"{path}: cannot be read: {describe_error(error)}") from None
         if stat.S_ISDIR(status.st_mode):
-            files += _inside(path)
+            files += _text_files_below(path)
         elif not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path}: is not a regular file; it is read more than once, so save it")
-        elif not (size(path) if member else status.st_size):
+        elif not (Archives().size(path) if member else status.st_size):
             raise UserError(f"{path}: is empty")
         else:
             files.append(path)
     return files
 
 
-def check_name(path: Path) -> None:
-    """Refuse a name that is no text: a run could not write it down."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{path}: the name of the file is not UTF-8; rename the file") from None
-
-
-def _inside(folder: Path) -> list[Path]:
-    def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename}: cannot be read: {_reason(error)}")
-
-    files = []
-    for where, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(where, name) for name in names if _is_text_name(name)]
-    files = sorted(file for file in files if file.is_file())
+def _text_files_below(folder: Path) -> list[Path]:
+    suffixes = (*EXTENSIONS, *PLAIN_SUFFIXES, ".gz")
+    files = list_files(folder, lambda n: Path(n).suffix.lower() in suffixes, hidden=(".",))
+    files = [file for file in files if file.is_file()]  # no pipes, no broken links
     if not files:
-        kinds = " ".join([*EXTENSIONS, *PLAIN_SUFFIXES, ".gz"])
-        raise UserError(f"{folder}: holds no text files ({kinds})")
+        raise UserError(f"{folder}: holds no text files ({' '.join(suffixes)})")
     return files
 
 
-def _is_text_name(name: str) -> bool:
-    suffix = Path(name).suffix.lower()
-    return not name.startswith(".") and (suffix in EXTENSIONS or suffix in (*PLAIN_SUFFIXES, ".gz"))
-
-
-def _sibling(path: Path) -> str:
+def _similar_name(path: Path) -> str:
     try:
         names = [entry.name for entry in os.scandir(path.parent)]
     except (OSError, ValueError):
@@ -166,65 +151,49 @@ def _sibling(path: Path) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _reason(error: Exception) -> str:
-    reason = error.strerror if isinstance(error, OSError) else None
-    return (reason or str(error)).lower()
-
-
-def blocks(
-    path: Path, encoding: str = UTF8, open: Callable[[Path], BinaryIO] = opened
+def read_blocks(
+    path: Path, encoding: str = UTF8, open: Callable[[Path], BinaryIO] | None = None
 ) -> Iterator[bytes]:
-    """The file's text in blocks of UTF-8, decompressed, without a byte-order mark; or an error.
+    """Yield the text of a file in blocks of UTF-8, decompressed, without a byte-order mark.
 
-    A file is taken as gzip by its first two bytes, whatever its name; but one that is named so and
-    is not has most likely gone wrong on its way, and is refused. UTF-8 is handed on unchecked, so
-    that a reader can tell which record is damaged; another encoding must be right throughout.
+    Gzip data is recognised by its first two bytes; a file named .gz without them is refused, since
+    most likely its download went wrong. UTF-8 is not checked here, so that the damaged record can
+    be named later; any other encoding must be valid throughout.
     """
-    try:
-        with open(path) as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-            if path.suffix == ".gz" and not zipped:
-                raise UserError(
-                    f"{path}: is no gzip data, for all its name; fetch it again, or if it is plain "
-                    "text give it a name without .gz"
-                )
-            raw.seek(0)
-            with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as unpacked:
-                stream = cast(BinaryIO, unpacked)
-                if encoding != UTF8:
-                    yield from _recoded(path, stream, encoding)
-                    return
-                opening = stream.read(OPENING)
-                refuse_binary(path, opening)
-                opening = opening.removeprefix(b"\xef\xbb\xbf")
-                for start in range(0, len(opening), BLOCK):
-                    yield opening[start : start + BLOCK]
-                while block := stream.read(BLOCK):
-                    yield block
-    except EOFError:
-        raise UserError(f"{path}: the gzip data ends too early; the file is truncated") from None
-    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: the packed data is corrupt: {str(error).lower()}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
+    with gzip_errors(path), (open or Archives().open)(path) as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+        if path.suffix == ".gz" and not is_gzip:
+            raise UserError(
+                f"{path}: is no gzip data, for all its name; fetch it again, or if it is plain "
+                "text give it a name without .gz"
+            )
+        raw.seek(0)
+        with gzip.GzipFile(fileobj=raw) if is_gzip else nullcontext(raw) as unpacked:
+            stream = cast(BinaryIO, unpacked)
+            if encoding != UTF8:
+                yield from _recode(path, stream, encoding)
+                return
+            opening = stream.read(OPENING)
+            refuse_binary(path, opening)
+            opening = opening.removeprefix(b"\xef\xbb\xbf")
+            for start in range(0, len(opening), BLOCK):
+                yield opening[start : start + BLOCK]
+            while block := stream.read(BLOCK):
+                yield block
 
 
-def _recoded(path: Path, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    try:
-        decoder = codecs.getincrementaldecoder(encoding)()
-    except (LookupError, ValueError):
-        raise UsageError(
-            f"unknown encoding {quoted(encoding)}; choose one such as utf-8, latin-1 or utf-16"
-        ) from None
+def _recode(path: Path, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(known_encoding(encoding))()
     start = 0  # of the block, in bytes
     while True:
         block = stream.read(BLOCK)
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            place = f"about byte {start + error.start:,}"
-            raise UserError(f"{path}: is not {encoding} text: {error.reason}, {place}") from None
+            offset = start + error.start
+            raise UserError(
+                f"{path}: is not {encoding} text: {error.reason}, about byte {offset:,}"
+            ) from None
         if "\0" in text:
             raise UserError(f"{path}: is not {encoding} text: it holds zero characters")
         if text:
@@ -235,33 +204,33 @@ def _recoded(path: Path, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def known_encoding(name: str) -> str:
-    """The usual name of an encoding of text, given one of its names."""
+    """Return the usual name of a text encoding, given one of its names."""
     try:
-        found = codecs.lookup(name)
-        "".encode(found.name)  # bytes to bytes, such as "hex", is no encoding of text
+        codec = codecs.lookup(name)
+        "".encode(codec.name)  # refuses codecs from bytes to bytes, such as "hex"
     except (LookupError, ValueError, TypeError):
         raise UsageError(
-            f"unknown data.encoding {name!r}; choose utf-8, latin-1, cp1252, utf-16 or another "
-            "that Python knows"
+            f"unknown data.encoding {quoted(name)}; choose utf-8, latin-1, cp1252, utf-16 or "
+            "another that Python knows"
         ) from None
-    return found.name
+    return codec.name
 
 
 def refuse_binary(path: Path, sample: bytes) -> None:
-    """Refuse a file whose first bytes are no UTF-8 text, with what they are instead."""
+    """Refuse a file whose first bytes are not UTF-8 text, and say what they are."""
     if sample.startswith(b"PK\x03\x04"):
         raise UserError(
             f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; "
             f"{describe_members(path)}"
         )
-    for magic, kind in PACKED.items():
+    for magic, method in COMPRESSED.items():
         if sample.startswith(magic):
-            raise UserError(f"{path}: is a {kind} archive; unpack it first, or use gzip")
+            raise UserError(f"{path}: is a {method} archive; unpack it first, or use gzip")
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}: is UTF-16 text, not UTF-8: --set data.encoding=utf-16")
-    if (place := sample.find(0)) >= 0:
+    if (offset := sample.find(0)) >= 0:
         raise UserError(
-            f"{path}: is a binary file (a zero byte at offset {place:,}); expected text"
+            f"{path}: is a binary file (a zero byte at offset {offset:,}); expected text"
         )
     text = sample.decode(errors="replace")
     odd = text.count("\ufffd") - sample.count("\ufffd".encode())
@@ -270,44 +239,25 @@ def refuse_binary(path: Path, sample: bytes) -> None:
         raise UserError(f"{path}: is not UTF-8 text: a binary file, or one in another encoding")
 
 
-def line_blocks(path: Path, encoding: str = UTF8) -> Iterator[tuple[int, bytes]]:
-    """The file in pieces of whole lines, each with the number of its first line."""
-    held: list[bytes] = []
-    length, line = 0, 1
-    for block in blocks(path, encoding):
-        end = block.find(b"\n")
-        if length + (len(block) if end < 0 else end) > LINE_LIMIT:
-            raise too_long(path, line)
-        cut = block.rfind(b"\n") + 1
-        if cut:
-            yield line, b"".join([*held, block[:cut]])
-            line += block.count(b"\n")
-            held, length = [], 0
-        held.append(block[cut:])
-        length += len(block) - cut
-    if length:
-        yield line, b"".join(held)
-
-
 def too_long(path: Path, line: int) -> UserError:
-    """The answer to a line that no memory bound could hold."""
+    """Return the error for a record longer than LINE_LIMIT."""
     return UserError(
         f"{path}:{line}: a record is longer than {LINE_LIMIT >> 20} MB; "
         "if this is running text: --set data.format=text"
     )
 
 
-class LineReader(NamedTuple):
-    """Consecutive lines without their ends; `bad` maps places in `texts` to what is wrong."""
+class LineBlock(NamedTuple):
+    """Consecutive lines without their ends; `bad` maps indices of `texts` to what is wrong."""
 
-    first: int
+    first: int  # line number
     texts: list[str]
     bad: dict[int, str]
 
 
-def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[LineReader]:
-    """The file's lines, a few megabytes at a time; only "\\n" and "\\r\\n" end a line."""
-    for first, block in line_blocks(path, encoding):
+def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[LineBlock]:
+    """Yield the lines of a file, a few megabytes at a time; only "\\n" and "\\r\\n" end a line."""
+    for first, block in _line_blocks(path, encoding):
         bad: dict[int, str] = {}
         try:
             text = block.decode()
@@ -318,11 +268,29 @@ def decoded_lines(path: Path, encoding: str = UTF8) -> Iterator[LineReader]:
         texts = text.split("\n")
         if not texts[-1] and block.endswith(b"\n"):
             texts.pop()
-        yield LineReader(first, texts, bad)
+        yield LineBlock(first, texts, bad)
 
 
-def _decode_each(path: Path, first: int, raw: list[bytes], bad: dict[int, str]) -> Iterator[str]:
-    for i, line in enumerate(raw):
+def _line_blocks(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
+    parts: list[bytes] = []  # of a line that is not complete
+    length, line = 0, 1
+    for block in read_blocks(path, encoding):
+        end = block.find(b"\n")
+        if length + (len(block) if end < 0 else end) > LINE_LIMIT:
+            raise too_long(path, line)
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield line, b"".join([*parts, block[:cut]])
+            line += block.count(b"\n")
+            parts, length = [], 0
+        parts.append(block[cut:])
+        length += len(block) - cut
+    if length:
+        yield line, b"".join(parts)
+
+
+def _decode_each(path: Path, first: int, lines: list[bytes], bad: dict[int, str]) -> Iterator[str]:
+    for i, line in enumerate(lines):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
@@ -331,18 +299,55 @@ def _decode_each(path: Path, first: int, raw: list[bytes], bad: dict[int, str]) 
 
 
 def invalid_utf8(path: Path, line: int, offset: int, byte: int) -> str:
-    """One sentence that leads the user to the byte; `offset` counts bytes from the line's start."""
+    """Return the message about a byte, `offset` bytes from the start of its line."""
     return (
         f"{path}:{line}: invalid UTF-8, byte 0x{byte:02x} at offset {offset:,} of the line; "
         "if the file is Latin-1: --set data.encoding=latin-1"
     )
 
 
+def decoded_text(
+    path: Path, encoding: str = UTF8, open: Callable[[Path], BinaryIO] | None = None
+) -> Iterator[str]:
+    """Yield the text of a file in pieces of a few million characters; "\\r\\n" becomes "\\n".
+
+    Invalid UTF-8 is an error: skipping it would join what is separate.
+    """
+
+    def invalid(data: bytes, start: int) -> UserError:
+        ends = data.count(b"\n", 0, start)
+        offset = start - data.rfind(b"\n", 0, start) - 1 if ends else column + start
+        return UserError(invalid_utf8(path, line + ends, offset, data[start]))
+
+    rest = b""  # of a character that the next block completes
+    carriage = ""  # a "\r" whose "\n" may follow in the next block
+    line, column = 1, 0  # of the first byte of `rest`
+    for block in read_blocks(path, encoding, open):
+        data = rest + block
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", False)
+        except UnicodeDecodeError as error:
+            raise invalid(data, error.start) from None
+        if ends := data.count(b"\n", 0, used):
+            line, column = line + ends, used - data.rfind(b"\n", 0, used) - 1
+        else:
+            column += used
+        rest = data[used:]
+        text = (carriage + text).replace("\r\n", "\n")
+        carriage = "\r" if text.endswith("\r") else ""
+        if text := text.removesuffix("\r"):
+            yield text
+    if rest:
+        raise invalid(rest, 0)
+    if carriage:
+        yield carriage
+
+
 def head(path: Path, encoding: str = UTF8) -> tuple[str, bool]:
-    """The file's first characters, bad bytes replaced, and whether that is all there is."""
+    """Return the first characters of a file, bad bytes replaced, and whether these are all."""
     data, complete = b"", True
-    for block in blocks(path, encoding):
-        if len(data) > 4 * HEAD:  # bytes enough for as many characters of any kind
+    for block in read_blocks(path, encoding):
+        if len(data) > 4 * HEAD:  # enough bytes for HEAD characters of any kind
             complete = False
             break
         data += block
@@ -351,7 +356,7 @@ def head(path: Path, encoding: str = UTF8) -> tuple[str, bool]:
 
 
 def extension(path: Path) -> str:
-    """The format that the file's name promises, or "" when it promises none."""
+    """Return the format that the name of a file implies, or ""."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
@@ -359,46 +364,46 @@ def extension(path: Path) -> str:
 
 
 def detect(files: Sequence[Path], encoding: str = UTF8) -> tuple[str, str]:
-    """The format of files read as one thing, and the reason in a few words."""
-    promised: dict[str, Path] = {}
+    """Return the format that files have in common, and the reason in a few words."""
+    by_name: dict[str, Path] = {}
     for path in files:
-        promised.setdefault(extension(path), path)
-    if len(promised) > 1:
-        (one, path), (other, path2) = list(promised.items())[:2]
-        raise UsageError(
-            f"the files mix formats: {path} is {one or 'plain text'}, {path2} is "
-            f"{other or 'plain text'}; give files of one format, or --set data.format=lines"
-        )
-    format = next(iter(promised))
-    if format:
+        by_name.setdefault(extension(path), path)
+    if len(by_name) > 1:
+        (one, first), (two, second) = list(by_name.items())[:2]
+        raise _mixed_formats((first, one or "plain text"), (second, two or "plain text"))
+    if format := next(iter(by_name)):
         return format, "by the name"
-    verdicts = [guess(*head(path, encoding)) for path in files[:50]]
-    kinds = [verdict for verdict, _ in verdicts]
-    if "fasta" in kinds and len(set(kinds)) > 1:
-        apart = next(i for i, kind in enumerate(kinds) if kind != "fasta")
-        path = files[kinds.index("fasta")]
-        raise UsageError(
-            f"the files mix formats: {path} is fasta, {files[apart]} is {kinds[apart]}; give files "
-            "of one format, or --set data.format=lines"
-        )
-    rest = "fasta" if "fasta" in kinds else "lines"
-    format = "text" if 2 * kinds.count("text") > len(kinds) else rest
-    why = next(why for verdict, why in verdicts if verdict == format)
-    return format, why if len(files) == 1 else f"{len(files):,} files, the first such: {why}"
+    guesses = [guess(*head(path, encoding)) for path in files[:50]]
+    formats = [format for format, _ in guesses]
+    if "fasta" in formats and len(set(formats)) > 1:
+        i, j = formats.index("fasta"), next(j for j, f in enumerate(formats) if f != "fasta")
+        raise _mixed_formats((files[i], "fasta"), (files[j], formats[j]))
+    format = "fasta" if "fasta" in formats else "lines"
+    if 2 * formats.count("text") > len(formats):
+        format = "text"
+    reason = next(reason for guessed, reason in guesses if guessed == format)
+    return format, reason if len(files) == 1 else f"{len(files):,} files, the first such: {reason}"
+
+
+def _mixed_formats(one: tuple[Path, str], two: tuple[Path, str]) -> UsageError:
+    return UsageError(
+        f"the files mix formats: {one[0]} is {one[1]}, {two[0]} is {two[1]}; give files of one "
+        "format, or --set data.format=lines"
+    )
 
 
 def guess(text: str, complete: bool = True) -> tuple[str, str]:
-    """Whether the beginning of a plain file is records, one a line, or running text; and why.
+    """Return whether the beginning of a plain file is "lines" (a record each), running "text" or
+    "fasta", and why.
 
-    Running text shows itself by blank lines between paragraphs, by lines broken at a common width,
-    or by very long lines. What shows none of these is taken as one record a line. A header and a
-    sequence below it are FASTA.
+    Running text has blank lines between paragraphs, lines broken at a common width, or very long
+    lines. FASTA has a header and a sequence below it.
     """
     if FASTA.match(text):
         return "fasta", "a header with > and a sequence below it"
     lines = text.split("\n")
     if not complete and len(lines) > 1:
-        lines.pop()  # most likely cut
+        lines.pop()  # most likely cut off
     while lines and not lines[-1].strip():
         lines.pop()
     full = [line for line in lines if line.strip()]
@@ -408,20 +413,19 @@ def guess(text: str, complete: bool = True) -> tuple[str, str]:
     lengths = sorted(map(len, full))
     median, longest = lengths[len(lengths) // 2], lengths[-1]
     spaced = sum(" " in line.strip() for line in full) / len(full)
-    seen = "" if complete else " in the first million characters"
+    scope = "" if complete else " in the first million characters"
     if longest > 100_000 or (spaced > 0.5 and median > 1000):
-        return "text", f"lines of up to {longest:,} characters{seen}"
+        return "text", f"lines of up to {longest:,} characters{scope}"
     if blank > 1 and blank > (0.01 if spaced > 0.2 else 0.1) * len(lines):
-        return "text", f"paragraphs: {blank:,} of {len(lines):,} lines are blank{seen}"
+        return "text", f"paragraphs: {blank:,} of {len(lines):,} lines are blank{scope}"
     if width := _wrap_width(full):
-        return "text", f"prose broken at about {width} characters a line{seen}"
+        return "text", f"prose broken at about {width} characters a line{scope}"
     count = "one line" if len(full) == 1 else f"{len(full):,} short lines"
-    blanks = f"{blank:,} blank" if blank else "no blank ones"
-    return "lines", f"{count}, {blanks}{seen}"
+    return "lines", f"{count}, {f'{blank:,} blank' if blank else 'no blank ones'}{scope}"
 
 
 def _wrap_width(lines: list[str]) -> int:
-    """The width at which prose was broken, or 0: there, the next line's first word did not fit."""
+    """Return the width at which prose was wrapped, or 0: beyond it the next word did not fit."""
     lengths = sorted(map(len, lines))
     width = lengths[int(0.99 * (len(lengths) - 1))]
     pairs = [(a, b) for a, b in pairwise(lines) if " " in a.strip()]

@@ -1,21 +1,11 @@
-"""Symbols that a tokenizer does not know, or reads as others: how many, which, in which records.
+"""Records that a trained model is applied to, read in the same way as its training files.
 
-What is no text, by its name: the pictures or point clouds of a file, or one of them.
-
-What a thing is read as, the tokenizer of a run says, and `told`, what the run knows of its data.
-
-Records that a trained model is applied to, read as the run read its training files.
-
-`InputReader` is what a run knows of those files: their format, columns and classes. Its `records`
-streams those of another file, or of standard input, in their order. Every record has an id: that of
-its FASTA header or id column, or else the number of its line. One that cannot be read stays in its
-place, with a note that says why.
-
-What a user should know of the records that a model is applied to: a note for each, and counts.
-
-A note says that a record could not be read, is empty, is longer than what the model reads, has
-symbols that the tokenizer does not know, or is not what its symbols stand for, such as a SMILES
-that RDKit cannot parse.
+`InputReader` stores how those files were read: format, columns and classes. Its method `records`
+streams the records of another file, or of standard input, in order. A record has the id of its
+FASTA header or id column, or else its line number. A record that cannot be read is kept, with a
+note on the reason. `RecordNotes` adds notes on records that are empty, longer than the context of
+the model, contain symbols unknown to the tokenizer, or are invalid, such as a SMILES that RDKit
+cannot parse.
 """
 
 from __future__ import annotations
@@ -39,6 +29,7 @@ import numpy as np
 
 from regard.data.archives import is_archive
 from regard.data.class_folders import WholeFiles, texts_in
+from regard.data.fasta import fasta
 from regard.data.formats import (
     FASTA,
     UTF8,
@@ -51,60 +42,66 @@ from regard.data.formats import (
     invalid_utf8,
     refuse_binary,
 )
-from regard.data.images import unlabelled
-from regard.data.labelled import columns_of
-from regard.data.media import TOGETHER
+from regard.data.labelled import ColumnSelection, columns_of
+from regard.data.media import CHUNK_ITEMS
 from regard.data.pairs import aligned
-from regard.data.point_clouds import form_of, unlabelled_point_clouds
-from regard.data.readers import FORMATS, TABLES, FileSet, fasta, keys_in, objects
 from regard.data.shards import Shard
-from regard.data.sources import SourceChunk
-from regard.data.tables import BlankSeparated, columns_in, hint, table, two_needed
+from regard.data.sources import ReadRequest, SourceChunk
+from regard.data.tables import (
+    BlankSeparated,
+    columns_in,
+    hint,
+    keys_in,
+    objects,
+    table,
+    two_needed,
+)
+from regard.data.text_files import FORMATS, TABLES, FileSet
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.recipe import MISSING
-from regard.tokenizers import Patches, Points, Tokenizer
+from regard.tokenizers import Tokenizer
 from regard.tokenizers.tokenizer import Ids
 
-LOOKED_INTO = 1000  # records of which it is said what is unknown in them
-SHOWN = 5  # symbols, and records, that are named
+LOOKED_INTO = 1000  # at most this many records are searched for unknown symbols
+SHOWN = 5  # symbols and records listed
 
 
 class UnknownSymbols:
-    """What is unknown on one side of the data; `strict` allows nothing."""
+    """Count the unknown symbols of a split; with `strict`, they are an error."""
 
     def __init__(self, tokenizer: Tokenizer, strict: bool) -> None:
         self.tokenizer, self.strict = tokenizer, strict
         self.count = self.records = 0
-        self.symbols: Counter[str] = Counter()  # of the records that were looked into
+        self.symbols: Counter[str] = Counter()  # of the first LOOKED_INTO records
         self.changed: Counter[str] = Counter()
         self.places: list[str] = []
 
-    def note(self, piece: SourceChunk, ids: Ids, lengths: Ids) -> None:
-        """Take account of a piece and the ids it became; a UserError names the record, if strict.
+    def add(self, chunk: SourceChunk, ids: Ids, lengths: Ids) -> None:
+        """Count the unknown symbols of a chunk; if strict, raise a UserError for the first record.
 
-        Records are counted piece by piece, so that of running text each piece counts as one.
+        Every chunk of running text counts as one record.
         """
-        self.changed += self.tokenizer.changed(piece.texts)
+        self.changed += self.tokenizer.count_substitutions(chunk.texts)
         totals = np.concatenate([[0], np.cumsum(ids == self.tokenizer.unk)])
-        found = np.diff(totals[np.cumsum(lengths)], prepend=0)  # (R,)
+        n_unknown = np.diff(totals[np.cumsum(lengths)], prepend=0)  # (R,)
         self.count += int(totals[-1])
-        for number in np.flatnonzero(found).tolist():
+        for i in np.flatnonzero(n_unknown).tolist():
             self.records += 1
             if self.records > LOOKED_INTO:
                 continue
-            place = piece.place(number) if piece.place else "running text"
-            symbols = self.tokenizer.unknown(piece.texts[number])
+            location = chunk.place(i) if chunk.place else "running text"
+            symbols = self.tokenizer.count_unknown(chunk.texts[i])
             if self.strict:
                 raise UserError(
-                    f"{place}: unknown to {self.tokenizer.kind}: {_listed(symbols)}; "
-                    "with tokens.strict no record may have any"
+                    f"{location}: unknown to {self.tokenizer.name}: {_listed(symbols)}; "
+                    "with strict = true no record may have any"
                 )
             self.symbols += symbols
             if len(self.places) < SHOWN:
-                self.places.append(f"{place} ({int(found[number]):,})")
+                self.places.append(f"{location} ({int(n_unknown[i]):,})")
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest and regard.json."""
+        """Return the counts for the manifest and regard.json."""
         return {
             "unknown": self.count,
             "unknown_records": self.records,
@@ -113,174 +110,121 @@ class UnknownSymbols:
             "read_as_others": dict(self.changed),
         }
 
-    def words(self, side: str) -> list[str]:
-        """What there is to say of this side, line by line."""
+    def lines(self, split: str) -> list[str]:
+        """Return the lines to log for a split."""
         lines = []
         if self.count:
             lines.append(
-                f"unknown in {self.records:,} records of {side}: {_listed(self.symbols)}; "
+                f"unknown in {self.records:,} records of {split}: {_listed(self.symbols)}; "
                 + ", ".join(self.places)
                 + (", …" if self.records > SHOWN else "")
             )
         if self.changed:
             lines.append(
-                f"{self.changed.total():,} symbols of {side} are read as others: "
+                f"{self.changed.total():,} symbols of {split} are read as others: "
                 + _listed(self.changed, str)
             )
         return lines
 
 
 def _listed(symbols: Counter[str], show: Any = repr) -> str:
-    """The most frequent, with their numbers."""
+    """Return the most frequent symbols with their counts."""
     parts = [f"{show(symbol)} × {n:,}" for symbol, n in symbols.most_common(SHOWN)]
     return ", ".join(parts) + (", …" if len(symbols) > SHOWN else "") or "symbols it cannot name"
 
 
-SURFACE = 1024  # points of a mesh, where a run does not say
-
-
-def things_in(
-    path: Path, tokenizer: Patches | Points, told: Mapping[str, Any], *, strict: bool = True
-) -> Iterator[tuple[str, Any]]:
-    """The pictures or clouds of a file or a folder, each with its place; a damaged one is a
-    UserError or, unless `strict`, what is wrong with it.
-    """
-    if isinstance(tokenizer, Patches):
-        side = int(told.get("resize", 0))
-        yield from unlabelled([path], tokenizer.channels, side, strict=strict)
-    else:
-        surface = int(told.get("surface", SURFACE))
-        yield from unlabelled_point_clouds([path], surface, strict=strict)
-
-
-def opened(
-    items: Iterable[Any], tokenizer: Tokenizer, told: Mapping[str, Any], base: Path = Path()
-) -> list[Any]:
-    """What a model reads: texts as they are or, for a tokenizer of images or point clouds, those
-    that paths name; see `thing_named`.
-    """
-    if not isinstance(tokenizer, Patches | Points):
-        return list(items)
-    return [
-        thing_named(str(one).strip(), tokenizer, told, base)[1]
-        if isinstance(one, str | Path)
-        else one
-        for one in items
-    ]
-
-
-def thing_named(
-    name: str, tokenizer: Patches | Points, told: Mapping[str, Any], base: Path = Path()
-) -> tuple[str, Any]:
-    """A picture or a cloud, after its place, by the path of its file from the folder `base`, or by
-    its number in a file of many: digits.npz[12]. UserError where there is none.
-    """
-    if not name:
-        raise UserError("an empty path names no file")
-    file, bracket, number = name.rstrip("]").rpartition("[")
-    several = bool(bracket) and number.isdigit() and not (base / name).exists()
-    path, wanted = (base / file, int(number)) if several else (base / name, 0)
-    if not path.exists():
-        raise UserError(f"{path}: no such file or folder")
-    found = next(islice(things_in(path, tokenizer, told), wanted, None), None)
-    if found is None:
-        what = "picture" if isinstance(tokenizer, Patches) else "cloud"
-        raise UserError(f"{path}: has no {what} {wanted}")
-    return found
-
-
-FEW, MANY = 64, 4096  # records of a file handed on together: at first, and at most
-LITTLE, MUCH = 4 << 10, 256 << 10  # bytes of a stream read at a time: at first, and at most
-OPENING = 1 << 20  # bytes of a stream looked at to tell its format
-LINES_SEEN = 20  # lines looked at to tell whether each begins with a label
+FIRST_BATCH, MAX_BATCH = 64, 4096  # records of a file
+FIRST_READ, MAX_READ = 4 << 10, 256 << 10  # bytes of a stream
+MAX_OPENING = 1 << 20  # bytes of a stream that determine its format
+SAMPLED_LINES = 20  # lines that must all begin with a label
 STANDARD = "standard input"
 BOM = b"\xef\xbb\xbf"
-PLAIN = ("lines", "text")  # formats that have one record a line here
+PLAIN = ("lines", "text")  # formats with one record per line
 
-Say = Callable[[str], None]
-Lines = tuple[list[str], dict[int, str]]  # and what is wrong with some, by their places
+Log = Callable[[str], None]
+Lines = tuple[list[str], dict[int, str]]  # texts, and problems by index
 
 
-def quiet(words: str) -> None:
-    """Say nothing."""
+def quiet(line: str) -> None:
+    """Log nothing."""
 
 
 class Item(NamedTuple):
-    """One record: a text, an image or a point cloud, or "" where the note says what is wrong."""
+    """One record: a text, an image or a point cloud, or "" with a note on the problem."""
 
     text: Any
-    id: str  # its own, or else the number of its line
-    second: str = ""  # the second text, or the target, where two are read
+    id: str  # from the file, or else the line number
+    second: str = ""  # the second text or the target of a pair
     note: str = ""  # why it could not be read
-    named: bool = False  # is the id its own?
-    shown: str = ""  # what stands for an image or a point cloud in print
+    named: bool = False  # whether the id is from the file
+    shown: str = ""  # the name of an image or a point cloud to print
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputReader:
-    """How a run read the files that it was trained on; by default, as files without columns."""
+    """How a run read its training files; by default, as files without columns."""
 
-    format: str = ""  # such as csv or fasta, as it was found
+    format: str = ""  # such as csv or fasta, as detected
     inputs: tuple[str, ...] = ()  # columns of the text, or of two texts
     targets: tuple[str, ...] = ()  # columns of the targets, or keys of FASTA headers
-    classes: tuple[str, ...] = ()  # of the files, in their order, where each held a class
+    classes: tuple[str, ...] = ()  # of the files, in order, if each contained one class
     labels: str = ""  # a file of targets by id
-    pattern: str = ""  # its first group is the label in what the target's column holds
+    pattern: str = ""  # its first group is the label within the target cell
     encoding: str = UTF8
-    per_line: bool = False  # is a line of a file in a folder of classes a record?
-    missing: tuple[str, ...] = MISSING  # cells that say that there is no target
-    strip: bool = False  # are blanks around texts dropped?
-    files: Mapping[str, str] = field(default_factory=dict)  # hashes of the files, to their names
+    per_line: bool = False  # whether a line of a file in a class folder is a record
+    missing: tuple[str, ...] = MISSING  # cells that mean a missing target
+    strip: bool = False  # whether spaces around texts are removed
+    files: Mapping[str, str] = field(default_factory=dict)  # names of the files by hash
     known: frozenset[str] = frozenset()  # classes of the run: a line may begin with one
-    fingerprint: str = ""  # of all files together
-    format_asked: str = ""  # the user's, which replaces what is found
+    fingerprint: str = ""  # of all files
+    format_asked: str = ""  # by the user, instead of the detected one
     input_asked: bool = False
     target_asked: bool = False
 
     @classmethod
-    def stored(cls, told: Mapping[str, Any]) -> InputReader:
-        """What the metadata of a run says, checked before; an imported run says nothing."""
-        if "reading" not in told:
+    def stored(cls, data: Mapping[str, Any]) -> InputReader:
+        """Return the reader described by a run's metadata; imported runs have the default."""
+        if "reading" not in data:
             return cls()
         reading: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
-            for key, value in told["reading"].items()
+            for key, value in data["reading"].items()
             if key in cls.__dataclass_fields__
         }
-        classes = told["targets"]["classes"] if "targets" in told else ()
+        classes = data["targets"]["classes"] if "targets" in data else ()
         return cls(
-            format=told.get("format", ""),
+            format=data.get("format", ""),
             known=frozenset(classes[0] if classes else ()),
-            fingerprint=told.get("fingerprints", {}).get("train", ""),
+            fingerprint=data.get("fingerprints", {}).get("train", ""),
             **reading,
         )
 
     def asked(self, *, input: str = "", target: str = "", format: str = "auto") -> InputReader:
-        """The same with what a user asks for in its place."""
+        """Return this reader with the options of a user."""
         if format not in FORMATS:
             raise UsageError(f"unknown --format {format!r}; {did_you_mean(format, list(FORMATS))}")
-        found = self if format == "auto" else replace(self, format_asked=format)
+        reader = self if format == "auto" else replace(self, format_asked=format)
         if input:
-            found = replace(found, inputs=columns_of(input), input_asked=True)
+            reader = replace(reader, inputs=columns_of(input), input_asked=True)
         if target:
-            found = replace(found, targets=columns_of(target), target_asked=True)
-        return found
+            reader = replace(reader, targets=columns_of(target), target_asked=True)
+        return reader
 
     @property
     def first_text(self) -> InputReader:
-        """The same, of which the first text alone is read: the source of pairs."""
+        """This reader with the first text only: the source of pairs."""
         return replace(self, inputs=self.inputs[:1])
 
     def trained_on(self, files: FileSet) -> list[str]:
-        """The names of those files that the run was trained on, which their hashes tell."""
+        """Return the names of the files that the run was trained on, by their hashes."""
         if not self.files and not self.fingerprint:
             return []
-        whole, each = files.hashes()
-        same = [name for digest, name in each.items() if digest in self.files]
-        return same or (list(each.values()) if whole == self.fingerprint else [])
+        fingerprint, by_hash = files.hashes()
+        same = [name for digest, name in by_hash.items() if digest in self.files]
+        return same or (list(by_hash.values()) if fingerprint == self.fingerprint else [])
 
     def format_of(self, path: Path) -> tuple[str, str]:
-        """The format of a file, and the reason in a few words."""
+        """Return the format of a file, and the reason."""
         if self.format_asked:
             return self.format_asked, "as asked"
         if extension(path):
@@ -288,8 +232,9 @@ class InputReader:
         return self.guess("" if self.format == "files" else head(path, self.encoding)[0])
 
     def running_text(self, path: Path) -> str:
-        """Why a file is running text, which has no records: where the run's own was, or nothing is
-        known of it, and the file looks so; "" where it is not.
+        """Return why a file is running text, or "".
+
+        It is if it looks so, and the format of the training files was running text or is unknown.
         """
         if self.format_asked or extension(path) or self.format not in ("", "text"):
             return ""
@@ -297,23 +242,21 @@ class InputReader:
         return why if format == "text" else ""
 
     def format_to_measure(self, files: Sequence[Path]) -> str:
-        """The format of files that hold targets too: what the run's own files had, where theirs
-        promise none; "auto" leaves it to the reader of them.
-        """
-        promised = {extension(path) for path in files}
+        """Return the format of files with targets: that of the training files, or "auto"."""
+        extensions = {extension(path) for path in files}
         if self.format_asked:
             return self.format_asked
-        if self.format == "text" and promised <= {"", "fasta"}:
+        if self.format == "text" and extensions <= {"", "fasta"}:
             return "text"
-        if promised != {""} or any(path.is_dir() or is_archive(path) for path in files):
+        if extensions != {""} or any(path.is_dir() or is_archive(path) for path in files):
             return "auto"
-        found = self.guess(head(files[0], self.encoding)[0])[0]
-        if found == "files":
+        format = self.guess(head(files[0], self.encoding)[0])[0]
+        if format == "files":
             return "auto"
-        return "labelled" if found == "lines" and self.format == "labelled" else found
+        return "labelled" if format == "lines" and self.format == "labelled" else format
 
     def guess(self, top: str) -> tuple[str, str]:
-        """The format of a file without a telling name, by its beginning, and why."""
+        """Return the format of a file by its beginning, and the reason."""
         if self.format == "files":
             return "files", "one file is one record, as in training; --format lines reads lines"
         if FASTA.match(top):
@@ -323,7 +266,7 @@ class InputReader:
             if first.lstrip().startswith("{") and _has_keys(first, self.inputs):
                 return "jsonl", "an object a line"
             for delimiter, format in ((",", "csv"), (";", "csv"), ("\t", "tsv")):
-                if self._heads(next(csv.reader([first], delimiter=delimiter), []), format):
+                if self._has_columns(next(csv.reader([first], delimiter=delimiter), []), format):
                     return format, f"columns as in training, {delimiter!r} between them"
         if self.format == "smi":
             return "smi", "as in training"
@@ -331,51 +274,51 @@ class InputReader:
             return "labelled", "each line begins with a class of the run"
         return "lines", "one record a line"
 
-    def _heads(self, cells: list[str], format: str) -> bool:
-        """Does the first row of a table have the columns of the run, by name or by number?"""
+    def _has_columns(self, cells: list[str], format: str) -> bool:
+        """Whether the first row of a table has the columns of the run, by name or by number."""
         if all(column.isdecimal() for column in self.inputs):
             return self.format == format and len(cells) >= max(2, *map(int, self.inputs))
         return set(self.inputs) <= set(cells)
 
     def _begin_with_labels(self, top: str) -> bool:
-        lines = [line for line in top.split("\n")[:LINES_SEEN] if line.strip()]
+        lines = [line for line in top.split("\n")[:SAMPLED_LINES] if line.strip()]
         words = [line.split(maxsplit=1)[0] for line in lines]
         if self.pattern:
-            found = [re.search(self.pattern, word) for word in words]
-            words = [
-                (one.group(1) or "") if one and one.re.groups else one.group() if one else ""
-                for one in found
-            ]
+            matches = [re.search(self.pattern, word) for word in words]
+            words = [(m.group(min(1, m.re.groups)) or "") if m else "" for m in matches]
         return bool(words) and self.known >= set(words)
 
     def records(
-        self, path: Path | None, tokenizer: Tokenizer, told: Mapping[str, Any], say: Say
+        self, path: Path | None, modality: Any, encoder: Any, log: Log
     ) -> Iterator[list[Item]]:
-        """What a model with this tokenizer is applied to, some at a time, all in their places:
-        the records of a file, a folder or standard input. For a model of images or point clouds a
-        file holds those, or the paths of them from its own folder. `told` is what the run knows of
-        its data. An error where no record can be read.
+        """Yield batches of the records of a file, a folder or standard input, in order.
+
+        Files of media contain items, or paths relative to the folder of the file. Raises a
+        UserError if no record can be read.
         """
-        if not isinstance(tokenizer, Patches | Points):
-            batches = self._texts(path, say)
-        elif path is not None and (path.is_dir() or form_of([path])):
-            batches = _grouped(_things(path, tokenizer, told), TOGETHER)
+        if encoder.reads_text and path is not None and modality.recognize([path]):
+            batches = _texts_of(modality.read(ReadRequest([path], ColumnSelection())))
+        elif encoder.reads_text:
+            batches = self._texts(path, log)
+        elif path is not None and (path.is_dir() or modality.recognize([path])):
+            batches = _grouped(_items(path, modality, encoder), CHUNK_ITEMS)
         else:
             base = Path() if path is None else path.parent
             batches = (
-                [_opened(item, tokenizer, told, base) for item in items]
-                for items in self._texts(path, say)
+                [_open_item(item, modality, encoder, base) for item in items]
+                for items in self._texts(path, log)
             )
-        return readable(batches, str(path or STANDARD))
+        return _check_readable(batches, str(path or STANDARD))
 
-    def pairs(self, files: Sequence[Path], say: Say) -> Iterator[list[Item]]:
-        """Sources and, as `second`, their targets: of two files line by line, or of one table."""
+    def pairs(self, files: Sequence[Path], log: Log) -> Iterator[list[Item]]:
+        """Yield sources with targets as `second`, from two files of lines or from a table."""
         if len(files) == 2 and not any(map(extension, files)) and not self.format_asked:
             expand(files)
-            tally = _Kept()
-            batches = aligned(files, tally, self.encoding)
-            rows = (row for batch in batches for row in tally.merged(files[1], *batch))
-            return readable(_grouped(self._item(row, 2, False) for row in rows), str(files[0]))
+            damaged = _DamagedRecords()
+            batches = aligned(files, damaged, self.encoding)
+            rows = (row for batch in batches for row in damaged.merged(files[1], *batch))
+            items = (self._item(row, 2, False) for row in rows)
+            return _check_readable(_grouped(items), str(files[0]))
         path = None if str(files[0]) == "-" else files[0]
         plain = path and path.is_file() and self.format_of(path)[0] not in TABLES
         if len(files) != 1 or plain:
@@ -385,99 +328,97 @@ class InputReader:
             )
         columns = next(iter(self.inputs), ""), next(iter(self.targets), "")
         both = replace(self, inputs=columns)
-        return readable(both._texts(path, say), str(path or STANDARD))
+        return _check_readable(both._texts(path, log), str(path or STANDARD))
 
-    def _texts(self, path: Path | None, say: Say) -> Iterator[list[Item]]:
+    def _texts(self, path: Path | None, log: Log) -> Iterator[list[Item]]:
         if path is None:
-            yield from self._stream(sys.stdin.buffer, STANDARD, say)
+            yield from self._stream(sys.stdin.buffer, STANDARD, log)
         elif path.is_dir() or is_archive(path):
             files = texts_in(path) if self.format == "files" else expand([path])
-            said = chain([say], repeat(quiet))  # of the first, for all
+            logs = chain([log], repeat(quiet))  # only the first file is logged
             items = (
                 item
-                for file, tell in zip(files, said, strict=False)
-                for some in self._file(file, *self.format_of(file), tell)
-                for item in some
+                for file, log_file in zip(files, logs, strict=False)
+                for batch in self._file(file, *self.format_of(file), log_file)
+                for item in batch
             )
             yield from _grouped(items)
         elif path.exists() and not stat.S_ISREG(path.stat().st_mode):
             with path.open("rb") as raw:
-                yield from self._stream(raw, str(path), say)
+                yield from self._stream(raw, str(path), log)
         else:
-            yield from self._file(path, *self.format_of(path), say)
+            yield from self._file(path, *self.format_of(path), log)
 
-    def _stream(self, raw: BinaryIO, name: str, say: Say) -> Iterator[list[Item]]:
-        """What comes through a pipe: lines as they come, anything else once all of it is there."""
+    def _stream(self, raw: BinaryIO, name: str, log: Log) -> Iterator[list[Item]]:
+        """Read a pipe: lines as they arrive, other formats at the end of the stream."""
         opening = opening_of(raw)
-        packed = opening.startswith(b"\x1f\x8b")
-        if not packed and self.encoding == UTF8:
+        compressed = opening.startswith(b"\x1f\x8b")
+        if not compressed and self.encoding == UTF8:
             refuse_binary(Path(name), opening)
         top = opening.removeprefix(BOM).decode(errors="replace").replace("\r\n", "\n")
         format = self.format_asked or self.guess(top)[0]
-        if not packed and format in PLAIN and self.encoding == UTF8:
+        if not compressed and format in PLAIN and self.encoding == UTF8:
             self._refuse_two(name, format)
             yield from self._numbered(lines_of_stream(raw, opening, name), name)
             return
         with saved(raw, opening, name) as path:
-            yield from self._file(path, *self.format_of(path), say, name)
+            yield from self._file(path, *self.format_of(path), log, name)
 
     def _file(
-        self, path: Path, format: str, why: str, say: Say, name: str = ""
+        self, path: Path, format: str, why: str, log: Log, name: str = ""
     ) -> Iterator[list[Item]]:
-        """The records of one file in a format."""
         name = name or str(path)
         if format in PLAIN:
             self._refuse_two(name, format)
             yield from self._numbered(lines_of_file(path, self.encoding), name)
             return
         if format == "files":
-            say(f"{name}: read as {format} ({why})")
-            yield [self._whole(path, name)]
+            log(f"{name}: read as {format} ({why})")
+            yield [self._file_as_item(path, name)]
             return
-        tally = _Kept()
-        layout, texts, own = self._layout(path, format)
-        say(f"{name}: read as {format} ({why}), {layout.why}")
-        rows = (row for batch in layout.batches(path, tally) for row in tally.merged(path, *batch))
-        yield from _grouped(self._item(row, texts, own) for row in rows)
+        damaged = _DamagedRecords()
+        layout, texts, has_id = self._layout(path, format)
+        log(f"{name}: read as {format} ({why}), {layout.why}")
+        batches = layout.batches(path, damaged)
+        rows = (row for batch in batches for row in damaged.merged(path, *batch))
+        yield from _grouped(self._item(row, texts, has_id) for row in rows)
 
-    def _whole(self, path: Path, name: str) -> Item:
-        """A file that is one record, called by its name."""
+    def _file_as_item(self, path: Path, name: str) -> Item:
+        """Return a file as one record, whose id is its name."""
         self._refuse_two(name, "files")
-        tally = SkippedRecords()
-        for (texts,), _ in WholeFiles(self.encoding).batches(path, tally):
+        skipped = SkippedRecords()
+        for (texts,), _ in WholeFiles(self.encoding).batches(path, skipped):
             return Item(texts[0].strip() if self.strip else texts[0], name, named=True)
-        problem = tally.problems[0].removeprefix(f"{path}:").strip()
+        problem = skipped.problems[0].removeprefix(f"{path}:").strip()
         return Item("", name, note=problem, named=True)
 
-    def _item(self, row: tuple[int, tuple[str, ...], str], texts: int, own: bool) -> Item:
-        """A row of one text or two and, where there are such, an id of its own."""
+    def _item(self, row: tuple[int, tuple[str, ...], str], texts: int, has_id: bool) -> Item:
+        """Return a row of one or two texts and, with `has_id`, an id."""
         line, cells, problem = row
         if problem:
-            return Item("", f"line {line}" if own else str(line), note=problem, named=own)
-        id = cells[texts].strip() if own else ""
-        one, two = cells[0], cells[1] if texts == 2 else ""
+            return Item("", f"line {line}" if has_id else str(line), note=problem, named=has_id)
+        id = cells[texts].strip() if has_id else ""
+        first, second = cells[0], cells[1] if texts == 2 else ""
         if self.strip:
-            one, two = one.strip(), two.strip()
-        if texts == 2 and bool(one.strip()) != bool(two.strip()):
-            return Item("", id or str(line), note="one of the two texts is empty", named=own)
-        return Item(one, id or str(line), two, named=own)
+            first, second = first.strip(), second.strip()
+        if texts == 2 and bool(first.strip()) != bool(second.strip()):
+            return Item("", id or str(line), note="one of the two texts is empty", named=has_id)
+        return Item(first, id or str(line), second, named=has_id)
 
     def _numbered(self, chunks: Iterable[Lines], name: str) -> Iterator[list[Item]]:
-        """Lines as items, numbered from 1."""
-        number = 0
-        for texts, bad in chunks:
+        """Yield lines as items, numbered from 1."""
+        count = 0
+        for texts, problems in chunks:
             texts = [text.strip() for text in texts] if self.strip else texts
-            items = [Item(text, str(number + i)) for i, text in enumerate(texts, start=1)]
-            for i, problem in bad.items():
-                words = problem.removeprefix(f"{name}:{number + i + 1}: ")
+            items = [Item(text, str(count + i)) for i, text in enumerate(texts, start=1)]
+            for i, problem in problems.items():
+                words = problem.removeprefix(f"{name}:{count + i + 1}: ")
                 items[i] = items[i]._replace(text="", note=words)
-            number += len(texts)
+            count += len(texts)
             yield items
 
     def _layout(self, path: Path, format: str) -> tuple[Any, int, bool]:
-        """How to read a file in a format that has parts; how many of them are texts, and whether
-        an id comes after those.
-        """
+        """Return the layout of a file, the number of texts per record, and if an id follows."""
         if format in TABLES:
             return self._columns(path, format)
         self._refuse_two(str(path), format)
@@ -490,27 +431,27 @@ class InputReader:
         raise UsageError(f"{path}: --format {format} has no records of text")
 
     def _columns(self, path: Path, format: str) -> tuple[Any, int, bool]:
-        """The columns of a table: those of the run, or those asked for, and that of ids."""
+        """Return the layout of a table with the selected columns and that of ids, if any."""
         inputs = self.inputs or ("",)
         flag = "--input" if self.input_asked else "the run was trained on it; --input names another"
         if format == "jsonl":
             names = keys_in(path, self.encoding)
-            wrong = [key for key in inputs if key and names and key not in names]
-            if wrong:
-                shown = hint(wrong[0], names)
-                raise UsageError(f"{path}: has no key {wrong[0]!r} ({flag}); {shown}")
+            missing = [key for key in inputs if key and names and key not in names]
+            if missing:
+                shown = hint(missing[0], names)
+                raise UsageError(f"{path}: has no key {missing[0]!r} ({flag}); {shown}")
         else:
             names = columns_in(path, format, inputs, self.encoding)
         if len(inputs) == 2 and not all(inputs):
             raise two_needed(path, "KEY" if format == "jsonl" else "COLUMN", names)
-        own = id_column(names, inputs)
-        columns = [*inputs, *own]
+        ids = id_column(names, inputs)
+        columns = [*inputs, *ids]
         if format == "jsonl":
             layout: Any = objects(path, columns, texts=len(inputs), encoding=self.encoding)
         else:
             flags = [*[flag] * len(inputs), "its ids"]
             layout = table(path, format, columns, flags=flags, encoding=self.encoding)
-        return layout, len(inputs), bool(own)
+        return layout, len(inputs), bool(ids)
 
     def _refuse_two(self, name: str, format: str) -> None:
         if len(self.inputs) > 1:
@@ -521,21 +462,20 @@ class InputReader:
             )
 
 
-class _Kept(SkippedRecords):
-    """Damaged records with their lines, so that each can stand in its place."""
+class _DamagedRecords(SkippedRecords):
+    """Damaged records with their lines, to report them in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self._problems: list[str] = []
 
     def damaged(self, problem: str) -> None:
-        """See Tally."""
         self._problems.append(problem)
 
     def merged(
         self, path: Path, columns: list[list[str]], lines: Sequence[int]
     ) -> list[tuple[int, tuple[str, ...], str]]:
-        """The line, cells and problem of each record of a batch and of those that are damaged."""
+        """Return the line, cells and problem of the valid and the damaged records of a batch."""
         cells = zip(*columns, strict=True)
         rows = [(line, row, "") for line, row in zip(lines, cells, strict=True)]
         if self._problems:
@@ -547,36 +487,40 @@ class _Kept(SkippedRecords):
         return rows
 
 
-def _things(path: Path, tokenizer: Patches | Points, told: Mapping[str, Any]) -> Iterator[Item]:
-    """The images or point clouds of a file or a folder, by their places."""
-    for place, thing in things_in(path, tokenizer, told, strict=False):
-        if isinstance(thing, str):
-            yield Item("", place, note=thing, shown=place)
-        else:
-            yield Item(thing, place, shown=place)
+def _texts_of(source: FileSet) -> Iterator[list[Item]]:
+    """Yield the records of a reader, with their lines as ids."""
+    for chunk in source.records():
+        yield [Item(text, str(n)) for text, n in zip(chunk.texts, chunk.lines, strict=True)]
 
 
-def _opened(item: Item, tokenizer: Patches | Points, told: Mapping[str, Any], base: Path) -> Item:
-    """The image or point cloud at the path that a record is."""
+def _items(path: Path, modality: Any, encoder: Any) -> Iterator[Item]:
+    """Yield the items of a file or a folder, with their locations as ids."""
+    for location, item in modality.items(path, encoder, strict=False):
+        damaged = isinstance(item, str)
+        yield Item("" if damaged else item, location, note=item if damaged else "", shown=location)
+
+
+def _open_item(item: Item, modality: Any, encoder: Any, base: Path) -> Item:
+    """Return a record whose text is a path with the item at this path."""
     name = item.text.strip()
     if not name or item.note:
         return item
     try:
-        return item._replace(text=thing_named(name, tokenizer, told, base)[1], shown=name)
+        return item._replace(text=modality.open(name, encoder, base)[1], shown=name)
     except UserError as error:
         return item._replace(text="", note=str(error), shown=name)
 
 
 def id_column(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """The column that names records, if there is one: called id, or something that ends so."""
+    """Return the column of record ids, if there is one: its name is, or ends with, id."""
     free = [name for name in names if name not in taken and names.count(name) == 1]
-    whole = [name for name in free if name.strip().lower() == "id"]
-    ends = [name for name in free if re.search(r"[\W_]id\s*$", name, re.IGNORECASE)]
-    return (whole or ends)[:1]
+    exact = [name for name in free if name.strip().lower() == "id"]
+    suffixed = [name for name in free if re.search(r"[\W_]id\s*$", name, re.IGNORECASE)]
+    return (exact or suffixed)[:1]
 
 
-def readable(batches: Iterable[list[Item]], name: str) -> Iterator[list[Item]]:
-    """The same batches; an error at their end if no record of them could be read."""
+def _check_readable(batches: Iterable[list[Item]], name: str) -> Iterator[list[Item]]:
+    """Yield the same batches; raise a UserError at the end if no record could be read."""
     total, damaged, first = 0, 0, ""
     for items in batches:
         yield items
@@ -589,82 +533,82 @@ def readable(batches: Iterable[list[Item]], name: str) -> Iterator[list[Item]]:
         raise UserError(f"{name}: none of the {total:,} records can be read; first: {first}")
 
 
-def _grouped(items: Iterable[Item], most: int = MANY) -> Iterator[list[Item]]:
-    """Items in lists, few at first."""
-    stream, count = iter(items), FEW
-    while some := list(islice(stream, min(count, most))):
-        yield some
+def _grouped(items: Iterable[Item], most: int = MAX_BATCH) -> Iterator[list[Item]]:
+    """Yield lists of items, short ones first."""
+    iterator, count = iter(items), FIRST_BATCH
+    while batch := list(islice(iterator, min(count, most))):
+        yield batch
         count *= 2
 
 
 def lines_of_file(path: Path, encoding: str = UTF8) -> Iterator[Lines]:
-    """All lines of a file, blank ones too, some at a time, and what is wrong with those, by their
-    places, that are no text.
-    """
-    count = FEW
-    for _, texts, bad in decoded_lines(path, encoding):
-        at = 0
-        while at < len(texts):
-            here = {i - at: problem for i, problem in bad.items() if at <= i < at + count}
-            yield texts[at : at + count], here
-            at, count = at + count, min(2 * count, MANY)
+    """Yield batches of all lines of a file, with the problems of invalid ones by index."""
+    count = FIRST_BATCH
+    for _, texts, problems in decoded_lines(path, encoding):
+        start = 0
+        while start < len(texts):
+            stop = start + count
+            yield (
+                texts[start:stop],
+                {i - start: p for i, p in problems.items() if start <= i < stop},
+            )
+            start, count = stop, min(2 * count, MAX_BATCH)
 
 
 def lines_of_stream(
     stream: BinaryIO, opening: bytes = b"", name: str = STANDARD
 ) -> Iterator[Lines]:
-    """The lines of a stream after its `opening`, those together that are there at a time: a pipe
-    is never waited for while a line of it could be answered. As `lines_of_file`.
+    """Yield the lines of a stream after its `opening`, as `lines_of_file` does.
+
+    A batch has the lines that are available, so that a pipe is answered without delay.
     """
-    number, size, held = 1, LITTLE, b""
+    number, size, rest = 1, FIRST_READ, b""
     block = opening.removeprefix(BOM) or stream.read1(size)  # type: ignore[attr-defined]
     while block:
-        *lines, held = (held + block).split(b"\n")
+        *lines, rest = (rest + block).split(b"\n")
         if lines:
             yield _decoded(lines, number, name)
-            number, size = number + len(lines), min(2 * size, MUCH)
+            number, size = number + len(lines), min(2 * size, MAX_READ)
         block = stream.read1(size)  # type: ignore[attr-defined]
-    if held:
-        yield _decoded([held], number, name)
+    if rest:
+        yield _decoded([rest], number, name)
 
 
 def _decoded(lines: list[bytes], first: int, name: str) -> Lines:
-    """Lines as texts, and what is wrong with those that are none."""
-    texts, bad = [], {}
+    """Return lines as texts, and the problems of invalid ones by index."""
+    texts, problems = [], {}
     for i, line in enumerate(lines):
         try:
             texts.append(line.decode().rstrip("\r"))
         except UnicodeDecodeError as error:
             texts.append("")
-            bad[i] = invalid_utf8(Path(name), first + i, error.start, line[error.start])
-    return texts, bad
+            problems[i] = invalid_utf8(Path(name), first + i, error.start, line[error.start])
+    return texts, problems
 
 
 def opening_of(stream: BinaryIO) -> bytes:
-    """The first line of a stream that holds something, or the first two where it may be the header
-    of FASTA, and whatever comes along with them.
-    """
-    found = b""
-    while len(found) < OPENING:
-        lines = [line for line in found.split(b"\n")[:-1] if line.strip()]
-        wanted = 2 if lines and lines[0].lstrip(BOM).startswith((b">", b";")) else 1
-        if len(lines) >= wanted:
+    """Read the first non-blank line of a stream, or two lines if it may be FASTA."""
+    opening = b""
+    while len(opening) < MAX_OPENING:
+        lines = [line for line in opening.split(b"\n")[:-1] if line.strip()]
+        needed = 2 if lines and lines[0].lstrip(BOM).startswith((b">", b";")) else 1
+        if len(lines) >= needed:
             break
-        block = stream.read1(LITTLE)  # type: ignore[attr-defined]
+        block = stream.read1(FIRST_READ)  # type: ignore[attr-defined]
         if not block:
             break
-        found += block
-    return found
+        opening += block
+    return opening
 
 
 @contextmanager
 def saved(stream: BinaryIO, opening: bytes, name: str) -> Iterator[Path]:
-    """A stream as a file that is gone afterwards; errors call it by its name."""
+    """Save a stream in a temporary file; errors mention its name instead of the path."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, STANDARD)
         with path.open("wb") as file:
             file.write(opening)
-            shutil.copyfileobj(stream, file, MUCH)
+            shutil.copyfileobj(stream, file, MAX_READ)
         try:
             yield path
         except UserError as error:
@@ -679,8 +623,8 @@ def _has_keys(line: str, keys: Sequence[str]) -> bool:
     return isinstance(value, dict) and set(keys) <= set(value)
 
 
-NOTES_SHOWN = 3  # unknown symbols that a note names
-# What is counted, in words: of one record, and of more.
+NOTES_SHOWN = 3  # unknown symbols listed in a note
+# Kinds of notes, in words: singular and plural.
 KINDS = {
     "damaged": ("could not be read", "could not be read"),
     "empty": ("is empty", "are empty"),
@@ -692,14 +636,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class TokenLimit:
-    """The most tokens of a record that a model uses; of a longer one it uses `used` of them."""
+    """The maximum number of tokens of a model; it reads `used` tokens of a longer record."""
 
     tokens: int
     used: int
     end: str = "first"  # or last
 
     def note(self, tokens: int) -> str:
-        """What becomes of a record of so many tokens, if it is too long."""
+        """Return the note on a record that is too long, or ""."""
         if tokens <= self.tokens:
             return ""
         return f"truncated: {tokens:,} tokens, the model reads the {self.end} {self.used:,}"
@@ -707,83 +651,80 @@ class TokenLimit:
 
 @dataclass
 class RecordNotes:
-    """Notes on records, batch by batch, and how many there are of each kind.
-
-    `room` is None where a model reads records of any length. `empty` says whether an empty record
-    has a note.
-    """
+    """Notes on records, and counts by kind of note; without `limit`, no record is too long."""
 
     tokenizer: Tokenizer
-    room: TokenLimit | None = None
-    seconds: Tokenizer | None = None  # that of the second texts, where they are targets
-    empty: bool = True
+    limit: TokenLimit | None = None
+    seconds: Tokenizer | None = None  # of second texts that are targets
+    empty: bool = True  # whether empty records have a note
     records: int = 0
     noted: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
 
     def of(self, items: Sequence[Item]) -> list[str]:
-        """The note of each record, "" where there is nothing to say."""
-        found: list[dict[str, str]] = [{} for _ in items]
-        texts = [i for i, item in enumerate(items) if self._readable(item, found[i])]
-        if texts and not isinstance(self.tokenizer, Patches | Points):
-            self._look(items, texts, found)
-        for item, kinds in zip(items, found, strict=True):
-            self.records += 1
+        """Return the note of each record, or ""."""
+        notes: list[dict[str, str]] = [{} for _ in items]
+        texts = [i for i, item in enumerate(items) if self._readable(item, notes[i])]
+        if texts and self.tokenizer.reads_text:
+            self._add_notes(items, texts, notes)
+        self.records += len(items)
+        for item, kinds in zip(items, notes, strict=True):
             self.noted += bool(kinds)
             for kind, words in kinds.items():
                 self.counts[kind] = self.counts.get(kind, 0) + 1
                 self.first.setdefault(kind, f"{item.id} ({words})")
-        return ["; ".join(kinds.values()) for kinds in found]
+        return ["; ".join(kinds.values()) for kinds in notes]
 
-    def _readable(self, item: Item, found: dict[str, str]) -> bool:
-        """Is there something to look into? What there is to say otherwise goes to `found`."""
+    def _readable(self, item: Item, notes: dict[str, str]) -> bool:
+        """Whether a record has content; otherwise, the reason is added to `notes`."""
         if item.note:
-            found["damaged"] = item.note
+            notes["damaged"] = item.note
         elif isinstance(item.text, str) and not item.text.strip():
             if self.empty:
-                found["empty"] = "empty"
+                notes["empty"] = "empty"
         else:
             return True
         return False
 
-    def _look(self, items: Sequence[Item], places: list[int], found: list[dict[str, str]]) -> None:
-        """What the tokenizer makes of texts, and what is wrong with what they stand for."""
-        texts = [items[i].text for i in places]
-        lengths = self._unknown(self.tokenizer, texts, places, found)
-        twice = [items[i].second for i in places]
-        if any(twice):
-            more = self._unknown(self.seconds or self.tokenizer, twice, places, found)
-            lengths = lengths if self.seconds else lengths + more + 1
-        for i, length in zip(places, lengths.tolist(), strict=True):
-            if self.room and (words := self.room.note(length)):
-                found[i]["long"] = words
-        for i, words in zip(places, self.tokenizer.problems(texts), strict=True):
+    def _add_notes(
+        self, items: Sequence[Item], indices: list[int], notes: list[dict[str, str]]
+    ) -> None:
+        """Add notes on long, unknown and invalid texts."""
+        texts = [items[i].text for i in indices]
+        lengths = self._add_unknown(self.tokenizer, texts, indices, notes)
+        seconds = [items[i].second for i in indices]
+        if any(seconds):
+            tokenizer = self.seconds or self.tokenizer
+            second_lengths = self._add_unknown(tokenizer, seconds, indices, notes)
+            lengths = lengths if self.seconds else lengths + second_lengths + 1
+        for i, length in zip(indices, lengths.tolist(), strict=True):
+            if self.limit and (words := self.limit.note(length)):
+                notes[i]["long"] = words
+        for i, words in zip(indices, self.tokenizer.problems(texts), strict=True):
             if words:
-                found[i]["invalid"] = words
+                notes[i]["invalid"] = words
 
-    def _unknown(
+    def _add_unknown(
         self,
         tokenizer: Tokenizer,
         texts: Sequence[str],
-        places: Sequence[int],
-        found: list[dict[str, str]],
+        indices: Sequence[int],
+        notes: list[dict[str, str]],
     ) -> np.ndarray:
-        """(R,) tokens of texts; those that have unknown ones are noted."""
+        """Return the (R,) lengths of texts in tokens, and add notes on unknown symbols."""
         ids, lengths = tokenizer.encode_batch(list(texts))
         totals = np.concatenate([[0], np.cumsum(ids == tokenizer.unk)])
         unknown = np.diff(totals[np.cumsum(lengths)], prepend=0)  # (R,)
         for i in np.flatnonzero(unknown).tolist():
-            symbols = tokenizer.unknown(texts[i]).most_common(NOTES_SHOWN)
+            symbols = tokenizer.count_unknown(texts[i]).most_common(NOTES_SHOWN)
             shown = ", ".join(f"{symbol[:20]!r}" for symbol, _ in symbols)
             words = f"{unknown[i]:,} of {lengths[i]:,} symbols unknown"
-            found[places[i]].setdefault("unknown", words + (f": {shown}" if shown else ""))
+            notes[indices[i]].setdefault("unknown", words + (f": {shown}" if shown else ""))
         return np.asarray(lengths)
 
     def of_shard(self, shard: Shard) -> None:
-        """Count the records of a shard that are too long or have unknown symbols; numbers, of
-        which images are made, have neither.
-        """
+        """Count the records of a shard of texts that are too long or have unknown symbols."""
         if not shard.cuttable:
             return
         offsets, every = np.asarray(shard.offsets), shard.views
@@ -792,27 +733,29 @@ class RecordNotes:
         if shard.source is not None:
             lengths = lengths + np.diff(np.asarray(shard.source.offsets)) - 1
         unknown, lengths = unknown[::every], lengths[::every]
-        long = lengths > (self.room.tokens if self.room else np.inf)
+        long = lengths > (self.limit.tokens if self.limit else np.inf)
         self.records += len(lengths)
         self.noted += int(np.count_nonzero(long | (unknown > 0)))
-        for kind, which in (("long", long), ("unknown", unknown > 0)):
-            if not which.any():
-                continue
-            i = int(np.flatnonzero(which)[0])
+        if self.limit and long.any():
+            i = int(np.flatnonzero(long)[0])
+            self._count("long", long, i, self.limit.note(int(lengths[i])))
+        if unknown.any():
+            i = int(np.flatnonzero(unknown)[0])
             words = f"{unknown[i]:,} of {lengths[i]:,} symbols unknown"
-            if kind == "long" and self.room:
-                words = self.room.note(int(lengths[i]))
-            self.counts[kind] = int(np.count_nonzero(which))
-            self.first[kind] = f"record {i + 1:,} ({words})"
+            self._count("unknown", unknown, i, words)
+
+    def _count(self, kind: str, which: np.ndarray, first: int, words: str) -> None:
+        self.counts[kind] = int(np.count_nonzero(which))
+        self.first[kind] = f"record {first + 1:,} ({words})"
 
     def lines(self) -> list[str]:
-        """How many records have a note, a line for each kind, with the first."""
+        """Return a line for each kind of note: the number of records, and the first."""
         return [
             f"{n:,} of {self.records:,} records {KINDS[kind][n > 1]}; first: {self.first[kind]}"
             for kind, n in self.counts.items()
         ]
 
     def refuse(self) -> None:
-        """A UserError if any record has a note."""
+        """Raise a UserError if any record has a note."""
         if self.noted:
             raise UserError(f"{self.noted:,} of {self.records:,} records have notes (--strict)")

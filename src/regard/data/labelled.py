@@ -1,10 +1,10 @@
-"""Labelled records: texts and what is asked of each, as the files spell it.
+"""Labelled records: texts and their targets, as written in files.
 
-A target is a cell of a table, a key of a FASTA header, the first word of a line, an entry of a file
-of labels beside FASTA, or the name of the file where there is a file for every class. Several
-columns are several targets, and an empty cell among them is a gap, as is one that says so (`NA`).
-Blanks around cells are dropped. What the targets mean is for `targets` to say; here they stay
-texts, but that numbers are spelled as Python does.
+A target is a cell of a table, a key of a FASTA header, the first word of a line, an entry of a
+separate file of labels by FASTA id, or the name of a file or folder that contains one class. An
+empty cell, or one listed in data.missing (`NA`), is a missing target. Spaces around cells are
+removed. Targets stay texts here, except that numbers are converted to Python notation; `targets`
+interprets them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.class_folders import WholeFiles, class_folders
+from regard.data.fasta import Fasta, entries, fasta
 from regard.data.formats import (
     EXTENSIONS,
     PLAIN_SUFFIXES,
@@ -27,8 +28,7 @@ from regard.data.formats import (
     expand,
     extension,
 )
-from regard.data.readers import TABLES, Chunk, Fasta, FileSet, entries, fasta, lines_of, objects
-from regard.data.tables import BATCH, ROW, Batch, BlankSeparated, TableReader, table
+from regard.data.tables import BATCH, ROW, Batch, BlankSeparated, objects, table
 from regard.data.targets import (
     UNDECIDED,
     Cells,
@@ -38,34 +38,29 @@ from regard.data.targets import (
     notation_of,
     number,
 )
+from regard.data.text_files import TABLES, Chunk, FileSet, lines_of
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
 from regard.tokenizers.tokenizer import PLAIN as AS_WRITTEN
 from regard.tokenizers.tokenizer import Canonical
 
-LABEL = "label"  # the name of a target that no column names
-SHOWN = 5  # classes named
-SAMPLE = 100_000  # rows looked at to tell how numbers are written
-PLUS, MINUS = "+", "-"  # where a column has the one, the other is no missing value
+LABEL = "label"  # the default name of a target
+SHOWN = 5  # classes listed
+SAMPLE = 100_000  # rows that determine the notation of numbers
+PLUS, MINUS = "+", "-"  # in a column with "+", "-" is not a missing value
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledChunk(Chunk):
-    """Some consecutive records and, of each, the targets ("" is a gap) and what else was read.
+    """Consecutive labelled records; `sources` are the second texts of pairs."""
 
-    `sources` are the second texts, where records are pairs of them.
-    """
-
-    targets: Sequence[tuple[str, ...]] = ()
-    asides: Sequence[tuple[str, ...]] = ()
-    names: Sequence[str] = ()  # where each stands, if not on a line of the path
+    names: Sequence[str] = ()  # location of each record, if not a line of the path
 
     def place(self, i: int) -> str:
-        """Where record i stands."""
         return self.names[i] if self.names else f"{self.path}:{self.lines[i]}"
 
     def keys(self, form: Canonical = AS_WRITTEN) -> Sequence[str]:
-        """What copies, splits and leaks go by: the texts, both of them where there are two."""
+        """Return what identifies the records for duplicates, splits and leaks: their texts."""
         if not self.sources:
             return form.all(self.texts)
         both = zip(form.all(self.texts), form.all(self.sources), strict=True)
@@ -74,16 +69,16 @@ class LabelledChunk(Chunk):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSelection:
-    """What to read: the columns of the text or two texts, of the targets, and of what else."""
+    """The columns to read as inputs, targets and additional information."""
 
     inputs: tuple[str, ...] = ("",)
     targets: tuple[str, ...] = ()
-    asides: tuple[str, ...] = ()  # such as the column that says the side
-    pattern: str = ""  # its first group is the label in what the target's column holds
+    asides: tuple[str, ...] = ()  # such as the column of the split
+    pattern: str = ""  # its first group is the label within the target cell
     labels: Path | None = None  # a file of targets by id
-    classes: tuple[str, ...] = ()  # of the files, where each holds a class; () = their names
-    missing: tuple[str, ...] = MISSING  # cells that say that there is no target
-    per_line: bool = False  # of plain texts: is each line a record, whatever they look like?
+    classes: tuple[str, ...] = ()  # of the files, if each contains one class; () = their names
+    missing: tuple[str, ...] = MISSING  # cells that mean a missing target
+    per_line: bool = False  # whether each line of plain text is a record
 
     def __post_init__(self) -> None:
         if len(self.inputs) > 2:
@@ -97,12 +92,11 @@ class ColumnSelection:
 
     @property
     def columns(self) -> list[str]:
-        """All of them."""
         return [*self.inputs, *self.targets, *self.asides]
 
     @property
     def flags(self) -> list[str]:
-        """The options that ask for them."""
+        """The options that select the columns."""
         flags = ["--input"] * len(self.inputs) + ["--target"] * len(self.targets)
         return flags + ["data.split or data.group"] * len(self.asides)
 
@@ -110,8 +104,10 @@ class ColumnSelection:
 class LabelledFiles(FileSet):
     """Files as records with targets; `names` are those of the targets, in order.
 
-    `check` says what is wrong with a record's targets; such records are damaged.
+    Records whose targets are not of the required kind count as damaged.
     """
+
+    plannable = True
 
     def __init__(
         self,
@@ -126,83 +122,83 @@ class LabelledFiles(FileSet):
         self._folders = dict(class_folders([Path(path) for path in paths]) if plain else ())
         super().__init__(paths, format, strict, encoding)
         self.asked = asked
-        self.format, self.why = (format, "as asked") if format != "auto" else self._detected()
-        self.kind: OutputKind = UNDECIDED  # targets that are no such ones are damage
+        self.format, self.why = (format, "as asked") if format != "auto" else self._detect_format()
+        self.kind: OutputKind = UNDECIDED
         self.names = asked.targets or (LABEL,)
-        self._beside: dict[str, tuple[str, ...]] = {}  # targets and asides by id
-        self.classes: tuple[str, ...] = ()  # of the files, where each holds one
-        self.by_name = False  # are targets the names of files or folders?
-        self.written_as: LabelledFiles = self  # whose targets are written as these are
-        self._notations: list[Notation] | None = None  # of the numbers of each target
-        self._signs: set[int] | None = None  # targets that are plus or minus
-        self._settle()
+        self._labels_by_id: dict[str, tuple[str, ...]] = {}  # targets and asides
+        self.classes: tuple[str, ...] = ()  # of the files, if each contains one class
+        self.by_name = False  # whether targets are names of files or folders
+        self.written_as: LabelledFiles = self  # files that determine notations and signs
+        self._notations: list[Notation] | None = None
+        self._signs: set[int] | None = None
+        self._choose_layout()
 
     def _expanded(self) -> list[Path]:
-        """See Files: those of folders of classes, where there are such."""
         return list(self._folders) or super()._expanded()
 
     def _name(self, path: Path) -> str:
-        """See Files."""
-        return (
-            f"{self._folders.get(path, '')}/{path.name}" if self._folders else super()._name(path)
-        )
+        if not self._folders:
+            return super()._name(path)
+        return f"{self._folders.get(path, '')}/{path.name}"
 
-    def _detected(self) -> tuple[str, str]:
-        """The format of the files, and why; in folders of classes, a file of plain text is one
-        record unless each line is to be one.
+    def _detect_format(self) -> tuple[str, str]:
+        """Return the format of the files and the reason.
+
+        A file of plain text in a class folder is one record, unless data.per_line is set.
         """
         if not self._folders:
-            found, why = detect(self.files, self.encoding)
+            format, why = detect(self.files, self.encoding)
         elif any(map(extension, self.files)):
             return detect(self.files, self.encoding)
         else:
-            found, why = detect(self.files[:1], self.encoding)
-            found = "files" if found in ("lines", "text") else found
-        if self.asked.per_line and found in ("text", "files"):
+            format, why = detect(self.files[:1], self.encoding)
+            format = "files" if format in ("lines", "text") else format
+        if self.asked.per_line and format in ("text", "files"):
             return "lines", "a line is a record, as data.per_line says"
-        return found, f"{len(self.files):,} files" if found == "files" else why
+        return format, f"{len(self.files):,} files" if format == "files" else why
 
     @property
     def two_texts(self) -> bool:
-        """Are records pairs of texts?"""
         return len(self.asked.inputs) == 2
+
+    def require(self, kind: OutputKind, train: FileSet) -> None:
+        self.kind = kind
+        self.written_as = train  # type: ignore[assignment]  # also a LabelledFiles
 
     @property
     def tells(self) -> bool:
-        """May targets be texts of their own?"""
         return self.format in TABLES
 
     @property
     def all_files(self) -> list[Path]:
-        """The files of the records, and that of their targets."""
         return self.files + ([self.asked.labels] if self.asked.labels else [])
 
-    def _settle(self) -> None:
-        """Choose the layout: where text, targets and asides stand."""
-        asked, first = self.asked, self.files[0]
+    def _choose_layout(self) -> None:
+        """Choose the layout: how texts, targets and asides are read."""
+        selection, first = self.asked, self.files[0]
         if self.format == "text":
             raise UsageError(
                 f"{first}: running text ({self.why}) has no records to label; "
                 "if each line is one: --set data.format=lines"
             )
-        if asked.labels is not None:
-            self._read_labels(asked.labels)
+        if selection.labels is not None:
+            self._load_labels(selection.labels)
         elif self.format == "labelled":
-            self._layout = self._halves(("2", "1"))
-        elif not asked.targets:
-            self._read_classes()
+            self._layout = self._label_and_text(("2", "1"))
+        elif not selection.targets:
+            self._use_file_names()
         elif self.format in TABLES:
-            self._layout = self._table(first, asked.columns, asked.flags)
+            self._layout = self._table(first, selection.columns, selection.flags)
         elif self.format == "fasta":
             self._refuse_input()
-            names = (*asked.targets, *asked.asides)
+            names = (*selection.targets, *selection.asides)
             self._layout = fasta(first, names, self.encoding, "--target, data.split or data.group")
-        elif self.format == "smi" and asked.targets == ("2",):
-            self._layout = self._halves(("1", "2"))
+        elif self.format == "smi" and selection.targets == ("2",):
+            self._layout = self._label_and_text(("1", "2"))
         else:
             raise UsageError(
-                f"--target {asked.targets[0]} names a column, but {first} is read as {self.format} "
-                f"({self.why}); --set data.format=csv, tsv, jsonl or fasta has them, "
+                f"--target {selection.targets[0]} names a column, but {first} is read as "
+                f"{self.format} ({self.why}); --set data.format=csv, tsv, jsonl or fasta has them, "
                 "data.format=labelled is a label and a text a line"
             )
         if self._layout:
@@ -215,7 +211,7 @@ class LabelledFiles(FileSet):
             return objects(path, columns, texts=texts, encoding=self.encoding)
         return table(path, format, columns, flags=flags, encoding=self.encoding)
 
-    def _halves(self, names: tuple[str, str]) -> BlankSeparated:
+    def _label_and_text(self, names: tuple[str, str]) -> BlankSeparated:
         if self.asked.asides:
             raise UsageError(
                 f"{self.files[0]}: {self.format} has no column {self.asked.asides[0]!r} "
@@ -231,8 +227,8 @@ class LabelledFiles(FileSet):
                 f"{self.format} ({self.why}), which has one text alone"
             )
 
-    def _read_classes(self) -> None:
-        """A file for every class."""
+    def _use_file_names(self) -> None:
+        """Read a file or folder for every class."""
         if len(self.files) < 2 and not self.asked.classes:
             raise UsageError(
                 f"{self.files[0]}: where are the labels? say --target COLUMN (data.target), or "
@@ -243,10 +239,7 @@ class LabelledFiles(FileSet):
         if self._folders:
             self.classes = tuple(self._folders.values())
         if self.format in TABLES:
-            columns = [*self.asked.inputs, *self.asked.asides]
-            flags = ["--input", "--input"][: len(self.asked.inputs)]
-            flags += ["data.split or data.group"] * len(self.asked.asides)
-            self._layout = self._table(self.files[0], columns, flags)
+            self._layout = self._table(self.files[0], self.asked.columns, self.asked.flags)
         elif self.format == "fasta":
             self._refuse_input()
             self._layout = fasta(self.files[0], self.asked.asides, self.encoding, "data.split")
@@ -262,218 +255,215 @@ class LabelledFiles(FileSet):
             counts = sorted(Counter(self.classes).items())
             shown = ", ".join(f"{name} ({n:,} files)" for name, n in counts[:SHOWN])
             self.why += f", a folder for every class: {shown}" + ", …" * (len(counts) > SHOWN)
-            return
-        shown = ", ".join(f"{name} = {c}" for name, c in self._files_by_class())
-        self.why += f", a file for every class: {shown}"
+        else:
+            pairs = zip(self.files, self.classes, strict=True)
+            shown = ", ".join(f"{path.name} = {name}" for path, name in pairs)
+            self.why += f", a file for every class: {shown}"
 
     def like(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """The classes of other files, each of which holds one: by name, or else in this order."""
+        """Return the classes of other files, by name or by order."""
         return classes_like(files, self.class_files)[0] if self.class_files else ()
 
     @property
     def class_files(self) -> tuple[str, ...]:
-        """The classes of the files, in their order, where each holds one; names of folders are
-        classes wherever they are.
-        """
+        """The class of each file if each contains one; empty for class folders."""
         return () if self._folders else self.classes
 
-    def _files_by_class(self) -> list[tuple[str, str]]:
-        return [(path.name, c) for path, c in zip(self.files, self.classes, strict=True)]
-
-    def _read_labels(self, path: Path) -> None:
-        """A file of targets by id, held in memory."""
+    def _load_labels(self, path: Path) -> None:
+        """Load a file of targets by id into memory."""
         if self.format != "fasta":
             raise UsageError(f"data.labels goes by the ids of FASTA; the data is {self.format}")
         self._refuse_input()
-        asked, tally = self.asked, SkippedRecords(self.strict)
-        expand([path])  # says what is wrong with it
-        kind = extension(path) or detect([path], self.encoding)[0]
-        if kind == "fasta":
-            batches = _by_id(fasta(path, asked.asides, self.encoding), path, tally)
-        elif kind in TABLES:
-            columns = ["1", *(asked.targets or ("2",)), *asked.asides]
-            flags = ["the id", *["--target"] * len(asked.targets or ("2",)), "data.split"]
+        selection, skipped = self.asked, SkippedRecords(self.strict)
+        expand([path])  # raises an error if it cannot be read
+        format = extension(path) or detect([path], self.encoding)[0]
+        if format == "fasta":
+            batches = _by_id(fasta(path, selection.asides, self.encoding), path, skipped)
+        elif format in TABLES:
+            columns = ["1", *(selection.targets or ("2",)), *selection.asides]
+            flags = ["the id", *["--target"] * len(selection.targets or ("2",)), "data.split"]
             layout: Any = self._table(path, columns, [*flags, *["data.group"] * len(columns)])
-            batches = layout.batches(path, tally)
+            batches = layout.batches(path, skipped)
         else:
             raise UsageError(
                 f"{path}: data.labels is a table of ids and targets (csv, tsv, jsonl) or FASTA of "
-                f"targets, got {kind}"
+                f"targets, got {format}"
             )
         for columns_read, lines in batches:
             for row, line in zip(zip(*columns_read, strict=True), lines, strict=True):
                 id, cells = row[0].strip(), tuple(cell.strip() for cell in row[1:])
-                if self._beside.setdefault(id, cells) != cells:
+                if self._labels_by_id.setdefault(id, cells) != cells:
                     raise UserError(f"{path}:{line}: the id {id!r} has two targets in this file")
-        if tally.problems:
-            raise UserError(f"{tally.skipped:,} records are damaged; first: {tally.problems[0]}")
+        if skipped.problems:
+            raise UserError(
+                f"{skipped.skipped:,} records are damaged; first: {skipped.problems[0]}"
+            )
         self._layout = Fasta(("id",), f"each sequence, its target by id from {path}", self.encoding)
 
     def records(self) -> Iterator[Chunk]:
-        """Every whole record in order, a few megabytes at a time; an error if there is none."""
         yield from self.examples()
 
     def examples(self) -> Iterator[LabelledChunk]:
-        """The same, as what they are."""
-        tally = self._tally = SkippedRecords(self.strict)
+        """Yield the valid records in order, in chunks of a few megabytes."""
+        skipped = self._skipped_records = SkippedRecords(self.strict)
         empty = True
-        for chunk in self._together(tally) if self.format == "files" else self._each(tally):
+        chunks = self._batch_files if self.format == "files" else self._read_files
+        for chunk in chunks(skipped):
             if chunk.texts:
                 empty = False
                 yield chunk
         if empty:
-            raise self._nothing(tally)
+            raise self._nothing(skipped)
 
-    def _each(self, tally: SkippedRecords) -> Iterator[LabelledChunk]:
-        """The records of every file."""
+    def _read_files(self, skipped: SkippedRecords) -> Iterator[LabelledChunk]:
         for i, path in enumerate(self.files):
-            for columns, lines in self._batches(i, path, tally):
-                yield self._chunk(path, columns, lines, tally)
+            for columns, lines in self._batches(i, path, skipped):
+                yield self._chunk(path, columns, lines, skipped)
 
-    def _together(self, tally: SkippedRecords) -> Iterator[LabelledChunk]:
-        """The records of files that are one each, many at a time."""
+    def _batch_files(self, skipped: SkippedRecords) -> Iterator[LabelledChunk]:
+        """Yield chunks of files that are one record each."""
         rows: list[Sequence[str]] = []
         names: list[str] = []
         size = 0
         for i, path in enumerate(self.files):
-            for columns, _ in self._batches(i, path, tally):
+            for columns, _ in self._batches(i, path, skipped):
                 rows += zip(*columns, strict=True)
                 names.append(str(path))
                 size += len(columns[0][0]) + ROW
             if rows and (size > BATCH or i == len(self.files) - 1):
                 columns = [list(column) for column in zip(*rows, strict=True)]
-                yield self._chunk(path, columns, range(len(rows)), tally, names)
+                yield self._chunk(path, columns, range(len(rows)), skipped, names)
                 rows, names, size = [], [], 0
 
-    def _batches(self, file: int, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
-        """Columns of texts, then targets, then asides."""
-        texts = len(self.asked.inputs)
-        stream: Iterator[Any] = (
-            self._layout.batches(path, tally)
+    def _batches(self, file: int, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        """Yield columns of texts, then targets, then asides."""
+        n_texts = len(self.asked.inputs)
+        batches: Iterator[Any] = (
+            self._layout.batches(path, skipped)
             if self._layout
-            else (([t], n) for t, n in lines_of(path, tally, self.encoding))
+            else (([t], n) for t, n in lines_of(path, skipped, self.encoding))
         )
-        for columns, lines in stream:
+        for columns, lines in batches:
             if self.classes:
                 target = [self.classes[file]] * len(lines)
-                yield [*columns[:texts], target, *columns[texts:]], lines
+                yield [*columns[:n_texts], target, *columns[n_texts:]], lines
             elif self.asked.labels is not None:
-                yield self._looked_up(path, columns, lines, tally)
+                yield self._look_up(path, columns, lines, skipped)
             else:
                 yield columns, lines
 
-    def _looked_up(
-        self, path: Path, columns: list[list[str]], lines: Sequence[int], tally: SkippedRecords
+    def _look_up(
+        self, path: Path, columns: list[list[str]], lines: Sequence[int], skipped: SkippedRecords
     ) -> Batch:
-        rows, kept = [], []
+        rows, matched_lines = [], []
         for text, id, line in zip(*columns, lines, strict=True):
-            if id in self._beside:
-                rows.append((text, *self._beside[id]))
-                kept.append(line)
+            if id in self._labels_by_id:
+                rows.append((text, *self._labels_by_id[id]))
+                matched_lines.append(line)
             else:
-                tally.damaged(f"{path}:{line}: the id {id!r} is not in {self.asked.labels}")
-        width = 1 + len(next(iter(self._beside.values()), ()))
-        return [list(column) for column in zip(*rows, strict=True)] or [[]] * width, kept
+                skipped.damaged(f"{path}:{line}: the id {id!r} is not in {self.asked.labels}")
+        width = 1 + len(next(iter(self._labels_by_id.values()), ()))
+        return [list(column) for column in zip(*rows, strict=True)] or [[]] * width, matched_lines
 
     def _chunk(
         self,
         path: Path,
         columns: list[list[str]],
         lines: Sequence[int],
-        tally: SkippedRecords,
+        skipped: SkippedRecords,
         names: Sequence[str] = (),
     ) -> LabelledChunk:
-        """The records of a batch that are whole; the others go to `tally`. `names` say where each
-        stands, if that is no line of the path.
+        """Return the valid records of a batch; `names` are their locations, if these are not lines
+        of the path.
         """
         inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
-        kept: list[tuple[tuple[str, ...], int]] = []
-        found: list[str] = []
+        valid: list[tuple[tuple[str, ...], int]] = []
+        locations: list[str] = []
         for i, (row, line) in enumerate(zip(zip(*columns, strict=True), lines, strict=True)):
-            place = names[i] if names else f"{path}:{line}"
+            location = names[i] if names else f"{path}:{line}"
             cells = tuple(cell.strip() for cell in row)
             texts, written = cells[:inputs], cells[inputs:last]
             if not any((*texts, *written)) or (self.classes and not any(texts)):
-                tally.blank += 1
+                skipped.blank += 1
                 continue
             try:
                 if not all(texts):
-                    raise ValueError(f"{self._input(texts.index(''))} is empty")
-                targets = self.targets_of(written, place, tally)
+                    column = self.asked.inputs[texts.index("")]
+                    raise ValueError(f"{repr(column) if column else 'the text'} is empty")
+                targets = self.targets_of(written, location, skipped)
                 if targets is None:
                     continue
                 self.kind.check(texts[0], targets, self.names)
             except ValueError as error:
-                tally.damaged(f"{place}: {error}")
+                skipped.damaged(f"{location}: {error}")
                 continue
             if written != row[inputs:last]:
-                tally.trimmed(written[0], f"{row[inputs][:40]!r} at {place}")
-            kept.append(((*texts, *targets, *cells[last:]), line))
-            found += names[i : i + 1]
-        rows = [row for row, _ in kept]
+                skipped.trimmed(written[0], f"{row[inputs][:40]!r} at {location}")
+            valid.append(((*texts, *targets, *cells[last:]), line))
+            locations += names[i : i + 1]
+        rows = [row for row, _ in valid]
         return LabelledChunk(
             path,
             [row[0] for row in rows],
-            [line for _, line in kept],
+            [line for _, line in valid],
             [row[1] for row in rows] if inputs == 2 else (),
             targets=[row[inputs:last] for row in rows],
             asides=[row[last:] for row in rows] if self.asked.asides else (),
-            names=found,
+            names=locations,
         )
 
-    def _input(self, place: int) -> str:
-        return repr(self.asked.inputs[place]) if self.asked.inputs[place] else "the text"
+    def targets_of(self, cells: Cells, location: str, skipped: SkippedRecords) -> Cells | None:
+        """Return the targets of a row, or None if it has none; then the row is skipped.
 
-    def targets_of(self, cells: Cells, place: str, tally: SkippedRecords) -> Cells | None:
-        """The targets of a row from its cells; None where it can give none, which `tally` counts.
-
-        ValueError where a cell does not have what data.pattern looks for.
+        Raises a ValueError if a cell does not match data.pattern.
         """
-        found = tuple(
-            self._known(i, self._label(self._known(i, cell))) for i, cell in enumerate(cells)
+        targets = tuple(
+            self._drop_missing(i, self._label(self._drop_missing(i, cell)))
+            for i, cell in enumerate(cells)
         )
-        if not any(found):
+        if not any(targets):
             names = " or ".join(map(repr, self.names[:3])) + " …" * (len(self.names) > 3)
-            said = next((cell for cell in cells if cell), "")
-            why = f" has {said[:40]!r}, which data.missing lists" if said else ""
-            tally.leave(f"no {names} value", place + why)
+            missing = next((cell for cell in cells if cell), "")
+            why = f" has {missing[:40]!r}, which data.missing lists" if missing else ""
+            skipped.leave(f"no {names} value", location + why)
             return None
-        return self._spelled(found, place, tally) if not self.kind.categorical else found
+        return (
+            self._normalize_numbers(targets, location, skipped)
+            if not self.kind.categorical
+            else targets
+        )
 
-    def _known(self, i: int, cell: str) -> str:
-        """A cell, or "" where it says that target i is missing."""
+    def _drop_missing(self, i: int, cell: str) -> str:
+        """Return a cell, or "" if it means that target i is missing."""
         if cell not in self.asked.missing or self.by_name:
             return cell
         return cell if cell == MINUS and i in self.written_as.signs else ""
 
-    def _spelled(self, cells: Cells, place: str, tally: SkippedRecords) -> Cells | None:
-        """Numbers as Python spells them; None where one is a text, or a bound."""
-        found = []
+    def _normalize_numbers(
+        self, cells: Cells, location: str, skipped: SkippedRecords
+    ) -> Cells | None:
+        """Return numbers in Python notation; None if one is a text or a bound."""
+        numbers = []
         for name, cell, notation in zip(self.names, cells, self.written_as.notations, strict=True):
-            spelled = notation.spell(cell) if cell else ""
-            if spelled is None:
-                if tally.strict:
+            normalized = notation.spell(cell) if cell else ""
+            if normalized is None:
+                if skipped.strict:
                     self.kind.check("", (cell,), (name,))
                 bound = f"a censored {name!r} value (a bound, not a number)"
                 text = f"text instead of a number in column {name!r}"
-                example = f"{place} has {cell[:40]!r}"
-                tally.leave(bound if censored(cell) else text, example)
+                example = f"{location} has {cell[:40]!r}"
+                skipped.leave(bound if censored(cell) else text, example)
                 return None
-            if spelled != cell and name not in tally.notes:
-                tally.notes[name] = (
+            if normalized != cell and name not in skipped.notes:
+                skipped.notes[name] = (
                     f"column {name!r} is written with {notation.words}: {cell[:40]!r} "
-                    f"({place}) was read as {number(spelled):.10g}"
+                    f"({location}) was read as {number(normalized):.10g}"
                 )
-            found.append(spelled)
-        return tuple(found)
-
-    @property
-    def spaced(self) -> dict[str, tuple[int, str]]:
-        """Targets that had blanks around them in the latest pass: how many, and the first."""
-        return self._tally.spaced
+            numbers.append(normalized)
+        return tuple(numbers)
 
     def _written(self) -> Iterator[Cells]:
-        """The targets of every row as they are written."""
+        """Yield the targets of every row as they are written."""
         inputs, last = len(self.asked.inputs), len(self.asked.inputs) + len(self.names)
         for i, path in enumerate(self.files):
             for columns, _ in self._batches(i, path, SkippedRecords()):
@@ -482,7 +472,7 @@ class LabelledFiles(FileSet):
 
     @property
     def signs(self) -> set[int]:
-        """Which targets are signs: plus in some rows, so that minus is one too."""
+        """The indices of targets that are signs: a column with "+" may also have "-"."""
         if self._signs is None:
             rows = self._written()
             self._signs, width = set(), len(self.names)
@@ -492,55 +482,56 @@ class LabelledFiles(FileSet):
 
     @property
     def notations(self) -> list[Notation]:
-        """How the numbers of each target are written, as many rows say."""
+        """The notation of the numbers of each target."""
         if self._notations is None:
             rows = list(islice(self._written(), SAMPLE))
-            commas = isinstance(self._layout, TableReader) and self._layout.delimiter == ";"
+            commas = getattr(self._layout, "delimiter", "") == ";"
             columns = zip(*rows, strict=True) if rows else [[] for _ in self.names]
             self._notations = [notation_of(column, commas=commas) for column in columns]
         return self._notations
 
     def _label(self, cell: str) -> str:
-        """The part of a target's cell that is the label."""
+        """Return the part of a target cell that is the label."""
         if not cell or not self.asked.pattern:
             return cell
-        found = re.search(self.asked.pattern, cell)
-        if found is None:
+        match = re.search(self.asked.pattern, cell)
+        if match is None:
             raise ValueError(f"{cell[:40]!r} does not match data.pattern {self.asked.pattern!r}")
-        return (found.group(1) or "") if found.re.groups else found.group()
+        return (match.group(1) or "") if match.re.groups else match.group()
 
 
-def _by_id(layout: Fasta, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
-    """FASTA of targets: ids, the targets that stand where sequences do, and asides."""
-    for entry in entries(path, tally, layout.encoding):
+def _by_id(layout: Fasta, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+    """Yield ids, the targets in the place of sequences, and asides of a FASTA file."""
+    for entry in entries(path, skipped, layout.encoding):
         yield [[cell] for cell in (entry.id, entry.text, *layout.cells(entry))], [entry.line]
 
 
 def class_of(path: Path) -> str:
-    """The class that a file holds, by its name without the endings that are known."""
+    """Return the class of a file: its name without known extensions."""
     name = path.name.rpartition("/")[2].removesuffix(".gz")
     stem, dot, ending = name.rpartition(".")
     return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN_SUFFIXES) else name
 
 
 def classes_like(files: Sequence[Path], classes: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The classes of files, each of which holds one, and how they were found: by the names of the
-    files or, where those are others, by their order, which is that of `classes`.
+    """Return the classes of files that contain one class each, and how they were determined.
+
+    They are the names of the files or, if those are no known classes, `classes` in this order.
     """
-    found = expand(files)
-    names = tuple(map(class_of, found))
+    expanded = expand(files)
+    names = tuple(map(class_of, expanded))
     if set(names) <= set(classes):
         return names, "by the names of the files"
-    if found == list(files) and len(found) == len(classes):
-        pairs = zip(found, classes, strict=True)
+    if expanded == list(files) and len(expanded) == len(classes):
+        pairs = zip(expanded, classes, strict=True)
         shown = ", ".join(f"{path.name} = {name}" for path, name in pairs)
         return tuple(classes), f"by the order of the files: {shown}"
     raise UsageError(
-        f"which classes do {', '.join(path.name for path in found[:3])} hold? give one file "
+        f"which classes do {', '.join(path.name for path in expanded[:3])} hold? give one file "
         f"for each of {', '.join(classes)}, named so or in this order; a table needs --target"
     )
 
 
 def columns_of(names: str) -> tuple[str, ...]:
-    """Columns named in one text, with commas between them."""
+    """Return the columns in a comma-separated list."""
     return tuple(name.strip() for name in names.split(",") if name.strip())

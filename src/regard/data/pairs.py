@@ -1,7 +1,7 @@
-"""Pairs of records, a source and its target: two files read line by line, or two columns of tables.
+"""Pairs of a source and a target: two files read line by line, or two columns of tables.
 
-Blank lines keep their places. A pair is left out whole: with both sides empty as blank, with one
-side empty, or not UTF-8, as damaged.
+Blank lines count as lines. A pair whose texts are both empty is blank; one with an empty text, or
+with one that is not UTF-8, is damaged.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats import UTF8, SkippedRecords, blocks, decoded_lines, detect, extension
-from regard.data.readers import TABLES, Chunk, FileSet
+from regard.data.formats import UTF8, SkippedRecords, decoded_lines, detect, extension, read_blocks
 from regard.data.tables import Batch
+from regard.data.text_files import TABLES, Chunk, FileSet
 from regard.errors import UsageError, UserError
 
-# Parts in which the names of files differ that are no two sides: parts of a whole.
-NO_SIDES = {"train", "training", "valid", "validation", "val", "dev", "test", "eval", "all"}
-NO_SIDES |= {"aa", "ab", "ac", "xaa", "xab", "xac"}  # as the command `split` names them
-# Languages as files are named by them: ISO 639-1, some codes of three letters, some names.
+# Words in file names that tell parts of one data set apart, not source and target.
+PART_NAMES = {"train", "training", "valid", "validation", "val", "dev", "test", "eval", "all"}
+PART_NAMES |= {"aa", "ab", "ac", "xaa", "xab", "xac"}  # as the command `split` names them
+# Languages in file names: ISO 639-1, some codes of three letters, some names.
 CODES = """
 aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia
@@ -39,20 +39,20 @@ english german deutsch french francais spanish espanol italian italiano portugue
 russian chinese japanese korean arabic polish czech turkish swedish danish finnish greek latin
 """
 LANGUAGES = frozenset(CODES.split())
-SIDED = frozenset({"src", "tgt", "trg", "source", "target", "ref"})
-# The test whether lines of two files belong together.
-LINES = 500  # looked at
-FEWEST = 20  # below which it says nothing
-FEATURES = 1 << 12  # that groups of three characters are hashed to
-SHIFTS = 16  # by which lines are moved, up and down, to see what chance gives
-ALIKE = 0.3, 6.0  # correlation of lengths, and deviations of vocabulary, from which they do belong
-APART = 0.2, 4.0  # and below which they do not
+ROLES = frozenset({"src", "tgt", "trg", "source", "target", "ref"})
+# The test whether lines of two files belong to each other.
+MAX_LINES = 500
+MIN_LINES = 20
+N_FEATURES = 1 << 12  # buckets that trigrams of characters are hashed to
+MAX_SHIFT = 16  # lines by which one file is shifted to see what chance gives
+RELATED = 0.3, 6.0  # correlation of lengths and z of the vocabulary from which lines do belong
+UNRELATED = 0.2, 4.0  # and below which they do not
 
 
 class Pairs(FileSet):
     """Sources and their targets: two aligned files, or tables with a column for each.
 
-    `columns` are those of the source and of the target (or JSON keys), for tables only.
+    `columns` name those of the source and the target (or JSON keys), for tables only.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Pairs(FileSet):
         super().__init__(paths, format, strict, encoding)
         why = "as asked"
         if format == "auto":
-            named = any(map(extension, self.files))
-            two = ("lines", "two files, line by line")
-            format, why = detect(self.files, self.encoding) if named else two
+            format, why = "lines", "two files, line by line"
+            if any(map(extension, self.files)):
+                format, why = detect(self.files, self.encoding)
         if format not in ("lines", *TABLES):
             raise UsageError(
                 f"data.format = {format!r} has no pairs; choose one of csv, jsonl, lines, tsv"
@@ -82,86 +82,80 @@ class Pairs(FileSet):
         self._read_as(format, why, columns)
 
     def records(self) -> Iterator[Chunk]:
-        """Every whole pair in order, a few megabytes at a time; an error if there is none.
-
-        The targets are the chunk's texts.
+        """Yield every complete pair in order, a few megabytes at a time; the targets are the texts
+        of a chunk. An error if there is none.
         """
-        tally = self._tally = SkippedRecords(self.strict)
-        empty = True
-        for path, (sources, targets), lines in self._columns(tally):
-            keep = []
-            for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-                one, two = bool(source.strip()), bool(target.strip())
-                if one and two:
-                    keep.append(i)
-                elif one or two:
-                    tally.damaged(self._half(path, lines[i], one))
-                else:
-                    tally.blank += 1
-            if keep:
-                empty = False
-                yield Chunk(
-                    path,
-                    [targets[i] for i in keep],
-                    [lines[i] for i in keep],
-                    [sources[i] for i in keep],
-                )
-        if empty:
-            raise self._nothing(tally)
+        yield from self._new_pass(self._chunks)
 
-    def _columns(self, tally: SkippedRecords) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
+    def _chunks(self, skipped: SkippedRecords) -> Iterator[Chunk]:
+        for path, (sources, targets), lines in self._batches(skipped):
+            complete = []
+            for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+                has_source, has_target = bool(source.strip()), bool(target.strip())
+                if has_source and has_target:
+                    complete.append(i)
+                elif has_source or has_target:
+                    skipped.damaged(self._half_empty(path, lines[i], has_source))
+                else:
+                    skipped.blank += 1
+            texts, numbers = [targets[i] for i in complete], [lines[i] for i in complete]
+            yield Chunk(path, texts, numbers, [sources[i] for i in complete])
+
+    def _batches(
+        self, skipped: SkippedRecords
+    ) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
         if self._layout is None:
-            batches = aligned(self.files, tally, self.encoding)
+            batches = aligned(self.files, skipped, self.encoding)
             yield from ((self.files[1], *batch) for batch in batches)
             return
         for path in self.files:
-            yield from ((path, *batch) for batch in self._layout.batches(path, tally))
+            yield from ((path, *batch) for batch in self._layout.batches(path, skipped))
 
-    def _half(self, path: Path, line: int, has_source: bool) -> str:
-        """What is wrong with a pair of which one side is empty."""
+    def _half_empty(self, path: Path, line: int, has_source: bool) -> str:
         if self._layout is None:
             full, empty = self.files if has_source else self.files[::-1]
             return f"{empty}:{line}: is empty, but line {line:,} of {full} is not"
-        there, missing = self._layout.names if has_source else self._layout.names[::-1]
-        return f"{path}:{line}: {missing!r} is empty, but {there!r} is not"
+        present, missing = self._layout.names if has_source else self._layout.names[::-1]
+        return f"{path}:{line}: {missing!r} is empty, but {present!r} is not"
 
 
-def aligned(paths: Sequence[Path], tally: SkippedRecords, encoding: str = UTF8) -> Iterator[Batch]:
-    """The lines of two files side by side; those not UTF-8 on one side go to `tally`.
+def aligned(
+    paths: Sequence[Path], skipped: SkippedRecords, encoding: str = UTF8
+) -> Iterator[Batch]:
+    """Yield the lines of two files in parallel; lines that are not UTF-8 go to `skipped`.
 
     Files of unequal length are an error at the end of the shorter.
     """
     streams = [decoded_lines(path, encoding) for path in paths]
-    held: list[list[str]] = [[], []]  # read, but not yet handed on
-    bad: dict[int, str] = {}  # line to what is wrong with it
+    pending: list[list[str]] = [[], []]  # lines that were read but not yielded, by file
+    bad: dict[int, str] = {}  # what is wrong, by line
     line = 1
     while True:
-        for side, stream in enumerate(streams):
-            if not held[side] and (block := next(stream, None)):
-                held[side] = block.texts
-                bad = {block.first + i: problem for i, problem in block.bad.items()} | bad
-        count = min(map(len, held))
+        for i, stream in enumerate(streams):
+            if not pending[i] and (block := next(stream, None)):
+                pending[i] = block.texts
+                bad = {block.first + j: problem for j, problem in block.bad.items()} | bad
+        count = min(map(len, pending))
         if not count:
             break
         lines = list(range(line, line + count))
         if bad:
-            wrong = bad.keys() & set(lines)
-            lines = [number for number in lines if number not in wrong]
-            for number in sorted(wrong):
-                tally.damaged(bad.pop(number))
-        yield [[texts[number - line] for number in lines] for texts in held], lines
-        held = [texts[count:] for texts in held]
+            damaged = bad.keys() & set(lines)
+            lines = [number for number in lines if number not in damaged]
+            for number in sorted(damaged):
+                skipped.damaged(bad.pop(number))
+        yield [[texts[number - line] for number in lines] for texts in pending], lines
+        pending = [texts[count:] for texts in pending]
         line += count
-    if any(held):
-        sizes = [
-            line - 1 + len(h) + sum(len(b.texts) for b in s)
-            for h, s in zip(held, streams, strict=True)
+    if any(pending):
+        counts = [
+            line - 1 + len(texts) + sum(len(block.texts) for block in stream)
+            for texts, stream in zip(pending, streams, strict=True)
         ]
-        raise UserError(unequal(paths, sizes))
+        raise UserError(_unequal(paths, counts))
 
 
-def unequal(paths: Sequence[Path], counts: Sequence[int]) -> str:
-    """What is wrong with two files of so many lines each."""
+def _unequal(paths: Sequence[Path], counts: Sequence[int]) -> str:
     longer = paths[counts[0] < counts[1]]
     return (
         f"{paths[0]} has {counts[0]:,} lines, {paths[1]} {counts[1]:,}: "
@@ -171,51 +165,50 @@ def unequal(paths: Sequence[Path], counts: Sequence[int]) -> str:
 
 
 def looks_paired(paths: Sequence[Path]) -> str | None:
-    """Why two files are the two sides of pairs, in words; None if their names do not say so.
+    """Return why two files are sources and targets, in words; None if their names do not say so.
 
-    They do if both are plain text with as many lines, two at least, and their names differ in the
-    language alone. Where the lines are not as many, it is an error: whoever has lost a line should
-    not end up with another task.
+    They are if both are plain text with as many lines, two at least, and their names differ only in
+    the language. Unequal numbers of lines are an error: a user who has lost a line should not end
+    up with another task.
     """
     if len(paths) != 2 or not all(path.is_file() and not extension(path) for path in paths):
         return None
-    differ = differing(*(str(path).removesuffix(".gz") for path in paths))
-    if differ is None or not all(map(names_side, differ)):
+    words = _differing_words(*(str(path).removesuffix(".gz") for path in paths))
+    if words is None or not all(map(_is_language_or_role, words)):
         return None
     counts = [count_lines(path) for path in paths]
     if counts[0] != counts[1]:
-        raise UserError(f"{unequal(paths, counts)}; otherwise: --task label, --task next")
+        raise UserError(f"{_unequal(paths, counts)}; otherwise: --task label, --task next")
     if counts[0] < 2:
         return None
-    return f"two files of {counts[0]:,} lines, {differ[0]} and {differ[1]}, line by line"
+    return f"two files of {counts[0]:,} lines, {words[0]} and {words[1]}, line by line"
 
 
-def names_side(word: str) -> bool:
-    """Does a part of a name say a language, with its region or script if need be, or a side?"""
+def _is_language_or_role(word: str) -> bool:
     code = re.split(r"[_-]", word.lower())
     named = code[0] in LANGUAGES and all(2 <= len(part) <= 4 for part in code[1:])
-    return named or word.lower() in SIDED
+    return named or word.lower() in ROLES
 
 
-def differing(one: str, two: str) -> tuple[str, str] | None:
-    """The part in which two names differ, of each, if it is one and can name a side."""
+def _differing_words(one: str, two: str) -> tuple[str, str] | None:
+    """Return the one part in which two names differ, if it can name a language or role."""
     parts = [re.split(r"([/._-])", name) for name in (one, two)]
     while all(parts) and parts[0][0] == parts[1][0]:
         parts = [part[1:] for part in parts]
     while all(parts) and parts[0][-1] == parts[1][-1]:
         parts = [part[:-1] for part in parts]
-    found = "".join(parts[0]), "".join(parts[1])
-    for name in found:
-        letters = re.fullmatch(r"[^\W\d_]{2,}([_-][^\W\d_]{2,})?", name)  # en, source, pt-BR
-        if not letters or name.lower() in NO_SIDES:
+    words = "".join(parts[0]), "".join(parts[1])
+    for word in words:
+        letters = re.fullmatch(r"[^\W\d_]{2,}([_-][^\W\d_]{2,})?", word)  # en, source, pt-BR
+        if not letters or word.lower() in PART_NAMES:
             return None
-    return found
+    return words
 
 
 def count_lines(path: Path) -> int:
-    """The lines of a file, one that no line break ends too."""
+    """Count the lines of a file, the last one even without a line break."""
     count, last = 0, b"\n"
-    for block in blocks(path):
+    for block in read_blocks(path):
         count += block.count(b"\n")
         last = block[-1:]
     return count + (last != b"\n")
@@ -223,10 +216,10 @@ def count_lines(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Correlation:
-    """How the first lines of two files go together, beyond what their order alone gives.
+    """How the first lines of two files are related, beyond what their order alone gives.
 
-    `lengths` is the correlation of the logarithms of their lengths; `vocabulary` by how many
-    standard deviations lines that share groups of characters in one file do so in the other.
+    `lengths` is the correlation of the logarithms of their lengths; `vocabulary` is by how many
+    standard deviations lines that share trigrams in one file do so in the other.
     """
 
     lines: int
@@ -234,19 +227,19 @@ class Correlation:
     vocabulary: float
 
     @property
-    def alike(self) -> bool | None:
-        """Does line n of one belong to line n of the other? None where it cannot be told."""
-        if self.lines < FEWEST:
+    def related(self) -> bool | None:
+        """Whether line n of one file belongs to line n of the other; None if that is unclear."""
+        if self.lines < MIN_LINES:
             return None
-        if self.lengths >= ALIKE[0] and self.vocabulary >= ALIKE[1]:
+        if self.lengths >= RELATED[0] and self.vocabulary >= RELATED[1]:
             return True
-        chance = max(APART[0], 3 * self.lines**-0.5)
-        return False if self.lengths < chance and self.vocabulary < APART[1] else None
+        chance = max(UNRELATED[0], 3 * self.lines**-0.5)
+        return False if self.lengths < chance and self.vocabulary < UNRELATED[1] else None
 
     @property
     def words(self) -> str:
-        """The two figures, in words."""
-        if self.lines < FEWEST:
+        """The two numbers, for a message."""
+        if self.lines < MIN_LINES:
             return f"{self.lines} lines are too few to tell"
         return (
             f"line lengths correlate with r = {self.lengths:.2f}, vocabulary with z = "
@@ -257,9 +250,9 @@ class Correlation:
 def correlation(paths: Sequence[Path], encoding: str = UTF8) -> Correlation:
     """Test whether line n of one file belongs to line n of the other.
 
-    As what chance gives counts what lines give that are moved against each other by a few: two
-    sorted lists are alike without belonging together. What their words are is measured by the
-    Hilbert-Schmidt independence criterion (Gretton et al. 2005), which needs no shared alphabet.
+    The baseline is what lines give that are shifted against each other by a few: two sorted lists
+    are similar without belonging to each other. Vocabulary is compared with the Hilbert-Schmidt
+    independence criterion (Gretton et al. 2005), which needs no shared alphabet.
     """
     pairs = (
         pair
@@ -267,33 +260,32 @@ def correlation(paths: Sequence[Path], encoding: str = UTF8) -> Correlation:
         for pair in zip(*columns, strict=True)
         if all(map(str.strip, pair))
     )
-    sample = list(islice(pairs, LINES))
-    if len(sample) < FEWEST:
+    sample = list(islice(pairs, MAX_LINES))
+    if len(sample) < MIN_LINES:
         return Correlation(len(sample), 0.0, 0.0)
     one, two = zip(*sample, strict=True)
-    moves = [move for k in range(1, SHIFTS + 1) for move in (k, -k)]
+    shifts = [0] + [shift for k in range(1, MAX_SHIFT + 1) for shift in (k, -k)]
     sizes = [np.log1p([len(text) for text in texts]) for texts in (one, two)]
-    if min(float(np.ptp(size)) for size in sizes) == 0:
-        lengths = 0.0
-    else:
-        by_move = [np.corrcoef(sizes[0], np.roll(sizes[1], move))[0, 1] for move in (0, *moves)]
-        lengths = float(by_move[0] - max(0.0, np.mean(by_move[1:])))
-    shared = [_shared(texts) for texts in (one, two)]
-    found = [float((shared[0] * np.roll(shared[1], (m, m), (0, 1))).sum()) for m in (0, *moves)]
-    spread = float(np.std(found[1:]))
-    vocabulary = (found[0] - float(np.mean(found[1:]))) / spread if spread else 0.0
+    lengths = 0.0
+    if min(float(np.ptp(size)) for size in sizes) > 0:
+        by_shift = [np.corrcoef(sizes[0], np.roll(sizes[1], shift))[0, 1] for shift in shifts]
+        lengths = float(by_shift[0] - max(0.0, np.mean(by_shift[1:])))
+    a, b = _trigram_similarity(one), _trigram_similarity(two)
+    products = [float((a * np.roll(b, (shift, shift), (0, 1))).sum()) for shift in shifts]
+    deviation = float(np.std(products[1:]))
+    vocabulary = (products[0] - float(np.mean(products[1:]))) / deviation if deviation else 0.0
     return Correlation(len(sample), lengths, vocabulary)
 
 
-def _shared(texts: Sequence[str]) -> NDArray[np.float32]:
-    """(N, N) how much of their groups of three characters lines share, beyond the usual."""
-    x = np.zeros((len(texts), FEATURES), np.float32)
+def _trigram_similarity(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the centered cosine similarities (N, N) of the trigrams of lines, diagonal 0."""
+    x = np.zeros((len(texts), N_FEATURES), np.float32)
     for i, text in enumerate(texts):
         padded = f" {text.lower()[:2000]} ".encode("utf-16-le", "replace")
         for j in range(0, max(2, len(padded) - 4), 2):
-            x[i, zlib.crc32(padded[j : j + 6]) % FEATURES] = 1
+            x[i, zlib.crc32(padded[j : j + 6]) % N_FEATURES] = 1
     x -= x.mean(0)
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
-    found: NDArray[np.float32] = x @ x.T
-    np.fill_diagonal(found, 0)
-    return found
+    similarity: NDArray[np.float32] = x @ x.T
+    np.fill_diagonal(similarity, 0)
+    return similarity

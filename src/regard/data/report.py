@@ -1,24 +1,22 @@
-"""What is in a user's data, before anything is trained on it, and what to train.
+"""Reports on a user's data before training: texts, labels, images and point clouds.
 
-One streaming pass counts symbols, lengths and copies; memory grows with the number of distinct
-records (16 bytes each), not with their length. Copies and leaks in running text are counted in
-lines, where short ones ("Exit.", "* * *") repeat by right and are left alone.
+`inspect` counts symbols, lengths, duplicates and leaks of texts in one streaming pass; memory grows
+with the number of distinct records (16 bytes each). Symbols are characters, plus one end marker per
+record; running text has none. Duplicates and leaks in running text are counted in long lines,
+because short ones ("Exit.", "* * *") repeat legitimately. For pairs, the symbols of sources and
+targets are counted, and duplicates and leaks are those of sources.
 
-The unit is the symbol: a character, and one end marker for every record; running text has no ends.
-Of pairs, both sides are counted, and copies and leaks are those of sources.
-
-What is asked of labelled records, side by side: classes, values, gaps, conflicts, leaks.
-
-What is in files of pictures or point clouds: how many, how large, copies, leaks, and labels or
-captions.
+`inspect_labelled` reports classes, values, missing targets, conflicts and leaks by split.
+`media_report` reports on files of images or point clouds with labels or captions.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,49 +26,42 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.data.labelled import LabelledFiles
-from regard.data.leakage import BUDGET, NearDuplicates, near_duplicates
-from regard.data.point_clouds import SYMBOLS
-from regard.data.readers import FileSet
-from regard.data.sources import SPLITS, DataSource, SourceChunk
-from regard.data.splits import (
+from regard.data.leakage import (
+    BUDGET,
     Leak,
-    SplitCounts,
-    cut_points,
+    NearDuplicates,
+    TextCounts,
     distinct,
     find,
-    hashes,
+    near_duplicates,
     overlap,
-    sides_of,
 )
+from regard.data.sources import DataSource, SourceChunk
+from regard.data.splits import assign_hashes, cut_points, hashes
 from regard.data.targets import (
-    LABELLED,
     OUTPUT_KINDS,
-    UNDECIDED,
     Targets,
-    guess,
     limits,
     number,
     of_classes,
     of_values,
     survey,
-    tallied,
 )
+from regard.data.text_files import FileSet
 from regard.errors import printable
-from regard.tokenizers.patches import Patches
-from regard.tokenizers.points import Points
+from regard.recipe import SPLITS
 from regard.tokenizers.tokenizer import without_regard
 
-LONG_LINE = 40  # characters from which a repeated line of running text is a copy, not a habit
-PIECE = 1 << 20  # characters at which an endless line is cut before it is hashed
-SHOWN = 10  # symbols, and copies, listed
-NEAR_EMPTY = 1  # characters of a record with next to nothing in it
+LONG_LINE = 40  # characters of a line of running text that counts as a duplicate
+PIECE = 1 << 20  # characters at which a long line is cut before it is hashed
+SHOWN = 10  # symbols and duplicates listed
+NEAR_EMPTY = 1  # characters of a record that is almost empty
 BARS = 12  # of the histogram
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long records are, in characters; `histogram` has (from, to, records), both ends in."""
+    """Lengths of records in characters; `histogram` has (from, to, records), with both ends."""
 
     min: int
     median: float
@@ -82,7 +73,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What to try first, and why; `tokens` and `model` are names that `train` takes."""
+    """What to try first, and why; `tokens` and `model` are arguments of `train`."""
 
     task: str
     tokens: str
@@ -92,7 +83,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class TextReport:
-    """What `inspect` found. `leaks` counts, for valid and test, what training has seen already."""
+    """Statistics of texts; `leaks` are records of valid and test that are also in training."""
 
     files: int
     bytes: int
@@ -102,23 +93,23 @@ class TextReport:
     blank: int
     skipped: int
     problems: tuple[str, ...]
-    remarks: tuple[str, ...]  # what else to know of the records, those left out among it
+    remarks: tuple[str, ...]
     symbols: int
-    alphabet_size: int  # distinct characters; the end marker is not one
-    entropy_bits: float  # per symbol, of symbols drawn without context
+    alphabet_size: int  # distinct characters, without the end marker
+    entropy_bits: float  # of the distribution of single symbols
     common: tuple[tuple[str, int], ...]
     lengths: Lengths
-    source_lengths: Lengths | None  # where records are the targets of pairs
+    source_lengths: Lengths | None  # of pairs
     near_empty: int
     duplicates: int  # copies beyond the first
-    ignored: tuple[str, ...]  # without regard to what they are compared
+    ignored: tuple[str, ...]  # differences that do not count
     repeated: tuple[tuple[str, int], ...]
     leaks: dict[str, Leak]
     suggestion: Suggestion
-    labels: LabelReport | None = None  # of labelled records
+    labels: LabelReport | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A document of plain numbers, texts and lists, every number finite."""
+        """Return a document of numbers, texts and lists; every number is finite."""
         document = asdict(self)
         document["common"] = [{"symbol": s, "count": n} for s, n in self.common]
         document["repeated"] = [{"text": s, "count": n} for s, n in self.repeated]
@@ -127,32 +118,36 @@ class TextReport:
                 document[name]["histogram"] = [
                     {"from": low, "to": high, "records": n} for low, high, n in lengths.histogram
                 ]
-        document["leaks"] = {side: leak.records for side, leak in self.leaks.items()}
+        document["leaks"] = {split: leak.records for split, leak in self.leaks.items()}
         document["leaked"] = {
-            side: [_short(text) for text in leak.examples] for side, leak in self.leaks.items()
+            split: [_short(text) for text in leak.examples] for split, leak in self.leaks.items()
         }
         for name in ("problems", "remarks", "ignored"):
             document[name] = list(document[name])
         document["labels"] = self.labels.to_json() if self.labels else None
         return document
 
+    def render(self, print_table: Callable[..., None]) -> None:
+        """Print the report."""
+        render(self, Console(highlight=False))
+
 
 class _Survey:
-    """Counts that grow as texts stream by."""
+    """Statistics of a stream of texts."""
 
     def __init__(self) -> None:
         self.characters: NDArray[np.int64] = np.zeros(0x110000, np.int64)  # by code point
         self.lengths: Counter[int] = Counter()
         self.source_lengths: Counter[int] = Counter()
-        self.copies = SplitCounts()
+        self.copies = TextCounts()
 
     def symbols(self, text: str) -> None:
         for start in range(0, len(text), PIECE):
-            piece = text[start : start + PIECE]
-            if piece.isascii():
-                points: NDArray[Any] = np.frombuffer(piece.encode(), np.uint8)
+            chunk = text[start : start + PIECE]
+            if chunk.isascii():
+                points: NDArray[Any] = np.frombuffer(chunk.encode(), np.uint8)
             else:
-                points = np.frombuffer(piece.encode("utf-32-le", errors="surrogatepass"), "<u4")
+                points = np.frombuffer(chunk.encode("utf-32-le", errors="surrogatepass"), "<u4")
             counts = np.bincount(points)
             self.characters[: len(counts)] += counts
 
@@ -175,9 +170,9 @@ def inspect(
     valid_fraction: float = 0.1,
     test_fraction: float = 0.1,
 ) -> TextReport:
-    """Look through `source`, and for what it shares with `valid` and `test`.
+    """Return a report on `source`, and on what it shares with `valid` and `test`.
 
-    Where one of these is not given, it is the part that the split of `source` would hold out.
+    If one of these is not given, it is the part that the split of `source` would hold out.
     """
     survey = _Survey()
     if source.format == "text":
@@ -190,7 +185,7 @@ def inspect(
             survey.source_lengths.update(map(len, chunk.sources))
             survey.copies.add(source.keys(chunk))
     blank, skipped = source.blank, source.skipped
-    problems, remarks = tuple(source.problems), tuple(source.remarks)  # the next pass starts anew
+    problems, remarks = tuple(source.problems), tuple(source.remarks)  # before the next pass
     remarks = (source.form.note, *remarks) if source.form.note else remarks
     common = survey.common()
     records, characters = survey.lengths.total(), sum(n for _, n in common)
@@ -225,18 +220,18 @@ def inspect(
 def _survey_text(source: FileSet, survey: _Survey) -> None:
     for document in source.documents():
         length = 0
-        for piece in document.text():
-            survey.symbols(piece)
-            length += len(piece)
+        for chunk in document.text():
+            survey.symbols(chunk)
+            length += len(chunk)
         survey.lengths[length] += 1
     if not survey.characters.any():
-        next(source.text())  # says that there is nothing
+        next(source.text())  # raises the error for empty files
     for lines in _units(source):
         survey.copies.add(lines)
 
 
 def _units(source: FileSet) -> Iterator[Sequence[str]]:
-    """What copies and leaks are counted in: records, or the long lines of running text."""
+    """Yield the units of duplicates and leaks: records, or long lines of running text."""
     if source.format == "text":
         yield from (lines for _, lines in _long_lines(source))
     else:
@@ -244,20 +239,20 @@ def _units(source: FileSet) -> Iterator[Sequence[str]]:
 
 
 def _long_lines(source: FileSet) -> Iterator[tuple[list[int], list[str]]]:
-    """The long lines of running text, and where each begins in the whole, in characters."""
+    """Yield the long lines of running text, and where each begins, in characters."""
     start = 0
     for document in source.documents():
-        held = ""
-        for piece in document.text():
-            text = held + piece
-            *lines, held = text.split("\n")
+        rest = ""
+        for chunk in document.text():
+            text = rest + chunk
+            *lines, rest = text.split("\n")
             yield _keep_long(start, lines)
-            start += len(text) - len(held)
-            if len(held) > PIECE:
-                yield _keep_long(start, [held])
-                start, held = start + len(held), ""
-        yield _keep_long(start, [held])
-        start += len(held)
+            start += len(text) - len(rest)
+            if len(rest) > PIECE:
+                yield _keep_long(start, [rest])
+                start, rest = start + len(rest), ""
+        yield _keep_long(start, [rest])
+        start += len(rest)
 
 
 def _keep_long(start: int, lines: list[str]) -> tuple[list[int], list[str]]:
@@ -266,7 +261,7 @@ def _keep_long(start: int, lines: list[str]) -> tuple[list[int], list[str]]:
     return starts[keep].tolist(), [lines[i] for i in keep]
 
 
-def _repeated(source: FileSet, copies: SplitCounts) -> tuple[tuple[str, int], ...]:
+def _repeated(source: FileSet, copies: TextCounts) -> tuple[tuple[str, int], ...]:
     values, counts = copies.result()
     top = np.argsort(-counts, kind="stable")[:SHOWN]
     times = {int(values[i]): int(counts[i]) for i in top.tolist() if counts[i] > 1}
@@ -280,30 +275,30 @@ def _leaks(
     given: tuple[FileSet | None, FileSet | None],
     fractions: tuple[float, float],
 ) -> dict[str, Leak]:
-    """For valid and test, given or held out: what of it training has seen."""
-    held = [0.0 if other else fraction for other, fraction in zip(given, fractions, strict=True)]
+    """Return the leaks of valid and test, either given or held out by fractions."""
+    held_out = [0.0 if files else share for files, share in zip(given, fractions, strict=True)]
     values, counts = survey.copies.result()
     running = source.format == "text"
-    sides = sides_of(values, held[0], held[1])
+    assigned = assign_hashes(values, held_out[0], held_out[1])
     total = int(survey.characters.sum())
-    cuts = (*cut_points(total, held[0], held[1]), total)
+    cuts = (*cut_points(total, held_out[0], held_out[1]), total)
     if not running:
-        known = values[sides == 0]
+        known = values[assigned == 0]
     else:
-        known = distinct(_between(source, 0, cuts[0])) if any(held) else values
-    found: dict[str, Leak] = {}
-    for side, (name, other) in enumerate(zip(("valid", "test"), given, strict=True), start=1):
+        known = distinct(_between(source, 0, cuts[0])) if any(held_out) else values
+    leaks: dict[str, Leak] = {}
+    for split, (name, other) in enumerate(zip(("valid", "test"), given, strict=True), start=1):
         if other is not None:
-            found[name] = overlap(known, _units(other))
-        elif held[side - 1] and running:
-            found[name] = overlap(known, _between(source, cuts[side - 1], cuts[side]))
-        elif held[side - 1]:  # sides go by hash, so no copy stands on two
-            found[name] = Leak(0, 0, int(counts[sides == side].sum()), ())
-    return found
+            leaks[name] = overlap(known, _units(other))
+        elif held_out[split - 1] and running:
+            leaks[name] = overlap(known, _between(source, cuts[split - 1], cuts[split]))
+        elif held_out[split - 1]:  # splits are assigned by hash, so duplicates are in one split
+            leaks[name] = Leak(0, 0, int(counts[assigned == split].sum()), ())
+    return leaks
 
 
 def _between(source: FileSet, low: int, high: int) -> Iterator[Sequence[str]]:
-    """The long lines of running text that lie wholly in [low, high)."""
+    """Yield the long lines of running text that are entirely in [low, high)."""
     for starts, lines in _long_lines(source):
         pairs = zip(starts, lines, strict=True)
         yield [line for start, line in pairs if low <= start and start + len(line) <= high]
@@ -331,7 +326,7 @@ def _lengths(counts: Counter[int]) -> Lengths:
 def _histogram(
     values: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[tuple[int, int, int], ...]:
-    """At most BARS bars of equal width, or of doubling width where lengths span several orders."""
+    """Return at most BARS bars of equal width, or of doubling width for a wide range."""
     low, high = int(values[0]), int(values[-1])
     if high > 50 * max(low, 1):
         edges = [low] + [2**k for k in range(low.bit_length(), high.bit_length())] + [high + 1]
@@ -346,7 +341,9 @@ def _histogram(
 
 
 def suggest(symbols: int, alphabet: int, spaces: float) -> Suggestion:
-    """What to try first on data of this many symbols and distinct ones, a share of them spaces."""
+    """Suggest what to try first, given the numbers of symbols and of different ones, and the share
+    of spaces.
+    """
     model, reason = "transformer", f"{symbols:,} symbols are enough to learn attention from"
     if symbols < 2_000:
         model, reason = "bigram", f"only {symbols:,} symbols: count them, a network would memorise"
@@ -367,17 +364,16 @@ def _short(text: str, width: int = 80) -> str:
 
 
 def _visible(text: str) -> str:
-    """Text that a terminal shows and does not obey."""
+    """Return text without control characters, which a terminal would execute."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def render(inspection: TextReport, console: Console) -> None:
-    """Print what was found: the figures, the lengths as bars, the copies, the suggestion."""
-    x = inspection
+def render(x: TextReport, console: Console) -> None:
+    """Print a report: statistics, a histogram of lengths, duplicates and the suggestion."""
     grid = Table.grid(padding=(0, 2))
     paired = x.source_lengths is not None and x.labels is None
     unit = "documents" if x.format == "text" else "pairs" if paired else "records"
-    left_out = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
+    excluded = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
     copies = "repeated lines" if x.format == "text" else "same sources" if paired else "copies"
     symbols = "  ".join(
         f"{_visible(s) if s != ' ' else 'space'} {n / x.symbols:.1%}" for s, n in x.common
@@ -388,25 +384,25 @@ def render(inspection: TextReport, console: Console) -> None:
     rows = [
         ("read as", f"{x.format} ({x.why})"),
         ("files", f"{x.files:,}, {x.bytes:,} bytes"),
-        (unit, f"{x.records:,}" + (left_out if x.blank or x.skipped else "")),
+        (unit, f"{x.records:,}" + (excluded if x.blank or x.skipped else "")),
         ("symbols", f"{x.symbols:,}, {x.entropy_bits:.3f} bits each without context"),
         ("alphabet", f"{x.alphabet_size:,} characters: {symbols}"),
         *((name, _length_words(y)) for name, y in lengths if y is not None),
         (copies, f"{x.duplicates:,}" + without_regard(x.ignored)),
         *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
-        *((f"leaks to {side}", _leak_words(leak)) for side, leak in x.leaks.items()),
+        *((f"leaks to {split}", _leak_words(leak)) for split, leak in x.leaks.items()),
         *((name, _visible(value)) for name, value in (x.labels.rows() if x.labels else ())),
         *(("note", _visible(line)) for line in x.remarks),
         *(("damaged", _visible(problem)) for problem in x.problems),
-        ("suggestion", f"{task}--tokens {x.suggestion.tokens}{model}"),
+        ("suggestion", f"{task}--tokenizer {x.suggestion.tokens}{model}"),
         ("", x.suggestion.why),
     ]
     for name, value in rows:
         grid.add_row(Text(name, style="bold"), Text(printable(value)))
     console.print(grid)
     if len(x.lengths.histogram) > 1:
-        side = " of the target" if paired else ""
-        console.print(Text(f"\n{unit} by length{side} in characters", style="bold"))
+        of_target = " of the target" if paired else ""
+        console.print(Text(f"\n{unit} by length{of_target} in characters", style="bold"))
         console.print(_bars(x.lengths))
 
 
@@ -428,17 +424,17 @@ def _leak_words(leak: Leak) -> str:
     return f"{leak.records:,} of {leak.total:,} ({share:.1%}) are in the training part"
 
 
-CLASSES_SHOWN = 12  # classes listed
-FEW = 5  # records of a class in a split below which its metrics say little
-SMALL = 20  # records of a test split below which all metrics do
+CLASSES_SHOWN = 12
+FEW = 5  # metrics of a class with fewer records in a split are not reliable
+SMALL = 20  # metrics of a smaller test split are not reliable
 FOLDS = "`regard compare` with --folds 5 tests every record once"
 EXAMPLES = 3
-LONG = 200  # characters of an example
+MAX_EXAMPLE = 200  # characters
 
 
 @dataclass(frozen=True)
 class ValueSummary:
-    """The numbers of one column."""
+    """Statistics of one column of numbers."""
 
     min: float
     mean: float
@@ -447,17 +443,17 @@ class ValueSummary:
 
 @dataclass(frozen=True)
 class LabelReport:
-    """What `examine` found. Classes count records; those of positions, positions.
+    """Statistics of labels by split. Classes count records or, for labels of positions, positions.
 
-    `unseen` has, by side, the classes that training lacks; `single` those that one record has, over
-    all sides; `conflicts` are inputs that come with different targets.
+    `unseen` has the classes of each split that are not in training, `single` those with one record,
+    and `conflicts` are inputs with different targets.
     """
 
     task: str
     why: str
     names: tuple[str, ...]
-    records: dict[str, int]  # by side
-    classes: dict[str, dict[str, dict[str, int]]]  # by target, class, side
+    records: dict[str, int]  # by split
+    classes: dict[str, dict[str, dict[str, int]]]  # by target, class, split
     values: dict[str, ValueSummary]  # by target
     gaps: dict[str, int]  # by target
     single: tuple[str, ...]
@@ -467,88 +463,86 @@ class LabelReport:
     conflicting: tuple[str, ...]
     leaks: dict[str, Leak]
     near: dict[str, NearDuplicates]
-    notes: tuple[str, ...]  # on how the sides were decided
-    concerns: tuple[tuple[str, str], ...] = ()  # what looks wrong with the targets: see concerns
-    copies: int = 0  # records that repeat another one, in any split
-    ignored: tuple[str, ...] = ()  # without regard to what they are compared
-    folds: bool = False  # is every record tested, one fold after the other?
-    chosen: bool = True  # were the splits chosen here, and not given by the user?
+    notes: tuple[str, ...]  # on how the splits were chosen
+    concerns: tuple[tuple[str, str], ...] = ()  # topics and warnings
+    copies: int = 0  # duplicates in all splits
+    ignored: tuple[str, ...] = ()  # differences that do not count
+    folds: bool = False  # whether every record is tested, in one of several folds
+    chosen: bool = True  # whether the splits were not given by the user
 
     def to_json(self) -> dict[str, Any]:
-        """A document of plain numbers, texts and lists, every number finite; long texts are cut."""
+        """Return a document of numbers, texts and lists; long texts are cut."""
         document = asdict(self)
-        document["conflicting"] = [text[:LONG] for text in self.conflicting]
+        document["conflicting"] = [text[:MAX_EXAMPLE] for text in self.conflicting]
         for part in (*document["leaks"].values(), *document["near"].values()):
             part["examples"] = [
-                [text[:LONG] for text in found] if isinstance(found, tuple) else found[:LONG]
-                for found in part["examples"]
+                [text[:MAX_EXAMPLE] for text in example]
+                if isinstance(example, tuple)
+                else example[:MAX_EXAMPLE]
+                for example in part["examples"]
             ]
         return document
 
     def rows(self) -> list[tuple[str, str]]:
-        """What to print: names and values."""
-        by_side = ", ".join(f"{n:,} {side}" for side, n in self.records.items())
-        rows = [("task", f"{self.task} ({self.why})"), ("sides", by_side)]
-        for name, found in self.classes.items():
-            rows.append((f"{name}", f"{len(found):,} classes, {self._listed(found)}"))
+        """Return the names and values to print."""
+        splits = ", ".join(f"{n:,} {split}" for split, n in self.records.items())
+        rows = [("task", f"{self.task} ({self.why})"), ("splits", splits)]
+        for name, classes in self.classes.items():
+            rows.append((name, f"{len(classes):,} classes, {self._listed(classes)}"))
         for name, value in self.values.items():
-            said = f"from {value.min:g} to {value.max:g}, mean {value.mean:g}"
-            rows.append((f"{name}", said))
+            rows.append((name, f"from {value.min:g} to {value.max:g}, mean {value.mean:g}"))
         if any(self.gaps.values()):
-            said = ", ".join(f"{n:,} of {name}" for name, n in self.gaps.items() if n)
-            rows.append(("gaps", said))
-        rows += self._troubles()
-        for side, leak in self.near.items():
-            rows.append((f"near in {side}", _near_words(leak)))
-            rows += [("", f"{one[:30]} ~ {two[:30]}") for one, two in leak.examples[:1]]
+            missing = ", ".join(f"{n:,} of {name}" for name, n in self.gaps.items() if n)
+            rows.append(("gaps", missing))
+        rows += self._problems()
+        for split, leak in self.near.items():
+            rows.append((f"near in {split}", _near_words(leak)))
+            rows += [("", f"{left[:30]} ~ {right[:30]}") for left, right in leak.examples[:1]]
         return rows
 
-    def _listed(self, found: dict[str, dict[str, int]]) -> str:
-        """The commonest classes with their counts in each split."""
+    def _listed(self, classes: dict[str, dict[str, int]]) -> str:
+        """Return the most frequent classes with their counts in each split."""
         shown = []
-        for label, _ in tallied(found).most_common(CLASSES_SHOWN):
-            each = (f"{found[label].get(side, 0):,}" for side in self.records)
-            shown.append(f"{label} {'/'.join(each)}")
-        return f"{'/'.join(self.records)}: {', '.join(shown)}" + ", …" * (
-            len(found) > CLASSES_SHOWN
-        )
+        for label, _ in _totals(classes).most_common(CLASSES_SHOWN):
+            counts = (f"{classes[label].get(split, 0):,}" for split in self.records)
+            shown.append(f"{label} {'/'.join(counts)}")
+        more = ", …" if len(classes) > CLASSES_SHOWN else ""
+        return f"{'/'.join(self.records)}: {', '.join(shown)}{more}"
 
-    def _placed(self, label: str) -> str:
+    def _located(self, label: str) -> str:
         return f"{label} ({self.places[label]})" if label in self.places else label
 
     def warnings(self) -> list[tuple[str, str]]:
-        """What one who trains on this should know: names and values, a line each."""
+        """Return topics and warnings for users who train on the data."""
         if not self.copies:
-            return self._troubles()
+            return self._problems()
         total = sum(self.records.values())
         line = f"{self.copies:,} of {total:,} records repeat another one"
         line += without_regard(self.ignored)
         line += "; copies are in one split" if self.chosen else ""
-        return [("copies", line), *self._troubles()]
+        return [("copies", line), *self._problems()]
 
     def _few(self) -> list[str]:
-        """The classes of which a split has few records, the rarest first, with the counts of each
-        split; where every record is tested, those that are rare in all.
-        """
-        found = []
+        """Return classes with few records in a split (with folds: in total), rarest first."""
+        rare = []
         for name, classes in self.classes.items():
             for label, counts in classes.items():
-                each = [counts.get(side, 0) for side in self.records]
-                total = sum(each)
-                if total > 1 and (total if self.folds else min(each)) < FEW:
-                    words = f"{label} of {name}" if len(self.classes) > 1 else label
-                    found.append((total, f"{words} {'/'.join(f'{n:,}' for n in each)}"))
-        return [words for _, words in sorted(found)]
+                by_split = [counts.get(split, 0) for split in self.records]
+                total = sum(by_split)
+                if total > 1 and (total if self.folds else min(by_split)) < FEW:
+                    label_words = f"{label} of {name}" if len(self.classes) > 1 else label
+                    rare.append((total, f"{label_words} {'/'.join(f'{n:,}' for n in by_split)}"))
+        return [words for _, words in sorted(rare)]
 
     def _too_few(self) -> list[tuple[str, str]]:
-        """Warn of splits with few records of a class, or few records at all."""
+        """Warn about splits with few records of a class, or few records at all."""
         rows = []
         few = self._few() if OUTPUT_KINDS[self.task].by_record else []
         if few:
             more = f" and {len(few) - CLASSES_SHOWN:,} more" if len(few) > CLASSES_SHOWN else ""
             where = "in all" if self.folds else "in a split"
-            line = f"fewer than {FEW} records {where} ({'/'.join(self.records)}): "
-            line += (
+            line = (
+                f"fewer than {FEW} records {where} ({'/'.join(self.records)}): "
                 f"{', '.join(few[:CLASSES_SHOWN])}{more}; metrics of these classes are not reliable"
             )
             rows.append(("small classes", line))
@@ -559,22 +553,25 @@ class LabelReport:
             rows.append(("test split", f"{why}; {FOLDS}"))
         return rows
 
-    def _troubles(self) -> list[tuple[str, str]]:
+    def _problems(self) -> list[tuple[str, str]]:
         rows = [("scaffolds", note) for note in self.notes] + self._too_few()
         if OUTPUT_KINDS[self.task].single and len(self.classes.get(self.names[0], {})) == 1:
             rows.append(("one class", f"all are {next(iter(self.classes[self.names[0]]))!r}"))
         if self.single:
-            rows.append(("one example", ", ".join(map(self._placed, self.single[:CLASSES_SHOWN]))))
-        for side, lost in self.unseen.items():
-            few = list(lost.items())[:CLASSES_SHOWN]
-            said = ", ".join(f"{self._placed(label)} × {n:,}" for label, n in few)
-            rows.append((f"unseen in {side}", f"{said}: training has no such class"))
+            rows.append(("one example", ", ".join(map(self._located, self.single[:CLASSES_SHOWN]))))
+        for split, classes in self.unseen.items():
+            few = list(classes.items())[:CLASSES_SHOWN]
+            shown = ", ".join(f"{self._located(label)} × {n:,}" for label, n in few)
+            rows.append((f"unseen in {split}", f"{shown}: training has no such class"))
         if self.conflicts:
-            said = ", ".join(repr(text[:40]) for text in self.conflicting)
-            rows.append(
-                ("conflicts", f"{self.conflicts:,} inputs come with different targets: {said}")
-            )
+            shown = ", ".join(repr(text[:40]) for text in self.conflicting)
+            line = f"{self.conflicts:,} inputs come with different targets: {shown}"
+            rows.append(("conflicts", line))
         return rows + list(self.concerns)
+
+
+def _totals(classes: dict[str, dict[str, int]]) -> Counter[str]:
+    return Counter({label: sum(by_split.values()) for label, by_split in classes.items()})
 
 
 def _near_words(leak: NearDuplicates) -> str:
@@ -585,58 +582,47 @@ def _near_words(leak: NearDuplicates) -> str:
     )
 
 
-def task_of(source: LabelledFiles) -> tuple[str, str]:
-    """The task that labelled records suggest, and why; `target` where they are pairs of texts."""
-    source.kind = UNDECIDED
-    task, why = guess(survey(source.examples(), len(source.names)), source.names)
-    if task == "target" and not source.tells:  # one text a record
-        return "label", why
-    return task, why
-
-
 def inspect_labelled(sources: DataSource, why: str = "as asked") -> LabelReport:
-    """Look through labelled records of a settled task, side by side."""
-    assert isinstance(sources.train, LabelledFiles) and sources.task in LABELLED
+    """Return a report on labelled records of a known task."""
     names = sources.train.names
-    columns = survey((p for p in sources.pieces() if p.side == 0), len(names))
-    targets = Targets.learn(sources.task, names, columns, sources.recipe.positive)
-    tally = _Tally(targets)
-    for piece in sources.pieces():
-        if piece.side < len(SPLITS):
-            tally.add(piece)
-    concerns = tuple(_concerns(sources, tally))
+    columns = survey((c for c in sources.chunks() if c.split == 0), len(names))
+    targets = Targets.learn(sources.kind.name, names, columns, sources.recipe.positive)
+    counts = _LabelCounts(targets)
+    for chunk in sources.chunks():
+        if chunk.split < len(SPLITS):
+            counts.add(chunk)
+    concerns = tuple(_concerns(sources, counts))
     return LabelReport(
-        task=sources.task,
+        task=sources.kind.name,
         why=why,
         names=names,
-        records={side: n for side in SPLITS if (n := tally.records[side])},
-        classes=tally.by_class(),
-        values=tally.ranges(),
-        gaps=dict(zip(names, tally.gaps, strict=True)),
-        single=tally.single(),
-        unseen=tally.unseen(),
-        places=tally.places(),
-        conflicts=len(tally.conflicts),
-        conflicting=tuple(tally.conflicts.values())[:EXAMPLES],
+        records={split: n for split in SPLITS if (n := counts.records[split])},
+        classes=counts.by_class(),
+        values=counts.ranges(),
+        gaps=dict(zip(names, counts.gaps, strict=True)),
+        single=counts.single(),
+        unseen=counts.unseen(),
+        places=counts.places(),
+        conflicts=len(counts.conflicts),
+        conflicting=tuple(counts.conflicts.values())[:EXAMPLES],
         leaks=sources.overlaps(),
         near=_near(sources),
         notes=sources.plan.notes if sources.plan else (),
         concerns=concerns,
-        copies=sum(tally.records.values()) - len(tally.met),
+        copies=sum(counts.records.values()) - len(counts.by_hash),
         ignored=sources.form.ignores,
         folds=bool(sources.recipe.folds),
         chosen=all(sources.fractions) and not (sources.plan and sources.plan.columns),
     )
 
 
-def _concerns(sources: DataSource, tally: _Tally) -> Iterator[tuple[str, str]]:
-    """What looks wrong with the targets of all sides."""
-    assert isinstance(sources.train, LabelledFiles)
-    if tally.targets.kind.by_record:
-        for name, found in tally.by_class().items():
+def _concerns(sources: DataSource, counts: _LabelCounts) -> Iterator[tuple[str, str]]:
+    """Yield topics and warnings about the targets of all splits."""
+    if counts.targets.kind.by_record:
+        for name, classes in counts.by_class().items():
             spaced = sources.train.spaced
-            yield from of_classes(name, tallied(found), tally.first, spaced)
-    for i, (name, values) in enumerate(zip(tally.targets.names, tally.values, strict=True)):
+            yield from of_classes(name, _totals(classes), counts.first, spaced)
+    for i, (name, values) in enumerate(zip(counts.targets.names, counts.values, strict=True)):
         if values and (line := of_values(name, np.array(values))):
             bounds = limits(np.array(values))
             assert bounds is not None
@@ -644,17 +630,17 @@ def _concerns(sources: DataSource, tally: _Tally) -> Iterator[tuple[str, str]]:
 
 
 def _first_beyond(sources: DataSource, i: int, bounds: tuple[float, float]) -> str:
-    """Where the first value of target i stands that is not within some bounds."""
-    for piece in sources.pieces():
-        for row, cells in enumerate(piece.targets if piece.side < len(SPLITS) else ()):
+    """Return the location of the first value of target i outside the bounds."""
+    for chunk in sources.chunks():
+        for row, cells in enumerate(chunk.targets if chunk.split < len(SPLITS) else ()):
             value = number(cells[i])
             if value is not None and not bounds[0] <= value <= bounds[1]:
-                return piece.place(row) if piece.place else ""
+                return chunk.place(row) if chunk.place else ""
     return ""
 
 
-class _Tally:
-    """Counts that grow piece by piece."""
+class _LabelCounts:
+    """Statistics of a stream of labelled chunks."""
 
     def __init__(self, targets: Targets) -> None:
         self.targets = targets
@@ -662,95 +648,93 @@ class _Tally:
         self.classes: list[Counter[tuple[str, str]]] = [Counter() for _ in targets.names]
         self.gaps = [0 for _ in targets.names]
         self.values = [array("d") for _ in targets.names]
-        self.first: dict[str, str] = {}  # where each class first stands
-        self.met: dict[int, tuple[str, ...]] = {}
+        self.first: dict[str, str] = {}  # location of the first record of each class
+        self.by_hash: dict[int, tuple[str, ...]] = {}  # targets of each input
         self.conflicts: dict[int, str] = {}
 
-    def add(self, piece: SourceChunk) -> None:
-        side = SPLITS[piece.side]
-        self.records[side] += len(piece.texts)
+    def add(self, chunk: SourceChunk) -> None:
+        split = SPLITS[chunk.split]
+        self.records[split] += len(chunk.texts)
         for key, text, cells in zip(
-            hashes(piece.keys).tolist(), piece.texts, piece.targets, strict=True
+            hashes(chunk.keys).tolist(), chunk.texts, chunk.targets, strict=True
         ):
-            if self.met.setdefault(key, cells) != cells:
+            if self.by_hash.setdefault(key, cells) != cells:
                 self.conflicts.setdefault(key, text if isinstance(text, str) else "a picture")
             for i, cell in enumerate(cells):
-                self._count(i, cell, side)
-        if piece.place is not None and self.targets.kind.by_record:
-            for row, cells in enumerate(piece.targets):
+                self._count(i, cell, split)
+        if chunk.place is not None and self.targets.kind.by_record:
+            for row, cells in enumerate(chunk.targets):
                 for cell in cells:
                     if cell and cell not in self.first:
-                        self.first[cell] = piece.place(row)
+                        self.first[cell] = chunk.place(row)
 
-    def _count(self, i: int, cell: str, side: str) -> None:
+    def _count(self, i: int, cell: str, split: str) -> None:
         if not cell:
             self.gaps[i] += 1
             return
         kind = self.targets.kind
         self.values[i].extend(kind.values(cell))
         for label, n in kind.counts(cell).items():
-            self.classes[i][label, side] += n
+            self.classes[i][label, split] += n
 
     def by_class(self) -> dict[str, dict[str, dict[str, int]]]:
-        found: dict[str, dict[str, dict[str, int]]] = {}
+        by_class: dict[str, dict[str, dict[str, int]]] = {}
         for name, counts in zip(self.targets.names, self.classes, strict=True):
-            for (label, side), n in sorted(counts.items()):
-                found.setdefault(name, {}).setdefault(label, {})[side] = n
-        return found
+            for (label, split), n in sorted(counts.items()):
+                by_class.setdefault(name, {}).setdefault(label, {})[split] = n
+        return by_class
 
     def ranges(self) -> dict[str, ValueSummary]:
-        rows = zip(self.targets.names, self.values, strict=True)
+        columns = zip(self.targets.names, self.values, strict=True)
         return {
-            name: ValueSummary(min(found), sum(found) / len(found), max(found))
-            for name, found in rows
-            if found
+            name: ValueSummary(min(values), sum(values) / len(values), max(values))
+            for name, values in columns
+            if values
         }
 
     def single(self) -> tuple[str, ...]:
-        """Classes of one record: nothing can be both learned and measured of them."""
-        found = self.by_class().values()
-        return tuple(c for col in found for c, sides in col.items() if sum(sides.values()) == 1)
+        """Return the classes with one record."""
+        columns = map(_totals, self.by_class().values())
+        return tuple(label for totals in columns for label, n in totals.items() if n == 1)
 
     def places(self) -> dict[str, str]:
-        """Where the classes stand that one record has, or that training has not."""
-        rare = {*self.single(), *(label for lost in self.unseen().values() for label in lost)}
-        return {label: place for label, place in self.first.items() if label in rare}
+        """Return the locations of classes with one record or without training records."""
+        rare = {*self.single(), *(label for classes in self.unseen().values() for label in classes)}
+        return {label: location for label, location in self.first.items() if label in rare}
 
     def unseen(self) -> dict[str, dict[str, int]]:
-        """By side, the classes that training has not."""
-        found: dict[str, dict[str, int]] = {}
+        """Return the classes of each split that are not in training."""
+        unseen: dict[str, dict[str, int]] = {}
         for counts in self.classes:
-            for (label, side), n in sorted(counts.items()):
+            for (label, split), n in sorted(counts.items()):
                 if not counts[label, SPLITS[0]]:
-                    found.setdefault(side, {})[label] = n
-        return found
+                    unseen.setdefault(split, {})[label] = n
+        return unseen
 
 
 def _near(sources: DataSource) -> dict[str, NearDuplicates]:
-    """For every side but training, its inputs that are almost ones of training; of what is no text,
-    that is not looked for.
-    """
-    if sources.numbered:
+    """Return the near-duplicates of training texts in each other split."""
+    if not sources.modality.reads_text:
         return {}
-    held: list[list[str]] = [[], [], []]
-    taken = [0, 0, 0]
-    for piece in sources.pieces():
-        if piece.side < len(SPLITS) and taken[piece.side] < 4 * BUDGET:
-            held[piece.side] += piece.keys
-            taken[piece.side] += sum(map(len, piece.keys))
+    texts: list[list[str]] = [[], [], []]
+    sizes = [0, 0, 0]
+    for chunk in sources.chunks():
+        if chunk.split < len(SPLITS) and sizes[chunk.split] < 4 * BUDGET:
+            texts[chunk.split] += chunk.keys
+            sizes[chunk.split] += sum(map(len, chunk.keys))
     return {
-        name: near_duplicates(held[0], held[side])
-        for side, name in enumerate(SPLITS[1:], start=1)
-        if held[side]
+        name: near_duplicates(texts[0], texts[split])
+        for split, name in enumerate(SPLITS[1:], start=1)
+        if texts[split]
     }
 
 
-ITEMS_SHOWN = 5  # sizes listed
+ITEMS_SHOWN = 5  # sizes of items listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class MediaReport:
-    """What was found, of any such thing; `copies` are those that training has already."""
+class MediaReport(ABC):
+    """Report on images or point clouds; `copies` are duplicates in training."""
 
     format: str
     why: str
@@ -764,180 +748,119 @@ class MediaReport:
     captions: CaptionReport | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A document of plain numbers, texts and lists."""
-        apart = ("labels", "captions", "leaks")
-        told = {n: getattr(self, n) for n in self.__dataclass_fields__ if n not in apart}
-        told["leaks"] = {side: leak.records for side, leak in self.leaks.items()}
+        """Return a document of numbers, texts and lists."""
+        nested = ("labels", "captions", "leaks")
+        names = (name for name in self.__dataclass_fields__ if name not in nested)
+        document = {name: getattr(self, name) for name in names}
+        document["leaks"] = {split: leak.records for split, leak in self.leaks.items()}
         if self.labels is not None:
-            return told | {"labels": self.labels.to_json(), "task": self.labels.task}
+            return document | {"labels": self.labels.to_json(), "task": self.labels.task}
         assert self.captions is not None
-        return told | {"captions": asdict(self.captions), "task": "target"}
+        return document | {"captions": asdict(self.captions), "task": "target"}
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what to print: names and values."""
+
+    def render(self, print_table: Callable[..., None]) -> None:
+        """Print the report as a table."""
+        print_table([self.format, ""], [list(row) for row in self.rows()])
 
     def rest(self) -> list[tuple[str, str]]:
-        """What to print last: copies, damage, leaks, labels or captions."""
+        """Return the rows to print last: duplicates, damage, leaks, labels or captions."""
         rows = []
         if self.copies:
             rows.append(("copies", f"{self.copies:,} in training"))
         if self.skipped:
             rows.append(("damaged", f"{self.skipped:,}; first: {self.problems[0]}"))
         rows += [("note", line) for line in self.remarks]
-        for side, leak in self.leaks.items():
+        for split, leak in self.leaks.items():
             if leak.records:
-                rows.append((f"leaks in {side}", f"{leak.records:,} are in training too"))
-        told = self.labels or self.captions
-        return rows + (told.rows() if told else [])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageReport(MediaReport):
-    """What `look_through` found. `sizes` count pictures by height and width."""
-
-    sizes: dict[str, int]
-    channels: int
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-    patch: int
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What to print: names and values."""
-        sizes = ", ".join(f"{size} ({n:,})" for size, n in list(self.sizes.items())[:ITEMS_SHOWN])
-        more = (
-            f" and {len(self.sizes) - ITEMS_SHOWN:,} more" if len(self.sizes) > ITEMS_SHOWN else ""
-        )
-        rows = [
-            ("read as", f"{self.format} ({self.why})"),
-            ("pictures", f"{self.records:,}"),
-            ("size", f"{sizes}{more} pixels, {self.channels} channels"),
-            ("mean", ", ".join(f"{x:.3f}" for x in self.mean) + " (1 is white)"),
-            ("deviation", ", ".join(f"{x:.3f}" for x in self.deviation)),
-            ("patches", f"of {self.patch} × {self.patch} pixels"),
-        ]
-        return rows + self.rest()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointCloudReport(MediaReport):
-    """What `look_through_clouds` found: points of the smallest, a usual and the largest."""
-
-    points: tuple[int, int, int]
-    dimensions: int
-    features: int
-    elements: list[str]
-    diameter: float  # twice the radius of the largest
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What to print: names and values."""
-        least, middle, most = self.points
-        rows = [
-            ("read as", f"{self.format} ({self.why})"),
-            ("clouds", f"{self.records:,}"),
-            ("points", f"{least:,} to {most:,}, half have {middle:,} or fewer"),
-            ("dimensions", f"{self.dimensions}, and {self.features} features of a point"),
-            ("diameter", f"{self.diameter:.4g} of the largest"),
-        ]
-        if self.elements:
-            rows.append(("elements", " ".join(self.elements)))
-        return rows + self.rest()
+                rows.append((f"leaks in {split}", f"{leak.records:,} are in training too"))
+        targets = self.labels or self.captions
+        return rows + (targets.rows() if targets else [])
 
 
 @dataclass
 class CaptionReport:
-    """What is said of pictures, side by side."""
+    """Statistics of captions by split."""
 
     records: dict[str, int] = field(default_factory=dict)
     different: int = 0
     characters: int = 0
-    words: int = 0  # different ones, between spaces
+    words: int = 0  # different ones, separated by spaces
     longest: str = ""
     examples: list[str] = field(default_factory=list)
 
     def rows(self) -> list[tuple[str, str]]:
-        """What to print: names and values."""
+        """Return the names and values to print."""
         total = sum(self.records.values())
-        sides = ", ".join(f"{side} {n:,}" for side, n in self.records.items())
+        splits = ", ".join(f"{split} {n:,}" for split, n in self.records.items())
         mean = self.characters / max(1, total)
         return [
             ("task", "target: a caption for each picture"),
-            ("sides", sides),
+            ("splits", splits),
             ("captions", f"{self.different:,} different ones of {self.words:,} words"),
             ("length", f"{mean:.0f} characters; the longest {self.longest[:60]!r}"),
             ("examples", "; ".join(self.examples)),
         ]
 
 
-def listen(sources: DataSource) -> CaptionReport:
-    """Look through the captions of pictures."""
-    found, different, words = CaptionReport(), set(), set()
-    for piece in sources.pieces():
-        if piece.side >= len(SPLITS):
+def _caption_report(sources: DataSource) -> CaptionReport:
+    report, different, words = CaptionReport(), set(), set()
+    for chunk in sources.chunks():
+        if chunk.split >= len(SPLITS):
             continue
-        name = SPLITS[piece.side]
-        found.records[name] = found.records.get(name, 0) + len(piece.texts)
-        for text in piece.texts:
+        name = SPLITS[chunk.split]
+        report.records[name] = report.records.get(name, 0) + len(chunk.texts)
+        for text in chunk.texts:
             different.add(text)
             words.update(text.split())
-            found.characters += len(text)
-            found.longest = max(found.longest, text, key=len)
-    found.records = {side: found.records[side] for side in SPLITS if side in found.records}
-    found.different, found.words = len(different), len(words)
-    found.examples = sorted(different)[:: max(1, len(different) // 3)][:3]
-    return found
-
-
-def inspect_images(sources: DataSource, why: str) -> ImageReport:
-    """Look through pictures of a settled task, side by side."""
-    sizes: Counter[str] = Counter()
-    for piece in sources.pieces():
-        images: Any = piece.sources or piece.texts
-        sizes.update(f"{image.shape[0]} × {image.shape[1]}" for image in images)
-    training = (p for p in sources.pieces() if p.side == 0)
-    measured = Patches.train(image for p in training for image in p.sources or p.texts)
-    return ImageReport(
-        **media_report(sources, why),
-        sizes=dict(sizes.most_common()),
-        channels=measured.channels,
-        mean=measured.mean,
-        deviation=measured.deviation,
-        patch=measured.patch,
-    )
-
-
-def inspect_point_clouds(sources: DataSource, why: str) -> PointCloudReport:
-    """The same of point clouds."""
-    counts = sorted(len(cloud) for piece in sources.pieces() for cloud in piece.texts)
-    training = (cloud for p in sources.pieces() if p.side == 0 for cloud in p.texts)
-    measured = Points.train(training, scale="kept")
-    return PointCloudReport(
-        **media_report(sources, why),
-        points=(counts[0], counts[len(counts) // 2], counts[-1]),
-        dimensions=measured.dimensions,
-        features=len(measured.mean),
-        elements=[SYMBOLS[z - 1] for z in measured.elements],
-        diameter=measured.reach,
-    )
+            report.characters += len(text)
+            report.longest = max(report.longest, text, key=len)
+    report.records = {split: report.records[split] for split in SPLITS if split in report.records}
+    report.different, report.words = len(different), len(words)
+    report.examples = sorted(different)[:: max(1, len(different) // 3)][:3]
+    return report
 
 
 def media_report(sources: DataSource, why: str) -> dict[str, Any]:
-    """What is looked for in any such thing."""
-    seen: set[int] = set()
+    """Return the fields that reports on all kinds of media share."""
+    known: set[int] = set()
     copies = records = 0
-    for piece in sources.pieces():
-        records += len(piece.texts)
-        if piece.side == 0:
-            for key in hashes(piece.keys).tolist():
-                copies += key in seen
-                seen.add(key)
+    for chunk in sources.chunks():
+        records += len(chunk.texts)
+        if chunk.split == 0:
+            for key in hashes(chunk.keys).tolist():
+                copies += key in known
+                known.add(key)
     labels = None if sources.paired else inspect_labelled(sources, why)
-    read = [files for files in (sources.train, *sources.held_out_files) if files is not None]
+    file_sets = [files for files in (sources.train, *sources.held_out_files) if files is not None]
     return {
         "format": sources.train.format,
         "why": sources.train.why,
         "records": records,
-        "skipped": sum(files.skipped for files in read),
-        "problems": [problem for files in read for problem in files.problems],
+        "skipped": sum(files.skipped for files in file_sets),
+        "problems": [problem for files in file_sets for problem in files.problems],
         "remarks": sources.remarks,
         "copies": copies,
         "leaks": sources.overlaps() if labels is None else labels.leaks,
         "labels": labels,
-        "captions": listen(sources) if labels is None else None,
+        "captions": _caption_report(sources) if labels is None else None,
     }
+
+
+def report_text(sources: DataSource, why: str) -> TextReport:
+    """Return the report on texts, with their labels if there are any."""
+    recipe = sources.recipe
+    report = inspect(
+        sources.train,
+        valid=sources.held_out_files[0],
+        test=sources.held_out_files[1],
+        valid_fraction=recipe.valid_fraction,
+        test_fraction=recipe.test_fraction,
+    )
+    if not sources.roles.labels:
+        return report
+    labels = inspect_labelled(sources, why)
+    return replace(report, labels=labels, leaks=labels.leaks)

@@ -1,20 +1,18 @@
-"""The files of a shard: written under a temporary name with a running checksum, mapped to read.
-
-Token shards: all the ids of a data set in one flat file, written once, memory-mapped ever after.
+"""Token shards: the tokens of a data set in flat files, written once and memory-mapped to read.
 
 A shard is three files: `STEM.ids.bin` (the ids of all records, little-endian, each record stored as
-`<S> ids <E>`), `STEM.offsets.bin` (int64, where each record begins, and the end) and `STEM.json`
-(sizes, counts and checksums). Of images and point clouds, a token is not one of V ids but V
-numbers, stored end to end, and a record is `<S> tokens`. The JSON file is renamed into place last:
-a shard without it was never finished. Nothing here ever holds more than a chunk in memory, so
-shards may exceed RAM.
+`<S> ids <E>`), `STEM.offsets.bin` (int64, the start of each record, and the end) and `STEM.json`
+(sizes, counts and checksums). For images and point clouds, a token is a vector of V numbers instead
+of an id, and a record is `<S> tokens`. Files are written under temporary names and the JSON file is
+renamed last, so a shard without it is incomplete. Data is processed in chunks: shards may exceed
+RAM.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -28,13 +26,13 @@ from regard.errors import UserError
 from regard.schemas import ShardFile
 from regard.storage import read_json
 
-CHUNK = 1 << 20  # tokens or offsets worked on at once: a few tens of MB with all temporaries
+CHUNK = 1 << 20  # tokens or offsets processed at once: a few tens of MB with all temporaries
 
 Array = NDArray[Any]
 
 
 class ArrayFile:
-    """One file being written: a temporary name, a running checksum."""
+    """A file being written, with a temporary name and a running checksum."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,19 +41,18 @@ class ArrayFile:
         self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - outlives this call
 
     def write(self, values: Array) -> None:
-        """Append values."""
         data = np.ascontiguousarray(values).view(np.uint8).data
         self.digest.update(data)
         self.file.write(data)
 
     def finish(self) -> None:
-        """Put all of it on the disk."""
+        """Flush the file to disk and close it."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
 
     def discard(self) -> None:
-        """Remove the file, though a full disk makes close fail too, when it flushes."""
+        """Close and remove the file; on a full disk, closing may fail because it flushes."""
         try:
             self.file.close()
         except OSError:
@@ -74,23 +71,23 @@ def sync_folder(folder: Path) -> None:
 
 
 def damaged(file: Path, why: str) -> UserError:
-    """Something is wrong with a file of a shard."""
+    """Return the error for a damaged file of a shard."""
     return UserError(f"{file} is damaged: {why}; delete the shard and build it again")
 
 
 def map_file(file: Path, dtype: np.dtype[Any], size: int) -> Array:
-    """A file of so many numbers, mapped; another size is an error."""
+    """Map a file of `size` numbers; raise a UserError if it has another size."""
     try:
-        found, wanted = file.stat().st_size, size * dtype.itemsize
-        if found != wanted:
-            raise damaged(file, f"it must hold {wanted} bytes, got {found}")
+        n_bytes, expected = file.stat().st_size, size * dtype.itemsize
+        if n_bytes != expected:
+            raise damaged(file, f"it must hold {expected} bytes, got {n_bytes}")
         return np.memmap(file, dtype=dtype, mode="r") if size else np.empty(0, dtype=dtype)
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from error
 
 
 def verify_file(file: Path, expected: str) -> None:
-    """Read all of a file; another checksum is an error."""
+    """Read a file and raise a UserError if its checksum differs."""
     digest = blake2b()
     try:
         with open(file, "rb") as opened:
@@ -108,15 +105,15 @@ COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
 
 
 class TokenTable(Protocol):
-    """What shards and batches need to know of a tokenizer."""
+    """What shards and batches need from a tokenizer."""
 
     @property
     def dtype(self) -> DTypeLike:
-        """The type that holds every id, or every number of a token."""
+        """The type of ids, or of the numbers of a token."""
 
     @property
     def vocab_size(self) -> int:
-        """V: ids lie in [0, V)."""
+        """V: ids are in [0, V)."""
 
     @property
     def start(self) -> int:
@@ -128,55 +125,94 @@ class TokenTable(Protocol):
 
     @property
     def pad(self) -> int:
-        """The id that fills rows up."""
+        """The id of padding."""
 
     @property
     def symbols(self) -> Array:
-        """(V,) raw symbols each token stands for."""
+        """(V,) number of raw symbols of each token."""
 
     @property
     def byte_counts(self) -> Array:
-        """(V,) bytes each token stands for."""
+        """(V,) number of bytes of each token."""
 
 
 def _files(path: Path) -> tuple[Path, Path, Path]:
-    """The ids, offsets and JSON files of the shard with this stem."""
-    ids, offsets, facts = (
+    ids, offsets, summary = (
         path.with_name(path.name + end) for end in (".ids.bin", ".offsets.bin", ".json")
     )
-    return ids, offsets, facts
+    return ids, offsets, summary
 
 
-class ShardWriter:
-    """Writes the shard with stem `path`, piece by piece, in a `with` statement.
+class ArrayWriter:
+    """Base of writers of several files that get their final names together.
 
-    Nothing is visible under the final names until the block ends; if it ends in an error, or the
-    disk is full, nothing is left behind. A shard holds either records (`add`) or running text
-    (`begin_text`, `add_text`, `end_text`), not both. Ids come without markers.
+    The last file is a JSON summary. After an error, such as a full disk, no file is left.
+    """
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        self.path = Path(path)
+        self._columns: list[ArrayFile] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                self._columns.append(ArrayFile(file))
+        except OSError as error:
+            self._fail(error)
+
+    def _write(self, column: int, values: Array) -> None:
+        try:
+            self._columns[column].write(values)
+        except OSError as error:
+            self._fail(error)
+
+    def _publish(self, summary: str) -> None:
+        """Write the summary and rename the files, the summary last."""
+        self._write(-1, np.frombuffer(summary.encode(), dtype=np.uint8))
+        try:
+            for column in self._columns:
+                column.finish()
+            self._columns[-1].path.unlink(missing_ok=True)  # older files become invalid first
+            for column in self._columns:
+                os.replace(column.temporary, column.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            self._fail(error)
+        self._columns = []
+
+    def abort(self) -> None:
+        """Remove everything written so far."""
+        columns, self._columns = self._columns, []
+        for column in columns:
+            column.discard()
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self.abort()
+        raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+class ShardWriter(ArrayWriter):
+    """Write the shard with stem `path`, in a `with` statement.
+
+    A shard contains either records (`add`) or running text (`begin_text`, `add_text`, `end_text`).
+    Ids are given without markers.
     """
 
     def __init__(self, path: Path, tokenizer: TokenTable) -> None:
-        self.path = Path(path)
         self.dtype = np.dtype(tokenizer.dtype).newbyteorder("<")
         if self.dtype.name not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype.name}")
         self.tokenizer = tokenizer
         self.kind = ""
         self.records = self.tokens = self.symbols = self.bytes = 0
-        self.width = 0  # numbers that a token is; 0: an id
-        self._document = False  # inside begin_text ... end_text
-        self._columns: list[ArrayFile] = []
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            for name in _files(self.path):
-                self._columns.append(ArrayFile(name))
-            self._columns[1].write(np.zeros(1, dtype="<i8"))
-        except OSError as error:
-            self._fail(error)
+        self.width = 0  # numbers of a token; 0: tokens are ids
+        self._in_document = False  # between begin_text and end_text
+        super().__init__(path, _files(Path(path)))
+        self._write(1, np.zeros(1, dtype="<i8"))
 
     def add(self, ids: Array, lengths: Array) -> None:
-        """Append records: `ids` holds them end to end, `lengths` (R,) says where they part. Tokens
-        of several numbers, (N, V), bring their own markers.
+        """Append concatenated records of the given (R,) lengths.
+
+        Tokens of several numbers, (N, V), include their markers.
         """
         ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
         self._expect("records")
@@ -186,26 +222,26 @@ class ShardWriter:
                 f"got a sum of {lengths.sum()}"
             )
         ends = np.cumsum(lengths)
-        first = done = 0  # records and ids already written
+        first = start = 0  # number of records and ids written so far
         while first < lengths.size:
-            last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
+            last = max(first + 1, int(np.searchsorted(ends, start + CHUNK, side="right")))
             stop = int(ends[last - 1])
-            self._add_chunk(ids[done:stop], lengths[first:last])
-            first, done = last, stop
+            self._add_chunk(ids[start:stop], lengths[first:last])
+            first, start = last, stop
 
     def begin_text(self) -> None:
-        """Open a document of running text."""
+        """Begin a document of running text."""
         self._expect("text")
-        if self._document:
+        if self._in_document:
             raise ValueError("begin_text called twice; end_text closes the document before it")
-        self._document = True
+        self._in_document = True
         self._write(0, np.array([self.tokenizer.start], dtype=self.dtype))
         self.tokens += 1
 
     def add_text(self, ids: Array) -> None:
-        """Append the next piece of the open document."""
+        """Append ids to the open document."""
         self._expect("text")
-        if not self._document:
+        if not self._in_document:
             raise ValueError("add_text needs an open document; call begin_text first")
         ids = np.asarray(ids)
         self._count(ids)
@@ -213,11 +249,11 @@ class ShardWriter:
         self.tokens += ids.size
 
     def end_text(self) -> None:
-        """Close the document."""
+        """End the document."""
         self._expect("text")
-        if not self._document:
+        if not self._in_document:
             raise ValueError("end_text needs an open document; call begin_text first")
-        self._document = False
+        self._in_document = False
         self._write(0, np.array([self.tokenizer.end], dtype=self.dtype))
         self.tokens += 1
         self.records += 1
@@ -225,39 +261,22 @@ class ShardWriter:
         self._write(1, np.array([self.tokens], dtype="<i8"))
 
     def close(self) -> None:
-        """Finish the files and give them their names, the JSON file last."""
-        if self._document:
+        """Finish the files and rename them, the JSON file last."""
+        if self._in_document:
             self.abort()
             raise ValueError("close called inside a document; call end_text first")
         if not self._columns:
             return
-        ids, offsets, facts = self._columns
+        ids, offsets, _ = self._columns
         header = {"format": FORMAT, "kind": self.kind or "records", "dtype": self.dtype.name}
         counts = {"vocab_size": self.tokenizer.vocab_size}
         counts |= {name: getattr(self, name) for name in COUNTS[1:]}
         counts |= {"width": self.width} if self.width else {}
-        sums = {
+        checksums = {
             "ids_blake2b": ids.digest.hexdigest(),
             "offsets_blake2b": offsets.digest.hexdigest(),
         }
-        text = json.dumps(header | counts | sums, indent=1) + "\n"
-        try:
-            facts.write(np.frombuffer(text.encode(), dtype=np.uint8))
-            for column in self._columns:
-                column.finish()
-            facts.path.unlink(missing_ok=True)  # an older shard stops being one before it changes
-            for column in self._columns:
-                os.replace(column.temporary, column.path)
-            sync_folder(self.path.parent)
-        except OSError as error:
-            self._fail(error)
-        self._columns = []
-
-    def abort(self) -> None:
-        """Give up: remove everything written so far."""
-        columns, self._columns = self._columns, []
-        for column in columns:
-            column.discard()
+        self._publish(json.dumps(header | counts | checksums, indent=1) + "\n")
 
     def __enter__(self) -> Self:
         return self
@@ -282,27 +301,26 @@ class ShardWriter:
 
     def _add_chunk(self, ids: Array, lengths: Array) -> None:
         if ids.shape[1:]:
-            self._add_numbers(ids, lengths)
+            self._add_vectors(ids, lengths)
             return
         self._count(ids)
         ends = np.cumsum(lengths + 2)
-        out = np.empty(ids.size + 2 * lengths.size, dtype=self.dtype)
-        content = np.ones(out.size, dtype=bool)
-        for marker, places in (
+        marked = np.empty(ids.size + 2 * lengths.size, dtype=self.dtype)
+        is_content = np.ones(marked.size, dtype=bool)
+        for marker, positions in (
             (self.tokenizer.start, ends - lengths - 2),
             (self.tokenizer.end, ends - 1),
         ):
-            out[places] = marker
-            content[places] = False
-        out[content] = ids
-        self._write(0, out)
+            marked[positions] = marker
+            is_content[positions] = False
+        marked[is_content] = ids
+        self._write(0, marked)
         self._write(1, (ends + self.tokens).astype("<i8"))
-        self.tokens += out.size
+        self.tokens += marked.size
         self.records += lengths.size
         self.symbols += lengths.size
 
-    def _add_numbers(self, ids: Array, lengths: Array) -> None:
-        """Records of tokens that are V numbers each."""
+    def _add_vectors(self, ids: Array, lengths: Array) -> None:
         if ids.shape[1] != self.tokenizer.vocab_size:
             raise ValueError(f"tokens must be {self.tokenizer.vocab_size} numbers each")
         self.width = ids.shape[1]
@@ -318,32 +336,21 @@ class ShardWriter:
             part = ids[start : start + CHUNK]
             low, high = int(part.min()), int(part.max())
             if low < 0 or high >= self.tokenizer.vocab_size:
-                wrong = low if low < 0 else high
-                raise ValueError(f"ids must lie in [0, {self.tokenizer.vocab_size}), got {wrong}")
+                invalid = low if low < 0 else high
+                raise ValueError(f"ids must lie in [0, {self.tokenizer.vocab_size}), got {invalid}")
             self.symbols += int(self.tokenizer.symbols[part].sum())
             self.bytes += int(self.tokenizer.byte_counts[part].sum())
-
-    def _write(self, column: int, values: Array) -> None:
-        try:
-            self._columns[column].write(values)
-        except OSError as error:
-            self._fail(error)
-
-    def _fail(self, error: OSError) -> NoReturn:
-        self.abort()
-        raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A finished shard: `ids` (tokens,), or (tokens, V) where tokens are V numbers each, and
-    `offsets` (records + 1,) are read-only memory maps.
+    """A finished shard, memory-mapped: `ids` (tokens,), or (tokens, V) for tokens of V numbers, and
+    `offsets` (records + 1,).
 
-    `kind` is records or text, or blocks of text that a sample took out of it (`data.sample`).
-    `symbols` counts raw symbols plus one `<E>` per record, `bytes` the bytes they stand for. Where
-    records answer others (pairs), `source` holds those: its record i is the source of record i (of
-    labelled pairs of texts, the second one). `targets` is what is asked of them, as `answers` says;
-    so many `views` of one follow each other, each a record here.
+    `kind` is "records", "text" or, after sampling blocks of text (`data.sample`), "blocks".
+    `symbols` counts raw symbols plus one `<E>` per record, `bytes` their bytes. Record i of
+    `source` is the source of record i here (the second text, for labelled pairs of texts). With
+    `views` > 1, each group of that many consecutive records shows one example.
     """
 
     path: Path
@@ -357,34 +364,33 @@ class Shard:
     bytes: int
     source: Shard | None = None
     targets: Array | None = None
-    aligned: bool = False  # targets are one for each token
+    aligned: bool = False  # whether there is one target per token
     views: int = 1
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Shard:
-        """Map the shard with stem `path`; a missing or damaged file is a UserError naming it.
+        """Map the shard with stem `path`; raise a UserError if a file is missing or damaged.
 
-        Sizes are always checked before anything is mapped; `verify` also reads every byte and
-        checks the checksums.
+        Sizes are always checked; `verify` also checks the checksums of all bytes.
         """
         path = Path(path)
-        ids_file, offsets_file, facts_file = _files(path)
-        facts = read_json(facts_file, ShardFile)
-        dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-        width = facts.get("width", 0)
-        ids = map_file(ids_file, dtype, facts["tokens"] * max(1, width))
+        ids_file, offsets_file, summary_file = _files(path)
+        summary = read_json(summary_file, ShardFile)
+        dtype = np.dtype(summary["dtype"]).newbyteorder("<")
+        width = summary.get("width", 0)
+        ids = map_file(ids_file, dtype, summary["tokens"] * max(1, width))
         ids = ids.reshape(-1, width) if width else ids
-        offsets = map_file(offsets_file, np.dtype("<i8"), facts["records"] + 1)
+        offsets = map_file(offsets_file, np.dtype("<i8"), summary["records"] + 1)
         if offsets[0] != 0 or offsets[-1] != len(ids):
             raise damaged(offsets_file, f"must run from 0 to {len(ids)}")
         if verify:
-            verify_file(ids_file, facts["ids_blake2b"])
-            verify_file(offsets_file, facts["offsets_blake2b"])
-        counts = {name: facts[name] for name in COUNTS}
-        return cls(path=path, kind=facts["kind"], ids=ids, offsets=offsets, **counts)
+            verify_file(ids_file, summary["ids_blake2b"])
+            verify_file(offsets_file, summary["offsets_blake2b"])
+        counts = {name: summary[name] for name in COUNTS}
+        return cls(path=path, kind=summary["kind"], ids=ids, offsets=offsets, **counts)
 
     def paired(self, source: Shard) -> Shard:
-        """This shard with the sources of its records."""
+        """Return this shard with the sources of its records."""
         if source.records != self.records:
             raise UserError(
                 f"{source.path} must hold as many records as {self.path}, "
@@ -393,33 +399,43 @@ class Shard:
         return replace(self, source=source)
 
     @property
+    def is_text(self) -> bool:
+        """Whether this is running text."""
+        return self.kind == "text"
+
+    @property
+    def has_records(self) -> bool:
+        """Whether records are complete, in contrast to running text and blocks of it."""
+        return self.kind == "records"
+
+    @property
     def cuttable(self) -> bool:
-        """Whether records are tokens, which may be cut to a context; features may not."""
+        """Whether tokens are ids; records of other features cannot be truncated."""
         return not self.ids.shape[1:]
 
     @property
     def markers(self) -> int:
-        """How many markers surround a record: `<S>` and `<E>`, or `<S>` before features."""
+        """Number of markers of a record: `<S>` and `<E>`, or only `<S>` before features."""
         return 2 if self.cuttable else 1
 
     def record(self, number: int) -> Array:
-        """The ids of one record, markers included."""
+        """Return the ids of one record, with markers."""
         if not 0 <= number < self.records:
             raise IndexError(f"record must lie in [0, {self.records}), got {number}")
         return np.asarray(self.ids[self.offsets[number] : self.offsets[number + 1]])
 
     def take(self, records: Array) -> Shard:
-        """These records alone, in this order and in memory; their symbols are not counted."""
+        """Return a copy in memory of the given records; symbols and bytes are not counted."""
         starts = self.offsets[records]
         lengths = self.offsets[records + 1] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        positions = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         targets = self.targets
         if targets is not None:
-            targets = targets[places if self.aligned else records]
+            targets = targets[positions if self.aligned else records]
         return replace(
             self,
-            ids=np.asarray(self.ids[places]),
+            ids=np.asarray(self.ids[positions]),
             offsets=offsets,
             records=len(lengths),
             tokens=int(offsets[-1]),
@@ -430,11 +446,11 @@ class Shard:
         )
 
     def record_of(self, positions: Array) -> Array:
-        """The record that each index into `ids` lies in."""
+        """Return the record number of each index into `ids`."""
         return np.searchsorted(self.offsets, positions, side="right") - 1
 
     def lengths(self) -> Iterator[tuple[int, Array]]:
-        """(first record, tokens per record, markers included), a chunk of records at a time."""
+        """Yield (first record, tokens per record with markers) for chunks of records."""
         for first in range(0, self.records, CHUNK):
             lengths = np.diff(self.offsets[first : min(first + CHUNK, self.records) + 1])
             if lengths.min() < 2:

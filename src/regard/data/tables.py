@@ -1,98 +1,112 @@
-"""Records in the cells of a table (CSV, TSV).
+"""Records in tables: CSV, TSV, JSON Lines, and lines that are cut at their first blank.
 
-The column is the one asked for, by name or by number from 1, or the only one that looks like text.
-Pairs and labelled records need more than one; all but the one of the input must be asked for.
-
-Lines cut at their first blank: SMILES and a name, or a label and a text.
-
-Column 1 is what stands before the blank, column 2 the rest of the line. Files of molecules (`.smi`)
-are written so, and many classic sets of labelled sentences.
+A column is named, or numbered from 1. Where only one column looks like text it need not be named;
+the others, for pairs and labelled records, must be.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from regard.data.formats import LINE_LIMIT, UTF8, SkippedRecords, decoded_lines, head, too_long
 from regard.errors import UsageError, UserError
 
-USUAL = ("text", "sequence", "name", "smiles", "sentence")  # columns taken without being asked for
-SAMPLE = 200  # rows looked at to tell text from numbers
-BATCH = 2 << 20  # characters of records handed on at a time ...
-ROW = 64  # ... where a row, however short, weighs as much as this many
+USUAL = ("text", "sequence", "name", "smiles", "sentence")  # names of text columns
+SAMPLE = 200  # rows that tell text from numbers
+BATCH = 2 << 20  # characters of records in a batch ...
+ROW = 64  # ... where a row, however short, counts as this many
+FLAGS = ("--input", "--target")  # the options that name the columns of pairs
 
-Batch = tuple[list[list[str]], list[int]]  # the texts of each column, and the lines they begin on
-FLAGS = ("--input", "--target")  # that ask for the columns of pairs, in order
+Batch = tuple[list[list[str]], list[int]]  # the texts of each column, and their line numbers
+
+
+class Layout(Protocol):
+    """How the records of a file are read."""
+
+    has_columns: ClassVar[bool]  # are `names` those of columns or keys?
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def why(self) -> str:
+        """What is read, in words."""
+
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        """Yield the texts of the columns, empty ones too; damaged records go to `skipped`."""
 
 
 @dataclass(frozen=True)
 class TableReader:
-    """How to read a family of tables alike: the delimiter, the quotes, the header, the columns."""
+    """The layout of CSV or TSV files."""
+
+    has_columns: ClassVar[bool] = True
 
     delimiter: str
     quoted: bool
     header: bool
-    names: tuple[str, ...]  # of the columns: each one of the header, or else a number from 1
+    names: tuple[str, ...]  # of the columns that are read: in the header, or numbers from 1
     titled: bool  # lines of one field before the first row are titles
     why: str
     encoding: str = UTF8
     columns: tuple[str, ...] = ()  # all that the header names
 
-    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
-        """The columns' cells, in order, empty ones too; damaged rows go to `tally`."""
-        rows = _Rows(path, self)
-        width, places = 0, [0]
-        for batch in rows.batches():
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        width, indices = 0, [0]
+        for batch in _Rows(path, self).batches():
             texts: list[list[str]] = [[] for _ in self.names]
             lines: list[int] = []
             for line, row in batch:
                 if isinstance(row, str):
-                    tally.damaged(row)
+                    skipped.damaged(row)
                 elif not row:
-                    tally.blank += 1
+                    skipped.blank += 1
                 elif not width and self.titled and len(row) == 1:
-                    tally.damaged(f"{path}:{line}: a title or comment, not a row of the table")
+                    skipped.damaged(f"{path}:{line}: a title or comment, not a row of the table")
                 elif not width and self.header:
-                    width, places = len(row), self._places(path, row)
+                    width, indices = len(row), self._indices(path, row)
                 else:
                     if not width:
-                        width, places = len(row), self._places(path, row)
+                        width, indices = len(row), self._indices(path, row)
                     if len(row) != width:
-                        tally.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
+                        skipped.damaged(f"{path}:{line}: {len(row)} fields, expected {width}")
                         continue
-                    for column, place in zip(texts, places, strict=True):
-                        column.append(row[place])
+                    for column, index in zip(texts, indices, strict=True):
+                        column.append(row[index])
                     lines.append(line)
             yield texts, lines
 
-    def _places(self, path: Path, row: list[str]) -> list[int]:
+    def _indices(self, path: Path, row: list[str]) -> list[int]:
         names = row if self.header else []
-        places = []
+        indices = []
         for column in self.names:
             if column in names:
-                places.append(names.index(column))
+                indices.append(names.index(column))
             elif _is_number(column) and 1 <= int(column) <= len(row):
-                places.append(int(column) - 1)
+                indices.append(int(column) - 1)
             else:
                 raise UserError(f"{path}: has no column {column!r}; it has {listed(names or row)}")
-        return places
+        return indices
 
 
 class _Rows:
-    """Rows of one file, each with its first line, parsed by the csv module in bounded memory."""
+    """The rows of a file with their line numbers, parsed by the csv module in bounded memory."""
 
     def __init__(self, path: Path, layout: TableReader) -> None:
         self.path, self.encoding = path, layout.encoding
         self.fed = 0  # characters given to the parser since the last row was complete
-        self.line = 1  # the first of the row being read
+        self.line = 1  # the first of the row that is being read
         self.ended = False
-        self.bad: deque[tuple[int, str]] = deque()  # lines read, not UTF-8
+        self.bad: deque[tuple[int, str]] = deque()  # lines that are not UTF-8
         self.reader = csv.reader(
             self._feed(),
             delimiter=layout.delimiter,
@@ -111,9 +125,9 @@ class _Rows:
         self.ended = True
 
     def batches(self) -> Iterator[list[tuple[int, list[str] | str]]]:
-        """Rows, or what is wrong with them, a few megabytes at a time."""
+        """Yield rows, or what is wrong with them, a few megabytes at a time."""
         while not self.ended:
-            with _wide_fields():
+            with _long_fields():
                 batch = list(self._batch())
             yield batch
 
@@ -125,8 +139,9 @@ class _Rows:
                 row = next(self.reader, None)
             except csv.Error as error:
                 if self.ended:
-                    where = f"{self.path}:{self.line}"
-                    raise UserError(f"{where}: a quote opens and never closes") from None
+                    raise UserError(
+                        f"{self.path}:{self.line}: a quote opens and never closes"
+                    ) from None
                 row, problem = [], f"{self.path}:{self.line}: {error}"
             else:
                 problem = self._problem(self.line)
@@ -135,17 +150,17 @@ class _Rows:
             size += self.fed + ROW
             yield self.line, problem or row
 
-    def _problem(self, line: int) -> str:
-        found = ""
+    def _problem(self, first: int) -> str:
+        first_problem = ""
         while self.bad and self.bad[0][0] <= self.reader.line_num:
-            number, problem = self.bad.popleft()
-            found = found or (problem if number >= line else "")
-        return found
+            line, problem = self.bad.popleft()
+            first_problem = first_problem or (problem if line >= first else "")
+        return first_problem
 
 
 @contextmanager
-def _wide_fields() -> Iterator[None]:
-    """Let the csv module take fields of any length that a row may have, here and only here."""
+def _long_fields() -> Iterator[None]:
+    """Let the csv module read fields as long as a row may be; its limit is global."""
     before = csv.field_size_limit(2 * LINE_LIMIT)
     try:
         yield
@@ -161,22 +176,27 @@ def table(
     flags: Sequence[str] = FLAGS,
     encoding: str = UTF8,
 ) -> TableReader:
-    """Decide how tables like the file at `path` are read.
+    """Return the layout of tables like the file at `path`.
 
-    An only column may be "" to choose it, and so may the first of more where `flags`, the options
-    that ask for them, are not those of pairs.
+    A single column may be "" and is then chosen; so may the first of several, unless `flags`, the
+    options that name them, are those of pairs.
     """
-    delimiter, quoted, rows, header = _looked_at(path, format, columns, encoding)
+    delimiter, quoted, rows, header = _sniff(path, format, columns, encoding)
     names = rows[0]
     labels = names if header else []
     chosen = list(columns)
     if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
         chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
-    chosen = [_asked(path, *asked, names, header) for asked in zip(flags, chosen, strict=False)]
-    said = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
-    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{said}"
-    wide = len(names) > 1
-    return TableReader(delimiter, quoted, header, tuple(chosen), wide, why, encoding, tuple(labels))
+    chosen = [
+        _resolve(path, flag, column, names, header)
+        for flag, column in zip(flags, chosen, strict=False)
+    ]
+    listing = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
+    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{listing}"
+    titled = len(names) > 1
+    return TableReader(
+        delimiter, quoted, header, tuple(chosen), titled, why, encoding, tuple(labels)
+    )
 
 
 def columns_in(
@@ -187,22 +207,21 @@ def columns_in(
     *,
     named: bool = True,
 ) -> list[str]:
-    """The names of the columns of a table, or the keys of objects; where it has no header none or,
-    unless they must be `named`, the first row.
+    """Return the names of the columns, or the keys of JSON objects.
+
+    Without a header there are none or, unless they must be `named`, those of the first row.
     """
     if format == "jsonl":
-        from regard.data.readers import keys_in
-
         return keys_in(path, encoding)
-    _, _, rows, header = _looked_at(path, format, columns, encoding)
+    _, _, rows, header = _sniff(path, format, columns, encoding)
     return rows[0] if header or not named else []
 
 
-def _looked_at(
+def _sniff(
     path: Path, format: str, columns: Sequence[str], encoding: str
 ) -> tuple[str, bool, list[list[str]], bool]:
-    """The delimiter of a table, whether it is quoted, its first rows, and whether the first of them
-    is a header.
+    """Return the delimiter of a table, whether it uses quotes, its first rows, and whether the
+    first of them is a header.
     """
     text, complete = head(path, encoding)
     if not complete and "\n" in text:
@@ -212,7 +231,7 @@ def _looked_at(
     if format == "csv":
         top = next((line for line in lines if line.strip()), "")
         delimiter = ";" if ";" in top and "," not in top else ","
-    quoted = format == "csv" or _quotes_work(lines, complete)
+    quoted = format == "csv" or _tsv_quotes(lines, complete)
     rows = _sample(lines, delimiter, quoted, columns)
     if not rows:
         raise UserError(f"{path}: holds no {format} rows")
@@ -220,8 +239,8 @@ def _looked_at(
     return delimiter, quoted, rows, header
 
 
-def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
-    """A column that was asked for, by its name where it has one of its own."""
+def _resolve(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
+    """Return the name of a column, if it has a unique one, or its number."""
     if not column:
         raise two_needed(path, "COLUMN", names)
     if column in names:
@@ -235,20 +254,21 @@ def _asked(path: Path, flag: str, column: str, names: list[str], header: bool) -
 
 
 def two_needed(path: Path, unit: str, names: list[str]) -> UsageError:
+    """Return the error for pairs whose columns or keys are not both named."""
     return UsageError(
         f"{path}: which hold the pairs? say --input {unit} --target {unit} "
         f"(data.input, data.target); it has {listed(names) or 'none'}"
     )
 
 
-def _quotes_work(lines: list[str], complete: bool) -> bool:
-    """Whether a TSV quotes its fields; many do not, and then a quote is a character like others."""
+def _tsv_quotes(lines: list[str], complete: bool) -> bool:
+    """Return whether a TSV quotes its fields; in many, a quote is a character like others."""
     if not any(line.startswith('"') or '\t"' in line for line in lines):
         return False
     reader = csv.reader(iter(lines), delimiter="\t", strict=True)
     widths = set()
     try:
-        with _wide_fields():
+        with _long_fields():
             for row in reader:
                 widths |= {len(row)} - {0}
     except csv.Error:
@@ -259,14 +279,12 @@ def _quotes_work(lines: list[str], complete: bool) -> bool:
 def _sample(
     lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str]
 ) -> list[list[str]]:
-    """The first rows of one width; titles before a wider table are not among them."""
+    """Return the first rows of one width, without titles before a wider table."""
     reader = csv.reader(
-        iter(lines),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        iter(lines), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     )
     rows: list[list[str]] = []
-    with _wide_fields():
+    with _long_fields():
         while len(rows) < SAMPLE:
             try:
                 row = next(reader, None)
@@ -284,7 +302,7 @@ def _sample(
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Whether the first row names the columns: a usual name, or unlike the values below it."""
+    """Return whether the first row has a usual name, or differs in kind from the values below."""
     top, below = rows[0], rows[1:]
     if len(set(top)) < len(top) or any(not cell or not _is_text(cell) for cell in top):
         return False
@@ -302,7 +320,6 @@ def _has_header(rows: list[list[str]]) -> bool:
 def _choose(
     path: Path, names: list[str], rows: list[list[str]], width: int, taken: Sequence[str]
 ) -> str:
-    """The column of the text, where there is only one that it can be; not one of those taken."""
     labels = names if len(set(names)) == width else [str(i + 1) for i in range(width)]
     usual = [name for name in names if name.strip().lower() in USUAL and name not in taken]
     texts = [
@@ -311,9 +328,9 @@ def _choose(
         if 2 * sum(_is_text(row[i]) for row in rows) > sum(bool(row[i]) for row in rows)
         and not {label, str(i + 1)} & set(taken)
     ]
-    for found in (usual, texts):
-        if len(found) == 1:
-            return found[0]
+    for candidates in (usual, texts):
+        if len(candidates) == 1:
+            return candidates[0]
     raise UsageError(
         f"{path}: which column holds the text? say --input COLUMN (data.input); "
         f"it has {listed(labels)}"
@@ -332,49 +349,178 @@ def _is_number(column: str) -> bool:
     return column.isascii() and column.isdecimal() and len(column) < 10
 
 
-def _shown(name: str) -> str:
-    return name[:40] if name.isprintable() else repr(name[:40])
-
-
 def listed(names: list[str]) -> str:
-    """Names of columns in a few words."""
-    shown = ", ".join(map(_shown, names[:20]))
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    """Return a list of column names for a message."""
+    shown = [name[:40] if name.isprintable() else repr(name[:40]) for name in names[:20]]
+    return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def hint(column: str, names: list[str]) -> str:
-    """The nearest of the names to one that is not among them, and all of them."""
+    """Return the column name closest to one that does not exist, and all names."""
     close = get_close_matches(column, names, n=1)
     return (f"did you mean {close[0]!r}? " if close else "") + f"it has {listed(names)}"
 
 
 @dataclass(frozen=True)
+class JsonLines:
+    """The layout of JSON Lines: on every line an object with the keys `names`, or a string if
+    there is only one key.
+
+    The first `texts` keys must hold strings. The others may also hold numbers and booleans, and an
+    empty text stands for null or a missing key.
+    """
+
+    has_columns: ClassVar[bool] = True
+
+    names: tuple[str, ...]
+    why: str
+    encoding: str = UTF8
+    texts: int = 2
+
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        return _parse_lines(path, self.encoding, skipped, len(self.names), self._parse)
+
+    def _parse(self, raw: str) -> list[str]:
+        value = _parse_json(raw)
+        if isinstance(value, str) and len(self.names) == 1:
+            value = {self.names[0]: value}
+        if not isinstance(value, dict):
+            keys = " and ".join(map(repr, self.names))
+            raise ValueError(f"expected text under {keys}, got {type(value).__name__}")
+        for key in self.names[: self.texts]:
+            if key not in value:
+                raise ValueError(f"no key {key!r}; it has {listed(list(value)) or 'none'}")
+            if not isinstance(value[key], str):
+                raise ValueError(f"expected text under {key!r}, got {type(value[key]).__name__}")
+        return [_format_cell(raw, value.get(key), key) for key in self.names]
+
+
+def _parse_lines(
+    path: Path,
+    encoding: str,
+    skipped: SkippedRecords,
+    n_columns: int,
+    parse: Callable[[str], list[str]],
+) -> Iterator[Batch]:
+    """Yield the columns of lines, each parsed on its own; a ValueError is damage."""
+    for block in decoded_lines(path, encoding):
+        columns: list[list[str]] = [[] for _ in range(n_columns)]
+        lines: list[int] = []
+        for i, text in enumerate(block.texts):
+            if i in block.bad:
+                skipped.damaged(block.bad[i])
+            elif not text.strip():
+                skipped.blank += 1
+            else:
+                try:
+                    row = parse(text)
+                except ValueError as error:
+                    skipped.damaged(f"{path}:{block.first + i}: {error}")
+                    continue
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
+                lines.append(block.first + i)
+        yield columns, lines
+
+
+def _format_cell(raw: str, value: object, key: str) -> str:
+    """Return a JSON value as a table would write it; `raw` is its line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"expected a text or a number under {key!r}, got {type(value).__name__}")
+    if isinstance(value, str) and "\\u" in raw:
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            surrogate = f"\\u{ord(value[error.start]):04x}"
+            raise ValueError(f"{surrogate} is half of a pair, which is no character") from None
+    return str(value)
+
+
+def _parse_json(raw: str) -> object:
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: nested too deeply") from None
+    except ValueError:  # Python converts no integer of more than 4,300 digits
+        raise ValueError("not JSON that can be read: a number has thousands of digits") from None
+
+
+def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> JsonLines:
+    """Return the layout of JSON Lines like the file at `path`.
+
+    A single key may be "" and is then chosen; so may the first, if not all keys hold texts.
+    """
+    if all(keys):
+        why = f"text under {' and '.join(map(repr, keys))}"
+        return JsonLines(tuple(keys), why, encoding, texts)
+    samples, strings = _sample_json(path, encoding)
+    names = _keys_of(samples)
+    if len(keys) > 1 and (len(keys) <= texts or not all(keys[1:])):
+        raise two_needed(path, "KEY", names)
+    if not samples:
+        return JsonLines(("text",), "a string a line" if strings else "text under 'text'", encoding)
+    names_left = [key for key in names if key not in keys]
+    usual = [key for key in names_left if key.lower() in USUAL]
+    strings_at = [
+        key for key in names_left if any(isinstance(sample.get(key), str) for sample in samples)
+    ]
+    for candidates in (usual, strings_at):
+        if len(candidates) == 1:
+            why = f"text under {candidates[0]!r}"
+            return JsonLines((candidates[0], *keys[1:]), why, encoding, texts)
+    raise UsageError(
+        f"{path}: which key holds the text? say --input KEY (data.input); it has {listed(names)}"
+    )
+
+
+def keys_in(path: Path, encoding: str = UTF8) -> list[str]:
+    """Return the keys of the first objects in JSON Lines, each once."""
+    return _keys_of(_sample_json(path, encoding)[0])
+
+
+def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
+    samples: list[dict[str, object]] = []
+    strings = 0
+    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
+        try:
+            value = _parse_json(raw)
+        except ValueError:
+            continue
+        strings += isinstance(value, str)
+        if isinstance(value, dict):
+            samples.append(value)
+    return samples, strings
+
+
+def _keys_of(samples: list[dict[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for sample in samples for key in sample))
+
+
+@dataclass(frozen=True)
 class BlankSeparated:
-    """How to read such lines: which columns, in which order."""
+    """The layout of lines that are cut at their first blank: column 1 stands before it, column 2
+    is the rest. Files of molecules (.smi, SMILES and a name) and many classic sets of labelled
+    sentences are written so.
+    """
+
+    has_columns: ClassVar[bool] = False
 
     names: tuple[str, ...]  # "1" and "2"
     encoding: str = UTF8
 
     @property
     def why(self) -> str:
-        """What is read, in words."""
-        kinds = {"1": "up to the first blank", "2": "after the first blank"}
-        return f"text {kinds[self.names[0]]} of a line"
+        return f"text {'up to' if self.names[0] == '1' else 'after'} the first blank of a line"
 
-    def batches(self, path: Path, tally: SkippedRecords) -> Iterator[Batch]:
-        """The columns' texts, in order, empty ones too; lines not UTF-8 go to `tally`."""
-        places = [int(name) - 1 for name in self.names]
-        for block in decoded_lines(path, self.encoding):
-            columns: list[list[str]] = [[] for _ in places]
-            lines = []
-            for i, line in enumerate(block.texts):
-                if i in block.bad:
-                    tally.damaged(block.bad[i])
-                elif not line.strip():
-                    tally.blank += 1
-                else:
-                    halves = [*line.split(maxsplit=1), ""]
-                    for column, place in zip(columns, places, strict=True):
-                        column.append(halves[place].rstrip())
-                    lines.append(block.first + i)
-            yield columns, lines
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        def parse(line: str) -> list[str]:
+            fields = [*line.split(maxsplit=1), ""]
+            return [fields[int(name) - 1].rstrip() for name in self.names]
+
+        return _parse_lines(path, self.encoding, skipped, len(self.names), parse)

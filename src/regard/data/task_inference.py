@@ -1,7 +1,7 @@
-"""What files are read as where no task is given: pairs, classes, targets of a table, or one corpus.
+"""Infer the task from the files: parallel text, classes, targets of a table, or one corpus.
 
-A guess is printed with its reason and with the option that reads the files otherwise. Where the
-files could well be two things, the user is asked instead.
+The decision is logged with its reason and with the option that reads the files in another way. If
+the files are ambiguous, a UsageError asks the user to choose.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from pathlib import Path
 from regard.data.archives import is_archive
 from regard.data.class_folders import class_folders
 from regard.data.formats import detect, expand
-from regard.data.labelled import LabelledFiles, class_of
-from regard.data.pairs import NO_SIDES, correlation, count_lines, looks_paired
-from regard.data.point_clouds import form_of
-from regard.data.readers import TABLES
-from regard.data.report import task_of
-from regard.data.sources import DataSource
-from regard.data.tables import TableReader
+from regard.data.labelled import class_of
+from regard.data.pairs import PART_NAMES, correlation, count_lines, looks_paired
+from regard.data.roles import Roles
+from regard.data.sources import DataSource, open_texts, recognize_modality
+from regard.data.targets import UNDECIDED, survey
+from regard.data.text_files import TABLES, FileSet
 from regard.errors import UsageError
-from regard.recipe import NUMBERED, DataRecipe
-from regard.registry import TASKS
+from regard.recipe import DataRecipe
+from regard.registry import MODALITIES, MODELS, TASKS
 
-# Words of a name that make a file the opposite of one that lacks them, or has one of the others.
+# Words in file names of negative and positive examples.
 NEGATIVE = {"non", "not", "no", "neg", "negative", "negatives", "decoy", "decoys", "background"}
 POSITIVE = {"pos", "positive", "positives"}
-MOST = 50  # files of which each may be a class by its name
+LABELS = Roles(input=True, labels=True)
+MAX_CLASS_FILES = 50
 SHOWN = 4  # names of files or columns listed
+MAX_WORDS = 5  # in which names of opposite files may differ
 
 
 @dataclass(frozen=True)
 class InferredTask:
-    """A task, the reason for it, and a line that says what was decided and what else there is; no
-    line where there was nothing to decide.
-    """
+    """A task, the reason, and a line to log ("" if there was nothing to decide)."""
 
     task: str
     why: str = ""
@@ -44,44 +43,45 @@ class InferredTask:
 
 
 def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
-    """How the files of a recipe are read where no task is given. A model that only one reading has
-    decides it. UsageError where the user has to say.
+    """Infer the task of a recipe without one; raise a UsageError if the user has to choose.
+
+    A model that exists for one task only decides it.
     """
     files = [Path(path) for path in recipe.train]
-    shown = recipe.format in NUMBERED or form_of(files)
-    if recipe.target or recipe.labels or recipe.format == "labelled" or shown:
-        return _by_targets(recipe)
-    only = _only(model)
-    if only != "next" and files and (found := class_folders(files)):
-        names = dict.fromkeys(name for _, name in found)
+    is_media = bool(files) and not MODALITIES[recognize_modality(recipe, LABELS)].reads_text
+    if recipe.target or recipe.labels or recipe.format == "labelled" or is_media:
+        return _infer_from_targets(recipe)
+    model_task = _task_of_model(model)
+    if model_task != "next" and files and (folders := class_folders(files)):
+        names = dict.fromkeys(name for _, name in folders)
         line = f"reading {len(names)} folders as classes ({_listed(names)})"
         if not any(map(is_archive, files)):
             line += "; --task next reads all files as one corpus"
         return InferredTask("label", "by the names of the folders", line)
-    if only == "next" or recipe.format == "text" or not files:
+    if model_task == "next" or recipe.format == "text" or not files:
         return InferredTask("next")
-    if only != "label" and (why := looks_paired(files)):
-        other = "--task label makes each file a class, --task next reads one corpus"
-        return InferredTask("target", line=f"reading 2 files as parallel text ({why}); {other}")
-    listed = expand(files)
-    if len(listed) > 1:
-        return _several(recipe, files, listed, only)
-    return InferredTask("next", line=_columns(recipe))
+    if model_task != "label" and (why := looks_paired(files)):
+        alternatives = "--task label makes each file a class, --task next reads one corpus"
+        return InferredTask(
+            "target", line=f"reading 2 files as parallel text ({why}); {alternatives}"
+        )
+    expanded = expand(files)
+    if len(expanded) > 1:
+        return _infer_from_files(recipe, files, expanded, model_task)
+    return InferredTask("next", line=_other_columns_line(recipe))
 
 
-def _only(model: str) -> str:
-    """The task of a model that cannot be trained for any other that files alone suggest."""
-    tasks = [task for task in ("next", "target", "label") if model in TASKS[task]]
+def _task_of_model(model: str) -> str:
+    """Return the task of a model that supports only one of those that files suggest, or ""."""
+    tasks = [task for task in ("next", "target", "label") if model in MODELS.names(task)]
     return tasks[0] if len(tasks) == 1 else ""
 
 
-def _by_targets(recipe: DataRecipe) -> InferredTask:
-    """The task that targets suggest."""
-    source = DataSource(recipe, "labelled").train
-    if not isinstance(source, LabelledFiles):
-        return InferredTask("next")
-    task, why = task_of(source)
-    if task == "target" and source.format in TABLES and not recipe.input:
+def _infer_from_targets(recipe: DataRecipe) -> InferredTask:
+    """Return the task that the targets suggest."""
+    source = DataSource(recipe, LABELS).train
+    task, why = suggest_task(source)
+    if TASKS[task].roles.output and source.format in TABLES and not recipe.input:
         raise UsageError(
             f"{source.files[0]}: column {recipe.target!r} holds different texts ({why}); say "
             "--task label if they are classes, or name the column to predict them from with --input"
@@ -89,23 +89,37 @@ def _by_targets(recipe: DataRecipe) -> InferredTask:
     return InferredTask(task, why)
 
 
-def _several(
-    recipe: DataRecipe, given: Sequence[Path], files: Sequence[Path], only: str
+def suggest_task(source: FileSet) -> tuple[str, str]:
+    """Return the first registered task that fits the targets of labelled records, and why."""
+    source.require(UNDECIDED, source)
+    columns = survey(source.records(), len(source.names))
+    for name in TASKS:
+        if reason := TASKS[name].suggest(columns, source.names, texts=source.tells):
+            return name, reason
+    mixed = next(i for i, column in enumerate(columns) if len(column.different) > 2)
+    example = next(cell for cell in columns[mixed].different)
+    raise UsageError(
+        f"--target {','.join(source.names)}: several targets are all numbers, or all of two "
+        f"values; {source.names[mixed]!r} has {len(columns[mixed].different):,}, such as "
+        f"{example[:40]!r}"
+    )
+
+
+def _infer_from_files(
+    recipe: DataRecipe, given: Sequence[Path], files: Sequence[Path], model_task: str
 ) -> InferredTask:
-    """What more than one file are whose names are not those of two languages: pairs by what their
-    lines say, classes, or one corpus.
-    """
-    if only == "label":
-        return _labelled(_as_classes(files, "the model is a classifier"))
+    """Infer the task of several files that are not named after two languages."""
+    if model_task == "label":
+        return _as_labels(_classes_line(files, "the model is a classifier"))
     format = recipe.format if recipe.format != "auto" else detect(files, recipe.encoding)[0]
-    named = given == files and format in ("lines", "fasta", "smi") and differ_by_class(files)
-    two = format in ("lines", "text") and len(files) == 2 and not _parts(files)
-    if two and (reading := _maybe_paired(recipe, files, named)) is not None:
-        return reading
-    if named:
-        return _labelled(_as_classes(files, "their names differ in one word"))
+    by_class = given == files and format in ("lines", "fasta", "smi") and differ_by_class(files)
+    may_be_paired = format in ("lines", "text") and len(files) == 2 and not _are_parts(files)
+    if may_be_paired and (inferred := _infer_from_two(recipe, files, by_class)) is not None:
+        return inferred
+    if by_class:
+        return _as_labels(_classes_line(files, "their names differ in one word"))
     hint = ""
-    if given == files and _sides(files):
+    if given == files and _are_splits(files):
         hint = "; --valid FILE and --test FILE hold a file out"
     label = "--task label" + (" --set data.format=lines" if format == "text" else "")
     line = (
@@ -115,32 +129,32 @@ def _several(
     return InferredTask("next", line=line)
 
 
-def _maybe_paired(recipe: DataRecipe, files: Sequence[Path], named: bool) -> InferredTask | None:
-    """What two files of as many lines are; None where they have nothing to do with each other, or
-    other numbers of lines.
-    """
+def _infer_from_two(
+    recipe: DataRecipe, files: Sequence[Path], by_class: bool
+) -> InferredTask | None:
+    """Infer the task of two files with equal numbers of lines; None if the numbers differ."""
     counts = [count_lines(path) for path in files]
     if counts[0] != counts[1] or counts[0] < 2:
         return None
-    found = correlation(files, recipe.encoding)
-    if found.alike:
-        line = f"reading 2 files of {counts[0]:,} lines as parallel text: {found.words}"
+    relation = correlation(files, recipe.encoding)
+    if relation.related:
+        line = f"reading 2 files of {counts[0]:,} lines as parallel text: {relation.words}"
         return InferredTask("target", line=f"{line}; --task label makes each file a class")
-    if named and (found.alike is False or _opposite(files)):
-        line = _as_classes(files, f"their names differ in one word and their {found.words}")
-        return _labelled(f"{line}, --task target line n of both as a pair")
+    if by_class and (relation.related is False or _are_opposite(files)):
+        line = _classes_line(files, f"their names differ in one word and their {relation.words}")
+        return _as_labels(f"{line}, --task target line n of both as a pair")
     raise UsageError(
-        f"{files[0].name} and {files[1].name} have {counts[0]:,} lines each: {found.words}; say "
+        f"{files[0].name} and {files[1].name} have {counts[0]:,} lines each: {relation.words}; say "
         "--task target if line n of one belongs to line n of the other, --task label if each file "
         "is a class, --task next if they are one corpus"
     )
 
 
-def _labelled(line: str) -> InferredTask:
+def _as_labels(line: str) -> InferredTask:
     return InferredTask("label", "by the names of the files", line)
 
 
-def _as_classes(files: Sequence[Path], why: str) -> str:
+def _classes_line(files: Sequence[Path], why: str) -> str:
     names = _listed(map(class_of, files))
     return (
         f"reading {len(files)} files as classes ({names}), because {why}; --task next reads them "
@@ -149,30 +163,29 @@ def _as_classes(files: Sequence[Path], why: str) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = [name[:40] for name in names]
-    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if found[SHOWN:] else "")
+    shortened = [name[:40] for name in names]
+    return ", ".join(shortened[:SHOWN]) + (
+        f" and {len(shortened) - SHOWN} more" if shortened[SHOWN:] else ""
+    )
 
 
-def _columns(recipe: DataRecipe) -> str:
-    """What one can predict of a table, instead of its text."""
-    source = DataSource(recipe, "next").train
-    layout = source._layout
-    if not isinstance(layout, TableReader) or len(layout.columns) < 2:
+def _other_columns_line(recipe: DataRecipe) -> str:
+    """Return a hint at the other columns of a table, which could be predicted, or ""."""
+    source = open_texts(recipe)
+    columns = getattr(source._layout, "columns", ())
+    if len(columns) < 2:
         return ""
-    others = [name for name in layout.columns if name not in layout.names]
+    others = [name for name in columns if name not in source.columns]
     return (
-        f"reading column {layout.names[0]!r} as texts for a language model; --target COLUMN "
+        f"reading column {source.columns[0]!r} as texts for a language model; --target COLUMN "
         f"predicts another: {_listed(others)}"
     )
 
 
-def _words(path: Path) -> set[str]:
-    return set(re.split(r"[/._\- ]+", class_of(path).lower()))
+def _differing_words(files: Sequence[Path]) -> list[list[str]]:
+    """Return the words of each file name without common prefixes and suffixes.
 
-
-def _remainders(files: Sequence[Path]) -> list[list[str]]:
-    """The words of the names, less those that all begin or end with; of the folders too, where the
-    files have one name.
+    Files with equal names are compared with their folders.
     """
     names = [class_of(path) for path in files]
     if len(set(names)) < len(names):
@@ -184,36 +197,35 @@ def _remainders(files: Sequence[Path]) -> list[list[str]]:
     return parts
 
 
-def _sides(files: Sequence[Path]) -> bool:
-    """Do names differ in being those of training, validation or test?"""
-    words = [{word.lower() for word in rest} for rest in _remainders(files)]
+def _are_splits(files: Sequence[Path]) -> bool:
+    """Whether the names differ in words like train, valid or test."""
+    words = [{word.lower() for word in rest} for rest in _differing_words(files)]
     shared = words[0].intersection(*words[1:])
-    return any((own - shared) & NO_SIDES for own in words)
+    return any((words_of_file - shared) & PART_NAMES for words_of_file in words)
 
 
-def _parts(files: Sequence[Path]) -> bool:
-    """Do names number or name the parts of one whole, such as part-1 and part-2, train and test?"""
-    if _sides(files):
+def _are_parts(files: Sequence[Path]) -> bool:
+    """Whether the names are parts of one data set, such as part-1 and part-2, train and test."""
+    if _are_splits(files):
         return True
-    rest = [" ".join(words).lower() for words in _remainders(files)]
+    rest = [" ".join(words).lower() for words in _differing_words(files)]
     return len({re.sub(r"\d+", "", words) for words in rest}) < len(files)
 
 
-def _opposite(files: Sequence[Path]) -> bool:
-    """Do the names say that one of two files is what the other is not?"""
-    words = [_words(path) for path in files]
-    return any(found & NEGATIVE for found in words) and (
-        any(not found & NEGATIVE for found in words) or any(found & POSITIVE for found in words)
-    )
+def _are_opposite(files: Sequence[Path]) -> bool:
+    """Whether one of the names is the negation of another, as in pos and neg."""
+    names = [set(re.split(r"[/._\- ]+", class_of(path).lower())) for path in files]
+    negative = [bool(words & NEGATIVE) for words in names]
+    return any(negative) and (not all(negative) or any(words & POSITIVE for words in names))
 
 
 def differ_by_class(files: Sequence[Path]) -> bool:
-    """Do the names of files differ in one word that can name a class, or in being the opposite?"""
-    if not 2 <= len(files) <= MOST or len(set(map(class_of, files))) < len(files):
+    """Whether file names differ in one word that may name a class, or are opposite."""
+    if not 2 <= len(files) <= MAX_CLASS_FILES or len(set(map(class_of, files))) < len(files):
         return False
-    if _parts(files):
+    if _are_parts(files):
         return False
-    rest = _remainders(files)
+    rest = _differing_words(files)
     if all(len(words) == 1 and len(words[0]) > 1 for words in rest):
         return True
-    return _opposite(files) and all(len(words) <= SHOWN + 1 for words in rest)
+    return _are_opposite(files) and all(len(words) <= MAX_WORDS for words in rest)

@@ -1,11 +1,10 @@
-"""Consensus: of many translations, the one most like all of them.
+"""Minimum Bayes risk decoding: of many candidates, the one most similar to all of them.
 
-The likeliest translation may be like no other, while several that are nearly as likely agree in
+The most probable translation may resemble no other, while several nearly as probable ones agree in
 most of their words. Minimum Bayes risk (Kumar and Byrne 2004, "Minimum Bayes-risk decoding for
-statistical machine translation") takes the one whose expected likeness to the right one is highest,
-as if the right one were among those a beam found. Likeness is chrF (Popović 2015). Probabilities
-are flattened first (as by Ehling, Zens and Ney 2007): models are far too sure of their favourites,
-most of all of those they have by heart.
+statistical machine translation") chooses the candidate with the highest expected similarity to the
+reference, as if that were one of the sequences a beam found. Similarity is chrF (Popović 2015).
+Probabilities are flattened first (Ehling, Zens and Ney 2007): models are overconfident.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from numpy.typing import NDArray
 from regard.decoding.beam import Beam
 from regard.decoding.engine import DecodeBatch, Generated
 
-ORDER, BETA = 6, 2.0  # of chrF: the longest runs of letters, and how much more recall weighs
+ORDER, BETA = 6, 2.0  # of chrF: the longest character n-grams, and the weight of recall
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class MinimumBayesRisk:
-    """Of the `width` likeliest sequences that a beam finds, the one most like all of them.
+    """Of the `width` most probable sequences of a beam, the one most similar to all of them.
 
-    `text` turns ids into what is compared, as a tokenizer's `decode` does. A sequence has a say in
-    proportion to its probability to the power `scale`: 1 believes the model, 0 gives all the same.
-    The score is the expected chrF, from 0 to 100.
+    `text` turns ids into text for the comparison, as a tokenizer's `decode` does. The weight of a
+    sequence is its probability to the power `scale`: 1 trusts the model, 0 weights all equally. The
+    score is the expected chrF, from 0 to 100.
     """
 
     text: Callable[[Sequence[int]], str]
@@ -46,46 +45,47 @@ class MinimumBayesRisk:
 
     @property
     def rows(self) -> int:
-        """See Strategy."""
         return self.width
 
     def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
-        """See Strategy."""
-        return [[self.agreed(found)] for found in Beam(self.width, n_best=self.width).decode(batch)]
+        beam = Beam(self.width, n_best=self.width)
+        return [[self.choose(candidates)] for candidates in beam.decode(batch)]
 
-    def agreed(self, found: Sequence[Generated]) -> Generated:
-        """The one of some sequences that is most like all of them; the likelier of equals."""
-        logs = self.scale * np.array([sum(one.log_probs) for one in found])
-        shares = np.exp(logs - logs.max())
-        expected = similarity([self.text(one.ids) for one in found]) @ (shares / shares.sum())
+    def choose(self, candidates: Sequence[Generated]) -> Generated:
+        """Return the candidate most similar to all; of equals the more probable one."""
+        logs = self.scale * np.array([sum(candidate.log_probs) for candidate in candidates])
+        weights = np.exp(logs - logs.max())
+        table = similarity([self.text(candidate.ids) for candidate in candidates])
+        expected = table @ (weights / weights.sum())
         best = int(expected.argmax())
-        return replace(found[best], score=float(expected[best]))
+        return replace(candidates[best], score=float(expected[best]))
 
 
 def similarity(texts: Sequence[str]) -> Floats:
-    """(N, N) chrF of text i, from 0 to 100, if text j were the right one."""
+    """Return the chrF (N, N) of text i with text j as its reference, from 0 to 100."""
     precision, recall = np.zeros((2, len(texts), len(texts)))
-    orders = np.zeros_like(recall)  # of those that both texts are long enough for
+    orders = np.zeros_like(recall)  # for which both texts are long enough
     plain = ["".join(text.split()) for text in texts]
     for n in range(1, ORDER + 1):
-        counts = runs(plain, n)  # (N, G)
-        shared = np.stack([np.minimum(counts, own).sum(1) for own in counts])  # (N, N)
+        counts = count_ngrams(plain, n)  # (N, G)
+        shared = np.stack([np.minimum(counts, row).sum(1) for row in counts])  # (N, N)
         total = counts.sum(1)
         both = (total[:, None] > 0) & (total > 0)
         orders += both
         precision += np.divide(shared, total[:, None], where=both, out=np.zeros_like(shared))
         recall += np.divide(shared, total, where=both, out=np.zeros_like(shared))
     precision, recall = (np.divide(x, orders, where=orders > 0, out=x) for x in (precision, recall))
-    below = BETA**2 * precision + recall
-    above = 100 * (1 + BETA**2) * precision * recall
-    return np.divide(above, below, where=below > 0, out=np.zeros_like(below))
+    denominator = BETA**2 * precision + recall
+    numerator = 100 * (1 + BETA**2) * precision * recall
+    return np.divide(numerator, denominator, where=denominator > 0, out=np.zeros_like(denominator))
 
 
-def runs(texts: Sequence[str], n: int) -> Floats:
-    """(N, G) how often each of G runs of n letters is in each text."""
-    each = [Counter(text[i : i + n] for i in range(len(text) - n + 1)) for text in texts]
-    places = {run: i for i, run in enumerate(dict.fromkeys(run for own in each for run in own))}
-    counts = np.zeros((len(texts), len(places)))
-    for row, own in zip(counts, each, strict=True):
-        row[[places[run] for run in own]] = list(own.values())
+def count_ngrams(texts: Sequence[str], n: int) -> Floats:
+    """Return how often (N, G) each of G character n-grams occurs in each text."""
+    counters = [Counter(text[i : i + n] for i in range(len(text) - n + 1)) for text in texts]
+    ngrams = dict.fromkeys(ngram for counter in counters for ngram in counter)
+    columns = {ngram: i for i, ngram in enumerate(ngrams)}
+    counts = np.zeros((len(texts), len(columns)))
+    for row, counter in zip(counts, counters, strict=True):
+        row[[columns[ngram] for ngram in counter]] = list(counter.values())
     return counts

@@ -1,8 +1,8 @@
-"""Decoding what follows from sources: sentences of like length together, each answered as if alone.
+"""Decoding from sources: sentences of similar length together, each as if it were alone.
 
-Sources are padded to a multiple of `BLOCK`, and only those of one width share a batch: the answer
-to one, the limit on its length included, does not depend on those beside it, and a recorded
-step serves batch after batch.
+Sources are padded to a multiple of `BLOCK`, and only those of one width share a batch: the result
+of one, its length limit included, does not depend on the others, and a recorded step serves batch
+after batch.
 """
 
 from __future__ import annotations
@@ -31,44 +31,42 @@ from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 Array = NDArray[np.integer]
 
 BLOCK = 8  # widths of sources are multiples of this
-MORE = 8  # tokens by which a source counts as longer than it is, when its target is limited
-USUAL = 2.0  # times so many tokens may the target have then, where no data have told
+EXTRA = 8  # tokens added to a source's length when its target is limited
+RATIO = 2.0  # limit of target tokens per source token, where the data give none
 
 
-class SourceReader:
-    """A translator that has read its sources, in memory that serves one batch after another."""
+class ConditionedSession:
+    """A model conditioned on sources of one shape, in memory that serves batch after batch."""
+
+    conditioned: ConditionedLM
+    session: DecodeSession
 
     def __init__(self, model: Seq2SeqModel) -> None:
         self.model = model
         self.shape: tuple[int, ...] = ()  # of the sources
-        self.conditioned: ConditionedLM
-        self.workspace: DecodeSession
 
-    def read(self, source: Inputs) -> None:
-        """Read these sources, in the memory of those before where that has the shape."""
+    def set_source(self, source: Inputs) -> None:
         if self.shape == tuple(source.ids.shape):
-            self.conditioned.read(source)
+            self.conditioned.set_source(source)
             return
         self.conditioned = self.model.condition(source)
-        self.workspace, self.shape = DecodeSession(self.conditioned), tuple(source.ids.shape)
+        self.session, self.shape = DecodeSession(self.conditioned), tuple(source.ids.shape)
 
 
-class TranslationRequest:
-    """Translates batch after batch with one model, in the memory of a batch before where one has
-    the shape. Any number of threads may use it at the same time.
-    """
+class TranslationSession:
+    """The memory for translating with one model, in any number of threads; see DecodeSession."""
 
     def __init__(self, model: Seq2SeqModel) -> None:
         self.device = device_of(model)
-        self.readings = Pool(lambda: SourceReader(model))
+        self.pool = Pool(lambda: ConditionedSession(model))
 
     @contextmanager
     def condition(self, source: Inputs) -> Iterator[tuple[ConditionedLM, DecodeSession]]:
-        """The language model of what follows from these sources, and where to decode it."""
+        """Yield the language model of targets given these sources, and its session."""
         shape = tuple(source.ids.shape)
-        with self.readings.borrow(lambda reading: reading.shape == shape) as reading:
-            reading.read(source.to(self.device))
-            yield reading.conditioned, reading.workspace
+        with self.pool.borrow(lambda item: item.shape == shape) as item:
+            item.set_source(source.to(self.device))
+            yield item.conditioned, item.session
 
 
 def translate(
@@ -82,54 +80,60 @@ def translate(
     banned: Sequence[int] = (),
     constraint: Constrain | None = None,
     max_new: int = 0,
-    ratio: float = USUAL,
+    ratio: float = RATIO,
     batch_size: int = 64,
-    interpreting: TranslationRequest | None = None,
+    session: TranslationSession | None = None,
     keys: Sequence[int] | None = None,
 ) -> list[list[Generated]]:
-    """What follows from each source, its ids with the end token at the last, or (S, V) tokens that
-    are numbers: a list for each.
+    """Decode the targets of sources: a list for each.
 
-    `Greedy` and `Sample` give one sequence, `Beam` its n best. `max_new` limits their tokens (0:
-    `ratio` for each of the source's, and of MORE), which are never more than the model's max_len.
-    `batch_size` is how many rows are decoded together, beams counted. `keys` number the sources for
-    samples and traces.
+    A source is its ids with the end token, or (S, V) tokens of V numbers. `Greedy` and `Sample`
+    give one sequence, `Beam` its n best. `max_new` limits their tokens (0: `ratio` times the
+    source's length plus EXTRA); the model's max_len does, too. `batch_size` counts rows, beams
+    included. `keys` number the sources for samples and traces.
     """
     results: list[list[Generated]] = [[] for _ in sources]
-    most, keys = model.config.max_len, range(len(sources)) if keys is None else keys
-    interpreting = interpreting or TranslationRequest(model)
+    keys = range(len(sources)) if keys is None else keys
+    session = session or TranslationSession(model)
     with evaluating(model):
-        for numbers, width in batches(sources, max(1, batch_size // strategy.rows)):
-            some = [torch.from_numpy(np.array(sources[number])) for number in numbers]
-            ids = torch.full((len(numbers), width, *some[0].shape[1:]), pad, dtype=some[0].dtype)
-            segments = torch.zeros(len(numbers), width, dtype=torch.int64)
-            for row, own in enumerate(some):
-                ids[row, : len(own)], segments[row, : len(own)] = own, 1
-            with interpreting.condition(Inputs(ids, segments)) as (given, workspace):
-                found = generate(
-                    given,
+        for numbers, width in group_by_width(sources, max(1, batch_size // strategy.rows)):
+            inputs = pad_sources([sources[number] for number in numbers], width, pad)
+            limit = max_new or math.ceil(ratio * (width + EXTRA))
+            with session.condition(inputs) as (conditioned, decode_session):
+                sequences = generate(
+                    conditioned,
                     [[start]] * len(numbers),
                     strategy,
-                    max_new=min(max_new or math.ceil(ratio * (width + MORE)), most),
+                    max_new=min(limit, model.config.max_len),
                     end=end,
                     pad=pad,
                     banned=banned,
                     constraint=constraint,
                     batch_size=len(numbers) * strategy.rows,
-                    workspace=workspace,
+                    session=decode_session,
                     keys=[keys[number] for number in numbers],
                 )
-            for number, several in zip(numbers, found, strict=True):
-                results[number] = several
+            for number, n_best in zip(numbers, sequences, strict=True):
+                results[number] = n_best
     return results
 
 
-def batches(
+def pad_sources(sources: Sequence[Sequence[int] | Array], width: int, pad: int) -> Inputs:
+    """Return a batch of sources, padded to a width."""
+    rows = [torch.from_numpy(np.array(source)) for source in sources]
+    ids = torch.full((len(rows), width, *rows[0].shape[1:]), pad, dtype=rows[0].dtype)
+    segments = torch.zeros(len(rows), width, dtype=torch.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], segments[i, : len(row)] = row, 1
+    return Inputs(ids, segments)
+
+
+def group_by_width(
     sources: Sequence[Sequence[int] | Array], count: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Numbers of at most `count` sources of one width, and that width; the longest first."""
+    """Yield the numbers of at most `count` sources of one width, and the width; widest first."""
     widths = [-(-max(1, len(source)) // BLOCK) * BLOCK for source in sources]
     for width in sorted(set(widths), reverse=True):
-        alike = [number for number, own in enumerate(widths) if own == width]
-        for first in range(0, len(alike), count):
-            yield alike[first : first + count], width
+        numbers = [number for number, w in enumerate(widths) if w == width]
+        for first in range(0, len(numbers), count):
+            yield numbers[first : first + count], width

@@ -1,1 +1,1 @@
-"""Figures with intervals: what a model costs in bits on data it has not seen."""
+"""Metrics with 95% intervals by the bootstrap, and models compared in pairs."""

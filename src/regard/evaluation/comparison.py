@@ -1,15 +1,12 @@
-"""The honest table: models on the same symbols, ranked in pairs, with their cost and a verdict.
+"""The table of `regard compare`: models measured on the same data, ranked in pairs, with a verdict.
 
-Rows are ranked by nats per symbol, where they translate by BLEU, and where they answer by the
-figure that leads their task. Nothing here trains; `rungs` does. A row may stand for several seeds:
-its figure is their mean, its spread their standard deviation, and what it is compared by is the
-mean over seeds in each resample of the records. It may stand for the folds of a cross-validation:
-then the answers to all folds give one figure, and each fold another.
+Nothing is trained here (see `training.comparison_runs`). A row may stand for several seeds: its
+metrics are their means, and models are compared by the mean over seeds in each resample of the
+records. It may stand for the folds of a cross-validation: then the predictions of all folds give
+one metric, and each fold another.
 
-What a ranked table says, in words that its numbers alone decide.
-
-It must be able to say that attention loses, that rows cannot be told apart, and that nothing can be
-recommended.
+The verdict follows from the numbers alone. It can say that attention loses, that rows cannot be
+told apart, and that no model can be recommended.
 """
 
 from __future__ import annotations
@@ -22,139 +19,100 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from regard.evaluation.bootstrap import BootstrapEstimate, Folds
+from regard.evaluation.language_modeling import TokenLosses, to_bits
+from regard.evaluation.metrics import Metric, Report, group_by_target, target_name, to_document
+from regard.evaluation.predictions import Predictions
 
-from regard.evaluation.estimates import BootstrapEstimate, Folds, symbol_cost
-from regard.evaluation.language_modeling import (
-    Metric,
-    TokenLosses,
-    by_target,
-    metrics_of,
-    to_document,
-)
-from regard.evaluation.predictions import StoredPredictions
-
-JUDGED = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact %"}  # columns of translations
-ANSWERED = {  # columns of answers, where a task has them; what leads comes first
-    "accuracy": "accuracy",
-    "accuracy_mean": "mean accuracy",
-    "f1": "F1",
-    "f1_mean": "mean F1",
-    "f1_macro": "macro F1",
-    "mcc": "MCC",
-    "mcc_mean": "mean MCC",
-    "auroc": "AUROC",
-    "auroc_mean": "mean AUROC",
-    "average_precision": "avg. precision",
-    "average_precision_mean": "mean avg. precision",
-    "average_precision_macro": "macro avg. precision",
-    "ece": "ECE",
-    "ece_mean": "mean ECE",
-    "rmse": "RMSE",
-    "rmse_standardized_mean": "mean standardized RMSE",
-    "mae": "MAE",
-    "mae_standardized_mean": "mean standardized MAE",
-    "r2": "R²",
-    "r2_mean": "mean R²",
-    "spearman": "Spearman",
-    "spearman_mean": "mean Spearman",
+SYMBOL_LOSS = "nats_per_symbol"
+SMALL = 0.01  # a relative difference below which a model is hardly better
+BASELINES = {  # models that any other should beat, and what they do
+    "ibm1": "word for word",
+    "majority": "predicting the same for every record",
 }
-LEADING = {  # what rows are ranked by: the first that is known
-    "target": ("bleu",),
-    "label": ("accuracy",),
-    "labels": ("auroc_mean", "auroc"),
-    "value": ("rmse_standardized_mean", "rmse", "r2_mean"),
-    "position-label": ("accuracy",),
-}
-OF_TARGET = ("auroc", "rmse")  # what is shown of each of several targets
-COST = "nats_per_symbol"  # what they are ranked by otherwise
 
-
-def leading(task: str, known: Mapping[str, object]) -> str:
-    """What rows of a task are ranked by, of what is known of them."""
-    return next((name for name in LEADING.get(task, ()) if name in known), COST)
+Curve = Sequence[tuple[int, float]]  # training symbols, and the metric
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Row(Report):
     """One model of the table."""
 
     model: str
     parameters: int
     train_seconds: float
-    symbols_per_second: float
+    symbols_per_second: float  # of training
     peak_memory_bytes: int
-    measured: TokenLosses | None  # of symbols: the mean over seeds, unit by unit
-    values: tuple[float, ...]  # what rows are ranked by, of each seed
+    losses: TokenLosses | None  # of symbols: the mean over seeds, unit by unit
+    values: tuple[float, ...]  # of the metric that ranks, of each seed
     runs: tuple[Path, ...]
-    judged: Mapping[str, BootstrapEstimate] = field(
-        default_factory=dict
-    )  # of translations or answers
-    tokens_per_second: float = 0.0  # of training, as symbols_per_second
-    answers_per_second: float = 0.0  # sentences translated by a beam, or records answered
-    epochs: float = 1.0  # how often training went through the data
-    ranked_by: str = COST  # a name of `estimates`
-    folds: Folds | None = None  # ranked_by's figure of each fold
-    answers: StoredPredictions | None = None  # of the first seed, those of all folds together
+    quality: Mapping[str, BootstrapEstimate] = field(default_factory=dict)  # of the model's outputs
+    tokens_per_second: float = 0.0  # of training
+    outputs_per_second: float = 0.0  # sentences translated by a beam, or records predicted
+    epochs: float = 1.0  # of training
+    ranked_by: str = SYMBOL_LOSS  # a name of `estimates`
+    folds: Folds | None = None  # the metric that ranks, of each fold
+    predictions: Predictions | None = None  # of the first seed, of all folds
     rank: int = 0
 
     @cached_property
     def estimates(self) -> dict[str, BootstrapEstimate]:
-        """All that rows may be compared by, in pairs."""
-        costs = {} if self.measured is None else {COST: symbol_cost(self.measured)}
-        return {**self.judged, **costs}
+        return {**self.quality, **({} if self.losses is None else self.losses.estimates)}
 
     @cached_property
-    def figures(self) -> dict[str, Metric]:
-        """The metrics, by name."""
-        costs = {} if self.measured is None else metrics_of(self.measured)
-        return {name: one.figure() for name, one in self.judged.items()} | costs
+    def main_metric(self) -> Metric:
+        """The metric that ranks the row."""
+        return self.estimates[self.ranked_by].metric()
 
     @property
-    def leads(self) -> Metric:
-        """What the row is ranked by."""
-        return self.figures[self.ranked_by]
-
-    @property
-    def cost(self) -> float:
-        """What rows are sorted by: less is better; infinite where it is undefined."""
-        value = self.leads.value
+    def ranking_loss(self) -> float:
+        """The metric, negative if more is better; infinite if undefined."""
+        value = self.main_metric.value
         if math.isnan(value):
             return math.inf
-        return value if self.estimates[self.ranked_by].cost else -value
+        return value if self.estimates[self.ranked_by].lower_is_better else -value
 
     @property
-    def worth(self) -> str:
-        """What the row is ranked by, in words."""
-        if self.ranked_by == COST:
-            return f"{self.leads} nats per symbol"
-        return f"{(JUDGED | ANSWERED)[self.ranked_by]} {self.leads}"
+    def summary(self) -> str:
+        """The metric that ranks the row, with its name."""
+        title = self.estimates[self.ranked_by].title
+        if self.ranked_by == SYMBOL_LOSS:
+            return f"{self.main_metric} {title}"
+        return f"{title} {self.main_metric}"
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over seeds; None of one seed, or where a figure is infinite or
-        undefined.
-        """
+        """The standard deviation over seeds; None of one seed, or if a value is not finite."""
         if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
             return None
         return statistics.stdev(self.values)
 
+    def format_spread(self, digits: int, factor: float = 1.0) -> str:
+        return "" if self.spread is None else f" ± {self.spread * factor:.{digits}f}"
+
     def behind(self, other: Row) -> Metric:
-        """How far it is behind another row, in pairs, in what both are ranked by."""
-        ours, theirs = (row.estimates[row.ranked_by] for row in (self, other))
-        return ours.minus(theirs) if ours.cost else theirs.minus(ours)
+        """Return how much worse this row is than another one, in pairs."""
+        estimate, reference = (row.estimates[row.ranked_by] for row in (self, other))
+        lower_is_better = estimate.lower_is_better
+        return estimate.minus(reference) if lower_is_better else reference.minus(estimate)
+
+    def surely_better(self, other: Row) -> bool:
+        """Return whether the 95% interval of the paired difference excludes 0 and worse values."""
+        gap = self.behind(other)
+        return not math.isnan(gap.value) and gap.high < 0
 
     def to_json(self) -> dict[str, Any]:
-        """A row of `regard compare --json`."""
+        """Return a row of `regard compare --json`."""
+        outputs = "sentences" if self.predictions is None else "records"
         return {
             "model": self.model,
-            "metrics": to_document(self.figures),
+            "metrics": to_document(self.metrics()),
             "rank": self.rank,
             "parameters": self.parameters,
             "train_seconds": round(self.train_seconds, 3),
             "symbols_per_second": round(self.symbols_per_second, 1),
             "tokens_per_second": round(self.tokens_per_second, 1),
-            **self._answering(),
+            f"{outputs}_per_second": round(self.outputs_per_second, 1),
             "epochs": round(self.epochs, 3),
             "peak_memory_bytes": self.peak_memory_bytes,
             "seeds": len(self.values),
@@ -163,341 +121,286 @@ class Row:
             **({} if self.folds is None else {"folds": self.folds.to_json()}),
         }
 
-    def _answering(self) -> dict[str, float]:
-        """How fast it answers, under the name that its task has for it."""
-        name = "sentences_per_second" if self.answers is None else "records_per_second"
-        return {name: round(self.answers_per_second, 1)}
+    def cells(self) -> dict[str, str]:
+        """Return the row of the table as text, by column."""
+        if self.predictions is not None:
+            quality, speed = _prediction_cells(self), {"records/s": self.outputs_per_second}
+        elif self.quality:
+            quality = _translation_cells(self)
+            speed = {"tokens/s": self.tokens_per_second, "sentences/s": self.outputs_per_second}
+        else:
+            quality, speed = _language_cells(self), {"symbols/s": self.symbols_per_second}
+        return {
+            "": f"{self.rank}.",
+            "model": self.model,
+            **quality,
+            "parameters": f"{self.parameters:,}",
+            **{column: f"{rate:,.0f}" for column, rate in speed.items()},
+            "trained": f"{self.train_seconds:,.0f} s",
+            "memory": f"{self.peak_memory_bytes / 2**20:,.0f} MB",
+        }
+
+
+def _prediction_cells(row: Row) -> dict[str, str]:
+    """Return the metric that ranks with its interval, and the other ones."""
+    first, metric = row.estimates[row.ranked_by], row.main_metric
+    cells = {f"{first.title} [95%]": f"{metric}{row.format_spread(metric.digits)}"}
+    if row.folds is not None:
+        sd = row.folds.sd
+        cells["over folds"] = f"± {sd:.{metric.digits}f}" if math.isfinite(sd) else "–"
+    for name, estimate in row.quality.items():
+        if estimate.in_table and not estimate.target and name != row.ranked_by:
+            class_name = f" ({estimate.class_name})" if estimate.class_name else ""
+            finite = math.isfinite(estimate.value) and not estimate.undefined
+            cells[estimate.title + class_name] = f"{estimate.value:.3f}" if finite else "–"
+    return cells
+
+
+def _translation_cells(row: Row) -> dict[str, str]:
+    cells = {
+        f"{estimate.title} [95%]": f"{replace(estimate.metric(), digits=1)}"
+        + row.format_spread(1) * (name == row.ranked_by)
+        for name, estimate in row.quality.items()
+        if estimate.in_table
+    }
+    bits = replace(row.estimates["bits_per_symbol"].metric(), digits=3)
+    spread = row.format_spread(3, to_bits(1)) * (row.ranked_by == SYMBOL_LOSS)
+    cells["bits/symbol [95%]"] = f"{bits}{spread}"
+    per_token = row.estimates["nats_per_token"].value
+    cells["bits/token"] = f"{to_bits(per_token):.3f}" if math.isfinite(per_token) else "∞"
+    return cells
+
+
+def _language_cells(row: Row) -> dict[str, str]:
+    bits = row.estimates["bits_per_symbol"]
+    return {
+        f"{row.estimates[SYMBOL_LOSS].title} [95%]": f"{row.main_metric}{row.format_spread(4)}",
+        bits.title: f"{bits.value:.3f}" if math.isfinite(bits.value) else "∞",
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The table, best row first, and what it says."""
+    """The table, best row first, and its verdict."""
 
-    side: str  # what was measured on: test or valid
+    split: str  # that was measured: test or valid
     symbols: int
     records: int
     rows: tuple[Row, ...]
     verdict: str
-    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    sentences: int = 0  # that were translated: the first of the records
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    sentences: int = 0  # that were translated
     task: str = "next"
     folds: int = 0  # of a cross-validation
-    left_out: tuple[str, ...] = ()  # rows that the time did not hold
-    unknown: int = 0  # records of classes that training does not have: they are not judged
+    left_out: tuple[str, ...] = ()  # rows for which there was no time
+    unknown: int = 0  # records of classes that training does not have, which are left out
 
     @property
     def signatures(self) -> dict[str, str]:
-        """How translations were judged, by metric; figures of other signatures do not compare."""
-        judged = self.rows[0].judged.items()
-        return {name: one.signature for name, one in judged if one.signature}
+        """How translations were scored, by metric; different signatures do not compare."""
+        quality = self.rows[0].quality.items()
+        return {name: estimate.signature for name, estimate in quality if estimate.signature}
 
     @property
-    def curved_by(self) -> str:
-        """What `curves` are of."""
-        return COST if self.rows[0].answers is None else self.rows[0].ranked_by
+    def curve_metric(self) -> str:
+        """The metric of `curves`."""
+        return SYMBOL_LOSS if self.rows[0].predictions is None else self.rows[0].ranked_by
 
     @property
-    def material(self) -> str:
-        """What was measured on, in words."""
-        if self.rows[0].answers is not None:
-            return self._labelled()
-        whole = f"{self.symbols:,} symbols of {self.records:,} {self.side} records"
-        if not self.sentences:
-            return whole
-        some = "all" if self.sentences == self.records else f"the first {self.sentences:,}"
-        return f"{whole}, {some} translated"
-
-    def _labelled(self) -> str:
-        left_out = f", {self.unknown:,} of unknown classes not judged" if self.unknown else ""
+    def data_description(self) -> str:
+        """The records that were measured."""
+        if self.rows[0].predictions is None:
+            described = f"{self.symbols:,} symbols of {self.records:,} {self.split} records"
+            if not self.sentences:
+                return described
+            part = "all" if self.sentences == self.records else f"the first {self.sentences:,}"
+            return f"{described}, {part} translated"
+        unknown = f", {self.unknown:,} of unknown classes left out" if self.unknown else ""
         if not self.folds:
-            return f"{self.records:,} {self.side} records{left_out}"
-        how = "one left out at a time" if self.folds >= self.records else f"{self.folds:,} folds"
-        return f"{self.records:,} records, {how}{left_out}"
+            return f"{self.records:,} {self.split} records{unknown}"
+        folds = "leave one out" if self.folds >= self.records else f"{self.folds:,} folds"
+        return f"{self.records:,} records, {folds}{unknown}"
+
+    @property
+    def left_out_note(self) -> str:
+        """Which rows are missing for lack of time."""
+        return f"Left out for lack of time: {', '.join(self.left_out)}." if self.left_out else ""
 
     def to_json(self) -> dict[str, Any]:
-        """The document `regard compare --json` prints."""
+        """Return the document of `regard compare --json`."""
         translated = {"sentences": self.sentences, "signatures": self.signatures}
         return {
-            "side": self.side,
+            "split": self.split,
             "symbols": self.symbols,
             "records": self.records,
             **(translated if self.sentences else {}),
-            **({"task": self.task} if self.rows[0].answers is not None else {}),
+            **({} if self.rows[0].predictions is None else {"task": self.task}),
             **({"folds": self.folds} if self.folds else {}),
             "ranked_by": self.rows[0].ranked_by,
             "rows": [row.to_json() for row in self.rows],
             **({"left_out": list(self.left_out)} if self.left_out else {}),
             "verdict": self.verdict,
             "scaling": {
-                model: [{"symbols": n, self.curved_by: value} for n, value in curve]
+                model: [{"symbols": n, self.curve_metric: value} for n, value in curve]
                 for model, curve in self.curves.items()
             },
         }
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """The table as text: columns and rows."""
-        lines = [
-            {
-                "": f"{row.rank}.",
-                "model": row.model,
-                **cells_of(row),
-                "parameters": f"{row.parameters:,}",
-                **speeds(row),
-                "trained": f"{row.train_seconds:,.0f} s",
-                "memory": f"{row.peak_memory_bytes / 2**20:,.0f} MB",
-            }
-            for row in self.rows
-        ]
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the columns and rows of the table as text."""
+        lines = [row.cells() for row in self.rows]
         return list(lines[0]), [list(line.values()) for line in lines]
 
-    def target_cells(self) -> tuple[list[str], list[list[str]]]:
-        """Where there are several targets, what leads of each, as text: columns and rows."""
-        first = by_target(self.rows[0].figures)[1]
-        name = next((one for one in OF_TARGET if any(one in found for found in first.values())), "")
-        if not name:
+    def target_table(self) -> tuple[list[str], list[list[str]]]:
+        """Return a table of the main metric of each of several targets; empty for one target."""
+        best = self.rows[0]
+        targets = group_by_target(best.metrics())[1]
+        if best.predictions is None or not targets:
             return [], []
+        name = best.predictions.report.target_metric
+        titles = [best.quality[target_name(name, target)].title for target in targets]
         lines = []
         for row in self.rows:
-            each = by_target(row.figures)[1]
-            lines.append([row.model, *(str(each[target][name]) for target in first)])
-        return ["model", *(f"{ANSWERED[name]} ({target})" for target in first)], lines
-
-    @property
-    def shortened(self) -> str:
-        """Which rows are missing for want of time, in words; nothing where none is."""
-        names = ", ".join(self.left_out)
-        return f"Left out for lack of time: {names}." if names else ""
+            by_target = group_by_target(row.metrics())[1]
+            lines.append([row.model, *(str(by_target[target][name]) for target in targets)])
+        columns = (f"{title} ({target})" for title, target in zip(titles, targets, strict=True))
+        return ["model", *columns], lines
 
     def to_markdown(self) -> str:
-        """The table and the verdict as Markdown."""
+        """Return the tables and the verdict as Markdown."""
         body: list[str] = []
-        for columns, lines in (self.cells(), self.target_cells()):
+        for columns, lines in (self.table(), self.target_table()):
             if columns:
-                between = [""] if body else []
-                named = [column.replace("|", "\\|") for column in columns]
-                head = [*between, "| " + " | ".join(named) + " |", "|" + "---|" * len(columns)]
-                body += [*head, *("| " + " | ".join(line) + " |" for line in lines)]
-        signed = [f"- {name}: `{one}`" for name, one in self.signatures.items()]
-        signed = [*signed, ""] if signed else []
-        short = [self.shortened, ""] if self.left_out else []
-        said = [self.verdict, "", *short, *signed]
-        told = ["# Comparison", "", self.material, "", *body, "", *said]
-        return "\n".join(told)
+                titles = [column.replace("|", "\\|") for column in columns]
+                body += ["| " + " | ".join(titles) + " |", "|" + "---|" * len(columns)]
+                body += [*("| " + " | ".join(line) + " |" for line in lines), ""]
+        notes = [self.left_out_note, ""] if self.left_out else []
+        signatures = [f"- {name}: `{signature}`" for name, signature in self.signatures.items()]
+        notes += [*signatures, ""] if signatures else []
+        head = ["# Comparison", "", self.data_description, ""]
+        return "\n".join([*head, *body, self.verdict, "", *notes])
 
 
-def cells_of(row: Row) -> dict[str, str]:
-    """What a row is like: cells by column."""
-    if row.answers is not None:
-        return answered(row)
-    return translated(row) if row.judged else plain(row)
-
-
-def answered(row: Row) -> dict[str, str]:
-    """What a model that answers is like: what leads with its interval, the rest beside."""
-    first, digits = row.ranked_by, row.leads.digits
-    found = {f"{ANSWERED[first]} [95%]": f"{row.leads}{spread(row, digits)}"}
-    if row.folds is not None:
-        sd = row.folds.sd
-        found["over folds"] = f"± {sd:.{digits}f}" if math.isfinite(sd) else "–"
-    for name, column in ANSWERED.items():
-        if name in row.judged and name != first:
-            figure = row.figures[name]
-            value, of = figure.value, f" ({figure.of})" if figure.of else ""
-            found[column + of] = f"{value:.3f}" if math.isfinite(value) else "–"
-    return found
-
-
-def plain(row: Row) -> dict[str, str]:
-    """What a language model is like: cells by column."""
-    bits = row.figures["bits_per_symbol"].value
-    return {
-        "nats per symbol [95%]": f"{row.leads}{spread(row, 4)}",
-        "bits": f"{bits:.3f}" if math.isfinite(bits) else "∞",
-    }
-
-
-def translated(row: Row) -> dict[str, str]:
-    """What a translator is like: cells by column."""
-    bits = {
-        name: replace(row.figures[f"nats_per_{name}"].scaled(1 / math.log(2)), digits=3)
-        for name in ("symbol", "token")
-    }
-    leads, finite = row.ranked_by == "bleu", math.isfinite(row.figures[COST].value)
-    found = {
-        f"{column} [95%]": f"{replace(row.figures[name], digits=1)}"
-        + spread(row, 1) * (leads and name == "bleu")
-        for name, column in JUDGED.items()
-        if name in row.judged
-    }
-    found["bits/symbol [95%]"] = f"{bits['symbol']}" + spread(row, 3, 1 / math.log(2)) * (not leads)
-    found["bits/token"] = f"{bits['token'].value:.3f}" if finite else "∞"
-    return found
-
-
-def speeds(row: Row) -> dict[str, str]:
-    """What is done in a second: cells by column."""
-    if row.answers is not None:
-        return {"answers/s": f"{row.answers_per_second:,.0f}"}
-    if not row.judged:
-        return {"symbols/s": f"{row.symbols_per_second:,.0f}"}
-    return {
-        "tokens/s": f"{row.tokens_per_second:,.0f}",
-        "sentences/s": f"{row.answers_per_second:,.0f}",
-    }
-
-
-def mean(several: Sequence[TokenLosses]) -> TokenLosses:
-    """Each unit's mean cost; what one holds impossible stays so."""
-    first = several[0]
-    nats = np.mean([m.nats for m in several], axis=0)
-    return replace(first, nats=nats, impossible=max(m.impossible for m in several))
-
-
-def spread(row: Row, digits: int, factor: float = 1.0) -> str:
-    """The standard deviation over seeds, to stand behind a figure."""
-    return f" ± {row.spread * factor:.{digits}f}" if row.spread is not None else ""
-
-
-def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Best first; a row's rank is one more than the number of rows that are surely better."""
-    found = []
+def rank_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Sort rows, the best first; a rank is one more than the number of surely better rows."""
+    ranked = []
     for row in rows:
-        better = sum(surely_better(other, row) for other in rows if other is not row)
-        found.append(replace(row, rank=1 + better))
-    return tuple(sorted(found, key=lambda row: (row.rank, row.cost, row.parameters)))
+        better = sum(other.surely_better(row) for other in rows if other is not row)
+        ranked.append(replace(row, rank=1 + better))
+    return tuple(sorted(ranked, key=lambda row: (row.rank, row.ranking_loss, row.parameters)))
 
 
-def surely_better(one: Row, other: Row) -> bool:
-    """Does the whole 95% interval of the paired difference lie on one's side?"""
-    gap = one.behind(other)
-    return not math.isnan(gap.value) and gap.high < 0
-
-
-SMALL = 0.01  # a difference below this share of the best figure is not worth much cost
-FLOORS = {  # rows that any other should beat, and what they do
-    "ibm1": "word for word",
-    "majority": "saying the same of every record",
-}
-
-
-def verdict(
-    rows: Sequence[Row], curves: Mapping[str, Sequence[tuple[int, float]]] | None = None
-) -> str:
-    """What ranked rows say, in words: which to use, what it costs, whether more data would help."""
-    finite = [row for row in rows if math.isfinite(row.cost)]
-    if not finite and math.isnan(rows[0].leads.value):
-        return f"The models cannot be ranked: {rows[0].worth}."
+def write_verdict(rows: Sequence[Row], curves: Mapping[str, Curve] | None = None) -> str:
+    """Say what ranked rows show: which model to use, and whether more data would help."""
+    finite = [row for row in rows if math.isfinite(row.ranking_loss)]
+    if not finite and math.isnan(rows[0].main_metric.value):
+        return f"The models cannot be ranked: {rows[0].summary}."
     if not finite:
-        return "Every model holds some of the data impossible: none can be recommended."
-    told = [winner(finite, len(rows))]
-    told += hurried(finite) or about_attention(finite)
-    told += cheaper(finite)
-    told += above_floor(finite) + by_bits(finite)
-    impossible = [row.model for row in rows if row.measured and row.measured.impossible]
+        return "Every model gives some of the data probability 0: none can be recommended."
+    sentences = [_recommend(finite, len(rows))]
+    sentences += _too_little_time(finite) or _judge_attention(finite)
+    sentences += _cheaper(finite) + _above_baseline(finite) + _by_loss(finite)
+    impossible = [row.model for row in rows if row.losses and row.losses.impossible]
     if impossible:
-        told.append(
-            f"{listed(impossible)} hold{'s' * (len(impossible) == 1)} some of it impossible."
-        )
-    if curves:
-        told += more_data(finite[0], curves)
-    return " ".join(told)
+        verb = "gives" if len(impossible) == 1 else "give"
+        sentences.append(f"{_enumerate(impossible)} {verb} some of the data probability 0.")
+    return " ".join([*sentences, *_more_data(finite[0], (curves or {}).get(finite[0].model, ()))])
 
 
-def winner(rows: Sequence[Row], total: int) -> str:
-    """The best row of `total`, or those that cannot be told apart, and which of these to take."""
+def _recommend(rows: Sequence[Row], total: int) -> str:
+    """Name the best row of `total`, or the cheapest of those that cannot be told apart."""
     best = [row for row in rows if row.rank == 1]
     if len(best) == 1:
-        words = f"Use {best[0].model}: {best[0].worth}, the best of {total}"
+        words = f"Use {best[0].model}: {best[0].summary}, the best of {total}"
         if len(rows) == 1:
             return f"{words}."
         return f"{words}; {rows[1].model}, the next, is worse by {rows[1].behind(best[0])}."
-    cheap = min(best, key=lambda row: (row.train_seconds, row.parameters))
-    names = listed([row.model for row in best])
+    cheapest = min(best, key=lambda row: (row.train_seconds, row.parameters))
     return (
-        f"{names} cannot be told apart here (95%): use {cheap.model}, "
-        f"the cheapest of them ({cheap.train_seconds:,.0f} s, {cheap.parameters:,} parameters)."
+        f"{_enumerate([row.model for row in best])} cannot be told apart here (95%): use "
+        f"{cheapest.model}, the cheapest of them ({cheapest.train_seconds:,.0f} s, "
+        f"{cheapest.parameters:,} parameters)."
     )
 
 
-def hurried(rows: Sequence[Row]) -> list[str]:
-    """Rows that were stopped before they had seen the data once, of which nothing is concluded."""
-    found = [row for row in rows if row.epochs < 1]
-    if not found:
+def _too_little_time(rows: Sequence[Row]) -> list[str]:
+    """Name the rows that were stopped before their first epoch was over."""
+    stopped = [row for row in rows if row.epochs < 1]
+    if not stopped:
         return []
-    names, least = listed([row.model for row in found]), min(row.epochs for row in found)
+    names, least = _enumerate([row.model for row in stopped]), min(row.epochs for row in stopped)
     return [
         f"{names} had too little time to see all of the data once (the least: {least:.1%}): "
         "with more --minutes this table may look different."
     ]
 
 
-def about_attention(rows: Sequence[Row]) -> list[str]:
-    """Where attention loses, that is said; and what a recurrence that translates has from it."""
-    named = {row.model: row for row in rows}
-    attending, told = named.get("transformer"), []
-    if attending is not None and attending.rank > 1:
-        words = f"The transformer is worse by {attending.behind(rows[0])}"
+def _judge_attention(rows: Sequence[Row]) -> list[str]:
+    """Say whether attention loses, and what a recurrent translator gains by it."""
+    by_name, sentences = {row.model: row for row in rows}, []
+    transformer = by_name.get("transformer")
+    if transformer is not None and transformer.rank > 1:
+        words = f"The transformer is worse by {transformer.behind(rows[0])}"
         if rows[0].model == "rnn-attention":  # which attends as well
-            told.append(f"{words}: in this time it does not pay to attend alone.")
+            sentences.append(f"{words}: in this time it does not pay to attend alone.")
         else:
-            told.append(f"{words}: on these data attention does not pay.")
-    if "rnn" in named and "rnn-attention" in named:
-        gain = named["rnn"].behind(named["rnn-attention"])
+            sentences.append(f"{words}: on these data attention does not pay.")
+    if "rnn" in by_name and "rnn-attention" in by_name:
+        gain = by_name["rnn"].behind(by_name["rnn-attention"])
         sure = "" if gain.low > 0 or gain.high < 0 else ", no difference that 95% supports"
-        told.append(f"Attention gives the recurrence {gain} over a bottleneck{sure}.")
-    return told
+        sentences.append(f"Attention gives the recurrence {gain} over a bottleneck{sure}.")
+    return sentences
 
 
-def cheaper(rows: Sequence[Row]) -> list[str]:
-    """A row that costs a tenth and loses next to nothing."""
+def _cheaper(rows: Sequence[Row]) -> list[str]:
+    """Name a row that trains ten times faster and is hardly worse."""
     best = rows[0]
     for row in sorted(rows[1:], key=lambda row: row.train_seconds):
-        loss = (row.cost - best.cost) / max(abs(best.cost), 1e-9)
+        loss = (row.ranking_loss - best.ranking_loss) / max(abs(best.ranking_loss), 1e-9)
         if row.rank > 1 and loss < 5 * SMALL and row.train_seconds < best.train_seconds / 10:
             times = best.train_seconds / max(row.train_seconds, 0.01)
             return [f"{row.model} is {loss:.1%} worse and trains {times:,.0f} times faster."]
     return []
 
 
-def above_floor(rows: Sequence[Row]) -> list[str]:
-    """Which rows are no better than one that knows next to nothing."""
-    floor = next((row for row in rows if row.model in FLOORS), None)
-    if floor is None:
+def _above_baseline(rows: Sequence[Row]) -> list[str]:
+    """Name the rows that are not surely better than a baseline."""
+    baseline = next((row for row in rows if row.model in BASELINES), None)
+    if baseline is None:
         return []
-    found = [row.model for row in rows if row is not floor and not surely_better(row, floor)]
-    if not found:
+    others = (row for row in rows if row is not baseline)
+    names = [row.model for row in others if not row.surely_better(baseline)]
+    if not names:
         return []
-    verb = "is" if len(found) == 1 else "are"
-    return [f"{listed(found)} {verb} not surely better than {FLOORS[floor.model]}."]
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{_enumerate(names)} {verb} not surely better than {BASELINES[baseline.model]}."]
 
 
-def by_bits(rows: Sequence[Row]) -> list[str]:
-    """Where the best by BLEU holds the references less probable than another does."""
+def _by_loss(rows: Sequence[Row]) -> list[str]:
+    """Name a translator that gives the references more probability than the best one."""
     best = rows[0]
-    if best.ranked_by != "bleu":
+    if best.losses is None or best.ranked_by == SYMBOL_LOSS:
         return []
-    other = min(rows, key=lambda row: row.figures[COST].value)
-    gap = other.estimates[COST].minus(best.estimates[COST])
+    other = min(rows, key=lambda row: row.estimates[SYMBOL_LOSS].value)
+    gap = other.estimates[SYMBOL_LOSS].minus(best.estimates[SYMBOL_LOSS])
     if other.rank == 1 or not gap.high < 0:
         return []
-    return [f"By what the references cost, {other.model} is better, {gap} nats per symbol."]
+    return [f"By the loss of the references {other.model} is better, {gap} nats per symbol."]
 
 
-def more_data(best: Row, curves: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
-    """What the last doubling of the training data bought the best model."""
-    curve = curves.get(best.model, ())
+def _more_data(best: Row, curve: Curve) -> list[str]:
+    """Say how much the last doubling of the training data improved the best model."""
     if len(curve) < 2:
         return []
     (before, worse), (after, better) = curve[-2], curve[-1]
-    doublings = math.log2(after / before)
-    more_is_better = best.answers is not None and not best.estimates[best.ranked_by].cost
-    gain = (worse - better) / doublings / max(abs(better), 1e-9) * (-1 if more_is_better else 1)
+    sign = 1
+    if best.predictions is not None and not best.estimates[best.ranked_by].lower_is_better:
+        sign = -1
+    gain = sign * (worse - better) / math.log2(after / before) / max(abs(better), 1e-9)
     words = f"The last doubling of the data improved {best.model} by {gain:.1%}"
-    if gain > SMALL:
-        return [f"{words}: more data would help."]
-    return [f"{words}: more data would hardly help."]
+    return [f"{words}: more data would {'' if gain > SMALL else 'hardly '}help."]
 
 
-def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
+def _enumerate(names: Sequence[str]) -> str:
+    """Join names as in "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

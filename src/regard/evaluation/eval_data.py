@@ -1,4 +1,4 @@
-"""What a model is measured on: a user's files, texts in memory, or the part a run held out."""
+"""Evaluation data as shards: from files, from texts in memory, or from the held-out split."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from regard.data.array_files import read_arrays
-from regard.data.captions import Captions
 from regard.data.corpus import reopen
 from regard.data.formats import extension
-from regard.data.images import ImageFiles
-from regard.data.inputs import InputReader, Item, Say, quiet
-from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, classes_like
-from regard.data.pairs import Pairs
-from regard.data.point_clouds import PointCloudFiles
-from regard.data.readers import TABLES, FileSet, TextFiles
+from regard.data.inputs import InputReader, Item, Log, quiet
+from regard.data.labelled import ColumnSelection, class_of, classes_like
 from regard.data.shards import Array, Shard
+from regard.data.sources import ReadRequest
 from regard.data.tables import columns_in, listed
 from regard.data.targets import GAP, Targets, marked
+from regard.data.text_files import TABLES, FileSet
 from regard.data.views import Views
 from regard.errors import UsageError, UserError
-from regard.tokenizers import Patches, Points, Tokenizer
+from regard.tokenizers import Tokenizer
 
 SHOWN = 5  # labels that a message names
 
 
 def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records") -> Shard:
-    """Texts as a shard in memory: records, or documents of running text."""
+    """Return texts as a shard in memory: records, or documents of running text."""
     ids, lengths = tokenizer.encode_batch(list(texts))
     if ids.shape[1:]:
         return shard_of_numbers(ids, lengths, tokenizer)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths) + 2)]).astype(np.int64)
     flat = np.empty(int(offsets[-1]), dtype=tokenizer.dtype)
-    inside = np.ones(len(flat), dtype=bool)
-    inside[offsets[:-1]] = inside[offsets[1:] - 1] = False
-    flat[offsets[:-1]], flat[offsets[1:] - 1], flat[inside] = tokenizer.start, tokenizer.end, ids
+    content = np.ones(len(flat), dtype=bool)
+    content[offsets[:-1]] = content[offsets[1:] - 1] = False
+    flat[offsets[:-1]], flat[offsets[1:] - 1], flat[content] = tokenizer.start, tokenizer.end, ids
     return Shard(
         path=Path("memory"),
         kind=kind,
@@ -53,7 +51,7 @@ def shard_of(texts: Sequence[str], tokenizer: Tokenizer, *, kind: str = "records
 
 
 def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
-    """Tokens (N, V) that are numbers as a shard in memory."""
+    """Return tokens (N, V) that are vectors of numbers as a shard in memory."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Shard(
         path=Path("memory"),
@@ -71,30 +69,35 @@ def shard_of_numbers(ids: Array, lengths: Array, tokenizer: Tokenizer) -> Shard:
 def shard_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
+    modality: Any,
     reading: InputReader,
     *,
     strict: bool = False,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Shard:
-    """A user's files as a shard, read as a run read its own; every file of running text is one
-    document. What is left out is counted and said, or refused when `strict`.
+    """Return files as a shard, read like the training files of a run; each file of running text is
+    one document. Damaged records are skipped and logged, or an error if `strict`.
     """
     format = reading.format_to_measure(files)
-    column = next(iter(reading.inputs), "") if _tables(files, format) else ""
-    shared = {"strict": strict, "encoding": reading.encoding}
-    source = TextFiles(list(files), format=format, column=column, **shared)  # type: ignore[arg-type]
+    column = next(iter(reading.inputs), "") if _are_tables(files, format) else ""
+    columns = ColumnSelection(inputs=(column,))
+    source: FileSet = modality.read(
+        ReadRequest(list(files), columns, format, strict=strict, encoding=reading.encoding)
+    )
     if source.format == "text":
         texts = ["".join(document.text()) for document in source.documents()]
-        found = shard_of(texts, tokenizer, kind="text")
+        shard = shard_of(texts, tokenizer, kind="text")
     else:
-        found = shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
-    tell_of(source, reading, say)
-    return found
+        shard = shard_of([text for chunk in source.records() for text in chunk.texts], tokenizer)
+    log_remarks(source, reading, log)
+    return shard
 
 
-def _of_arrays(files: Sequence[Path], reading: InputReader) -> ColumnSelection:
-    """What to read of images or point clouds. The run's names of columns may be those of a table: a
-    file of arrays without them is read as one whose names nobody has given.
+def _array_columns(files: Sequence[Path], reading: InputReader) -> ColumnSelection:
+    """Return the columns to read of images or point clouds.
+
+    The columns of the run may be those of a table: a file of arrays that lacks them is read as if
+    no names were given.
     """
     inputs, targets = reading.inputs, reading.targets
     if Path(files[0]).suffix == ".npz":
@@ -104,145 +107,135 @@ def _of_arrays(files: Sequence[Path], reading: InputReader) -> ColumnSelection:
     return ColumnSelection(inputs=inputs or ("",), targets=targets, missing=reading.missing)
 
 
-def reader_of(
-    files: Sequence[Path],
-    source_tokenizer: Tokenizer,
-    reading: InputReader,
-    *,
-    side: int = 0,
-    strict: bool = False,
-) -> Pairs | Captions:
-    """A user's pairs, of texts or, as the tokenizer says, of pictures and captions."""
-    if isinstance(source_tokenizer, Patches):
-        asked = _of_arrays(files, reading.first_text)
-        return Captions(list(files), asked, strict=strict, side=side)
-    format = reading.format_asked or (
-        "auto" if len(files) > 1 else _format_of_pairs(files, reading)
+def pairs_reader(
+    files: Sequence[Path], modality: Any, reading: InputReader, *, strict: bool = False
+) -> FileSet:
+    """Return the reader of pairs: of two texts, or of an item and a text."""
+    if not modality.reads_text:
+        columns, format = _array_columns(files, reading.first_text), "auto"
+    else:
+        format = reading.format_asked or "auto"
+        if not reading.format_asked and len(files) == 1:
+            recognized = reading.format_to_measure(files)
+            format = recognized if recognized in TABLES else "auto"
+        columns = ColumnSelection()
+        if _are_tables(files, format):
+            columns = ColumnSelection(
+                inputs=reading.inputs[:1] or ("",), targets=reading.targets[:1]
+            )
+    reader: FileSet = modality.read(
+        ReadRequest(
+            list(files), columns, format, paired=True, strict=strict, encoding=reading.encoding
+        )
     )
-    columns = ("", "")
-    if _tables(files, format):
-        columns = (next(iter(reading.inputs), ""), next(iter(reading.targets), ""))
-    return Pairs(
-        list(files), format=format, columns=columns, strict=strict, encoding=reading.encoding
-    )
-
-
-def _format_of_pairs(files: Sequence[Path], reading: InputReader) -> str:
-    """That of one file: a table, if it is one."""
-    found = reading.format_to_measure(files)
-    return found if found in TABLES else "auto"
+    return reader
 
 
 def pairs_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     source_tokenizer: Tokenizer,
+    modality: Any,
     reading: InputReader,
     *,
-    side: int = 0,
     strict: bool = False,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Shard:
-    """A user's pairs as a shard; files are as `Pairs` takes them, or `Captions`, whose pictures are
-    brought to `side` pixels. Damaged pairs are as in `shard_from`.
-    """
-    reader = reader_of(files, source_tokenizer, reading, side=side, strict=strict)
+    """Return the pairs of files as a shard."""
+    reader = pairs_reader(files, modality, reading, strict=strict)
     chunks = list(reader.records())
-    tell_of(reader, reading, say)
-    sources = shard_of([text for chunk in chunks for text in chunk.sources], source_tokenizer)
+    log_remarks(reader, reading, log)
+    sources = shard_of([item for chunk in chunks for item in chunk.sources], source_tokenizer)
     return shard_of([text for chunk in chunks for text in chunk.texts], tokenizer).paired(sources)
 
 
 def pair_items(
-    files: Sequence[Path], source_tokenizer: Tokenizer, reading: InputReader, side: int, say: Say
+    files: Sequence[Path], modality: Any, reading: InputReader, log: Log
 ) -> Iterator[list[Item]]:
-    """A user's pairs one by one, in their places: sources with their targets as `second`."""
-    if not isinstance(source_tokenizer, Patches):
-        yield from reading.pairs(files, say)
+    """Yield the pairs of files in order: sources, with their targets as `second`."""
+    if modality.reads_text:
+        yield from reading.pairs(files, log)
         return
-    reader = reader_of(files, source_tokenizer, reading, side=side)
+    reader = pairs_reader(files, modality, reading)
     for chunk in reader.records():
         yield [
-            Item(picture, chunk.place(i), text, shown=chunk.place(i))
-            for i, (picture, text) in enumerate(zip(chunk.sources, chunk.texts, strict=True))
+            Item(item, chunk.place(i), text, shown=chunk.place(i))
+            for i, (item, text) in enumerate(zip(chunk.sources, chunk.texts, strict=True))
         ]
-    tell_of(reader, reading, say)
+    log_remarks(reader, reading, log)
 
 
 def labelled_from(
     files: Sequence[Path],
     tokenizer: Tokenizer,
     targets: Targets,
+    modality: Any,
     reading: InputReader,
     *,
     views: Views | None = None,
-    side: int = 0,
-    surface: int = 0,
     strict: bool = False,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Shard:
-    """A user's labelled records as a shard; files are as `LabelledFiles` takes them, and damaged
-    records as in `shard_from`. Classes that a model does not know are said; only such ones are an
-    error.
+    """Return labelled records of files as a shard. Labels that are no class of the run are logged;
+    it is an error if there are no others.
     """
-    source: LabelledFiles
-    if isinstance(tokenizer, Patches | Points):
-        asked = _of_arrays(files, reading)
-        if isinstance(tokenizer, Patches):
-            source = ImageFiles(list(files), asked, strict=strict, side=side)
-        else:
-            source = PointCloudFiles(list(files), asked, strict=strict, surface=surface)
-    else:
+    if tokenizer.reads_text:
         format = reading.format_to_measure(files)
-        asked, how = _asked(files, format, reading)
-        if how:
-            say(f"classes {how}")
-        shared = {"strict": strict, "encoding": reading.encoding}
-        source = LabelledFiles(list(files), asked, format=format, **shared)  # type: ignore[arg-type]
-    source.kind = targets.kind
-    chunks = list(source.examples())
-    tell_of(source, reading, say)
+        columns, reason = _labelled_columns(files, format, reading)
+        if reason:
+            log(f"classes {reason}")
+    else:
+        columns, format = _array_columns(files, reading), "auto"
+    source: FileSet = modality.read(
+        ReadRequest(
+            list(files), columns, format, labelled=True, strict=strict, encoding=reading.encoding
+        )
+    )
+    source.require(targets.kind, source)
+    chunks: list[Any] = list(source.records())
+    log_remarks(source, reading, log)
     texts = [text for chunk in chunks for text in chunk.texts]
-    found = shard_of(views.texts(texts) if views else texts, tokenizer)
+    shard = shard_of(views.texts(texts) if views else texts, tokenizer)
     if source.two_texts:
         more = [text for chunk in chunks for text in chunk.sources]
-        found = found.paired(shard_of(more, tokenizer))
+        shard = shard.paired(shard_of(more, tokenizer))
     cells = [row for chunk in chunks for row in chunk.targets]
-    _compare_classes(cells, targets, say)
+    _check_labels(cells, targets, log)
     values = targets.encode(cells)
     if targets.kind.aligned:
-        values = marked(values, np.diff(found.offsets) - found.markers, found.markers)
+        values = marked(values, np.diff(shard.offsets) - shard.markers, shard.markers)
     if views:
         values = np.repeat(values, views.count, axis=0)
     aligned = targets.kind.aligned
-    return replace(found, targets=values, aligned=aligned, views=views.count if views else 1)
+    return replace(shard, targets=values, aligned=aligned, views=views.count if views else 1)
 
 
-def _tables(files: Sequence[Path], format: str) -> bool:
-    """Do these files have columns?"""
+def _are_tables(files: Sequence[Path], format: str) -> bool:
     return (extension(files[0]) if format == "auto" else format) in TABLES
 
 
-def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[ColumnSelection, str]:
-    """What labelled files are asked for, as those of the run were, and how classes were found where
-    each file holds one.
+def _labelled_columns(
+    files: Sequence[Path], format: str, reading: InputReader
+) -> tuple[ColumnSelection, str]:
+    """Return what to read of labelled files, as in training, and how classes were assigned if each
+    file holds one.
     """
-    columns = _tables(files, format)
-    inputs = (reading.inputs or ("",)) if columns else ("",)
-    names, classes, how = reading.targets, tuple[str, ...](), ""
+    tables = _are_tables(files, format)
+    inputs = (reading.inputs or ("",)) if tables else ("",)
+    names, classes, reason = reading.targets, tuple[str, ...](), ""
     if reading.classes and not names:
-        if columns and len(files) == 1 and class_of(files[0]) not in reading.classes:
+        if tables and len(files) == 1 and class_of(files[0]) not in reading.classes:
             kind = extension(files[0]) or format
-            found = columns_in(files[0], kind, encoding=reading.encoding, named=False)
+            columns = columns_in(files[0], kind, encoding=reading.encoding, named=False)
             raise UsageError(
                 f"{files[0]}: which column has the labels? say --target COLUMN; it has "
-                f"{listed(found)}"
+                f"{listed(columns)}"
             )
-        classes, how = classes_like(files, reading.classes)
-    elif reading.format in TABLES and not columns and not reading.target_asked and len(files) > 1:
-        names, how = (), "by the names of the files"  # the run had a column instead
-    labels = Path(reading.labels) if reading.labels and not columns else None
-    asked = ColumnSelection(
+        classes, reason = classes_like(files, reading.classes)
+    elif reading.format in TABLES and not tables and not reading.target_asked and len(files) > 1:
+        names, reason = (), "by the names of the files"  # the run had a column instead
+    labels = Path(reading.labels) if reading.labels and not tables else None
+    selection = ColumnSelection(
         inputs=inputs,
         targets=names,
         pattern=reading.pattern,
@@ -251,48 +244,49 @@ def _asked(files: Sequence[Path], format: str, reading: InputReader) -> tuple[Co
         missing=reading.missing,
         per_line=reading.per_line,
     )
-    return asked, how
+    return selection, reason
 
 
-def tell_of(source: FileSet, reading: InputReader, say: Say) -> None:
-    """Say what a pass over a user's files has left out, and which of them trained the run."""
+def log_remarks(source: FileSet, reading: InputReader, log: Log) -> None:
+    """Log the records that were left out, and files that the run was trained on."""
     if source.skipped:
         damaged = (
             "record is damaged and was" if source.skipped == 1 else "records are damaged and were"
         )
-        say(f"{source.skipped:,} {damaged} skipped; first: {source.problems[0]}")
+        log(f"{source.skipped:,} {damaged} skipped; first: {source.problems[0]}")
     for remark in source.remarks:
-        say(remark)
+        log(remark)
     same = reading.trained_on(source)
     if same:
         more = f" and {len(same) - 1:,} more" if len(same) > 1 else ""
-        say(
+        log(
             f"{same[0]}{more}: the run was trained on this file, so the figures include records "
             "that it has learned; without a file, evaluate measures the part held out"
         )
 
 
-def _compare_classes(cells: Sequence[tuple[str, ...]], targets: Targets, say: Say) -> None:
-    """Say which labels are no classes of the run; an error where none is one."""
-    for place, classes in enumerate(targets.classes):
-        found: Counter[str] = Counter()
+def _check_labels(cells: Sequence[tuple[str, ...]], targets: Targets, log: Log) -> None:
+    """Log the labels that are no class of the run; it is an error if there are no others."""
+    for column, classes in enumerate(targets.classes):
+        counts: Counter[str] = Counter()
         for row in cells:
-            found.update(targets.kind.counts(row[place]))
-        del found[""], found[GAP]
-        wrong = {label: n for label, n in found.items() if label not in classes}
-        if not wrong:
+            counts.update(targets.kind.counts(row[column]))
+        del counts[""], counts[GAP]
+        unknown = {label: n for label, n in counts.items() if label not in classes}
+        if not unknown:
             continue
-        shown = _several(sorted(wrong, key=lambda label: -wrong[label]))
-        if len(wrong) == len(found):
+        shown = _list_names(sorted(unknown, key=lambda label: -unknown[label]))
+        if len(unknown) == len(counts):
             raise UserError(
-                f"none of the labels {shown} is a class of this run: {_several(classes)}"
+                f"none of the labels {shown} is a class of this run: {_list_names(classes)}"
             )
-        total, all_ = sum(wrong.values()), sum(found.values())
-        say(f"{total:,} of {all_:,} labels are no class of this run and are not measured: {shown}")
+        total, labels = sum(unknown.values()), sum(counts.values())
+        log(
+            f"{total:,} of {labels:,} labels are no class of this run and are not measured: {shown}"
+        )
 
 
-def _several(names: Sequence[str]) -> str:
-    """Some names in a few words."""
+def _list_names(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name[:40]) for name in names[:SHOWN])
     return shown + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
@@ -300,43 +294,43 @@ def _several(names: Sequence[str]) -> str:
 def held_out(
     run: Path, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None
 ) -> tuple[str, Shard]:
-    """The part of a run's data to report on and its name: test, or else valid.
+    """Return the name and the shard of the split of a run to report on: test, or else valid.
 
-    Other tokenizers than the run's own read the same texts afresh.
+    If a tokenizer is not that of the run, texts are tokenized again.
     """
     if not (run / "data" / "manifest.json").exists():
         raise UserError(
             f"{run} holds no data (imported, or data/ deleted): name a file to measure on"
         )
     corpus = reopen(run, held_out=True)
-    side = "test" if corpus.test is not None else "valid"
-    shard = corpus.side(side)
+    split = "test" if corpus.test is not None else "valid"
+    shard = corpus.split(split)
     if shard is None:
         raise UserError(f"nothing was held out when {run} was trained: name a file to measure on")
-    found = afresh(shard, corpus.tokenizer, tokenizer)
+    converted = retokenize(shard, corpus.tokenizer, tokenizer)
     if shard.source is not None and corpus.source_tokenizer is not None:
-        reads = source_tokenizer or tokenizer
-        found = found.paired(afresh(shard.source, corpus.source_tokenizer, reads))
-    return side, found
+        target = source_tokenizer or tokenizer
+        converted = converted.paired(retokenize(shard.source, corpus.source_tokenizer, target))
+    return split, converted
 
 
-def afresh(shard: Shard, own: Tokenizer, tokenizer: Tokenizer) -> Shard:
-    """A shard that one tokenizer made as another one reads it."""
-    if own.raw == tokenizer.raw and type(own) is type(tokenizer):
+def retokenize(shard: Shard, original: Tokenizer, tokenizer: Tokenizer) -> Shard:
+    """Return a shard of the `original` tokenizer encoded by another one."""
+    if original.equals(tokenizer):
         return shard
-    if isinstance(own, Patches | Points) or isinstance(tokenizer, Patches | Points):
+    if not (original.reads_text and tokenizer.reads_text):
         raise UserError(
             f"{shard.path} holds other tokens of numbers: name the files to measure both on"
         )
-    if bool(np.any(np.asarray(shard.ids) == own.unk)):
+    if bool(np.any(np.asarray(shard.ids) == original.unk)):
         raise UserError(
             f"{shard.path} holds unknown symbols, which another tokenizer cannot read: "
             "name the files to measure both on"
         )
-    texts = [own.decode(shard.record(i)[1:-1]) for i in range(shard.records)]
-    found = shard_of(texts, tokenizer, kind=shard.kind)
+    texts = [original.decode_record(shard.record(i)) for i in range(shard.records)]
+    converted = shard_of(texts, tokenizer, kind=shard.kind)
     if shard.targets is None:
-        return found
-    if len(shard.targets) == shard.tokens != found.tokens:
+        return converted
+    if len(shard.targets) == shard.tokens != converted.tokens:
         raise UserError(f"{shard.path} asks about positions, which another tokenizer has not")
-    return replace(found, targets=shard.targets, views=shard.views)
+    return replace(converted, targets=shard.targets, views=shard.views)

@@ -1,17 +1,16 @@
-"""What a language model costs: bits per raw symbol, whatever the tokenizer, with 95% intervals.
+"""The loss of language models: bits per raw symbol, whatever the tokenizer, with 95% intervals.
 
 The unit is the raw symbol plus one `<E>` per record; `<S>` is never predicted. Running text is one
-stream in which every symbol is scored once. A symbol the model holds impossible makes the figure
-infinite, and is counted.
-
-Records and what each of their symbols cost, in order.
+stream in which every symbol is scored once. A symbol of probability 0 makes the loss infinite, and
+is counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,108 +18,107 @@ from numpy.typing import NDArray
 
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.evaluation.bootstrap import paired_interval, ratio_interval
+from regard.evaluation.bootstrap import BootstrapEstimate, Floats, digest, resample_sums
 from regard.evaluation.eval_data import shard_of
+from regard.evaluation.metrics import Report, estimate_metrics, register_metric
+from regard.evaluation.scoring import log_probs
 from regard.models.language_model import Constrain, LanguageModel
 from regard.models.seq2seq import Seq2SeqModel
 from regard.tokenizers import Tokenizer
-from regard.training.validation import log_probs
 
 BLOCK = 1000  # symbols of running text that are resampled together
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One number with its 95% interval; infinite when `impossible` symbols occurred."""
-
-    value: float
-    low: float
-    high: float
-    impossible: int = 0
-    digits: int = 4  # shown after the point
-    of: str = ""  # the class it is of, where it is of one class
-    target: str = ""  # the target it is of, where there are several
-
-    def to_json(self) -> dict[str, Any]:
-        """As DESIGN's documents have it: never NaN or Infinity."""
-        named = {"class": self.of} if self.of else {}
-        if not math.isfinite(self.value):
-            return {"value": None, "infinite": True, "impossible": self.impossible, **named}
-        return {"value": self.value, "low": self.low, "high": self.high, **named}
-
-    def scaled(self, factor: float) -> Metric:
-        """The same figure in another unit."""
-        return Metric(self.value * factor, self.low * factor, self.high * factor, self.impossible)
-
-    def negative(self) -> Metric:
-        """The same of what is better when it is more, as a cost."""
-        return Metric(-self.value, -self.high, -self.low, self.impossible, self.digits)
-
-    def exponential(self) -> Metric:
-        """e to the figure: perplexity from nats."""
-        low, value, high = (math.exp(min(x, 700.0)) for x in (self.low, self.value, self.high))
-        if math.isinf(self.value):
-            value = low = high = math.inf
-        return Metric(value, low, high, self.impossible)
-
-    def __str__(self) -> str:
-        if not math.isfinite(self.value):
-            return f"infinite ({self.impossible:,} impossible)"
-        value, low, high = (f"{x:.{self.digits}f}" for x in (self.value, self.low, self.high))
-        return f"{value} [{low}, {high}]"
-
-
-def by_target(
-    found: Mapping[str, Metric],
-) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
-    """The figures of all targets together by name, and those of each target by target and name."""
-    shared = {name: figure for name, figure in found.items() if not figure.target}
-    each: dict[str, dict[str, Metric]] = {}
-    for name, figure in found.items():
-        if figure.target:
-            each.setdefault(figure.target, {})[plain_name(name, figure.target)] = figure
-    return shared, each
-
-
-def target_name(name: str, target: str) -> str:
-    """What the figure of one target is called among those of several."""
-    return f"{name} ({target})"
-
-
-def plain_name(name: str, target: str) -> str:
-    """The name without the target: `target_name` undone."""
-    return name.removesuffix(f" ({target})")
-
-
-def title(name: str, figure: Metric) -> str:
-    """A figure's name to read, with the class that it is of."""
-    words = name.replace("_", " ") if not figure.target else name
-    return f"{words} ({figure.of})" if figure.of else words
-
-
-def to_document(found: Mapping[str, Metric]) -> dict[str, Any]:
-    """Figures for JSON, by name; those of one of several targets under `targets`, by target."""
-    shared, each = by_target(found)
-    document: dict[str, Any] = {name: figure.to_json() for name, figure in shared.items()}
-    if each:
-        document["targets"] = {
-            target: {name: figure.to_json() for name, figure in figures.items()}
-            for target, figures in each.items()
-        }
-    return document
+RECORDS_AT_ONCE = 1024  # of a file that is scored
 
 
 @dataclass(frozen=True, eq=False)
-class TokenLosses:
-    """Per unit of a shard: nats spent, raw symbols, bytes and tokens scored, impossible tokens."""
+class TokenLosses(Report):
+    """Nats and what was scored in each unit: a record, or a block of running text."""
 
-    nats: NDArray[np.float64]
-    symbols: NDArray[np.float64]
-    bytes: NDArray[np.float64]
-    tokens: NDArray[np.float64]
-    impossible: int
-    unknown: int
+    ranking = ("nats_per_symbol",)
+
+    nats: Floats
+    symbols: Floats
+    bytes: Floats
+    tokens: Floats
+    impossible: int  # tokens of probability 0
+    unknown: int  # tokens that stand for unknown symbols
     records: int
+
+    @cached_property
+    def estimates(self) -> dict[str, BootstrapEstimate]:
+        return estimate_metrics("tokens", self)
+
+    @cached_property
+    def data(self) -> str:
+        return digest(self.symbols)
+
+    @cached_property
+    def resampled_nats(self) -> Floats:
+        return resample_sums(self.nats)
+
+    def nats_per(self, counts: Floats) -> BootstrapEstimate:
+        """Return the estimate of nats per one of these counts (U,)."""
+        value = math.inf if self.impossible else float(self.nats.sum() / counts.sum())
+        samples = self.resampled_nats / np.maximum(resample_sums(counts), 1e-300)
+        return BootstrapEstimate(
+            value, samples, self.data, impossible=self.impossible, lower_is_better=True
+        )
+
+    @cached_property
+    def per_symbol(self) -> BootstrapEstimate:
+        return self.nats_per(self.symbols)
+
+    @cached_property
+    def per_token(self) -> BootstrapEstimate:
+        return self.nats_per(self.tokens)
+
+
+def to_bits(nats: float) -> float:
+    return nats * (1 / math.log(2))
+
+
+def to_perplexity(nats: float) -> float:
+    return math.inf if math.isinf(nats) else math.exp(min(nats, 700.0))
+
+
+@register_metric("tokens", "nats_per_symbol", title="nats per symbol", lower_is_better=True)
+def nats_per_symbol(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_symbol
+
+
+@register_metric("tokens", "bits_per_symbol", title="bits", lower_is_better=True)
+def bits_per_symbol(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_symbol.convert(to_bits)
+
+
+@register_metric("tokens", "perplexity", title="perplexity", lower_is_better=True)
+def perplexity(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_symbol.convert(to_perplexity)
+
+
+@register_metric("tokens", "nats_per_token", title="nats per token", lower_is_better=True)
+def nats_per_token(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_token
+
+
+@register_metric("tokens", "perplexity_per_token", title="token perplexity", lower_is_better=True)
+def perplexity_per_token(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_token.convert(to_perplexity)
+
+
+@register_metric("tokens", "bits_per_byte", title="bits per byte", lower_is_better=True)
+def bits_per_byte(losses: TokenLosses) -> BootstrapEstimate | None:
+    if losses.unknown or not losses.bytes.sum():  # the bytes of unknown symbols are not known
+        return None
+    return losses.nats_per(losses.bytes).convert(to_bits)
+
+
+def mean_losses(seeds: Sequence[TokenLosses]) -> TokenLosses:
+    """Average the losses of models with different seeds, unit by unit; what is impossible for one
+    model is impossible.
+    """
+    nats = np.mean([losses.nats for losses in seeds], axis=0)
+    return replace(seeds[0], nats=nats, impossible=max(losses.impossible for losses in seeds))
 
 
 def measure(
@@ -146,109 +144,54 @@ def measure(
     symbols = np.where(scored, tokenizer.symbols[ids], 0)
     nats = np.where(scored, -values, 0.0)
     impossible = ~np.isfinite(nats)
-    tells = tokenizer.unk != tokenizer.end  # some vocabularies have one token for both
     nats[impossible] = 0.0
-    add = RecordUnits(shard.offsets) if shard.kind == "records" else BlockUnits(symbols)
+    has_unknown = tokenizer.unk != tokenizer.end  # some vocabularies have one token for both
+
+    def sum_records(values: NDArray[Any]) -> Floats:
+        return np.add.reduceat(values.astype(np.float64), np.asarray(shard.offsets[:-1]))
+
+    sum_units = sum_records if shard.has_records else BlockUnits(symbols)
     return TokenLosses(
-        nats=add(nats),
-        symbols=add(symbols),
-        bytes=add(np.where(scored, bytes_of(shard, tokenizer), 0)),
-        tokens=add(scored),
+        nats=sum_units(nats),
+        symbols=sum_units(symbols),
+        bytes=sum_units(np.where(scored, count_bytes(shard, tokenizer), 0)),
+        tokens=sum_units(scored),
         impossible=int(np.count_nonzero(impossible)),
-        unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)) if tells else 0,
+        unknown=int(np.count_nonzero(ids[scored] == tokenizer.unk)) if has_unknown else 0,
         records=shard.records,
     )
 
 
-def bytes_of(shard: Shard, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The bytes of raw text behind every token, without what encoding put before each text."""
+def count_bytes(shard: Shard, tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """Return the bytes of raw text of every token, without the prefix that encoding adds."""
     ids = np.asarray(shard.ids)
     counts: NDArray[np.int64] = tokenizer.byte_counts[ids]
     firsts = np.asarray(shard.offsets[:-1]) + 1
-    # a block out of the middle of a text begins without `<S>`, and nothing was put before it
+    # a block from the middle of a text begins without `<S>` and has no prefix
     firsts = firsts[(ids[firsts] != tokenizer.end) & (ids[firsts - 1] == tokenizer.start)]
     counts[firsts] -= len(tokenizer.prefix.encode())
     return counts
 
 
-class RecordUnits:
-    """Sums over the tokens of each record."""
-
-    def __init__(self, offsets: NDArray[np.int64]) -> None:
-        self.begins = np.asarray(offsets[:-1])
-
-    def __call__(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """(tokens,) to (records,)."""
-        return np.add.reduceat(values.astype(np.float64), self.begins)
-
-
 class BlockUnits:
     """Sums over blocks of BLOCK symbols, the same symbols whatever the tokenizer.
 
-    A token that stands for several symbols across a border is shared out between the blocks; one
-    that stands for none (a later byte of a character) goes with the symbol before it. A short last
-    block joins the one before.
+    A token of several symbols across a border is divided between the blocks; one of no symbol (a
+    later byte of a character) belongs to the symbol before it. A short last block joins the one
+    before.
     """
 
     def __init__(self, symbols: NDArray[np.int64]) -> None:
         ends = np.cumsum(symbols)
         self.last = np.flatnonzero(np.diff(ends, append=ends[-1] + 1))  # of each run of equal ends
         self.ends = np.concatenate([[0], ends[self.last]])
-        whole = np.arange(max(1, int(ends[-1]) // BLOCK)) * BLOCK
-        self.borders = np.append(whole, ends[-1])
+        starts = np.arange(max(1, int(ends[-1]) // BLOCK)) * BLOCK
+        self.borders = np.append(starts, ends[-1])
 
-    def __call__(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """(tokens,) to (blocks,)."""
+    def __call__(self, values: NDArray[Any]) -> Floats:
+        """Sum (tokens,) to (blocks,)."""
         sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)[self.last]])
         return np.diff(np.interp(self.borders, self.ends, sums))
-
-
-def metrics_of(measured: TokenLosses) -> dict[str, Metric]:
-    """The metrics of one model, by name."""
-    m = measured
-    per_symbol = _figure(m, m.symbols)
-    per_token = _figure(m, m.tokens)
-    found = {
-        "nats_per_symbol": per_symbol,
-        "bits_per_symbol": per_symbol.scaled(1 / math.log(2)),
-        "perplexity": per_symbol.exponential(),
-        "nats_per_token": per_token,
-        "perplexity_per_token": per_token.exponential(),
-    }
-    if m.bytes.sum() and not m.unknown:  # what an unknown token stood for is not known
-        found["bits_per_byte"] = _figure(m, m.bytes).scaled(1 / math.log(2))
-    return found
-
-
-def _figure(m: TokenLosses, denominators: NDArray[np.float64]) -> Metric:
-    if m.impossible:
-        return Metric(math.inf, math.inf, math.inf, m.impossible)
-    return Metric(*ratio_interval(m.nats, denominators))
-
-
-def difference(ours: TokenLosses, theirs: TokenLosses) -> Metric:
-    """Nats per symbol, ours minus theirs, in pairs over the same units; infinite if one is."""
-    if len(ours.nats) != len(theirs.nats) or not np.array_equal(ours.symbols, theirs.symbols):
-        raise UserError(
-            "the two runs do not score the same symbols, so they cannot be compared in pairs"
-        )
-    if ours.impossible or theirs.impossible:
-        value = math.nan if ours.impossible and theirs.impossible else math.inf
-        value = value if ours.impossible else -math.inf
-        return Metric(value, value, value, ours.impossible + theirs.impossible)
-    return Metric(*paired_interval(ours.nats, theirs.nats, ours.symbols))
-
-
-def verdict(gap: Metric) -> str:
-    """What a difference of costs says about ours, in words."""
-    if math.isnan(gap.value):
-        return "both hold some of the data impossible"
-    return (
-        "better" if gap.high < 0 else "worse" if gap.low > 0 else "no difference that 95% supports"
-    )
-
-
-AT_ONCE = 1024  # records of a file scored together
 
 
 @dataclass(frozen=True)
@@ -261,11 +204,11 @@ class ScoredRecord:
 
     @property
     def total(self) -> float:
-        """The log-probability of the whole record in nats."""
+        """The log-probability of the record in nats."""
         return float(sum(self.log_probs))
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of `regard score --json`; what is impossible is null."""
+        """Return an entry of `regard score --json`; what is impossible is null."""
         finite = [x if np.isfinite(x) else None for x in self.log_probs]
         total = None if None in finite else self.total
         return {"tokens": self.tokens, "log_probs": finite, "total": total}
@@ -279,15 +222,15 @@ def score(
     constrain: Constrain | None = None,
     sources: Shard | None = None,
 ) -> list[ScoredRecord]:
-    """Score texts as records; those of a translator answer `sources`."""
+    """Score texts as records, or as the targets of `sources`."""
     if not texts:
         return []
     shard = shard_of(texts, tokenizer)
     shard = shard if sources is None else shard.paired(sources)
     values, _ = log_probs(model, shard, tokenizer, constrain=constrain)
-    found = []
+    records = []
     for i, text in enumerate(texts):
         span = slice(int(shard.offsets[i]) + 1, int(shard.offsets[i + 1]))
-        names = [tokenizer.text(int(t)) for t in shard.ids[span]]
-        found.append(ScoredRecord(text, names, values[span].tolist()))
-    return found
+        tokens = [tokenizer.text(int(token)) for token in shard.ids[span]]
+        records.append(ScoredRecord(text, tokens, values[span].tolist()))
+    return records

@@ -1,7 +1,8 @@
-"""How good word vectors are: what guessing held-out words costs, whether similar words are near
-(Spearman's correlation with people's judgements), and analogies.
+"""Metrics of word vectors: the loss on held-out text, Spearman's correlation with people's
+similarity judgements, and the accuracy of analogies.
 
-Both kinds of test say how much of them the vocabulary covers: what it does not hold is left out.
+Both kinds of test report how much of them the vocabulary covers: words without vectors are left
+out.
 """
 
 from __future__ import annotations
@@ -9,186 +10,195 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.evaluation.bootstrap import Floats
-from regard.evaluation.estimates import BootstrapEstimate, by_sums, digest
-from regard.evaluation.language_modeling import Metric
-from regard.evaluation.regression import value
+from regard.evaluation.bootstrap import BootstrapEstimate, CountedSums, Floats, digest
+from regard.evaluation.metrics import Report, estimate_metrics, register_metric
+from regard.evaluation.regression import regression_report
 from regard.models.word2vec import Word2Vec
 
-if TYPE_CHECKING:
-    from regard.pipelines.word_vectors import WordVectors
+MIN_PAIRS = 5  # of a correlation
+FREQUENT = 30_000  # words that may complete an analogy, as in the authors' program
+INSPECTED = 20  # lines of a file that show its format
+SEPARATOR = re.compile(r"[\t,; ]+")
 
-FEWEST = 5  # pairs that a correlation is taken of
-FREQUENT = 30_000  # words that may answer an analogy, as in the authors' program
-LOOKED = 20  # lines of a file that say what it is
+Vectors = NDArray[np.float32]
+
+
+class VectorTable(Protocol):
+    """Vectors of words, the most frequent word first (pipelines.WordVectors)."""
+
+    @property
+    def unit(self) -> Vectors:
+        """(R, D) vectors of length 1."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def find(self, word: str) -> int | None:
+        """Return the row of a word, or None."""
+        ...
+
+    def nearest_rows(
+        self, vectors: Vectors, n: int, without: Sequence[Sequence[int]], first: int
+    ) -> list[list[int]]:
+        """Return the n rows nearest to each vector, some left out, among the `first` words."""
+        ...
+
+
+@register_metric("vectors", "loss", title="loss", lower_is_better=True)
+def word_loss(sums: CountedSums) -> BootstrapEstimate:
+    return sums.mean(0, "no word has another one near it")
 
 
 @dataclass(frozen=True, eq=False)
-class WordLosses:
-    """The loss (U, 2) and how many predictions it is of, by stretches of a text."""
+class WordLosses(Report):
+    """The loss of predicting the words of a text."""
 
-    sums: Floats
-    data: str
+    ranking = ("loss",)
 
-    @property
+    sums: Floats  # (U, 2) the loss and the number of predictions of stretches of the text
+    data: str  # a checksum of the text and the settings
+
+    @cached_property
     def estimates(self) -> dict[str, BootstrapEstimate]:
-        """The mean loss of a prediction."""
-        values, samples = by_sums(_ratio, self.sums)
-        why = "" if self.sums[:, 1].sum() else "no word has another near it"
-        return {
-            "loss": BootstrapEstimate(
-                float(values[0]), samples[:, 0], self.data, cost=True, why=why
-            )
-        }
-
-    def figures(self) -> dict[str, Metric]:
-        """The same with its interval."""
-        return {name: one.figure() for name, one in self.estimates.items()}
-
-
-def _ratio(sums: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):  # a resample without a prediction
-        found: Floats = sums[:, :1] / sums[:, 1:]
-    return found
+        return estimate_metrics("vectors", CountedSums(self.sums, self.data))
 
 
 def word_losses(model: Word2Vec, shard: Shard) -> WordLosses:
-    """Have a model guess the words of a shard."""
-    sums = model.losses(shard)
-    way = (model.config.window, model.config.negatives, model.config.sample, model.mean)
-    words = model.counts.numpy()
-    return WordLosses(sums, digest(np.asarray(shard.ids), words, np.array(way, np.float64)))
+    """Return the losses of predicting the words of a shard."""
+    config = model.config
+    settings = np.array([config.window, config.negatives, config.sample, model.mean], np.float64)
+    return WordLosses(
+        model.losses(shard), digest(np.asarray(shard.ids), model.counts.numpy(), settings)
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class WordTestResult:
-    """What a file of questions says of vectors: the figures, and how many of them were asked."""
+class WordTestResult(Report):
+    """The metrics of a file of word pairs or analogies, and how many of them have vectors."""
+
+    ranking = ("spearman", "accuracy")
 
     name: str
     estimates: dict[str, BootstrapEstimate]
     covered: int
     total: int
 
-    def figures(self) -> dict[str, Metric]:
-        """The figures with their intervals."""
-        return {name: one.figure() for name, one in self.estimates.items()}
-
     def to_json(self) -> dict[str, Any]:
-        """An entry of `regard evaluate --json`."""
-        metrics = {name: figure.to_json() for name, figure in self.figures().items()}
-        told = {"covered": self.covered, "total": self.total}
-        return {"file": self.name, "metrics": metrics, **told}
+        """Return an entry of `regard evaluate --json`."""
+        metrics = {name: metric.to_json() for name, metric in self.metrics().items()}
+        coverage = {"covered": self.covered, "total": self.total}
+        return {"file": self.name, "metrics": metrics, **coverage}
 
 
-Pair = tuple[str, str, float]  # two words, and how similar people hold them
-Four = tuple[str, str, str, str]  # a is to b as c is to d
+@dataclass(frozen=True)
+class SimilarityTest:
+    """Pairs of words with people's scores of how similar they are."""
+
+    name: str
+    pairs: list[tuple[str, str, float]]
+
+    def run(self, vectors: VectorTable) -> WordTestResult:
+        """Return Spearman's correlation of cosines with the scores, over the pairs with vectors."""
+        rows = [(vectors.find(a), vectors.find(b), score) for a, b, score in self.pairs]
+        known = [(a, b, score) for a, b, score in rows if a is not None and b is not None]
+        if len(known) < MIN_PAIRS:
+            raise UserError(
+                f"{self.name}: {len(known)} of {len(self.pairs):,} pairs have vectors; at least "
+                f"{MIN_PAIRS} are needed"
+            )
+        first, second, scores = (list(column) for column in zip(*known, strict=True))
+        cosines = (vectors.unit[first] * vectors.unit[second]).sum(1).astype(np.float64)
+        spearman = regression_report(cosines, scores).estimates["spearman"]
+        return WordTestResult(self.name, {"spearman": spearman}, len(known), len(self.pairs))
 
 
-def questions(path: Path) -> list[Pair] | list[Four] | None:
-    """The questions of a file: `word word score` or, after lines `: section`, `a b c d`; None where
-    its first lines are neither. Lines that begin with # are remarks.
+@dataclass(frozen=True)
+class AnalogyTest:
+    """Analogies: a is to b as c is to d."""
+
+    name: str
+    analogies: list[tuple[str, ...]]
+
+    def run(self, vectors: VectorTable) -> WordTestResult:
+        """Return the accuracy of analogies whose four words are among the FREQUENT ones."""
+        limit = min(FREQUENT, len(vectors))
+        rows = [[vectors.find(word) for word in analogy] for analogy in self.analogies]
+        known = np.array(
+            [four for four in rows if all(row is not None and row < limit for row in four)],
+            np.int64,
+        ).reshape(-1, 4)
+        if not len(known):
+            raise UserError(
+                f"{self.name}: none of {len(rows):,} analogies has four words with vectors"
+            )
+        a, b, c, d = known.T
+        unit = vectors.unit
+        wanted = unit[b] - unit[a] + unit[c]
+        wanted /= np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-30)
+        nearest = vectors.nearest_rows(wanted, 1, known[:, :3].tolist(), first=limit)
+        correct = [bool(row) and row[0] == truth for row, truth in zip(nearest, d, strict=True)]
+        table = np.stack([correct, np.ones(len(correct))], axis=1).astype(np.float64)
+        accuracy = CountedSums(table, digest(known)).mean(0, "")
+        return WordTestResult(self.name, {"accuracy": accuracy}, len(known), len(rows))
+
+
+def read_word_test(path: Path) -> SimilarityTest | AnalogyTest | None:
+    """Read `word word score` or, after lines `: section`, `a b c d`; None if the first lines of the
+    file are neither. Lines that begin with # are comments.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    told = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
-    first = [re.split(r"[\t,; ]+", line.strip()) for _, line in told[:LOOKED]]
-    if first and all(_score(parts) is not None for parts in first[1:] or first):
-        rows = told if _score(first[0]) is not None else told[1:]  # a header
-        return [_pair(path, number, line) for number, line in rows]
-    if any(line.startswith(": ") for _, line in told[:LOOKED]):
-        return [_four(path, i, line) for i, line in told if not line.startswith(": ")]
+    numbered = enumerate(text.splitlines(), 1)
+    lines = [(i, line) for i, line in numbered if line.strip() and line[0] != "#"]
+    is_pair = [_parse_pair(line) is not None for _, line in lines[:INSPECTED]]
+    if is_pair and all(is_pair[1:] or is_pair):  # the first line may be a header
+        pairs = [_read_pair(path, i, line) for i, line in lines[0 if is_pair[0] else 1 :]]
+        return SimilarityTest(path.name, pairs) if pairs else None
+    if any(line.startswith(": ") for _, line in lines[:INSPECTED]):
+        rows = [_read_analogy(path, i, line) for i, line in lines if not line.startswith(": ")]
+        return AnalogyTest(path.name, rows) if rows else None
     return None
 
 
-def _score(parts: Sequence[str]) -> float | None:
+def _parse_pair(line: str) -> tuple[str, str, float] | None:
+    parts = SEPARATOR.split(line.strip())
     try:
-        return float(parts[2]) if len(parts) == 3 else None
+        return (parts[0], parts[1], float(parts[2])) if len(parts) == 3 else None
     except ValueError:
         return None
 
 
-def _pair(path: Path, number: int, line: str) -> Pair:
-    parts = re.split(r"[\t,; ]+", line.strip())
-    score = _score(parts)
-    if score is None or not np.isfinite(score):
+def _read_pair(path: Path, number: int, line: str) -> tuple[str, str, float]:
+    pair = _parse_pair(line)
+    if pair is None or not np.isfinite(pair[2]):
         raise UserError(f"{path}, line {number}: expected two words and a number, got {line!r}")
-    return parts[0], parts[1], score
+    return pair
 
 
-def _four(path: Path, number: int, line: str) -> Four:
-    parts = line.split()
-    if len(parts) != 4:
+def _read_analogy(path: Path, number: int, line: str) -> tuple[str, ...]:
+    words = tuple(line.split())
+    if len(words) != 4:
         raise UserError(f"{path}, line {number}: expected four words, got {line!r}")
-    return parts[0], parts[1], parts[2], parts[3]
+    return words
 
 
-def run_word_test(
-    word_vectors: WordVectors, path: Path, asked: list[Pair] | list[Four]
-) -> WordTestResult:
-    """What the questions of a file say of the vectors."""
-    if len(asked[0]) == 3:
-        return similarities(word_vectors, path.name, asked)
-    return analogies(word_vectors, path.name, asked)
-
-
-def estimates_of(
-    word_vectors: WordVectors, files: Sequence[Path]
+def run_word_tests(
+    vectors: VectorTable, files: Sequence[Path]
 ) -> tuple[list[WordTestResult], list[Path]]:
-    """What those of the files say that hold questions; and the others, which are texts."""
-    found, texts = [], []
-    for path in files:
-        asked = questions(path)
-        if asked:
-            found.append(run_word_test(word_vectors, path, asked))
-        else:
-            texts.append(path)
-    return found, texts
-
-
-def similarities(word_vectors: WordVectors, name: str, asked: Sequence[Pair]) -> WordTestResult:
-    """Spearman's correlation of cosines with people's scores, over the pairs it has vectors of."""
-    found = [(word_vectors.find(a), word_vectors.find(b), score) for a, b, score in asked]
-    known = [(a, b, score) for a, b, score in found if a is not None and b is not None]
-    if len(known) < FEWEST:
-        raise UserError(
-            f"{name}: {len(known)} of {len(asked):,} pairs have vectors; at least {FEWEST} are "
-            "needed"
-        )
-    first = word_vectors.unit[[a for a, _, _ in known]]
-    second = word_vectors.unit[[b for _, b, _ in known]]
-    cosines = (first * second).sum(1).astype(np.float64)
-    scores = np.array([score for _, _, score in known])
-    both = value(cosines, scores)
-    return WordTestResult(name, {"spearman": both["spearman"]}, len(known), len(asked))
-
-
-def analogies(word_vectors: WordVectors, name: str, asked: Sequence[Four]) -> WordTestResult:
-    """The share of analogies answered rightly, of those whose four words are among the FREQUENT."""
-    most = min(FREQUENT, len(word_vectors))
-    rows = [[word_vectors.find(word) for word in four] for four in asked]
-    known = np.array(
-        [four for four in rows if all(r is not None and r < most for r in four)], np.int64
-    ).reshape(-1, 4)
-    if not len(known):
-        raise UserError(f"{name}: none of {len(asked):,} analogies has four words with vectors")
-    a, b, c, d = (known[:, i] for i in range(4))
-    vectors = word_vectors.unit
-    wanted = vectors[b] - vectors[a] + vectors[c]
-    wanted /= np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-30)
-    told = word_vectors.nearest_rows(wanted, 1, known[:, :3].tolist(), first=most)
-    right = np.array([bool(one) and one[0] == answer for one, answer in zip(told, d, strict=True)])
-    table = np.stack([right, np.ones(len(right))], axis=1).astype(np.float64)
-    values, samples = by_sums(_ratio, table)
-    one = BootstrapEstimate(float(values[0]), samples[:, 0], digest(known))
-    return WordTestResult(name, {"accuracy": one}, len(known), len(asked))
+    """Return the results of the files that are word tests, and the other files, which are texts."""
+    tests = {path: read_word_test(path) for path in files}
+    texts = [path for path in files if tests[path] is None]
+    return [test.run(vectors) for test in tests.values() if test is not None], texts

@@ -1,15 +1,15 @@
 """Marian and Pegasus: the Hugging Face classes of our encoder–decoder, to and from its Config.
 
 Marian (Junczys-Dowmunt et al. 2018, arXiv:1804.00344) is the Transformer of 2017, our `vaswani`;
-Pegasus (Zhang et al. 2020, arXiv:1912.08777) the same with the norms first, our `modern`. Both have
-all sines of a position before all cosines, so that the whole residual stream changes its order on
-the way; and both pad with the token that starts a target, which tools that convert their folders
-rely on. Padding is never looked at, so that which token it is changes nothing.
+Pegasus (Zhang et al. 2020, arXiv:1912.08777) the same with the norms first, our `modern`. Both put
+all sines of a position before all cosines, so that the residual stream is reordered; and both
+pad with the token that starts a target, which tools that convert their folders rely on. Padding is
+masked, so that the choice of its token changes nothing.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,68 +17,60 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.interop.hf_decoder import ConfigReader, Format, Values, check_keys
-from regard.interop.tensor_names import (
+from regard.interop.exporters import register_format
+from regard.interop.hf_format import (
+    COPY,
+    GENERATE,
     QKV,
-    SAME,
-    Change,
+    SOURCE_TEXT,
+    ConfigReader,
     Constant,
-    InterleavedHalves,
-    SplitRows,
+    Conversion,
+    Format,
     TensorName,
     TensorNames,
+    Values,
     linear,
+    load_tokenizer,
+    sines_first,
+    split_rows,
 )
 from regard.layers.positions import sinusoids
-from regard.models.encoder_decoder import EncoderDecoderConfig
-from regard.models.transformer import TransformerConfig
-from regard.models.vision import ImageSettings
+from regard.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from regard.run import CONFIG
+from regard.tokenizers import Tokenizer
 
-ALONG, ACROSS = 0, 1  # where a tensor's rows, or its columns, run over the residual stream
-
-
-def key_value(config: TransformerConfig) -> tuple[int, ...]:
-    """Rows of CrossAttention.kv that make keys and values."""
-    return config.d_model, config.d_model
+ROWS, COLUMNS = 0, 1  # the dimension of a tensor that runs over the residual stream
+KV = split_rows(lambda config: (config.d_model, config.d_model))  # the rows of CrossAttention.kv
 
 
-KV = SplitRows(key_value)
+def reading(name: str, *hf_names: str, conversion: Conversion = COPY) -> tuple[TensorName, ...]:
+    """Return the rows of a linear layer that reads the residual stream; its bias is outside it."""
+    weight, bias = linear(name, *hf_names, conversion=conversion)
+    return replace(weight, conversion=sines_first(COLUMNS, conversion)), bias
 
 
-def reads(ours: str, *theirs: str, change: Change = SAME) -> tuple[TensorName, TensorName]:
-    """The rows of a linear layer that reads the residual stream; its bias is not of the stream."""
-    weight, bias = linear(ours, *theirs, change=change)
-    return dataclasses.replace(weight, change=InterleavedHalves(ACROSS, change)), bias
+def writing(name: str, hf_name: str) -> tuple[TensorName, ...]:
+    """Return the rows of a linear layer that writes to the residual stream, or of a norm on it."""
+    return linear(name, hf_name, conversion=sines_first(ROWS))
 
 
-def writes(ours: str, theirs: str) -> tuple[TensorName, TensorName]:
-    """The rows of a linear layer that writes to the residual stream, or of a norm on it."""
-    return linear(ours, theirs, change=InterleavedHalves(ALONG))
-
-
-def attention(ours: str, theirs: str) -> tuple[TensorName, ...]:
-    """The rows of self-attention."""
-    parts = [f"{theirs}.{part}_proj" for part in "qkv"]
+def block_names(stack: str) -> tuple[TensorName, ...]:
+    """Return the rows of a block that encoder and decoder have."""
+    block, layer = f"{stack}.blocks.{{i}}", f"model.{stack}.layers.{{i}}"
+    parts = [f"{layer}.self_attn.{part}_proj" for part in "qkv"]
     return (
-        *reads(f"{ours}.qkv", *parts, change=QKV),
-        *writes(f"{ours}.out", f"{theirs}.out_proj"),
+        *writing(f"{block}.mixer_norm", f"{layer}.self_attn_layer_norm"),
+        *reading(f"{block}.mixer.qkv", *parts, conversion=QKV),
+        *writing(f"{block}.mixer.out", f"{layer}.self_attn.out_proj"),
+        *writing(f"{block}.feedforward_norm", f"{layer}.final_layer_norm"),
+        *reading(f"{block}.feedforward.up", f"{layer}.fc1"),
+        *writing(f"{block}.feedforward.down", f"{layer}.fc2"),
     )
 
 
-def block(stack: str) -> tuple[TensorName, ...]:
-    """The rows of a block that both stacks have."""
-    ours, theirs = f"{stack}.blocks.{{i}}", f"model.{stack}.layers.{{i}}"
-    return (
-        *writes(f"{ours}.mixer_norm", f"{theirs}.self_attn_layer_norm"),
-        *attention(f"{ours}.mixer", f"{theirs}.self_attn"),
-        *writes(f"{ours}.feedforward_norm", f"{theirs}.final_layer_norm"),
-        *reads(f"{ours}.feedforward.up", f"{theirs}.fc1"),
-        *writes(f"{ours}.feedforward.down", f"{theirs}.fc2"),
-    )
-
-
-def halved_sinusoids(shape: tuple[int, int]) -> Tensor:
-    """(positions, D): the waves of the 2017 paper, sines first."""
+def sinusoids_sines_first(shape: tuple[int, int]) -> Tensor:
+    """Return the (positions, D) sinusoids of the 2017 paper in their order."""
     length, d_model = shape
     waves = sinusoids(torch.arange(length), d_model)
     return torch.cat((waves[:, ::2], waves[:, 1::2]), dim=1)
@@ -86,22 +78,22 @@ def halved_sinusoids(shape: tuple[int, int]) -> Tensor:
 
 ZEROS = Constant("zeros", lambda vocab_size, _: (1, vocab_size), lambda shape: torch.zeros(shape))
 WAVES = Constant(
-    "the sinusoids of 2017", lambda _, config: (config.max_len, config.d_model), halved_sinusoids
+    "the sinusoids of 2017",
+    lambda _, config: (config.max_len, config.d_model),
+    sinusoids_sines_first,
 )
-ACROSS_OURS, ACROSS_THEIRS = "decoder.blocks.{i}.cross", "model.decoder.layers.{i}.encoder_attn"
+CROSS, HF_CROSS = "decoder.blocks.{i}.cross", "model.decoder.layers.{i}.encoder_attn"
 
-MARIAN = TensorNames(
+MARIAN_NAMES = TensorNames(
     prefix="model.",
     rows=(
-        TensorName("decoder.embedding.weight", ("model.shared.weight",), InterleavedHalves(ACROSS)),
-        *block("encoder"),
-        *block("decoder"),
-        *writes(f"{ACROSS_OURS}_norm", f"{ACROSS_THEIRS}_layer_norm"),
-        *reads(f"{ACROSS_OURS}.q", f"{ACROSS_THEIRS}.q_proj"),
-        *reads(
-            f"{ACROSS_OURS}.kv", f"{ACROSS_THEIRS}.k_proj", f"{ACROSS_THEIRS}.v_proj", change=KV
-        ),
-        *writes(f"{ACROSS_OURS}.out", f"{ACROSS_THEIRS}.out_proj"),
+        TensorName("decoder.embedding.weight", ("model.shared.weight",), sines_first(COLUMNS)),
+        *block_names("encoder"),
+        *block_names("decoder"),
+        *writing(f"{CROSS}_norm", f"{HF_CROSS}_layer_norm"),
+        *reading(f"{CROSS}.q", f"{HF_CROSS}.q_proj"),
+        *reading(f"{CROSS}.kv", f"{HF_CROSS}.k_proj", f"{HF_CROSS}.v_proj", conversion=KV),
+        *writing(f"{CROSS}.out", f"{HF_CROSS}.out_proj"),
     ),
     copies=(
         "lm_head.weight",
@@ -114,12 +106,12 @@ MARIAN = TensorNames(
         "model.decoder.embed_positions.weight": WAVES,
     },
 )
-PEGASUS = dataclasses.replace(
-    MARIAN,
+PEGASUS_NAMES = replace(
+    MARIAN_NAMES,
     rows=(
-        *MARIAN.rows,
-        *writes("encoder.norm", "model.encoder.layer_norm"),
-        *writes("decoder.norm", "model.decoder.layer_norm"),
+        *MARIAN_NAMES.rows,
+        *writing("encoder.norm", "model.encoder.layer_norm"),
+        *writing("decoder.norm", "model.decoder.layer_norm"),
     ),
 )
 
@@ -144,19 +136,108 @@ SIZES = {
     "d_ff": "decoder_ffn_dim",
     "max_len": "max_position_embeddings",
 }
-# Keys of the encoder that must say what the decoder's say.
-ALIKE = {
+# Keys of the encoder that must have the values of the decoder's.
+EQUAL_KEYS = {
     "encoder_attention_heads": "decoder_attention_heads",
     "encoder_ffn_dim": "decoder_ffn_dim",
 }
 
 
-def make_format(name: str, model_type: str, table: TensorNames, *, post_norm: bool) -> Format:
-    """One of the two classes. Of the keys that they only remember, a converter asks for some."""
-    return Format(
-        name,
-        model_type,
-        table,
+class Seq2SeqFormat(Format):
+    """One of the two encoder–decoder classes."""
+
+    Model = EncoderDecoder
+    text = SOURCE_TEXT
+
+    def extra_keys(self, config: EncoderDecoderConfig) -> dict[str, Any]:
+        return {
+            "encoder_attention_heads": config.n_heads,
+            "encoder_ffn_dim": config.d_ff,
+            "scale_embedding": config.scale_embedding,
+            "dropout": config.dropout,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+            "use_cache": True,
+        }
+
+    def config_json(self, vocab_size: int, config: EncoderDecoderConfig) -> dict[str, Any]:
+        return super().config_json(vocab_size, config) | {"decoder_vocab_size": vocab_size}
+
+    def token_ids(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        return {
+            "decoder_start_token_id": tokenizer.start,
+            "bos_token_id": tokenizer.start,
+            "eos_token_id": tokenizer.end,
+            "pad_token_id": tokenizer.start,
+            "forced_eos_token_id": None,
+        }
+
+    def generation_json(
+        self, tokenizer: Tokenizer, vocab_size: int, max_len: int
+    ) -> dict[str, Any]:
+        return {
+            **self.token_ids(tokenizer),
+            "num_beams": 5,  # the search that `regard translate` does by default
+            "length_penalty": 1.0,
+            "early_stopping": "never",
+            "max_length": max_len,
+            "suppress_tokens": tokenizer.never_produced(vocab_size),
+        }
+
+    def example(self, config: EncoderDecoderConfig, tokenizer: Tokenizer) -> str:
+        return GENERATE.format(
+            auto="Seq2SeqLM",
+            prompt="a source",
+            comment="what is to be translated",
+            options="num_beams=5",
+        )
+
+    def read_config(self, path: Path, values: Values) -> tuple[int, EncoderDecoderConfig]:
+        # Left out, the activation is not the one of the table but their default.
+        return super().read_config(path, {"activation_function": "gelu", **values})
+
+    def read_fields(self, read: ConfigReader) -> dict[str, Any]:
+        vocab_size = read.vocab_size()
+        if read.integer("decoder_vocab_size", vocab_size) != vocab_size:
+            raise read.error(
+                "decoder_vocab_size",
+                f"one joint vocabulary is needed, it must be vocab_size = {vocab_size}",
+            )
+        for key, other in EQUAL_KEYS.items():
+            if read.integer(key) != read.integer(other):
+                raise read.error(key, f"must be as {other} = {read.integer(other)}")
+        return {
+            **{field: read.integer(key) for field, key in self.sizes.items()},
+            **read.equal_heads("d_model", self.sizes["n_heads"]),
+            "scale_embedding": read.boolean("scale_embedding", False),
+            "dropout": read.number("dropout", 0.1),
+        }
+
+    def load_tokenizer(self, folder: Path, values: Values, config: Any) -> Tokenizer:
+        """Return the tokenizer with the tokens that start and end a target in config.json."""
+        path, tokenizer = folder / CONFIG, load_tokenizer(folder)
+        read = ConfigReader(path, values)
+        start, end = read.integer("decoder_start_token_id"), read.integer("eos_token_id")
+        if end != tokenizer.end:
+            raise UserError(
+                f"{path}: eos_token_id = {end}, but the tokenizer ends texts with {tokenizer.end}"
+            )
+        if start == tokenizer.start:
+            return tokenizer
+        try:
+            return tokenizer.with_start(start)
+        except ValueError as error:
+            raise read.error("decoder_start_token_id", str(error)) from None
+
+
+def make_format(
+    name: str, model_type: str, table: TensorNames, *, post_norm: bool
+) -> Seq2SeqFormat:
+    """Return one of the two classes. Some of the fixed keys only matter to converters."""
+    return Seq2SeqFormat(
+        name=name,
+        model_type=model_type,
+        table=table,
         sizes=SIZES,
         needs={**NEEDS, "post_norm": post_norm},
         fixed={
@@ -171,114 +252,23 @@ def make_format(name: str, model_type: str, table: TensorNames, *, post_norm: bo
             "share_encoder_decoder_embeddings": (True,),
             "tie_word_embeddings": (True,),
         },
-        tied=True,
-        has_dropout=True,
-        task="target",
     )
 
 
-FORMATS = (
-    make_format("MarianMTModel", "marian", MARIAN, post_norm=True),
-    make_format("PegasusForConditionalGeneration", "pegasus", PEGASUS, post_norm=False),
-)
+MARIAN = make_format("MarianMTModel", "marian", MARIAN_NAMES, post_norm=True)
+PEGASUS = make_format("PegasusForConditionalGeneration", "pegasus", PEGASUS_NAMES, post_norm=False)
+FORMATS = (MARIAN, PEGASUS)
 
 
+@register_format("hf", EncoderDecoder)
 def choose_format(config: EncoderDecoderConfig) -> Format:
-    """The class that computes what this configuration does, or a UserError naming what it lacks."""
-    c = config
-    if isinstance(c, ImageSettings):
+    """Return the class that computes what this configuration does; a UserError where none does."""
+    if config.source_vocab:
         raise UserError(
-            "cannot export a captioner: no class known here computes the same; models of images "
-            "that answer (preset vit), of texts and of pairs of texts have one"
-        )
-    if c.source_vocab:
-        raise UserError(
-            f"cannot export source_vocab = {c.source_vocab}: one joint vocabulary is needed, "
+            f"cannot export source_vocab = {config.source_vocab}: one joint vocabulary is needed, "
             "source_vocab must be 0"
         )
-    names = " and ".join(form.name for form in FORMATS)
-    for key, value in NEEDS.items():
-        if getattr(c, key) != value:
-            raise UserError(
-                f"cannot export {key} = {getattr(c, key)!r}: {names} need {key} = {value!r}"
-            )
-    if c.n_kv_heads != c.n_heads:
-        raise UserError(
-            f"cannot export n_kv_heads = {c.n_kv_heads}: {names} have no grouped heads, "
-            f"n_kv_heads must be n_heads = {c.n_heads}"
-        )
-    if c.n_heads * c.d_head != c.d_model:
-        raise UserError(
-            f"cannot export d_head = {c.d_head}: {names} need n_heads · d_head = d_model, "
-            f"got {c.n_heads} · {c.d_head} and {c.d_model}"
-        )
-    return next(form for form in FORMATS if form.needs["post_norm"] == c.post_norm)
-
-
-def to_theirs(form: Format, vocab_size: int, config: EncoderDecoderConfig) -> dict[str, Any]:
-    """Their config.json but for the ids of specials, read alike by transformers 4.5x and 5."""
-    stored: dict[str, Any] = {
-        "architectures": [form.name],
-        "model_type": form.model_type,
-        "vocab_size": vocab_size,
-        "decoder_vocab_size": vocab_size,
-        "scale_embedding": config.scale_embedding,
-        "dropout": config.dropout,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
-        "dtype": "float32",
-        "torch_dtype": "float32",  # its name before 4.56
-        "use_cache": True,
-    }
-    stored |= {theirs: getattr(config, ours) for ours, theirs in form.sizes.items()}
-    stored |= {key: stored[other] for key, other in ALIKE.items()}
-    return stored | {key: allowed[0] for key, allowed in form.fixed.items()}
-
-
-def from_theirs(form: Format, path: Path, values: Values) -> tuple[int, EncoderDecoderConfig]:
-    """Vocabulary size and our configuration from their config.json, read from `path`."""
-    # Left out, the activation is not the one of the table but their default.
-    read = ConfigReader(path, {"activation_function": "gelu", **values})
-    vocab_size = check_keys(form, read)
-    if read.whole("decoder_vocab_size", vocab_size) != vocab_size:
-        raise read.error(
-            "decoder_vocab_size",
-            f"one joint vocabulary is needed, it must be vocab_size = {vocab_size}",
-        )
-    fields: dict[str, Any] = {ours: read.whole(key) for ours, key in form.sizes.items()}
-    for key, other in ALIKE.items():
-        if read.whole(key) != read.whole(other):
-            raise read.error(key, f"must be as {other} = {read.whole(other)}")
-    d_model, n_heads = fields["d_model"], fields["n_heads"]
-    if n_heads < 1 or d_model % n_heads:
-        raise read.error(form.sizes["n_heads"], f"must divide d_model = {d_model}")
-    fields |= {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
-    fields["scale_embedding"] = read.flag("scale_embedding", False)
-    fields["dropout"] = read.number("dropout", 0.1)
-    try:
-        return vocab_size, EncoderDecoderConfig(**form.needs, **fields)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def start_and_end(path: Path, values: Values) -> tuple[int, int]:
-    """The ids that start and end a target, as their config.json says."""
-    read = ConfigReader(path, values)
-    return read.whole("decoder_start_token_id"), read.whole("eos_token_id")
-
-
-def marker_ids(start: int, end: int) -> dict[str, Any]:
-    """What their config.json says of specials; padding is done with the token that starts."""
-    return {
-        "decoder_start_token_id": start,
-        "bos_token_id": start,
-        "eos_token_id": end,
-        "pad_token_id": start,
-        "forced_eos_token_id": None,
-    }
-
-
-def generation(ids: Values, max_len: int, never: list[int]) -> dict[str, Any]:
-    """Their generation_config.json: the search that `regard translate` does by default."""
-    search = {"num_beams": 5, "length_penalty": 1.0, "early_stopping": "never"}
-    return {**ids, **search, "max_length": max_len, "suppress_tokens": never}
+    form = MARIAN if config.post_norm else PEGASUS
+    form.check_needs(config)
+    form.check_equal_heads(config)
+    return form

@@ -1,8 +1,8 @@
 """Hugging Face folders, both ways: what we train runs in their tools, what they publish in ours.
 
-Exporting writes a folder that the stock classes load without any code of ours. Importing reads such
-a folder as data only, and takes no memory for weights before every name and shape in the headers
-fits the configuration.
+Exporting writes a folder that the stock classes load without any code of ours. Importing treats a
+folder as untrusted data: no file outside it, no pickle, and no memory for weights before every name
+and shape in the headers fits the configuration.
 """
 
 from __future__ import annotations
@@ -12,121 +12,61 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard import tokenizers
 from regard.errors import UserError
-from regard.interop import hf_decoder, hf_encoder, hf_seq2seq, hf_vit
-from regard.interop.hf_decoder import Format, named_format
-from regard.interop.hf_tokenizer import (
-    adopt_markers,
-    adopt_tokenizer,
-    check_vocabulary,
-    markers,
-    write_tokenizer,
-)
-from regard.interop.untrusted_folder import StoredTensor, inside, open_tensors
-from regard.models.transformer import TransformerConfig
-from regard.registry import family
-from regard.run import (
-    CONFIG,
-    FACTS,
-    PREPROCESSOR,
-    TOKENIZER,
-    WEIGHTS,
-    check_names,
-    described,
-    load_model,
-    open_run,
-    sync,
-    weights,
-    write_config,
-    write_json,
-    write_tensors,
-    write_text,
-)
-from regard.tokenizers.patches import Patches
-from regard.tokenizers.points import Points
-from regard.tokenizers.tokenizer import OwnTokenizer, read_json
+from regard.interop import hf_decoder, hf_encoder, hf_seq2seq
+from regard.interop.exporters import find_exporter
+from regard.interop.hf_format import Format, check_vocabulary, find_format, inside
+from regard.run import CONFIG, METADATA, WEIGHTS, weights, write_config
+from regard.storage import check_names, sync, write_json, write_tensors, write_text
+from regard.tokenizers.tokenizer import read_json
 
-CLOSE = 1e-2  # how near a constant must be: half precision rounds it
-FORMATS = (*hf_decoder.FORMATS, *hf_seq2seq.FORMATS, *hf_encoder.FORMATS, *hf_vit.FORMATS)
+FORMATS = (*hf_decoder.FORMATS, *hf_seq2seq.FORMATS, *hf_encoder.FORMATS)
+INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+DTYPES = ("F32", "F16", "BF16")  # as safetensors spells them; every value is exact in fp32
+TOLERANCE = 1e-2  # of constants: half precision rounds them
 
 
 def export_hf(run: Path, out: Path) -> dict[str, Any]:
     """Write the model of a run folder as a Hugging Face folder; `out` must not exist or be empty.
 
-    Returns `class`, `files`, `parameters`, `left_out`: what the class has no place for and
-    inference does not need, and `warnings`. A model that no class known here computes exactly is a
-    UserError.
+    Returns `class`, `files`, `parameters`, `left_out`: what the class has no key for and inference
+    does not need, and `warnings`. A model that no class known here computes exactly is a UserError.
     """
-    run = open_run(run)
-    task, name, vocab_size, config = described(run)
-    if name != "transformer":
-        other = "write its word vectors with --to vec" if task == "vectors" else ""
-        raise UserError(
-            f"{run}: model {name!r} has no Hugging Face class; "
-            + (other or "only 'transformer' can be exported")
-        )
-    tokenizer = tokenizers.load(run / TOKENIZER)
-    if isinstance(tokenizer, Points):
-        raise UserError(f"{run}: models of point clouds have no Hugging Face class")
-    if isinstance(tokenizer, Patches):
-        return export_images(run, out, config, tokenizer)
-    kind = way(task)
-    form = kind.choose_format(config)
-    check_vocabulary(run, tokenizer, vocab_size)
-    ours = weights(load_model(run))
-    told: dict[str, Any] = {}
-    if kind is hf_encoder:
-        ours, told = hf_encoder.outgoing(form, ours), hf_encoder.answers(run, config)
-    theirs = renamed(form, ours, config)
-    parameters = sum(tensor.numel() for tensor in theirs.values())
+    choose_format, model = find_exporter("hf", run)
+    vocab_size, config = model.vocab_size, model.config
+    form: Format = choose_format(config)
+    tokenizer = tokenizers.load(run / tokenizers.TOKENIZER)
+    form.check_tokenizer(run, tokenizer, vocab_size)
+    tensors = form.to_hf(weights(model), config)
+    parameters = sum(tensor.numel() for tensor in tensors.values())
     for key, constant in form.table.constants.items():
-        theirs[key] = constant.values(constant.shape(vocab_size, config))
-    ids, generation = markers(form, tokenizer, vocab_size, config.max_len)
+        tensors[key] = constant.values(constant.shape(vocab_size, config))
     with new_folder(out) as folder:
-        write_json(folder / CONFIG, kind.to_theirs(form, vocab_size, config) | ids | told)
-        if kind is not hf_encoder:
+        ids, labels = form.token_ids(tokenizer), form.label_keys(run, config)
+        write_json(folder / CONFIG, form.config_json(vocab_size, config) | ids | labels)
+        if generation := form.generation_json(tokenizer, vocab_size, config.max_len):
             write_json(folder / "generation_config.json", generation)
-        write_tensors(
-            folder / WEIGHTS, theirs, {"format": "pt"}
-        )  # transformers 4 asks for this mark
-        write_tokenizer(folder, form, tokenizer, config.max_len)
-        write_text(folder / "README.md", exported_readme(form, parameters, config, tokenizer))
+        write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})  # transformers 4 requires it
+        form.save_tokenizer(folder, tokenizer, config.max_len)
+        write_text(folder / "README.md", form.readme(parameters, config, tokenizer))
         files = sorted(path.name for path in folder.iterdir())
-    left_out = {"dropout": config.dropout} if config.dropout and not form.has_dropout else {}
-    report = {"class": form.name, "files": files, "parameters": parameters, "left_out": left_out}
-    return report | {"warnings": hf_encoder.warnings(run, tokenizer) if kind is hf_encoder else []}
-
-
-def export_images(run: Path, out: Path, config: Any, tokenizer: Patches) -> dict[str, Any]:
-    """The same of a model of pictures."""
-    form = hf_vit.choose_format(config)
-    hf_vit.check_tokenizer(tokenizer)
-    ours = hf_encoder.outgoing(form, weights(load_model(run)))
-    theirs, told = renamed(form, ours, config), hf_encoder.answers(run, config)
-    parameters = sum(tensor.numel() for tensor in theirs.values())
-    with new_folder(out) as folder:
-        write_json(folder / CONFIG, hf_vit.to_theirs(config) | told)
-        write_tensors(folder / WEIGHTS, theirs, {"format": "pt"})
-        tokenizer.save(folder / PREPROCESSOR)
-        write_text(folder / "README.md", hf_vit.readme(parameters))
-        files = sorted(path.name for path in folder.iterdir())
-    report = {"class": form.name, "files": files, "parameters": parameters}
-    return report | {"left_out": {}, "warnings": []}
-
-
-def renamed(form: Format, ours: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Our tensors under their names."""
-    theirs: dict[str, Tensor] = {}
-    for row in form.table.match(ours):
-        theirs |= zip(row.theirs, row.change.forth(ours[row.ours], config), strict=True)
-    return theirs
+    return {
+        "class": form.name,
+        "files": files,
+        "parameters": parameters,
+        "left_out": {"dropout": config.dropout} if config.dropout and not form.has_dropout else {},
+        "warnings": form.warnings(run, tokenizer),
+    }
 
 
 def import_hf(folder: Path, out: Path) -> dict[str, Any]:
@@ -140,43 +80,39 @@ def import_hf(folder: Path, out: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: no such folder")
     path = inside(folder, CONFIG)
     values = read_json(path)[1]
-    form = named_format(path, values, FORMATS)
-    shown = form in hf_vit.FORMATS
-    kind = hf_vit if shown else way(form.task)
-    vocab_size, config = kind.from_theirs(form, path, values)
-    model = blank(path, form, vocab_size, config)
+    form = find_format(path, values, FORMATS)
+    vocab_size, config = form.read_config(path, values)
+    model = empty_model(path, form, vocab_size, config)
     with new_folder(out) as into:
-        ours = read_weights(folder, form, model)
-        tokenizer = hf_vit.opened(folder, config.patch) if shown else adopt_tokenizer(folder)
-        if form.task == "target":
-            tokenizer = adopt_markers(path, tokenizer, *hf_seq2seq.start_and_end(path, values))
+        tensors = read_weights(folder, form, model)
+        tokenizer = form.load_tokenizer(folder, values, config)
         check_vocabulary(folder, tokenizer, vocab_size)
         tokenizer.save(into / tokenizer.file)
-        asked: dict[str, Any] = {}
-        if form in hf_encoder.FORMATS:
-            model.config = dataclasses.replace(model.config, separator=tokenizer.end)
-        if (form in hf_encoder.FORMATS and form.task != "masked") or shown:
-            told = hf_encoder.targets(form, path, values)
-            asked = {"data": {"targets": dataclasses.asdict(told)}}
-        parameters = sum(x.numel() for name, x in ours.items() if name not in form.table.own)
+        model.config = form.with_tokenizer(model.config, tokenizer)
+        parameters = sum(x.numel() for n, x in tensors.items() if n not in form.table.neutral)
         source = folder.resolve().name
-        facts = {"imported_from": form.name, "folder": source, "parameters": parameters, **asked}
+        facts = {"imported_from": form.name, "folder": source, "parameters": parameters}
+        if targets := form.read_targets(path, values):
+            facts["data"] = {"targets": dataclasses.asdict(targets)}
         write_config(into, "transformer", model)
-        write_tensors(into / WEIGHTS, ours)
-        write_json(into / FACTS, facts)
+        write_tensors(into / WEIGHTS, tensors)
+        write_json(into / METADATA, facts)
         write_text(into / "README.md", imported_readme(form, parameters, source))
         files = sorted(path.name for path in into.iterdir())
     return {"class": form.name, "files": files, "parameters": parameters}
 
 
-def way(task: str) -> Any:
-    """The module that knows the classes of a task."""
-    return {"next": hf_decoder, "target": hf_seq2seq}.get(task, hf_encoder)
+def imported_readme(form: Format, parameters: int, source: str) -> str:
+    return f"""# {form.name}, {parameters:,} parameters
+
+A run folder of regard, imported from the Hugging Face folder `{source.replace("`", "'")}`.
+Weights are fp32.
+"""
 
 
 @contextlib.contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out`, renamed to it on success and removed on failure."""
+    """Yield a temporary folder next to `out`, renamed to it on success and removed on failure."""
     out = Path(os.path.abspath(out))
     if os.path.lexists(out) and not out.is_dir():
         raise UserError(f"{out} is a file; a new folder was expected")
@@ -189,7 +125,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         yield temporary
         for path in (*temporary.iterdir(), temporary):
             sync(path)
-        os.replace(temporary, out)  # an empty folder gives way
+        os.replace(temporary, out)  # replaces an empty folder
         sync(out.parent)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -201,119 +137,131 @@ def new_folder(out: Path) -> Iterator[Path]:
 # Weights
 
 
-def blank(path: Path, form: Format, vocab_size: int, config: TransformerConfig) -> Any:
-    """The model of this configuration without memory: names and shapes only."""
+def empty_model(path: Path, form: Format, vocab_size: int, config: Any) -> Any:
+    """Return the model of this configuration without memory: names and shapes only."""
     try:
         with torch.device("meta"):
-            kind = "patches" if form in hf_vit.FORMATS else ""
-            return family("transformer", form.task, kind)(vocab_size, config)
+            return form.Model(vocab_size, config)
     except ValueError as error:  # a width that some part refuses
         raise UserError(f"{path}: {error}") from None
 
 
 def read_weights(folder: Path, form: Format, model: Any) -> dict[str, Tensor]:
-    """Our tensors from theirs, in fp32; every header is checked before the first value is read."""
-    expected = {name: x for name, x in weights(model).items() if name not in form.table.own}
-    rows = form.table.match(expected)
+    """Return our tensors from a folder, in fp32; headers are checked before a value is read."""
+    table, config, empty = form.table, model.config, weights(model)
+    rows = table.match(name for name in empty if name not in table.neutral)
     shapes: dict[str, tuple[int, ...]] = {}
     for row in rows:
-        parts = row.change.forth(expected[row.ours], model.config)
-        shapes |= zip(row.theirs, (tuple(part.shape) for part in parts), strict=True)
+        parts = row.conversion.to_hf(empty[row.name], config)
+        shapes |= zip(row.hf_names, (tuple(part.shape) for part in parts), strict=True)
     with contextlib.ExitStack() as stack:
-        found = {
-            name: stored
-            for name, stored in with_prefix(open_tensors(folder, stack), form).items()
-            if not form.table.is_buffer(name)
-        }
-        if model.config.tied:
-            drop_copies(found, form, shapes)
-        drop_constants(found, form, model)
-        check_names(folder, set(found), set(shapes))
+        stored = table.normalize(open_tensors(folder, stack))
+        if config.tied:
+            drop_copies(stored, form, shapes)
+        drop_constants(stored, form, model)
+        check_names(folder, set(stored), set(shapes))
         for name, shape in shapes.items():
-            found[name].check(shape)
-        ours = {
-            row.ours: row.change.back([found[name].read() for name in row.theirs]) for row in rows
+            stored[name].check(shape)
+        tensors = {
+            row.name: row.conversion.from_hf([stored[name].read() for name in row.hf_names])
+            for row in rows
         }
-    held = weights(model)
-    return ours | {n: torch.full(held[n].shape, value) for n, value in form.table.own.items()}
-
-
-def with_prefix(found: dict[str, StoredTensor], form: Format) -> dict[str, StoredTensor]:
-    """The tensors under their full names: the first upload of GPT-2 left out `transformer.`."""
-    found = {form.table.spelt(name): stored for name, stored in found.items()}
-    if any(name.startswith(form.table.prefix) for name in found):
-        return found
-    return {form.table.prefixed(name): stored for name, stored in found.items()}
+    return tensors | {n: torch.full(empty[n].shape, value) for n, value in table.neutral.items()}
 
 
 def drop_copies(
-    found: dict[str, StoredTensor], form: Format, shapes: dict[str, tuple[int, ...]]
+    stored: dict[str, StoredTensor], form: Format, shapes: dict[str, tuple[int, ...]]
 ) -> None:
-    """Forget the copies that some files keep of a tied matrix; they must not differ."""
-    pairs = {name: form.table.embedding for name in form.table.copies} | dict(form.table.twins)
-    for name, other in pairs.items():
-        if name not in found or other not in found:
+    """Remove the copies that some files have of a tied matrix; they must not differ."""
+    for name, other in form.table.copied().items():
+        if name not in stored or other not in stored:
             continue
-        copy = found.pop(name)
-        for stored in (copy, found[other]):
-            stored.check(shapes[other])
-        if not torch.equal(copy.read(), found[other].read()):
+        copy = stored.pop(name)
+        for tensor in (copy, stored[other]):
+            tensor.check(shapes[other])
+        if not torch.equal(copy.read(), stored[other].read()):
             raise UserError(
                 f"{copy.path}: tie_word_embeddings is true, but {name} and {other} differ; "
                 "set it to false in config.json to keep both"
             )
 
 
-def drop_constants(found: dict[str, StoredTensor], form: Format, model: Any) -> None:
-    """Forget the tensors whose values the class prescribes; they must not have others."""
+def drop_constants(stored: dict[str, StoredTensor], form: Format, model: Any) -> None:
+    """Remove the tensors whose values the class prescribes; they must not have others."""
     for name, constant in form.table.constants.items():
-        if name in found:
-            stored = found.pop(name)
+        if name in stored:
+            tensor = stored.pop(name)
             shape = constant.shape(model.vocab_size, model.config)
-            stored.check(shape)  # what a hostile configuration asks for is at least in the file
-            if not torch.allclose(stored.read(), constant.values(shape), rtol=0, atol=CLOSE):
-                raise UserError(f"{stored.path}: {name} must be {constant.what}")
+            tensor.check(shape)  # a hostile configuration gets no more memory than the file has
+            if not torch.allclose(tensor.read(), constant.values(shape), rtol=0, atol=TOLERANCE):
+                raise UserError(f"{tensor.path}: {name} must be {constant.description}")
 
 
-# Pages
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in an open safetensors file."""
+
+    path: Path
+    file: Any
+    name: str
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse another shape or a type that fp32 cannot hold, from the header alone."""
+        part = self.file.get_slice(self.name)
+        if tuple(part.get_shape()) != shape:
+            raise UserError(
+                f"{self.path}: {self.name} has shape {tuple(part.get_shape())}, expected {shape}"
+            )
+        if part.get_dtype() not in DTYPES:
+            raise UserError(
+                f"{self.path}: {self.name} is of type {part.get_dtype()}; "
+                f"one of {', '.join(DTYPES)} is read"
+            )
+
+    def read(self) -> Tensor:
+        """Return the values, in fp32; NaN and infinity are refused."""
+        try:
+            tensor: Tensor = self.file.get_tensor(self.name).float()
+        except (SafetensorError, OSError, ValueError) as error:
+            raise UserError(f"{self.path} is damaged: {error}") from None
+        if not bool(torch.isfinite(tensor).all()):
+            raise UserError(f"{self.path}: {self.name} holds NaN or infinite values")
+        return tensor
 
 
-def exported_readme(
-    form: Format, parameters: int, config: TransformerConfig, tokenizer: tokenizers.Tokenizer
-) -> str:
-    """How to load an exported folder."""
-    own = isinstance(tokenizer, OwnTokenizer)  # then a prompt may be empty: `<S>` is put before it
-    length = min(100, max(1, config.max_len // 2))
-    kind, prompt, why = "CausalLM", "" if own else "Hello", "what is to be continued"
-    options = f"max_new_tokens={length}, do_sample=True"
-    if form.task == "target":
-        kind, prompt, why = "Seq2SeqLM", "a source", "what is to be translated"
-        options = "num_beams=5"
-    if form in hf_encoder.FORMATS:
-        return hf_encoder.readme(form, parameters, tokenizer)
-    return f"""# {form.name}, {parameters:,} parameters
-
-Trained with regard. Loads with Hugging Face transformers (4.51 or newer) and the tools that read
-its folders:
-
-```python
-from transformers import AutoModelFor{kind}, AutoTokenizer
-
-folder = "PATH/TO/THIS/FOLDER"
-tokenizer = AutoTokenizer.from_pretrained(folder)
-model = AutoModelFor{kind}.from_pretrained(folder)
-prompt = tokenizer("{prompt}", return_tensors="pt")  # {why}
-ids = model.generate(**prompt, {options})
-text = tokenizer.decode(ids[0], skip_special_tokens=True)
-print(text)
-```
-"""
+def open_tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
+    """Return every tensor by its name, from one file or several; `stack` closes the files."""
+    if os.path.lexists(folder / WEIGHTS):
+        return open_file(inside(folder, WEIGHTS), stack)
+    if not os.path.lexists(folder / INDEX):
+        pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+        if pickles:
+            raise UserError(
+                f"{folder / pickles[0]} is an unsafe pickle, which could run code; re-save the "
+                "model as safetensors: model.save_pretrained(FOLDER)"
+            )
+        raise UserError(f"{folder} has neither {WEIGHTS} nor {INDEX}: there are no weights to read")
+    index = inside(folder, INDEX)
+    files = read_json(index)[1].get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+        raise UserError(f"{index}: weight_map must map tensors to files")
+    shards: dict[str, set[str]] = {}
+    for tensor, shard in files.items():
+        if not shard.endswith(".safetensors"):
+            raise UserError(f"{index}: {shard[:80]!r} is not a .safetensors file")
+        shards.setdefault(shard, set()).add(tensor)
+    paths = {inside(folder, shard): names for shard, names in shards.items()}
+    tensors: dict[str, StoredTensor] = {}
+    for path, names in paths.items():
+        part = open_file(path, stack)
+        check_names(path, set(part), names)
+        tensors |= part
+    return tensors
 
 
-def imported_readme(form: Format, parameters: int, source: str) -> str:
-    """What an imported run folder is."""
-    return f"""# {form.name}, {parameters:,} parameters
-
-A run folder of regard, imported from the Hugging Face folder `{source.replace("`", "'")}`.
-Weights are fp32.
-"""
+def open_file(path: Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
+    try:
+        file = stack.enter_context(safe_open(path, framework="pt"))
+        return {name: StoredTensor(path, file, name) for name in file.keys()}  # noqa: SIM118 - no dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}") from None

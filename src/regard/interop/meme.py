@@ -39,20 +39,19 @@ from regard.models.motifs import (
     MotifAlphabet,
     PositionWeightMatrix,
 )
-from regard.run import write_text
-from regard.storage import regular
+from regard.storage import read_bytes, write_text
 
 ALPHABETS = (DNA, RNA, PROTEIN)
 DIGITS = 6  # decimals of a probability
 ROUNDING = 0.02  # how far a row's sum may be from 1: files with two decimals exist
-SITES = 20.0  # where a file does not say
-MOST = 256 << 20  # bytes of a file
+SITES = 20.0  # if a file does not give their number
+MAX_BYTES = 256 << 20  # of a file
 PAIR = re.compile(r"(alength|w|nsites|E)=\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemeMotif:
-    """A motif as a file holds it: a matrix, its names, its E-value and where to read on."""
+    """A motif of a file with its names, its E-value and its URL."""
 
     motif: Motif
     name: str
@@ -62,22 +61,17 @@ class MemeMotif:
 
 
 def read_meme(path: str | Path) -> list[MemeMotif]:
-    """All motifs of a file, each with the file's background and its number of sites."""
-    path = Path(path)
+    """Return all motifs of a file, each with the file's background and its number of sites."""
     try:
-        if regular(path) > MOST:
-            raise UserError(f"{path} is larger than {MOST >> 20} MB")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        text = read_bytes(Path(path), MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}") from None
     return MemeReader(str(path), text).motifs()
 
 
 def write_meme(path: str | Path, motifs: Sequence[MemeMotif], *, both_strands: bool = True) -> None:
-    """One file of motifs that share alphabet and background. Of a Markov motif, the format can
-    only hold how often each letter stands at each position.
+    """Write motifs that share alphabet and background into one file. Of a Markov motif, the format
+    can hold only the frequency of each letter at each position.
     """
     if not motifs:
         raise UserError("no motifs to write")
@@ -112,16 +106,16 @@ def write_meme(path: str | Path, motifs: Sequence[MemeMotif], *, both_strands: b
 
 
 def decimals(probabilities: Floats) -> list[str]:
-    """Rounded so that they still sum to 1, which makes writing what was read the identity."""
+    """Round probabilities such that they sum to 1: writing what was read changes nothing."""
     scaled = probabilities * 10**DIGITS
-    whole = np.floor(scaled).astype(np.int64)
-    missing = 10**DIGITS - int(whole.sum())
-    whole[np.argsort(whole - scaled, kind="stable")[:missing]] += 1
-    return [f"{n / 10**DIGITS:.{DIGITS}f}" for n in whole]
+    units = np.floor(scaled).astype(np.int64)
+    missing = 10**DIGITS - int(units.sum())
+    units[np.argsort(units - scaled, kind="stable")[:missing]] += 1
+    return [f"{n / 10**DIGITS:.{DIGITS}f}" for n in units]
 
 
 class MemeReader:
-    """A file's lines, blank ones passed over, and where it stands among them."""
+    """Reads the lines of a file one after the other, without blank ones."""
 
     def __init__(self, name: str, text: str) -> None:
         numbered = enumerate(text.split("\n"), 1)
@@ -129,44 +123,40 @@ class MemeReader:
         self.name, self.at = name, 0
 
     def fail(self, problem: str) -> UserError:
-        """What is wrong with the line before this place."""
         number = self.lines[self.at - 1][0] if self.at else 1
         return UserError(f"{self.name}, line {number}: {problem}")
 
     def peek(self, *beginnings: str) -> bool:
-        """Whether the next line begins so."""
         return self.at < len(self.lines) and self.lines[self.at][1].startswith(beginnings)
 
     def next(self, expected: str) -> str:
-        """The next line, which must exist."""
         if self.at == len(self.lines):
             raise self.fail(f"the file ends where {expected} should follow")
         self.at += 1
         return self.lines[self.at - 1][1]
 
     def motifs(self) -> list[MemeMotif]:
-        """The whole file."""
         if not re.match(r"MEME version [45](\.|\s|$)", self.next("`MEME version 4`")):
             raise self.fail("a MEME motif file begins with `MEME version 4` (or 5)")
         alphabet, background = self.header()
-        found: list[MemeMotif] = []
+        motifs: list[MemeMotif] = []
         while self.at < len(self.lines):
-            found.append(self.motif(alphabet, background))
-        if not found:
+            motifs.append(self.motif(alphabet, background))
+        if not motifs:
             raise self.fail("the file holds no MOTIF")
-        return found
+        return motifs
 
     def header(self) -> tuple[MotifAlphabet, Background]:
-        """Alphabet and background; the strands are checked only."""
+        """Return alphabet and background; the strands are only checked."""
         alphabet: MotifAlphabet | None = None
         background: Background | None = None
-        seen: set[str] = set()
+        keys: set[str] = set()
         while self.peek("ALPHABET", "strands:", "Background letter frequencies"):
             line = self.next("the header")
             key = re.split("[=: ]", line)[0]
-            if key in seen:
+            if key in keys:
                 raise self.fail(f"a second {key!r} line")
-            seen.add(key)
+            keys.add(key)
             if key == "ALPHABET":
                 alphabet = self.alphabet(line)
             elif key == "strands":
@@ -179,7 +169,7 @@ class MemeReader:
         return alphabet, background or Background.uniform(alphabet)
 
     def alphabet(self, line: str) -> MotifAlphabet:
-        """`ALPHABET= letters`, of the alphabets the MEME suite has built in."""
+        """Return the alphabet of a line `ALPHABET= letters`: one that the MEME suite has."""
         letters = line.removeprefix("ALPHABET").removeprefix("=").strip()
         for alphabet in ALPHABETS:
             if letters == alphabet.letters:
@@ -188,7 +178,7 @@ class MemeReader:
         raise self.fail(f"the alphabet must be one of {allowed}, got {letters[:40]!r}")
 
     def background(self, alphabet: MotifAlphabet | None) -> Background:
-        """Letters and their frequencies, on one line or several."""
+        """Return the background: letters and their frequencies, on one line or several."""
         letters, values = "", []
         while self.at < len(self.lines) and not self.peek("MOTIF", "ALPHABET", "strands:"):
             words = self.next("letter frequencies").split()
@@ -206,7 +196,6 @@ class MemeReader:
         )
 
     def motif(self, alphabet: MotifAlphabet, background: Background) -> MemeMotif:
-        """From its MOTIF line to the next."""
         words = self.next("a MOTIF").split()
         if words[0] != "MOTIF" or not 2 <= len(words) <= 3:
             raise self.fail(f"expected `MOTIF name [other-name]`, got {' '.join(words)[:60]!r}")
@@ -217,10 +206,10 @@ class MemeReader:
         width, sites, e_value = self.matrix_header(line.removeprefix(start).strip(), alphabet)
         rows = []
         while not self.peek("MOTIF", "URL") and self.at < len(self.lines):
-            words_ = self.next("a row of probabilities").split()
-            if len(words_) != alphabet.size:
-                raise self.fail(f"a row has {alphabet.size} probabilities, got {len(words_)}")
-            rows.append([self.number(word, "a probability", 1.0) for word in words_])
+            cells = self.next("a row of probabilities").split()
+            if len(cells) != alphabet.size:
+                raise self.fail(f"a row has {alphabet.size} probabilities, got {len(cells)}")
+            rows.append([self.number(cell, "a probability", 1.0) for cell in cells])
             self.check_sum(rows[-1])
         if not rows or (width and len(rows) != width):
             raise self.fail(f"the matrix of {words[1]} has {len(rows)} rows, w= {width or 'none'}")
@@ -233,23 +222,22 @@ class MemeReader:
         return MemeMotif(motif=matrix, name=words[1], alternate=other, e_value=e_value, url=url)
 
     def url(self) -> str:
-        """`URL address`."""
         words = self.next("a URL").split()
         if words[0] != "URL" or len(words) != 2:
             raise self.fail("expected `URL address`")
         return words[1]
 
     def matrix_header(self, line: str, alphabet: MotifAlphabet) -> tuple[int, float, float]:
-        """w (0 where it is not said), nsites, E of `alength= 4 w= 8 nsites= 20 E= 0`."""
+        """Return w (0 if left out), nsites and E of `alength= 4 w= 8 nsites= 20 E= 0`."""
         values: dict[str, float] = {}
         while line:
-            found = PAIR.match(line)
-            if found is None or found[1] in values:
+            pair = PAIR.match(line)
+            if pair is None or pair[1] in values:
                 raise self.fail(
                     f"expected alength=, w=, nsites= or E=, each once, got {line[:60]!r}"
                 )
-            values[found[1]] = self.number(found[2], found[1], math.inf)
-            line = line[found.end() :]
+            values[pair[1]] = self.number(pair[2], pair[1], math.inf)
+            line = line[pair.end() :]
         if values.get("alength", alphabet.size) != alphabet.size:
             raise self.fail(f"alength must be {alphabet.size}, got {values['alength']:g}")
         width = values.get("w", 0.0)
@@ -258,7 +246,7 @@ class MemeReader:
         return int(width), values.get("nsites", SITES), values.get("E", 0.0)
 
     def number(self, word: str, what: str, most: float) -> float:
-        """A finite number from 0 to `most`."""
+        """Return a finite number from 0 to `most`."""
         try:
             value = float(word) if "_" not in word else math.nan
         except ValueError:
@@ -269,6 +257,6 @@ class MemeReader:
         return value
 
     def check_sum(self, values: Sequence[float]) -> None:
-        """Raise unless they are a distribution but for rounding."""
+        """Refuse probabilities that do not sum to 1, but for rounding."""
         if abs(sum(values) - 1) > ROUNDING:
             raise self.fail(f"probabilities must sum to 1, got {sum(values):g}")

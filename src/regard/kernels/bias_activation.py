@@ -1,9 +1,8 @@
-"""Adding a bias and bending, as two Triton kernels: bend(x + bias), and the gradients of both.
+"""Bias and activation as two Triton kernels: act(x + bias), and the gradients of x and bias.
 
-A compiler bends again in the backward pass, to keep less, and sums the gradient of the bias in a
-pass of its own. Here what was bent is kept, and one pass over the gradient gives both: each program
-has some columns of some rows, and leaves their sum. The same in plain PyTorch is in feedforward.py,
-the oracle.
+A compiler recomputes the activation in the backward pass and sums the gradient of the bias in a
+separate pass. Here one pass over the gradient gives both: each program handles some columns of some
+rows and stores their partial sum. The PyTorch twin is `layers/feedforward.py`.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BENT = ("relu", "gelu", "gelu_exact", "relu2")
+KINDS = ("relu", "gelu", "gelu_exact", "relu2")
 ROWS, COLUMNS = 16, 128  # of a tile
 PROGRAMS = 2048  # about as many as fill a large GPU a few times
 
 
 @triton.jit
-def _bend(x, KIND: tl.constexpr):
-    """bend(x), and its slope."""
+def _activate(x, KIND: tl.constexpr):
+    """act(x) and its derivative."""
     if KIND == 0:  # ReLU
         return tl.maximum(x, 0.0), tl.where(x > 0, 1.0, 0.0)
-    elif KIND == 1:  # GELU by tanh, which is a sigmoid of twice as much
-        share = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+    elif KIND == 1:  # GELU by tanh, written as a sigmoid of twice the argument
+        gate = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
         inner = 1.5957691216057308 * (1 + 0.134145 * x * x)
-        return x * share, share + x * share * (1 - share) * inner
+        return x * gate, gate + x * gate * (1 - gate) * inner
     elif KIND == 2:  # GELU
-        share = 0.5 * (1 + tl.erf(x * 0.7071067811865476))
-        return x * share, share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+        gate = 0.5 * (1 + tl.erf(x * 0.7071067811865476))
+        return x * gate, gate + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
     else:  # ReLU²
         positive = tl.maximum(x, 0.0)
         return positive * positive, 2 * positive
@@ -40,11 +39,11 @@ def _bend(x, KIND: tl.constexpr):
 @triton.jit
 def _forward(x, bias, y, width, KIND: tl.constexpr, C: tl.constexpr):
     row, c = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
-    here = c < width
-    added = tl.load(bias + c, mask=here, other=0.0).to(tl.float32)
-    value = tl.load(x + row * width + c, mask=here, other=0.0).to(tl.float32) + added
-    bent, _ = _bend(value, KIND)
-    tl.store(y + row * width + c, bent.to(y.dtype.element_ty), mask=here)
+    inside = c < width
+    added = tl.load(bias + c, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(x + row * width + c, mask=inside, other=0.0).to(tl.float32) + added
+    result, _ = _activate(value, KIND)
+    tl.store(y + row * width + c, result.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -55,22 +54,20 @@ def _backward(dy, x, bias, dx, sums, n_rows, width, steps,
     total = tl.zeros((R, C), tl.float32)
     for step in range(steps):
         r = (step * tl.num_programs(1) + tl.program_id(1)) * R + tl.arange(0, R)
-        here = (r < n_rows)[:, None] & (c < width)[None, :]
-        place = r[:, None].to(tl.int64) * width + c[None, :]
-        value = tl.load(x + place, mask=here, other=0.0).to(tl.float32) + added
-        given = tl.load(dy + place, mask=here, other=0.0).to(tl.float32)
-        _, slope = _bend(value, KIND)
-        found = given * slope
-        total += found  # nothing where nothing was given
-        tl.store(dx + place, found.to(dx.dtype.element_ty), mask=here)
+        inside = (r < n_rows)[:, None] & (c < width)[None, :]
+        at = r[:, None].to(tl.int64) * width + c[None, :]
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + added
+        upstream = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        _, slope = _activate(value, KIND)
+        gradient = upstream * slope
+        total += gradient  # outside the tensor the upstream gradient was loaded as 0
+        tl.store(dx + at, gradient.to(dx.dtype.element_ty), mask=inside)
     tl.store(sums + tl.program_id(1) * width + c, tl.sum(total, 0), mask=c < width)
 
 
-@torch.library.custom_op("regard::bend", mutates_args=())
+@torch.library.custom_op("regard::bias_activation", mutates_args=())
 def bias_activation(x: Tensor, bias: Tensor, kind: int) -> Tensor:
-    """bend(x + bias) of x (N, F), its rows one after another, and bias (F,); `kind` is a place in
-    BENT.
-    """
+    """Return act(x + bias) of contiguous x (N, F) and bias (F,); `kind` is an index into KINDS."""
     y, columns = torch.empty_like(x), min(1024, triton.next_power_of_2(x.size(1)))
     with torch.cuda.device_of(x):  # Triton launches on the current device
         grid = len(x), triton.cdiv(x.size(1), columns)
@@ -78,11 +75,11 @@ def bias_activation(x: Tensor, bias: Tensor, kind: int) -> Tensor:
     return y
 
 
-@torch.library.custom_op("regard::bend_backward", mutates_args=())
+@torch.library.custom_op("regard::bias_activation_backward", mutates_args=())
 def bias_activation_backward(
     dy: Tensor, x: Tensor, bias: Tensor, kind: int
 ) -> tuple[Tensor, Tensor]:
-    """What the gradient of the result makes of those of x and, in single precision, of bias."""
+    """Return the gradients of x and, in single precision, of the bias."""
     (rows, width), dx = x.shape, torch.empty_like(x)
     across = triton.cdiv(width, COLUMNS)
     tiles = triton.cdiv(rows, ROWS)
@@ -106,7 +103,7 @@ def _(dy: Tensor, x: Tensor, bias: Tensor, kind: int) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), x.new_empty(x.size(1), dtype=torch.float32)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, bias, ctx.kind = inputs
     ctx.save_for_backward(x, bias)
 
@@ -117,4 +114,4 @@ def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dx, sums.to(bias.dtype), None
 
 
-bias_activation.register_autograd(_gradient, setup_context=_keep)
+bias_activation.register_autograd(_gradient, setup_context=_setup_context)

@@ -1,7 +1,7 @@
-"""Cross-entropy and its gradient in one Triton kernel: the logits are read from memory once and
-their gradient is written over them.
+"""Cross-entropy and its gradient in one Triton kernel, which reads the logits from memory once and
+writes their gradient over them.
 
-The same in plain PyTorch is `objectives.cross_entropy`, which takes three passes and is the oracle.
+The PyTorch twin, which takes three passes, is `training.objectives.cross_entropy`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.models.language_model import IGNORE
-
 BLOCK = 4096  # columns at a time
 
 
 @triton.jit
-def _cross_entropy(
-    logits,
-    targets,
-    loss,
-    nats,
-    size,
-    width,
-    smoothing,
-    ignore,
-    SMOOTH: tl.constexpr,
-    C: tl.constexpr,
-):
+def _cross_entropy(logits, targets, loss, nats, size, width, smoothing, ignore,
+                   SMOOTH: tl.constexpr, C: tl.constexpr):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
     x = logits + row * width
@@ -53,12 +41,12 @@ def _cross_entropy(
             if SMOOTH:
                 plain += tl.where(inside, value, 0.0)
         lse = top + tl.log(tl.sum(sums, 0))
-        cost = lse - tl.load(x + target).to(tl.float32)
-        even = lse - tl.sum(plain, 0) / size
-        tl.store(nats + row, cost)
-        tl.store(loss + row, (1 - smoothing) * cost + smoothing * even)
+        nat = lse - tl.load(x + target).to(tl.float32)
+        uniform = lse - tl.sum(plain, 0) / size
+        tl.store(nats + row, nat)
+        tl.store(loss + row, (1 - smoothing) * nat + smoothing * uniform)
         share = smoothing / size
-        tl.debug_barrier()  # the target's logit has been read: now the row may be written over
+        tl.debug_barrier()  # the target's logit has been read: now the row may be overwritten
         for first in range(0, width, C):
             columns = first + tl.arange(0, C)
             inside = columns < size
@@ -69,26 +57,18 @@ def _cross_entropy(
 
 
 def cross_entropy_(
-    logits: Tensor, targets: Tensor, label_smoothing: float, size: int
+    logits: Tensor, targets: Tensor, label_smoothing: float, size: int, ignore: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Smoothed and plain cross-entropy, summed, and the gradient, in the memory of the logits.
+    """Return smoothed and plain cross-entropy, summed, and the gradient in the logits' memory.
 
-    Columns from `size` on are not logits; their gradient is zero.
+    Columns from `size` on are padding; their gradient is zero. Rows whose target is `ignore` are
+    not scored.
     """
     rows, width = logits.shape
     loss, nats = torch.empty((2, rows), device=logits.device, dtype=torch.float32)
     block = min(BLOCK, triton.next_power_of_2(size))
     _cross_entropy[(rows,)](
-        logits,
-        targets,
-        loss,
-        nats,
-        size,
-        width,
-        label_smoothing,
-        IGNORE,
-        label_smoothing > 0,
-        block,
-        num_warps=8,
-    )
+        logits, targets, loss, nats, size, width, label_smoothing, ignore,
+        label_smoothing > 0, block, num_warps=8,
+    )  # fmt: skip
     return loss.sum(), nats.sum(), logits

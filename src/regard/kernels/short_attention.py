@@ -1,10 +1,10 @@
-"""Attention over short rows as two Triton kernels, one forward and one backward.
+"""Attention over short sequences as two Triton kernels, one forward and one backward.
 
 Where all keys of a row fit into one tile, a softmax needs no second pass and a gradient no sums
-between programs: one program has a head of a row to itself, reads its queries, keys and values
-once, and writes its results once. The backward pass takes the softmax again (Chen et al. 2016,
-arXiv:1604.06174): nothing is kept but the inputs. The same in plain PyTorch is `attention.attend`'s
-explicit path, the oracle.
+across programs: one program handles one head of one row, reads its queries, keys and values once,
+and writes its results once. The backward pass recomputes the softmax (Chen et al. 2016,
+arXiv:1604.06174), so only the inputs are stored. The PyTorch twin is the explicit path of
+`layers.attention.attend`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor
 
 
 @triton.jit
-def _tile(x, rows, n_rows, columns, by_row, by_column):
-    place = rows[:, None] * by_row + columns[None, :] * by_column
-    return tl.load(x + place, mask=(rows < n_rows)[:, None], other=0.0)
+def _tile(x, rows, n_rows, columns, stride_row, stride_column):
+    at = rows[:, None] * stride_row + columns[None, :] * stride_column
+    return tl.load(x + at, mask=(rows < n_rows)[:, None], other=0.0)
 
 
 @triton.jit
@@ -29,16 +29,16 @@ def _softmax(
     query, keys, mask, t, s, n_queries, n_keys, scale, smt, sms,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """Weights (M, S), not yet divided by their sums, and what to multiply a row by to do so."""
-    may = (t < n_queries)[:, None] & (s < n_keys)[None, :]
+    """Weights (M, S) before normalization, and the factor (M,) that normalizes each row."""
+    allowed = (t < n_queries)[:, None] & (s < n_keys)[None, :]
     if MASKED:
-        may = tl.load(mask + t[:, None] * smt + s[None, :] * sms, mask=may, other=0) != 0
+        allowed = tl.load(mask + t[:, None] * smt + s[None, :] * sms, mask=allowed, other=0) != 0
     if CAUSAL:
-        may = may & (t[:, None] >= s[None, :])
+        allowed = allowed & (t[:, None] >= s[None, :])
     scores = tl.dot(query, tl.trans(keys)) * (scale * 1.4426950408889634)  # in bits: log2(e)
-    scores = tl.where(may, scores, float("-inf"))
+    scores = tl.where(allowed, scores, float("-inf"))
     top = tl.max(scores, 1)
-    top = tl.where(top == float("-inf"), 0.0, top)  # a row that may look nowhere
+    top = tl.where(top == float("-inf"), 0.0, top)  # a row without allowed keys
     weights = tl.exp2(scores - top[:, None])
     total = tl.sum(weights, 1)
     return weights, 1 / tl.where(total > 0, total, 1.0)
@@ -60,8 +60,8 @@ def _forward(
         query, keys, mask + b * smb, t, s, n_queries, n_keys, scale, smt, sms, MASKED, CAUSAL
     )
     result = tl.dot(weights.to(values.dtype), values) * inverse[:, None]  # (M, K)
-    place = ((b * n_queries + t[:, None]) * H + h) * K + d[None, :]
-    tl.store(y + place, result.to(y.dtype.element_ty), mask=(t < n_queries)[:, None])
+    at = ((b * n_queries + t[:, None]) * H + h) * K + d[None, :]
+    tl.store(y + at, result.to(y.dtype.element_ty), mask=(t < n_queries)[:, None])
 
 
 @triton.jit
@@ -77,38 +77,38 @@ def _backward(
     query = _tile(q + b * sqb + h * sqh, t, n_queries, d, sqt, sqk)  # (M, K)
     keys = _tile(k + b * skb + h * skh, s, n_keys, d, sks, skk)  # (S, K)
     values = _tile(v + b * svb + h * svh, s, n_keys, d, svs, svk)  # (S, K)
-    given = _tile(dy + b * syb + h * syh, t, n_queries, d, syt, syk)  # (M, K)
+    upstream = _tile(dy + b * syb + h * syh, t, n_queries, d, syt, syk)  # (M, K)
     weights, inverse = _softmax(
         query, keys, mask + b * smb, t, s, n_queries, n_keys, scale, smt, sms, MASKED, CAUSAL
     )
     weights *= inverse[:, None]  # (M, S)
-    to_values = tl.dot(tl.trans(weights.to(given.dtype)), given)  # (S, K)
+    d_values = tl.dot(tl.trans(weights.to(upstream.dtype)), upstream)  # (S, K)
     rows = ((b * n_keys + s[:, None]) * H + h) * K + d[None, :]
-    tl.store(dv + rows, to_values.to(dv.dtype.element_ty), mask=(s < n_keys)[:, None])
-    to_weights = tl.dot(given, tl.trans(values))  # (M, S)
-    along = tl.sum(weights * to_weights, 1)  # y · dy, without reading y
-    to_scores = (weights * (to_weights - along[:, None])).to(query.dtype)
-    to_keys = tl.dot(tl.trans(to_scores), query) * scale  # (S, K)
-    tl.store(dk + rows, to_keys.to(dk.dtype.element_ty), mask=(s < n_keys)[:, None])
-    to_query = tl.dot(to_scores, keys) * scale  # (M, K)
-    place = ((b * n_queries + t[:, None]) * H + h) * K + d[None, :]
-    tl.store(dq + place, to_query.to(dq.dtype.element_ty), mask=(t < n_queries)[:, None])
+    tl.store(dv + rows, d_values.to(dv.dtype.element_ty), mask=(s < n_keys)[:, None])
+    d_weights = tl.dot(upstream, tl.trans(values))  # (M, S)
+    along = tl.sum(weights * d_weights, 1)  # y · dy, without reading y
+    d_scores = (weights * (d_weights - along[:, None])).to(query.dtype)
+    d_keys = tl.dot(tl.trans(d_scores), query) * scale  # (S, K)
+    tl.store(dk + rows, d_keys.to(dk.dtype.element_ty), mask=(s < n_keys)[:, None])
+    d_query = tl.dot(d_scores, keys) * scale  # (M, K)
+    at = ((b * n_queries + t[:, None]) * H + h) * K + d[None, :]
+    tl.store(dq + at, d_query.to(dq.dtype.element_ty), mask=(t < n_queries)[:, None])
 
 
 def _sizes(n_queries: int, n_keys: int) -> tuple[int, int, int]:
-    """Queries and keys of a tile, which tensor cores want to be powers of two from 16 on, and how
-    many warps share one.
+    """Return queries and keys per tile, powers of two of at least 16 for the tensor cores, and the
+    number of warps.
     """
     m, s = (max(16, triton.next_power_of_2(n)) for n in (n_queries, n_keys))
     return m, s, 4 if m * s < 128 * 128 else 8
 
 
 def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
-    """Sizes and strides, which both kernels take. What a mask has one of, all share: stride 0."""
+    """Return the sizes and strides that both kernels take; a broadcast axis of the mask has 0."""
     strides = (*q.stride(), *k.stride(), *v.stride())
     for axis in (0, 2, 3):
-        shared = mask is None or mask.size(axis) == 1
-        strides += (0 if shared else mask.stride(axis),)  # type: ignore[union-attr]
+        broadcast = mask is None or mask.size(axis) == 1
+        strides += (0 if broadcast else mask.stride(axis),)  # type: ignore[union-attr]
     return (q.size(2), k.size(2), 1 / math.sqrt(q.size(3)), *strides)
 
 
@@ -118,11 +118,11 @@ def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[An
     schema="(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal) -> Tensor",
 )
 def short_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """q (B, H, T, K) looks at k and v (B, H, S, K), of any strides, under a boolean mask (B or 1,
-    1, T or 1, S) or a causal one, whose triangle starts at the top left; returns (B, H, T, K).
+    """Return the attention (B, H, T, K) of q (B, H, T, K) to k and v (B, H, S, K), of any strides,
+    under a boolean mask (B or 1, 1, T or 1, S), or a causal one aligned to the top left.
 
-    The result's memory is that of (B, T, H, K), and so is that of the gradients. A query that may
-    look nowhere returns zeros.
+    Result and gradients have the memory layout of (B, T, H, K). A query without allowed keys
+    returns zeros.
     """
     b, h, n, d = q.shape
     y = q.new_empty(b, n, h, d)
@@ -144,7 +144,7 @@ def short_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal
 def short_attention_backward(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the gradient of the result makes of those of q, k and v."""
+    """Return the gradients of q, k and v."""
     b, h, n, d = q.shape
     dq, dk, dv = (x.new_empty(b, x.size(2), h, d) for x in (q, k, v))
     m, s, warps = _sizes(n, k.size(2))
@@ -171,7 +171,7 @@ def _(
     return dq, dk, dv
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.causal = inputs
     ctx.save_for_backward(*tensors)
 
@@ -180,4 +180,4 @@ def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return (*short_attention_backward(dy, *ctx.saved_tensors, ctx.causal), None, None)
 
 
-short_attention.register_autograd(_gradient, setup_context=_keep)
+short_attention.register_autograd(_gradient, setup_context=_setup_context)

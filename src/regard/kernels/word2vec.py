@@ -1,12 +1,12 @@
-"""The inner loops of word vectors, as machine code by numba (the extra `fast`).
+"""The inner loops of word2vec, compiled by numba (the extra `fast`).
 
-A stretch of text is read word by word. What is frequent is left out at random, a window of random
-width is taken around each word, and a few other words are drawn; then the window takes one step
-down the exact gradient of its loss. All of a window's context words share the words drawn for it,
-which are read once and not once for each of them (Ji et al. 2016, arXiv:1604.04661).
+A span of text is read word by word: frequent words are subsampled, a window of random width is
+taken around each word, and negative examples are drawn; then the window takes one step down the
+exact gradient of its loss. All context words of a window share its negative examples, which are
+read once instead of once per word (Ji et al. 2016, arXiv:1604.04661).
 
-Arrays are (R, D) for R words. A function takes float64 as well as float32, of which a test makes
-use; `fastmath` lets sums be reordered, by the compiler and so always alike.
+Arrays are (R, D) for R words. The functions take float64 as well as float32. `fastmath` lets the
+compiler reorder sums, in the same way in every run. The twin is torch's autograd, in the tests.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numba
 import numpy as np
 
 BORDER, ABSENT = -2, -1  # instead of the row of a word: a record ends here; the token is no word
-GOLDEN = 0x9E3779B97F4A7C15  # steps of the seeds of SplitMix64 (Steele et al. 2014)
+GOLDEN = 0x9E3779B97F4A7C15  # increment of the seeds of SplitMix64 (Steele et al. 2014)
 UNIT = 1.0 / (1 << 24)  # 24 random bits as a number below 1
 
 jit = numba.njit(nogil=True, fastmath=True, cache=True, error_model="numpy")
 
 
 class Weights(NamedTuple):
-    """Both matrices (R, D), and which rows (R,) were changed."""
+    """Both matrices (R, D), and which of their rows (R,) were changed."""
 
     inputs: Any
     outputs: Any
@@ -32,10 +32,10 @@ class Weights(NamedTuple):
     changed_out: Any
 
 
-class Chances(NamedTuple):
-    """What is drawn how often: the row of every token (V,), or BORDER or ABSENT; how likely a word
-    is kept (R,); and the alias table (R,) and (R,) of the words drawn beside a right one (Walker
-    1977, doi:10.1145/355744.355749).
+class SamplingTables(NamedTuple):
+    """The row of every token (V,), or BORDER or ABSENT; the probability (R,) that subsampling keeps
+    a word; and the alias table (R,), (R,) of negative examples (Walker 1977,
+    doi:10.1145/355744.355749).
     """
 
     rows: Any
@@ -45,21 +45,21 @@ class Chances(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room: kept words of a stretch (N,), the vectors a window predicts from (2 · window, D) and
-    their changes, scores (T, 2 · window) and targets (T,), and the random state (1,).
+    """Buffers: the words of a span after subsampling (N,), the vectors a window predicts from
+    (2 · window, D) and their changes, scores (T, 2 · window), targets (T,), random state (1,).
     """
 
-    kept: Any
+    words: Any
     hidden: Any
-    back: Any
+    changes: Any
     scores: Any
     targets: Any
     random: Any
 
 
-class Way(NamedTuple):
-    """How it is read: words on either side, words drawn (0: all words are scored), and whether a
-    window predicts from the mean of its words or from each of them.
+class WindowOptions(NamedTuple):
+    """Words on either side, negative examples (0: all words are scored), and whether a window
+    predicts from the mean of its words or from each of them.
     """
 
     window: int
@@ -68,8 +68,8 @@ class Way(NamedTuple):
 
 
 @jit
-def seeded(random, seed):
-    """Begin a stream of random numbers: SplitMix64's finaliser."""
+def seed_random(random, seed):
+    """Start a stream of random numbers: SplitMix64's finaliser."""
     x = np.uint64(seed) + np.uint64(GOLDEN)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -78,7 +78,7 @@ def seeded(random, seed):
 
 
 @jit
-def drawn(random):
+def random_bits(random):
     """64 random bits: xorshift64* (Marsaglia 2003; Vigna 2016, arXiv:1402.6246)."""
     x = random[0]
     x ^= x >> np.uint64(12)
@@ -89,52 +89,52 @@ def drawn(random):
 
 
 @jit
-def below(bits, count):
-    """A whole number from 0 to count - 1, of the upper 32 bits."""
+def random_below(bits, count):
+    """An integer from 0 to count - 1, from the upper 32 bits."""
     return np.int64(((bits >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32))
 
 
 @jit
-def keep_words(ids, chances, scratch):
-    """The words of a stretch that are read this time, BORDER between records; how many."""
+def subsample(ids, tables, scratch):
+    """Store the words of a span that are kept, with BORDER between records; return how many."""
     n = 0
-    kept, random = scratch.kept, scratch.random
+    words, random = scratch.words, scratch.random
     for i in range(len(ids)):
-        row = chances.rows[ids[i]]
+        row = tables.rows[ids[i]]
         if row >= 0:
-            if np.float64(drawn(random) >> np.uint64(40)) * UNIT < chances.keep[row]:
-                kept[n] = row
+            if np.float64(random_bits(random) >> np.uint64(40)) * UNIT < tables.keep[row]:
+                words[n] = row
                 n += 1
-        elif row == BORDER and n and kept[n - 1] != BORDER:
-            kept[n] = BORDER
+        elif row == BORDER and n and words[n - 1] != BORDER:
+            words[n] = BORDER
             n += 1
     return n
 
 
 @jit
-def draw_targets(centre, negatives, chances, scratch):
-    """The centre and words drawn beside it, which are others; how many in all."""
+def draw_targets(center, negatives, tables, scratch):
+    """Store the center word and negative examples that differ from it; return how many in all."""
     targets, count = scratch.targets, 1
-    targets[0] = centre
+    targets[0] = center
     for _ in range(negatives):
-        bits = drawn(scratch.random)
-        row = below(bits, len(chances.alias))
-        if np.float64(bits & np.uint64(0xFFFFFF)) * UNIT >= chances.share[row]:
-            row = np.int64(chances.alias[row])
-        if row != centre:
+        bits = random_bits(scratch.random)
+        row = random_below(bits, len(tables.alias))
+        if np.float64(bits & np.uint64(0xFFFFFF)) * UNIT >= tables.share[row]:
+            row = np.int64(tables.alias[row])
+        if row != center:
             targets[count] = row
             count += 1
     return count
 
 
 @jit
-def gather(inputs, kept, low, at, high, mean, hidden):
-    """What a window predicts from: its words' vectors, or their mean; how many vectors."""
+def gather_context(inputs, words, low, at, high, mean, hidden):
+    """Store what a window predicts from: its words' vectors or their mean; return how many."""
     if not mean:
         count = 0
         for j in range(low, high + 1):
             if j != at:
-                x, h = inputs[kept[j]], hidden[count]
+                x, h = inputs[words[j]], hidden[count]
                 for d in range(len(x)):
                     h[d] = x[d]
                 count += 1
@@ -144,7 +144,7 @@ def gather(inputs, kept, low, at, high, mean, hidden):
         total[d] = 0
     for j in range(low, high + 1):
         if j != at:
-            x = inputs[kept[j]]
+            x = inputs[words[j]]
             for d in range(len(x)):
                 total[d] += x[d]
     share = hidden.dtype.type(1.0 / (high - low))
@@ -154,7 +154,7 @@ def gather(inputs, kept, low, at, high, mean, hidden):
 
 
 @jit
-def score(outputs, count, targets, n_targets, hidden, scores):
+def score_targets(outputs, count, targets, n_targets, hidden, scores):
     """scores[t, c] = hidden[c] · outputs[targets[t]], two vectors at a time."""
     size = hidden.shape[1]
     for t in range(n_targets):
@@ -175,9 +175,9 @@ def score(outputs, count, targets, n_targets, hidden, scores):
 
 
 @jit
-def logistic(scores, n_targets, count):
-    """The loss of telling the right word, the first, from those drawn: Mikolov et al. 2013
-    (arXiv:1310.4546), equation 4. Scores become its derivatives.
+def logistic_loss(scores, n_targets, count):
+    """Return the loss of telling the center word, the first target, from negative examples (Mikolov
+    et al. 2013, arXiv:1310.4546, equation 4); scores become its derivatives.
 
     log(1 + e^z) = max(z, 0) + log(1 + e^-|z|); the factors 1 + e^-|z| are at most 2, so that one
     logarithm of their product serves all, exactly.
@@ -189,8 +189,8 @@ def logistic(scores, n_targets, count):
             small = np.exp(-abs(z))
             product *= 1.0 + small
             loss += max(z, 0.0)
-            wrong = (1 if z > 0 else small) / (1 + small)  # the probability of being wrong
-            scores[t, c] = -wrong if t == 0 else wrong
+            error = (1 if z > 0 else small) / (1 + small)  # the probability of the other answer
+            scores[t, c] = -error if t == 0 else error
         if t % 256 == 255:
             loss += np.log(product)
             product = 1.0
@@ -198,14 +198,14 @@ def logistic(scores, n_targets, count):
 
 
 @jit
-def softmax(scores, n_targets, count, right):
-    """The cross-entropy of the right word among all words; scores become its derivatives."""
+def softmax_loss(scores, n_targets, count, center):
+    """Return the cross-entropy of the center word among all; scores become its derivatives."""
     loss = 0.0
     for c in range(count):
         top = scores[0, c]
         for t in range(1, n_targets):
             top = max(top, scores[t, c])
-        loss += top - scores[right, c]
+        loss += top - scores[center, c]
         total = 0.0
         for t in range(n_targets):
             scores[t, c] = np.exp(scores[t, c] - top)
@@ -213,19 +213,19 @@ def softmax(scores, n_targets, count, right):
         loss += np.log(total)
         for t in range(n_targets):
             scores[t, c] /= total
-        scores[right, c] -= 1
+        scores[center, c] -= 1
     return loss
 
 
 @jit
 def descend(weights, count, n_targets, scratch, rate):
-    """Both sides take a step down the gradient at where both of them were: the outputs here, the
-    vectors predicted from in `back`.
+    """Take a step down the gradient: in the outputs themselves, and for the vectors predicted from
+    in `changes`; both gradients are taken before either moves.
     """
-    hidden, back, scores = scratch.hidden, scratch.back, scratch.scores
+    hidden, changes, scores = scratch.hidden, scratch.changes, scratch.scores
     size = hidden.shape[1]
     for c in range(count):
-        change = back[c]
+        change = changes[c]
         for d in range(size):
             change[d] = 0
         for t in range(n_targets):
@@ -243,16 +243,16 @@ def descend(weights, count, n_targets, scratch, rate):
 
 
 @jit
-def spread(weights, kept, low, at, high, mean, back):
-    """Hand the change of what was predicted from on to the context words; of a mean, each has its
-    share (as İrsoy et al. 2021, arXiv:2012.15332, put right what the authors' program does).
+def update_context(weights, words, low, at, high, mean, changes):
+    """Add the changes to the context words; of a mean, each word gets its share (the correction of
+    İrsoy et al. 2021, arXiv:2012.15332, to the authors' program).
     """
     c = 0
-    share = back.dtype.type(1.0 / (high - low) if mean else 1.0)
+    share = changes.dtype.type(1.0 / (high - low) if mean else 1.0)
     for j in range(low, high + 1):
         if j != at:
-            row = kept[j]
-            x, change = weights.inputs[row], back[c]
+            row = words[j]
+            x, change = weights.inputs[row], changes[c]
             weights.changed_in[row] = 1
             for d in range(len(x)):
                 x[d] += share * change[d]
@@ -261,63 +261,68 @@ def spread(weights, kept, low, at, high, mean, back):
 
 
 @jit
-def learn(weights, kept, low, at, high, n_targets, right, scratch, way, rate):
-    """One window, kept[low] to kept[high] around kept[at]: its loss, and over how many predictions;
-    with a rate above 0 the weights take a step.
+def train_window(weights, words, low, at, high, n_targets, center, scratch, options, rate):
+    """Return the loss and the number of predictions of the window words[low] to words[high] around
+    words[at]; with a rate above 0 the weights take a step.
     """
-    count = gather(weights.inputs, kept, low, at, high, way.mean, scratch.hidden)
-    score(weights.outputs, count, scratch.targets, n_targets, scratch.hidden, scratch.scores)
-    if way.negatives:
-        loss = logistic(scratch.scores, n_targets, count)
+    count = gather_context(weights.inputs, words, low, at, high, options.mean, scratch.hidden)
+    score_targets(
+        weights.outputs, count, scratch.targets, n_targets, scratch.hidden, scratch.scores
+    )
+    if options.negatives:
+        loss = logistic_loss(scratch.scores, n_targets, count)
     else:
-        loss = softmax(scratch.scores, n_targets, count, right)
+        loss = softmax_loss(scratch.scores, n_targets, count, center)
     if rate > 0:
         descend(weights, count, n_targets, scratch, rate)
-        spread(weights, kept, low, at, high, way.mean, scratch.back)
+        update_context(weights, words, low, at, high, options.mean, scratch.changes)
     return loss, count
 
 
 @jit
-def read(ids, weights, chances, scratch, way, rate, seed):
-    """Learn from a stretch of tokens, or with rate 0 only measure it: the sum of the losses, and of
-    how many predictions. The seed decides all that is random.
+def train_tokens(ids, weights, tables, scratch, options, rate, seed):
+    """Train on a span of tokens, or with rate 0 only measure it; return the sum of the losses and
+    the number of predictions. The seed decides all that is random.
     """
-    seeded(scratch.random, seed)
-    kept, n = scratch.kept, keep_words(ids, chances, scratch)
+    seed_random(scratch.random, seed)
+    words, n = scratch.words, subsample(ids, tables, scratch)
     loss, predictions = 0.0, 0
     for at in range(n):
-        if kept[at] == BORDER:
+        if words[at] == BORDER:
             continue
-        reach = 1 + below(drawn(scratch.random), way.window)
+        width = 1 + random_below(random_bits(scratch.random), options.window)
         low = high = at
-        while low > 0 and at - low < reach and kept[low - 1] != BORDER:
+        while low > 0 and at - low < width and words[low - 1] != BORDER:
             low -= 1
-        while high < n - 1 and high - at < reach and kept[high + 1] != BORDER:
+        while high < n - 1 and high - at < width and words[high + 1] != BORDER:
             high += 1
         if low == high:
             continue
         n_targets = len(scratch.targets)
-        if way.negatives:
-            n_targets = draw_targets(kept[at], way.negatives, chances, scratch)
-        found, count = learn(weights, kept, low, at, high, n_targets, kept[at], scratch, way, rate)
-        loss += found
+        if options.negatives:
+            n_targets = draw_targets(words[at], options.negatives, tables, scratch)
+        window_loss, count = train_window(
+            weights, words, low, at, high, n_targets, words[at], scratch, options, rate
+        )
+        loss += window_loss
         predictions += count
     return loss, predictions
 
 
 @jit
 def merge(base, copies, changed, gain, first, last):
-    """Bring rows `first` to `last` - 1 of a matrix (R, D) up to date with what its copies (P, R, D)
-    have become, `changed` (P, R) telling where; every row takes the sum of their changes, times its
-    `gain` (R,). The copies are then alike.
+    """Update rows `first` to `last` - 1 of a matrix (R, D) with the sum of the changes of its
+    copies (P, R, D), times the `gain` (R,) of the row; all copies then equal the matrix.
+
+    `changed` (P, R) marks the rows that differ, and is cleared.
     """
     shares, size = copies.shape[0], copies.shape[2]
     for row in range(first, last):
-        some = False
+        any_changed = False
         for p in range(shares):
-            some |= changed[p, row] != 0
+            any_changed |= changed[p, row] != 0
             changed[p, row] = 0
-        if not some:
+        if not any_changed:
             continue
         here, times = base[row], gain[row]
         for d in range(size):

@@ -1,1 +1,182 @@
-"""The lectures' claims as experiments: each has a figure, a table and claims that are checked."""
+"""The lectures' claims as experiments: the index of them, and how to run one or all.
+
+An experiment is a function from `Options` to a `Result`; its module is imported when it is run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.errors import UsageError, UserError, did_you_mean
+from regard.lab.result import CLAIM_COLUMNS, VERDICTS, Claim, Options, Result, summary
+from regard.look.page import Links, Page, Table, Text
+
+
+class Experiment(NamedTuple):
+    """The question of an experiment, what its FILE contains if it takes one, and the module of its
+    function where that has another name.
+    """
+
+    question: str
+    file: str = ""
+    module: str = ""
+
+
+TEXT = "text to train on"
+EXPERIMENTS = {
+    "distance": Experiment("how far apart may two motifs be for a model to relate them?"),
+    "kernels": Experiment(
+        "is attention a weighted mean, and does learning its weights gain over assuming them?",
+        "a CSV of points, columns x and y",
+    ),
+    "lookup": Experiment(
+        "is attention a dictionary that became fuzzy?",
+        "a TSV of keys and values, each key once",
+        "kernels",
+    ),
+    "bayes": Experiment("what is known as counts arrive, and is the MAP what multipliers give?"),
+    "invariants": Experiment("which laws does attention obey: order, sums, hulls, scales?"),
+    "svm": Experiment("does attention trained by gradient descent tend to the largest margin?"),
+    "positions": Experiment(
+        "are positions frequencies, and which schemes work beyond the length trained on?", TEXT
+    ),
+    "tricks": Experiment(
+        "what do residuals, norms, scaling, warm-up and label smoothing each gain?", TEXT
+    ),
+    "gradients": Experiment(
+        "how far back does the gradient of recurrence, convolution and attention reach?"
+    ),
+    "agreement": Experiment("up to which distance does a verb agree with its subject?"),
+    "heads": Experiment(
+        "what does each head do, and how many are needed?", "the run folder of a Transformer"
+    ),
+    "complexity": Experiment("what does each kind of layer cost, against length and width?"),
+    "recall": Experiment("which models recall a symbol, however long ago it was?"),
+    "scaling": Experiment(
+        "would more data or a larger model help, and can smaller ones forecast it?", TEXT
+    ),
+    "dimensions": Experiment(
+        "how many numbers does a word's vector need?", "text, words with blanks between them"
+    ),
+}
+
+
+def run_experiment(name: str, options: Options) -> Result:
+    if name not in EXPERIMENTS:
+        raise UsageError(f"unknown experiment {name!r}; {did_you_mean(name, list(EXPERIMENTS))}")
+    if options.file is not None and not EXPERIMENTS[name].file:
+        names = ", ".join(key for key, experiment in EXPERIMENTS.items() if experiment.file)
+        raise UsageError(f"experiment {name!r} takes no file; those that do: {names or 'none'}")
+    module = import_module(f"regard.lab.{EXPERIMENTS[name].module or name}")
+    run: Callable[[Options], Result] = getattr(module, name)
+    return run(options)
+
+
+@dataclass(frozen=True, eq=False)
+class GalleryEntry:
+    """One experiment: its result and files, or the error that stopped it."""
+
+    name: str
+    seconds: float
+    result: Result | None = None
+    files: Sequence[Path] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """The results of all experiments, and their index page."""
+
+    entries: Sequence[GalleryEntry]
+    index: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file written, the index first."""
+        return [self.index, *(path for entry in self.entries for path in entry.files)]
+
+    @property
+    def claims(self) -> list[Claim]:
+        return [c for entry in self.entries if entry.result for c in entry.result.claims]
+
+    def claims_table(self) -> Table:
+        """Return all claims; those that fail and experiments that stopped are highlighted."""
+        rows: list[list[object]] = []
+        for entry in self.entries:
+            if entry.result is None:
+                rows.append(["not tried", entry.name, "", entry.error])
+            else:
+                for verdict, name, *texts in (claim.row for claim in entry.result.claims):
+                    rows.append([verdict, f"{entry.name}: {name}", *texts])
+        failed = [i for i, row in enumerate(rows) if row[0] in (VERDICTS[False], "not tried")]
+        return Table(CLAIM_COLUMNS, rows, highlight=failed, title="All claims")
+
+    def table(self) -> Table:
+        """Return the number of claims of each experiment by verdict, and its duration."""
+        rows: list[list[object]] = []
+        for entry in self.entries:
+            claims = [] if entry.result is None else entry.result.claims
+            counts = [sum(claim.holds is verdict for claim in claims) for verdict in VERDICTS]
+            rows.append([entry.name, *counts, round(entry.seconds, 1)])
+        columns = ["experiment", "hold", "fail", "too small to tell", "seconds"]
+        return Table(columns, rows, title="Experiments")
+
+    def page(self) -> Page:
+        page = Page("The lab", f"{len(self.entries)} experiments, {summary(self.claims)}")
+        for entry in self.entries:
+            if entry.result is None:
+                page.section(entry.name)
+                page.add(Text(f"Not tried: {entry.error}"))
+                continue
+            page.section(entry.result.title, EXPERIMENTS[entry.name].question)
+            page.add(entry.result.figures[0])
+            page.add(Text(entry.result.reading))
+            page.add(Links([("the whole experiment", f"{entry.name}.html")]))
+        page.section("Claims", "What was stated beforehand, and what was measured here.")
+        page.add(self.claims_table())
+        page.add(self.table())
+        return page
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `regard lab all --json`."""
+        documents = {e.name: e.result.to_json(e.files) for e in self.entries if e.result}
+        return {
+            "claims": [
+                {"experiment": name} | claim
+                for name, document in documents.items()
+                for claim in document["claims"]
+            ],
+            "figures": [str(path) for path in self.files],
+            "experiments": documents,
+            "not_tried": {e.name: e.error for e in self.entries if e.result is None},
+        }
+
+
+def run_all(options: Options, folder: Path) -> Gallery:
+    """Run all experiments one after another; one that cannot be run stops no other."""
+    if options.file is not None:
+        raise UsageError("regard lab all takes no file: give it to one experiment by its name")
+    entries = []
+    for i, name in enumerate(EXPERIMENTS):
+        options.reporter.say(f"{name} ({i + 1} of {len(EXPERIMENTS)})")
+        start, result, error = time.monotonic(), None, ""
+        try:
+            result = run_experiment(name, options)
+        except UserError as stopped:
+            error = str(stopped)
+            options.reporter.warn(f"{name}: {error}")
+        seconds = time.monotonic() - start
+        files = [] if result is None else result.write(folder, name, options.reporter)
+        entries.append(GalleryEntry(name, seconds, result, files, error))
+    gallery = Gallery(entries, folder / "index.html")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        gallery.page().write(gallery.index)
+    except OSError as failure:
+        raise UserError(f"cannot write to {folder}: {failure.strerror}") from None
+    return gallery

@@ -1,356 +1,251 @@
 """The cats near the mat sleep: does the verb agree with a subject far before it?
 
-Decks 000 and 004: "the cat, who belongs to my mother, is", "the chef who … was". A small grammar
-makes sentences whose verb agrees in number with the first noun, whatever nouns stand between; every
-rung of the ladder, from counting pairs to attention, learns the same sentences, and is asked
-whether verbs of the right number are more probable than those of the wrong one (Linzen et al. 2016,
-arXiv:1611.01368).
+Decks 000 and 004: "the cat, who belongs to my mother, is", "the chef who … was". Up to which
+distance does each model, from counting pairs of words to attention, get it right (Linzen et al.
+2016, arXiv:1611.01368)?
+
+Sentences of a small grammar consist of a subject, some phrases of a preposition and a noun, and a
+verb. The number of every noun is a fair coin, so that the nearest noun is right half of the time.
+All models learn the same sentences of all lengths, and every word of them, not the verb alone; they
+are tested on other sentences (there are too few without any phrase for that). A prediction is right
+where the verbs of the right number are more probable in total. Neural models have the same size to
+a tenth, the same number of steps and the trainer's default settings.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batching import Batch
 from regard.data.shards import Shard
-from regard.lab.mini_trainer import pass_over, practise
-from regard.lab.result import Claim, Options, Result, Share
-from regard.look.page import Heatmap, Lines, Sequences, Table, Text
-from regard.models.counts import CountingModel
+from regard.lab.mini_trainer import (
+    Ids,
+    OnProgress,
+    SizedModel,
+    fit_hmm,
+    generator,
+    make_shard,
+    next_symbol_batch,
+    train_model,
+)
+from regard.lab.result import Accuracies, Claim, Options, Proportion, Result
+from regard.look.page import Sequences
 from regard.models.hidden_markov import HiddenMarkovConfig
 from regard.models.language_model import LanguageModel
-from regard.models.parameter_matching import sized
-from regard.recipe import TrainRecipe
-from regard.registry import family
+from regard.registry import MODELS
 from regard.training.loop import seed_of
 
-NOUNS = ("cat", "chef", "child", "king")
-PLACES = ("near", "behind")
-VERBS = (("sleeps", "sleep"), ("sings", "sing"), ("is", "are"), ("runs", "run"))
-IRREGULAR = {"child": "children"}
+NOUNS = {"cat": "cats", "chef": "chefs", "child": "children", "king": "kings"}
+PREPOSITIONS = ("near", "behind")
+VERBS = {"sleeps": "sleep", "sings": "sing", "is": "are", "runs": "run"}
 WORDS = (
-    "<S>",
-    "<E>",
-    "the",
-    *PLACES,
-    *NOUNS,
-    *(IRREGULAR.get(noun, noun + "s") for noun in NOUNS),
-    *(verb for pair in VERBS for verb in pair),
+    *("<S>", "<E>", "the", *PREPOSITIONS, *NOUNS, *NOUNS.values()),
+    *(verb for pair in VERBS.items() for verb in pair),
 )
 ID = {word: i for i, word in enumerate(WORDS)}
-NOUN_IDS = np.array([[ID[noun], ID[IRREGULAR.get(noun, noun + "s")]] for noun in NOUNS])  # (4, 2)
-VERB_IDS = np.array([[ID[one], ID[many]] for one, many in VERBS])  # (4, 2)
+NOUN_IDS, VERB_IDS = (  # (4, 2): singular, plural
+    np.array([[ID[one], ID[many]] for one, many in pairs.items()]) for pairs in (NOUNS, VERBS)
+)
+PREPOSITION_IDS = np.array([ID[word] for word in PREPOSITIONS])
 PHRASE = 3  # words of "near the dogs"
-ORDER, STATES, SEES = 6, 24, 16
-CHANCE, NEAR, SURE = 0.5, 0.06, 0.95
+ORDER, STATES, CNN_CONTEXT = 6, 24, 16
+CHANCE, TOLERANCE, HIGH = 0.5, 0.06, 0.95
 
-Ids = NDArray[np.int64]
+BIGRAM, HIDDEN = "bigram", f"HMM, {STATES} states"
+BAYES, NGRAM = f"MAP n-gram, {ORDER} words back", f"Kneser–Ney, {ORDER} words back"
+AXES = ("words from the subject to its verb", "share of verbs that agree")
+LSTM, CNN, HYENA, TRANSFORMER = "LSTM", f"convolution over {CNN_CONTEXT}", "Hyena", "Transformer"
+
+
+def claims(accuracies: Accuracies, *, quick: bool = False) -> list[Claim]:
+    high = partial(accuracies.claim_high, least=HIGH, quick=quick)
+    chance = partial(accuracies.claim_chance, tolerance=TOLERANCE)
+    candidates = [
+        chance("a bigram agrees with the nearest noun", BIGRAM, least=2),
+        high("Kneser–Ney agrees within its order", NGRAM, most=ORDER),
+        chance("Kneser–Ney is blind beyond it", NGRAM, least=ORDER + 1),
+        high("a convolution agrees within its field", CNN, most=CNN_CONTEXT - 1),
+        chance("a convolution is blind beyond it", CNN, least=CNN_CONTEXT),
+        high("an LSTM carries the number along", LSTM),
+        high("Hyena's filters reach back to it", HYENA),
+        high("attention finds the subject at every distance", TRANSFORMER),
+    ]
+    return [claim for claim in candidates if claim is not None]
 
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """(N, T) ids `<S> the noun (place the noun)^m verb <E>`, all of one length; the number of each
-    subject (N,), 0 or 1.
+    """Ids (N, T) of `<S> the noun (preposition the noun)^m verb <E>`, all of one length; the number
+    of each subject (N,): 0 singular, 1 plural.
     """
 
     ids: Ids
     numbers: Ids
 
     @property
-    def batch(self) -> Batch:
-        """Every word is asked for."""
-        rows = torch.from_numpy(self.ids)
-        ids, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-        many = targets.numel()
-        return Batch(ids, targets, None, np.arange(len(rows)), many, many)
-
-    @property
     def texts(self) -> list[str]:
-        """In words."""
         return [" ".join(WORDS[i] for i in row[1:-1]) for row in self.ids]
 
 
-def draw(phrases: int, many: int, random: np.random.Generator) -> Sentences:
-    """Sentences with so many phrases between subject and verb, every noun's number a fair coin."""
-    numbers = random.integers(0, 2, many)
-    columns = [np.full(many, ID["<S>"]), np.full(many, ID["the"])]
-    columns.append(NOUN_IDS[random.integers(0, len(NOUNS), many), numbers])
+def draw(phrases: int, n: int, random: np.random.Generator) -> Sentences:
+    """Return n sentences with so many phrases between subject and verb, all numbers fair coins."""
+    numbers = random.integers(0, 2, n)
+    columns = [np.full(n, ID["<S>"]), np.full(n, ID["the"])]
+    columns.append(NOUN_IDS[random.integers(0, len(NOUNS), n), numbers])
     for _ in range(phrases):
-        columns.append(
-            np.array([ID[place] for place in PLACES])[random.integers(0, len(PLACES), many)]
-        )
-        columns.append(np.full(many, ID["the"]))
-        columns.append(NOUN_IDS[random.integers(0, len(NOUNS), many), random.integers(0, 2, many)])
-    columns.append(VERB_IDS[random.integers(0, len(VERBS), many), numbers])
-    columns.append(np.full(many, ID["<E>"]))
+        columns.append(PREPOSITION_IDS[random.integers(0, len(PREPOSITIONS), n)])
+        columns.append(np.full(n, ID["the"]))
+        columns.append(NOUN_IDS[random.integers(0, len(NOUNS), n), random.integers(0, 2, n)])
+    columns.append(VERB_IDS[random.integers(0, len(VERBS), n), numbers])
+    columns.append(np.full(n, ID["<E>"]))
     return Sentences(np.stack(columns, axis=1), numbers)
 
 
 def distance_of(phrases: int) -> int:
-    """Words from the subject to its verb."""
+    """Return the number of words from the subject to its verb."""
     return 1 + PHRASE * phrases
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of it is done."""
-
     phrases: Sequence[int]
     sentences: int  # of each length, to learn from
     steps: int
     tested: int
-    passes: int = 30
+    iterations: int = 30  # of EM
     batch: int = 32
     parameters: int = 40_000
 
 
 LARGE = Plan(phrases=(0, 1, 2, 4, 8, 12), sentences=600, steps=900, tested=400)
 SMALL = Plan(
-    phrases=(0, 1, 4, 8), sentences=400, steps=250, tested=1200, passes=5, parameters=20_000
+    phrases=(0, 1, 4, 8), sentences=400, steps=250, tested=1200, iterations=5, parameters=20_000
 )
 
 
-def corpus(plan: Plan, seed: int) -> list[Sentences]:
-    """What every rung learns from, by length."""
-    return [draw(m, plan.sentences, np.random.default_rng(seed_of(seed, m))) for m in plan.phrases]
+def make_corpus(plan: Plan, seed: int) -> list[Sentences]:
+    return [draw(m, plan.sentences, generator(seed, m)) for m in plan.phrases]
 
 
-def unseen(plan: Plan, phrases: int, known: Sentences, seed: int) -> Sentences:
-    """Sentences that are not in the corpus, where there are enough of them; short ones are few."""
-    drawn = draw(phrases, 3 * plan.tested, np.random.default_rng(seed_of(seed, phrases, 1)))
-    seen = {row.tobytes() for row in known.ids}
-    keep = [i for i, row in enumerate(drawn.ids) if row.tobytes() not in seen][: plan.tested]
-    if len(keep) < plan.tested // 2:  # with no phrase there are only so many sentences
-        keep = list(range(plan.tested))
-    return Sentences(drawn.ids[keep], drawn.numbers[keep])
+def draw_unseen(plan: Plan, phrases: int, known: Sentences, seed: int) -> Sentences:
+    """Return sentences that are not in the corpus, where there are enough; short ones are few."""
+    sentences = draw(phrases, 3 * plan.tested, generator(seed, phrases, 1))
+    corpus = {row.tobytes() for row in known.ids}
+    new = [i for i, row in enumerate(sentences.ids) if row.tobytes() not in corpus][: plan.tested]
+    if len(new) < plan.tested // 2:  # with no phrase there are only so many sentences
+        new = list(range(plan.tested))
+    return Sentences(sentences.ids[new], sentences.numbers[new])
 
 
-def shard_of(parts: Sequence[Sentences]) -> Shard:
-    """All of them as records in memory."""
-    rows = [row for part in parts for row in part.ids]
-    flat = np.concatenate(rows)
-    lengths = np.array([len(row) for row in rows])
-    return Shard(
-        path=Path("memory"),
-        kind="records",
-        ids=flat,
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        vocab_size=len(WORDS),
-        records=len(rows),
-        tokens=len(flat),
-        symbols=len(flat) - len(rows),
-        bytes=len(flat),
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The training sentences by length, and how a model is trained on them."""
+
+    plan: Plan
+    parts: Sequence[Sentences]
+    seed: int
+    on_progress: OnProgress = lambda positions: None
+
+    @property
+    def max_len(self) -> int:
+        return int(self.parts[-1].ids.shape[1])
+
+    @property
+    def shard(self) -> Shard:
+        return make_shard([row for part in self.parts for row in part.ids], len(WORDS))
+
+    def batch_at(self, step: int) -> Batch:
+        """Return sentences of one length, lengths in turn."""
+        part = self.parts[step % len(self.parts)]
+        rows = generator(self.seed, step).integers(0, len(part.ids), self.plan.batch)
+        return next_symbol_batch(torch.from_numpy(part.ids[rows]))
+
+
+def count(name: str, settings: Mapping[str, Any], training: Training) -> LanguageModel:
+    model = MODELS.get(name)(len(WORDS), MODELS.get(name).Config(**settings))
+    model.fit(training.shard, None, lambda text: None)
+    return cast(LanguageModel, model)
+
+
+def fit_hidden(training: Training) -> LanguageModel:
+    config = HiddenMarkovConfig(n_states=STATES, max_len=training.max_len)
+    iterations, seed = training.plan.iterations, seed_of(training.seed)
+    return fit_hmm(training.shard, config, iterations, seed, training.on_progress)
+
+
+def fit_neural(sized: SizedModel, training: Training) -> LanguageModel:
+    return train_model(
+        sized.builder(training.plan.parameters, len(WORDS), training.max_len),
+        training.batch_at,
+        training.plan.steps,
+        training.seed,
+        on_progress=training.on_progress,
     )
 
 
-Learn = Callable[[Plan, list[Sentences], int, Callable[[float], None]], LanguageModel]
-
-
-def counted(name: str, **options: Any) -> Learn:
-    """A rung that counts."""
-
-    def learn(
-        plan: Plan, parts: list[Sentences], seed: int, told: Callable[[float], None]
-    ) -> LanguageModel:
-        cls = family(name)
-        model = cls(len(WORDS), cls.Config(**options))
-        assert isinstance(model, CountingModel)
-        model.fit(shard_of(parts), None, lambda text: None)
-        return model
-
-    return learn
-
-
-def hidden(
-    plan: Plan, parts: list[Sentences], seed: int, told: Callable[[float], None]
-) -> LanguageModel:
-    """A hidden Markov model."""
-    config = HiddenMarkovConfig(n_states=STATES, max_len=parts[-1].ids.shape[1])
-    return pass_over(shard_of(parts), config, plan.passes, seed_of(seed), lambda: told(1.0))
-
-
-def neural(name: str, sees: int = 0) -> Learn:
-    """A rung that learns by gradients; `sees` is the context of a convolution."""
-
-    def learn(
-        plan: Plan, parts: list[Sentences], seed: int, told: Callable[[float], None]
-    ) -> LanguageModel:
-        longest = parts[-1].ids.shape[1]
-        config = sized(name, plan.parameters, len(WORDS), n_layers=2, max_len=sees or longest)
-        config = dataclasses.replace(config, max_len=longest)
-
-        def batch_of(step: int) -> Batch:
-            part = parts[step % len(parts)]
-            rows = np.random.default_rng(seed_of(seed, step)).integers(0, len(part.ids), plan.batch)
-            return Sentences(part.ids[rows], part.numbers[rows]).batch
-
-        recipe = TrainRecipe(steps=plan.steps, device="cpu", compile="off", seed=seed)
-        return practise(name, len(WORDS), config, recipe, batch_of, lambda batch: told(1.0))
-
-    return learn
-
-
-BIGRAM, HIDDEN = "bigram", f"HMM, {STATES} states"
-BAYES, NGRAM = f"MAP n-gram, {ORDER} words back", f"Kneser–Ney, {ORDER} words back"
-LSTM, CNN, HYENA, TRANSFORMER = "LSTM", f"convolution over {SEES}", "Hyena", "Transformer"
-RUNGS: dict[str, Learn] = {
-    BIGRAM: counted("bigram"),
-    BAYES: counted("map", order=ORDER + 1),
-    NGRAM: counted("kneser-ney", order=ORDER + 1),
-    HIDDEN: hidden,
-    LSTM: neural("lstm"),
-    CNN: neural("cnn", SEES),
-    HYENA: neural("hyena"),
-    TRANSFORMER: neural("transformer"),
+FAMILIES: dict[str, Callable[[Training], LanguageModel]] = {
+    BIGRAM: partial(count, "bigram", {}),
+    BAYES: partial(count, "map", {"order": ORDER + 1}),
+    NGRAM: partial(count, "kneser-ney", {"order": ORDER + 1}),
+    HIDDEN: fit_hidden,
+    LSTM: partial(fit_neural, SizedModel(family="lstm")),
+    CNN: partial(fit_neural, SizedModel(family="cnn", context=CNN_CONTEXT)),
+    HYENA: partial(fit_neural, SizedModel(family="hyena")),
+    TRANSFORMER: partial(fit_neural, SizedModel(family="transformer")),
 }
-BY_STEPS = 4  # of them learn by gradients
-Found = Mapping[str, Mapping[int, Share]]  # by rung and number of phrases
+N_NEURAL = 4  # of these models
 
 
-def agrees(model: LanguageModel, sentences: Sentences) -> Share:
-    """Where are verbs of the right number more probable than those of the wrong one?"""
+def measure_agreement(model: LanguageModel, sentences: Sentences) -> Proportion:
+    """Return how often verbs of the right number are more probable than those of the wrong one."""
     ids = torch.from_numpy(sentences.ids[:, :-2])
     with torch.no_grad():
         logits = model.logits(ids)[:, -1].double()  # (B, V), before the verb
-    odds: Tensor = logits.log_softmax(-1).exp()[:, torch.from_numpy(VERB_IDS)].sum(1)  # (B, 2)
+    by_number: Tensor = logits.log_softmax(-1).exp()[:, torch.from_numpy(VERB_IDS)].sum(1)  # (B, 2)
     numbers = torch.from_numpy(sentences.numbers)[:, None]
-    right, wrong = odds.gather(1, numbers), odds.gather(1, 1 - numbers)
-    half = int((right == wrong).sum()) // 2  # a tie is a guess
-    return Share(int((right > wrong).sum()) + half, len(ids))
+    right, other = by_number.gather(1, numbers), by_number.gather(1, 1 - numbers)
+    half_ties = int((right == other).sum()) // 2  # a tie is a guess
+    return Proportion(int((right > other).sum()) + half_ties, len(ids))
 
 
 def agreement(options: Options) -> Result:
-    """The experiment."""
     plan = SMALL if options.quick else LARGE
-    parts = corpus(plan, options.seed)
+    parts = make_corpus(plan, options.seed)
     tests = {
-        m: unseen(plan, m, part, options.seed) for m, part in zip(plan.phrases, parts, strict=True)
+        m: draw_unseen(plan, m, part, options.seed)
+        for m, part in zip(plan.phrases, parts, strict=True)
     }
-    work = options.work(BY_STEPS * plan.steps + plan.passes)
-    found = {}
-    for name, learn in RUNGS.items():
-        model = learn(plan, parts, options.seed, partial(work.add, f"agreement: {name}"))
-        found[name] = {m: agrees(model, test) for m, test in tests.items()}
-    return report(found, plan, tests, short=options.quick)
-
-
-QUESTION = (
-    "The cats near the king beside the dogs sleep: the verb agrees with a noun that stands any "
-    "number of words before it, while nearer nouns say nothing. Up to which distance does each "
-    "rung of the ladder, from counting pairs of words to attention, get it right?"
-)
-MADE = (
-    "How it is made. Sentences of a subject, some phrases of a place and a noun, and a verb; the "
-    "number of every noun is a fair coin, so that the nearest noun is right half of the time. All "
-    "rungs learn the same sentences of all lengths, and every word of them, not the verb alone; "
-    "they are asked about other sentences (those without any phrase are too few to be others). An "
-    "answer is right where the verbs of the right number together are more probable. Neural rungs "
-    "have the same size to a tenth, the same steps and the trainer's own settings."
-)
-
-
-def report(
-    found: Found, plan: Plan, tests: Mapping[int, Sentences], *, short: bool = False
-) -> Result:
-    """Tables, figures and claims."""
-    distances = [distance_of(m) for m in plan.phrases]
-    rows = [[name, *(row[m].percent for m in plan.phrases)] for name, row in found.items()]
-    columns = ["rung", *(f"{d} words" for d in distances)]
-    table = Table(columns, rows, title="Verbs that agree, in %, by distance from the subject")
+    words = [part.ids.shape[1] for part in parts]
+    per_length = N_NEURAL * plan.steps * plan.batch / len(parts) + plan.iterations * plan.sentences
+    progress = options.progress(per_length * sum(words))
+    rows = {}
+    for name, fit in FAMILIES.items():
+        on_progress = partial(progress.add, f"agreement: {name}")
+        model = fit(Training(plan, parts, options.seed, on_progress))
+        rows[name] = {distance_of(m): measure_agreement(model, test) for m, test in tests.items()}
+    accuracies = Accuracies(rows, CHANCE)
     samples = [(text, None) for m in plan.phrases[:4] for text in tests[m].texts[:2]]
     return Result(
         title="Agreement at a distance",
-        question=QUESTION,
+        question=__doc__ or "",
         reading=(
-            "Each line is a rung: at the top the verb agrees with its subject at that distance, on "
-            "the dashed line it agrees by chance; bands are 95% intervals."
+            "Each line is a model: at the top the verb agrees with its subject at that distance, "
+            "on the dashed line it agrees by chance; bands are 95% intervals."
         ),
-        claims=claims(found, short=short),
-        tables=[table],
-        figures=[figure(found, plan)],
+        claims=claims(accuracies, quick=options.quick),
+        tables=[
+            accuracies.table("{} words", "Verbs that agree, in %, by distance from the subject")
+        ],
+        figures=[accuracies.lines("Agreement by distance", AXES)],
         panels=[
-            overview(found, plan),
-            Sequences(samples, title="Sentences nobody learned"),
-            Text(MADE),
+            accuracies.heatmap("The same, distances across", "share"),
+            Sequences(samples, title="Sentences of the test set"),
         ],
     )
-
-
-def figure(found: Found, plan: Plan) -> Lines:
-    """Accuracy against distance."""
-    xs = [float(distance_of(m)) for m in plan.phrases]
-    series = [(name, xs, [row[m].value for m in plan.phrases]) for name, row in found.items()]
-    bands = {
-        name: (
-            [row[m].interval[0] for m in plan.phrases],
-            [row[m].interval[1] for m in plan.phrases],
-        )
-        for name, row in found.items()
-    }
-    return Lines(
-        series,
-        x_label="words from the subject to its verb",
-        y_label="share of verbs that agree",
-        title="Agreement by distance",
-        log_x=True,
-        bands=bands,
-        x_ticks=xs,
-        levels={"chance": CHANCE},
-    )
-
-
-def overview(found: Found, plan: Plan) -> Heatmap:
-    """The same as a map."""
-    values = np.array([[row[m].value for m in plan.phrases] for row in found.values()])
-    columns = [str(distance_of(m)) for m in plan.phrases]
-    return Heatmap(values, list(found), columns, title="The same, distances across", unit="share")
-
-
-def claims(found: Found, *, short: bool = False) -> list[Claim]:
-    """Who sees the subject, and who does not, after training or after a `short` one."""
-    sure_of = partial(sure, found, short=short)
-    return [
-        blind(found, BIGRAM, 2, "a bigram agrees with the nearest noun"),
-        sure_of(NGRAM, ORDER, "Kneser–Ney agrees within its order"),
-        blind(found, NGRAM, ORDER + 1, "Kneser–Ney is blind beyond it"),
-        sure_of(CNN, SEES - 1, "a convolution agrees within its field"),
-        blind(found, CNN, SEES, "a convolution is blind beyond it"),
-        sure_of(LSTM, 1000, "an LSTM carries the number along"),
-        sure_of(HYENA, 1000, "Hyena's filters reach back to it"),
-        sure_of(TRANSFORMER, 1000, "attention finds the subject at every distance"),
-    ]
-
-
-def sure(found: Found, rung: str, most: int, name: str, *, short: bool) -> Claim:
-    """Right nearly always, at distances of at most `most`; after a `short` training, more may be
-    right in the end.
-    """
-    row = {distance_of(m): share for m, share in found[rung].items() if distance_of(m) <= most}
-    d, worst = min(row.items(), key=lambda item: item[1].value)
-    stated = (
-        f"at least {SURE} agree at distances to {min(most, max(map(distance_of, found[rung])))}"
-    )
-    measured = f"{worst} at {d}, the lowest"
-    return Claim.within(name, stated, measured, worst.interval, least=SURE, may_rise=short)
-
-
-def blind(found: Found, rung: str, least: int, name: str) -> Claim:
-    """By chance, at distances of at least `least`."""
-    row = {distance_of(m): share for m, share in found[rung].items() if distance_of(m) >= least}
-    if not row:
-        return Claim(name, f"at distances from {least}", "no such distance was tried", None)
-    d, worst = max(row.items(), key=lambda item: abs(item[1].value - CHANCE))
-    stated = f"within {NEAR} of {CHANCE} agree at distances from {least}"
-    measured = f"{worst} at {d}, the farthest"
-    low, high = CHANCE - NEAR, CHANCE + NEAR
-    return Claim.within(name, stated, measured, worst.interval, least=low, most=high)

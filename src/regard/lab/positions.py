@@ -3,247 +3,90 @@ go on beyond the length they were trained on.
 
 Lecture 14 (002) writes positions as binary numbers, whose bits are square waves of doubling period,
 and softens them to sinusoids; decks 000 and 004 ask that a code be unique, bounded, unlimited, and
-that a shift be a linear map. Pair i has the frequency base^(-2i/d), i from 0 (a deck begins at 1;
-the paper, Vaswani et al. 2017, section 3.5, does not).
+that a shift be a linear map. Pair i has the frequency base^(-2i/d), i from 0 (a deck starts at 1;
+the paper, Vaswani et al. 2017, section 3.5, does not). Codes are those of the models. The linear
+map of a shift is fitted by least squares to even positions and tested on odd ones; that it is the
+rotation the formula gives is a separate claim.
+
+Position schemes are then trained short and tested long (Press et al. 2022, arXiv:2108.12409, figure
+1, on a small scale). A small decoder learns windows of one length from text, once with each scheme,
+with the same steps, batches, size and seeds, and is then given windows several times as long from
+text it was not trained on; the loss is measured by the position of the character in the window. A
+learned scheme has vectors for all tested positions, of which training updates only the first.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
 
-from regard.lab import extrapolation
-from regard.lab.extrapolation import Course
-from regard.lab.inputs import stream_of
-from regard.lab.result import Claim, Options, Result
-from regard.layers.positions import Binary, sinusoids
-from regard.look.page import Heatmap, Lines, Table, Text
+from regard.lab.mini_trainer import (
+    TextStream,
+    random_windows,
+    read_stream,
+    small_decoder,
+    spread_windows,
+    train_model,
+)
+from regard.lab.result import Claim, Mean, Options, Result, curves
+from regard.layers.positions import POSITIONS, Binary, sinusoids
+from regard.look.page import Heatmap, Lines, Table
+from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.parameter_matching import count_parameters
 
 D_MODEL, BASE, BASES = 64, 10_000.0, (10.0, 100.0, 10_000.0, 1_000_000.0)
-BITS, SHIFT = 6, 7
-EXACT, FAR = 1e-4, 0.1  # residuals of a map that is linear, and of one that is not
+BITS, SHIFT, OFFSET = 6, 7, 9
+EXACT, NONLINEAR = 1e-4, 0.1  # residuals of a map that is linear, and of one that is not
+HOLDS, BREAKS = 0.05, 0.1  # nats by which the loss may rise beyond the trained length, or must
+RELATIVE = ("t5", "alibi")  # biases by distance, which any length has
+ABSOLUTE = ("binary", "sinusoidal", "learned")  # codes that are not trained beyond the length
 
 Codes = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of it is done."""
+    """The size of the experiment, the same for all schemes."""
 
-    course: Course
-    unique: int  # positions that must be told apart
+    steps: int
+    seeds: int
+    length: int = 64  # trained on
+    times: int = 4  # as long is tested
+    batch: int = 32
+    tested: int = 64  # windows
+    codes: int = 4096  # that must differ
 
+    @property
+    def ends(self) -> list[int]:
+        """Ends of stretches of positions: as long as trained, then twice as far each time."""
+        return [0, *(self.length << i for i in range(self.times.bit_length()))]
 
-LARGE = Plan(course=Course(steps=250, seeds=3), unique=4096)
-SMALL = Plan(course=Course(steps=50, seeds=1, length=32, batch=16, tested=30), unique=512)
-
-
-def waves(many: int, d_model: int = D_MODEL, base: float = BASE) -> Codes:
-    """(N, D): the model's own sinusoids of positions 0 … N - 1."""
-    return np.asarray(sinusoids(torch.arange(many), d_model, base).double().numpy())
-
-
-def bits(many: int) -> Codes:
-    """(N, bits): the model's own binary code, -1 and 1."""
-    scheme = Binary(D_MODEL, many)
-    code = scheme.add(torch.zeros(1, many, D_MODEL), range(many))[0, :, : scheme.bits]
-    return np.asarray(code.double().numpy())
+    def config(self, scheme: str) -> DecoderConfig:
+        """Return a small decoder with that scheme, for the longest test."""
+        return small_decoder(self.length * self.times, positions=scheme)
 
 
-def shift_map(shift: int, d_model: int = D_MODEL, base: float = BASE) -> Codes:
-    """(D, D): the matrix M with code(p + shift) = M code(p), a rotation of each pair."""
-    made = np.zeros((d_model, d_model))
-    for i in range(0, d_model, 2):
-        angle = shift * base ** (-i / d_model)
-        cosine, sine = math.cos(angle), math.sin(angle)
-        made[i : i + 2, i : i + 2] = [[cosine, sine], [-sine, cosine]]
-    return made
+LARGE = Plan(steps=250, seeds=3)
+SMALL = Plan(steps=50, seeds=1, length=32, batch=16, tested=30, codes=512)
+
+Losses = Mapping[str, Sequence[Sequence[float]]]  # by scheme and seed: nats in each stretch
 
 
-def residual(codes: Codes, shift: int) -> float:
-    """How far the best linear map, found on even positions, misses the shifted codes of odd ones:
-    root mean square over that of the codes.
-    """
-    many = len(codes) - shift
-    before, after = codes[:many], codes[shift:]
-    found, *_ = np.linalg.lstsq(before[::2], after[::2], rcond=None)
-    miss = before[1::2] @ found - after[1::2]
-    return float(np.sqrt(np.mean(miss**2) / np.mean(after[1::2] ** 2)))
-
-
-def nearest(codes: Codes) -> float:
-    """The least distance between the codes of two different positions."""
-    least = math.inf
-    squares = (codes**2).sum(1)
-    for low in range(0, len(codes), 512):
-        part = codes[low : low + 512]
-        gaps = squares[low : low + 512, None] + squares - 2 * part @ codes.T
-        gaps[np.arange(len(part)), low + np.arange(len(part))] = np.inf
-        least = min(least, float(gaps.min()))
-    return math.sqrt(max(least, 0.0))
-
-
-def positions(options: Options) -> Result:
-    """The experiment; text to learn from is the user's, or names."""
-    plan = SMALL if options.quick else LARGE
-    course = plan.course
-    stream = stream_of(options.file, 40 * course.length * course.times)
-    found = extrapolation.measure(course, stream, options)
-    return Result(
-        title="Positions are frequencies",
-        question=QUESTION,
-        reading=(
-            "Each line is a scheme: where it rises to the right, places that training never met "
-            "confuse it."
-        ),
-        readings=[
-            "Two positions are the more alike the nearer they are; a larger base makes likeness "
-            "fall more slowly.",
-            "Each row is a position, each column a bit, which flips half as often as the one on "
-            "its left.",
-            "Each row is a position, each column a wave, slower to the right: smooth bits.",
-        ],
-        claims=[*claims(plan), *extrapolation.claims(found)],
-        tables=[
-            bits_table(),
-            properties(plan),
-            extrapolation.table(course, found, len(stream.letters)),
-        ],
-        figures=[extrapolation.figure(course, found), alike(), *code_maps()],
-        panels=[map_figure(), Text(MADE)],
-    )
-
-
-QUESTION = (
-    "A position can be written as a binary number, whose bits are square waves, or as sines and "
-    "cosines of falling frequency. Is each position told apart, is a shift a linear map of the "
-    "code, does likeness fall with distance? And once trained on short texts, which ways of "
-    "putting positions in still work on long ones?"
-)
-MADE = (
-    "How it is made. Codes are those of the models. The linear map of a shift is found by least "
-    "squares on even positions and judged on odd ones; that it is the rotation "
-    "the formula gives is a claim of its own. For extrapolation a small decoder learns windows of "
-    "one length from text, once with each scheme, with the same steps, batches, size and seeds, "
-    "and is then given windows several times as long from text it has not seen; the loss is "
-    "measured by the place of the character in the window. A learned scheme has vectors for all "
-    "places tested, of which training touches only the first."
-)
-
-
-def bits_table() -> Table:
-    """Each bit, its period as defined and as measured by the Fourier transform."""
-    codes = bits(1 << BITS)
-    rows = [[f"bit {j}", 2 << j, period(codes[:, j])] for j in range(codes.shape[1])]
-    return Table(["", "period, 2^(j + 1)", "period measured"], rows, title="Bits are frequencies")
-
-
-def period(wave: NDArray[np.float64]) -> float:
-    """The period with the most power, in positions."""
-    power = np.abs(np.fft.rfft(wave - wave.mean())) ** 2
-    return float(len(wave) / max(1, int(power.argmax())))
-
-
-def code_maps() -> list[Heatmap]:
-    """The binary code and the waves."""
-    many = 1 << BITS
-    binary, wave = bits(many), waves(many)
-    names = [str(p) for p in range(many)]
-    return [
-        Heatmap(
-            binary,
-            names,
-            [f"bit {j}" for j in range(binary.shape[1])],
-            title="Binary code, positions down",
-            scale="diverging",
-            unit="code",
-        ),
-        Heatmap(
-            wave,
-            names,
-            [f"{'sin' if i % 2 == 0 else 'cos'} {i // 2}" for i in range(D_MODEL)],
-            title=f"Sinusoids, positions down, base {BASE:g}, {D_MODEL} wide",
-            scale="diverging",
-            unit="code",
-        ),
-    ]
-
-
-def alike() -> Lines:
-    """The dot product of two codes against their offset, for several bases."""
-    offsets = np.arange(129)
-    series = []
-    for base in BASES:
-        codes = waves(129, base=base)
-        values = codes @ codes[0] / (codes[0] @ codes[0])
-        series.append((f"base {base:,.0f}", offsets.astype(float).tolist(), values.tolist()))
-    return Lines(
-        series,
-        x_label="offset between two positions",
-        y_label="dot product of their codes, relative",
-        title="How alike two positions are",
-        levels={"nothing in common": 0.0},
-    )
-
-
-def map_figure() -> Heatmap:
-    """The linear map of a shift."""
-    names = [f"{'sin' if i % 2 == 0 else 'cos'} {i // 2}" for i in range(16)]
-    return Heatmap(
-        shift_map(SHIFT, 16),
-        names,
-        names,
-        title=f"The linear map that shifts by {SHIFT} positions, 16 wide",
-        scale="diverging",
-        unit="entry",
-    )
-
-
-def properties(plan: Plan) -> Table:
-    """What is asked of a code, of three of them."""
-    random = np.random.default_rng(0).standard_normal((plan.unique, D_MODEL))
-    made = {
-        "sinusoidal": waves(plan.unique),
-        "binary": bits(plan.unique),
-        "random, as learned ones begin": random,
-    }
-    rows = [
-        [
-            name,
-            residual(codes[:512], SHIFT),
-            nearest(codes),
-            float(np.ptp(np.linalg.norm(codes, axis=1))),
-        ]
-        for name, codes in made.items()
-    ]
-    columns = [
-        "code",
-        f"residual of a linear map for a shift of {SHIFT}",
-        f"least distance of two of {plan.unique:,}",
-        "spread of lengths",
-    ]
-    return Table(columns, rows, title="What is asked of a code of positions")
-
-
-def claims(plan: Plan) -> list[Claim]:
-    """What the decks ask of codes, measured."""
-    codes, many = waves(plan.unique), plan.unique
-    shifted = float(np.abs(waves(many + SHIFT)[SHIFT:] - codes @ shift_map(SHIFT).T).max())
-    lengths = np.linalg.norm(codes, axis=1)
-    off = float(np.abs(lengths - math.sqrt(D_MODEL / 2)).max())
-    close, binary = nearest(codes), nearest(bits(many))
-    straight, bent = residual(codes[:512], SHIFT), residual(bits(512), SHIFT)
-    periods = [period(bits(1 << BITS)[:, j]) == 2 << j for j in range(BITS)]
-    relation = waves(many)
-    gaps = [
-        float((relation[p] @ relation[p + 9]) - relation[0] @ relation[9])
-        for p in range(0, many - 9, 31)
-    ]
-    drift = max(map(abs, gaps))
+def code_claims(n: int) -> list[Claim]:
+    """Return what the decks ask of codes, measured on n positions."""
+    codes = sinusoidal_codes(n)
+    shifted = np.abs(sinusoidal_codes(n + SHIFT)[SHIFT:] - codes @ shift_map(SHIFT).T).max()
+    similarities = [codes[p] @ codes[p + OFFSET] for p in range(0, n - OFFSET, 31)]
+    nearest, nearest_binary = pdist(codes).min(), pdist(binary_codes(n)).min()
+    periods = [period(wave) == 2 << j for j, wave in enumerate(binary_codes(1 << BITS).T)]
     return [
         Claim(
             "a bit is a square wave",
@@ -251,40 +94,249 @@ def claims(plan: Plan) -> list[Claim]:
             f"{sum(periods)} of {len(periods)}",
             all(periods),
         ),
-        Claim(
+        Claim.exact(
             "a shift of sinusoids is a linear map",
-            f"M code(p) is code(p + {SHIFT}) to {EXACT:g} for {many:,} positions",
-            f"{shifted:.1e}",
-            shifted <= EXACT,
+            f"M code(p) is code(p + {SHIFT}) to {EXACT:g} for {n:,} positions",
+            shifted,
+            most=EXACT,
         ),
-        Claim(
+        Claim.exact(
             "least squares finds that map",
-            f"residual on positions it was not found on at most {EXACT:g}",
-            f"{straight:.1e}",
-            straight <= EXACT,
+            f"residual on positions it was not fitted to at most {EXACT:g}",
+            shift_residual(codes[:512], SHIFT),
+            most=EXACT,
         ),
-        Claim(
+        Claim.exact(
             "a shift of binary codes is not",
-            f"the same residual at least {FAR:g}",
-            f"{bent:.3f}",
-            bent >= FAR,
+            f"the same residual at least {NONLINEAR:g}",
+            shift_residual(binary_codes(512), SHIFT),
+            "{:.3f}",
+            least=NONLINEAR,
         ),
-        Claim(
+        Claim.exact(
             "sinusoids have one length",
             f"sqrt(d / 2) to {EXACT:g}",
-            f"{off:.1e}, the farthest",
-            off <= EXACT,
+            np.abs(np.linalg.norm(codes, axis=1) - math.sqrt(D_MODEL / 2)).max(),
+            "{:.1e}, the farthest",
+            most=EXACT,
         ),
-        Claim(
+        Claim.exact(
             "likeness depends on the offset alone",
-            f"the dot product at offset 9 changes by at most {EXACT:g} over all positions",
-            f"{drift:.1e}",
-            drift <= EXACT,
+            f"the dot product at offset {OFFSET} changes by at most {EXACT:g} over all positions",
+            np.abs(np.subtract(similarities, similarities[0])).max(),
+            most=EXACT,
         ),
         Claim(
             "every position is told apart",
-            f"of {many:,}: codes at least 0.1 apart, binary ones at least 1",
-            f"{close:.3f} and {binary:.3f}",
-            close >= 0.1 and binary >= 1,
+            f"of {n:,}: codes at least 0.1 apart, binary ones at least 1",
+            f"{nearest:.3f} and {nearest_binary:.3f}",
+            nearest >= 0.1 and nearest_binary >= 1,
         ),
     ]
+
+
+def extrapolation_claims(losses: Losses) -> list[Claim]:
+    rises = {name: Mean.of([row[-1] - row[0] for row in seeds]) for name, seeds in losses.items()}
+    stated = "loss in the farthest stretch higher than in the first by at"
+    claims = []
+    for name in (*RELATIVE, *ABSOLUTE, "rotary"):
+        what, bound = "breaks beyond the length trained on", f"least {BREAKS}"
+        least, most = BREAKS, math.inf
+        if name in RELATIVE:
+            what, bound = "holds beyond the length trained on", f"most {HOLDS}"
+            least, most = -math.inf, HOLDS
+        text = f"{stated} {bound} nats"
+        claims.append(Claim.within(f"{name} {what}", text, rises[name], least=least, most=most))
+    return claims
+
+
+def sinusoidal_codes(n: int, d_model: int = D_MODEL, base: float = BASE) -> Codes:
+    """Return the models' sinusoids (N, D) of positions 0 … N - 1."""
+    return np.asarray(sinusoids(torch.arange(n), d_model, base).double().numpy())
+
+
+def binary_codes(n: int) -> Codes:
+    """Return the models' binary code (N, bits), -1 and 1."""
+    scheme = Binary(D_MODEL, n)
+    code = scheme.add(torch.zeros(1, n, D_MODEL), range(n))[0, :, : scheme.bits]
+    return np.asarray(code.double().numpy())
+
+
+def shift_map(shift: int, d_model: int = D_MODEL, base: float = BASE) -> Codes:
+    """Return the matrix (D, D) with code(p + shift) = M code(p), a rotation of each pair."""
+    matrix = np.zeros((d_model, d_model))
+    for i in range(0, d_model, 2):
+        angle = shift * base ** (-i / d_model)
+        cosine, sine = math.cos(angle), math.sin(angle)
+        matrix[i : i + 2, i : i + 2] = [[cosine, sine], [-sine, cosine]]
+    return matrix
+
+
+def shift_residual(codes: Codes, shift: int) -> float:
+    """Return how far the best linear map, fitted to even positions, misses the shifted codes of odd
+    ones: root mean square over that of the codes.
+    """
+    before, after = codes[: len(codes) - shift], codes[shift:]
+    matrix, *_ = np.linalg.lstsq(before[::2], after[::2], rcond=None)
+    errors = before[1::2] @ matrix - after[1::2]
+    return float(np.sqrt(np.mean(errors**2) / np.mean(after[1::2] ** 2)))
+
+
+def period(wave: NDArray[np.float64]) -> float:
+    power = np.abs(np.fft.rfft(wave - wave.mean())) ** 2
+    return float(len(wave) / max(1, int(power.argmax())))
+
+
+def measure(plan: Plan, stream: TextStream, options: Options) -> Losses:
+    """Train each scheme on short windows and test it on long ones."""
+    tokens = plan.steps * plan.batch * plan.length
+    progress = options.progress(len(POSITIONS) * plan.seeds * tokens)
+    test = spread_windows(stream.test, plan.length * plan.times, plan.tested)
+    losses: dict[str, list[list[float]]] = {name: [] for name in POSITIONS}
+    for seed in options.seeds(plan.seeds):
+        batch_at = partial(random_windows, stream.train, plan.length, plan.batch, seed)
+        for name in POSITIONS:
+            model = train_model(
+                partial(Decoder, len(stream.letters), plan.config(name)),
+                batch_at,
+                plan.steps,
+                seed,
+                on_progress=partial(progress.add, f"positions: {name}"),
+            )
+            chunks = zip(test.ids.split(8), test.targets.split(8), strict=True)
+            with torch.no_grad():
+                scores = torch.cat([model.score(ids, targets) for ids, targets in chunks])
+            nats = -scores.double().mean(0).numpy()  # (T,)
+            losses[name].append([float(nats[a:b].mean()) for a, b in pairwise(plan.ends)])
+    return losses
+
+
+def positions(options: Options) -> Result:
+    """Run the experiment; the text is the user's, or names."""
+    plan = SMALL if options.quick else LARGE
+    stream = read_stream(options.file, 40 * plan.length * plan.times)
+    losses = measure(plan, stream, options)
+    return Result(
+        title="Positions are frequencies",
+        question=__doc__ or "",
+        reading=(
+            "Each line is a scheme: where it rises to the right, positions beyond those of "
+            "training hurt its predictions."
+        ),
+        readings=[
+            "Two positions are the more similar the nearer they are; with a larger base the "
+            "similarity falls more slowly.",
+            "Each row is a position, each column a bit, which flips half as often as the one on "
+            "its left.",
+            "Each row is a position, each column a wave, slower to the right: smooth bits.",
+        ],
+        claims=[*code_claims(plan.codes), *extrapolation_claims(losses)],
+        tables=[
+            bits_table(),
+            code_table(plan.codes),
+            loss_table(plan, losses, len(stream.letters)),
+        ],
+        figures=[loss_curves(plan, losses), similarity_curves(), *code_maps()],
+        panels=[
+            code_map(
+                shift_map(SHIFT, 16),
+                wave_names(16),
+                wave_names(16),
+                f"The linear map that shifts by {SHIFT} positions, 16 wide",
+                "entry",
+            )
+        ],
+    )
+
+
+def bits_table() -> Table:
+    """Return each bit's period as defined and as measured by the Fourier transform."""
+    waves = binary_codes(1 << BITS).T
+    rows = [[f"bit {j}", 2 << j, period(wave)] for j, wave in enumerate(waves)]
+    return Table(["", "period, 2^(j + 1)", "period measured"], rows, title="Bits are frequencies")
+
+
+def code_table(n: int) -> Table:
+    codes = {
+        "sinusoidal": sinusoidal_codes(n),
+        "binary": binary_codes(n),
+        "random, as learned ones start": np.random.default_rng(0).standard_normal((n, D_MODEL)),
+    }
+    rows = [
+        [
+            name,
+            shift_residual(code[:512], SHIFT),
+            float(pdist(code).min()),
+            float(np.ptp(np.linalg.norm(code, axis=1))),
+        ]
+        for name, code in codes.items()
+    ]
+    columns = ["code", f"residual of a linear map for a shift of {SHIFT}"]
+    columns += [f"least distance of two of {n:,}", "range of lengths"]
+    return Table(columns, rows, title="Properties of position codes")
+
+
+def loss_table(plan: Plan, losses: Losses, vocab_size: int) -> Table:
+    rows = []
+    for name, seeds in losses.items():
+        size = count_parameters("transformer", vocab_size, plan.config(name))
+        rows.append([name, size, *(str(Mean.of(column)) for column in zip(*seeds, strict=True))])
+    columns = ["positions", "parameters", *(f"{a} to {b}" for a, b in pairwise(plan.ends))]
+    title = f"Nats per character by position in the window, {plan.length} trained on"
+    return Table(columns, rows, title=title)
+
+
+def loss_curves(plan: Plan, losses: Losses) -> Lines:
+    """Return the loss against the position, at the geometric middle of each stretch."""
+    means = {
+        name: [Mean.of(column) for column in zip(*seeds, strict=True)]
+        for name, seeds in losses.items()
+    }
+    bands = {}
+    if plan.seeds > 1:
+        bands = {
+            name: ([m.interval.low for m in row], [m.interval.high for m in row])
+            for name, row in means.items()
+        }
+    return curves(
+        [math.sqrt(max(low, 1) * high) for low, high in pairwise(plan.ends)],
+        {name: [mean.value for mean in row] for name, row in means.items()},
+        "Trained short, tested long",
+        (f"position in the window, {plan.length} trained on", "nats per character"),
+        log="x",
+        bands=bands,
+    )
+
+
+def similarity_curves() -> Lines:
+    rows = {}
+    for base in BASES:
+        codes = sinusoidal_codes(129, base=base)
+        rows[f"base {base:,.0f}"] = codes @ codes[0] / (codes[0] @ codes[0])
+    return curves(
+        range(129),
+        rows,
+        "Similarity of two positions",
+        ("offset between two positions", "dot product of their codes, relative"),
+        levels={"nothing in common": 0.0},
+    )
+
+
+def code_maps() -> list[Heatmap]:
+    n = 1 << BITS
+    rows, bits = list(map(str, range(n))), [f"bit {j}" for j in range(BITS)]
+    title = f"Sinusoids, positions down, base {BASE:g}, {D_MODEL} wide"
+    return [
+        code_map(binary_codes(n), rows, bits, "Binary code, positions down", "code"),
+        code_map(sinusoidal_codes(n), rows, wave_names(D_MODEL), title, "code"),
+    ]
+
+
+def code_map(
+    values: Codes, rows: Sequence[str], columns: Sequence[str], title: str, unit: str
+) -> Heatmap:
+    return Heatmap(values, rows, columns, title=title, scale="diverging", unit=unit)
+
+
+def wave_names(n: int) -> list[str]:
+    return [f"{'sin' if i % 2 == 0 else 'cos'} {i // 2}" for i in range(n)]

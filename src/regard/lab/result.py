@@ -1,51 +1,75 @@
-"""What an experiment is asked and what it finds: claims, tables, figures, and how to read them."""
+"""What an experiment gets (`Options`) and returns (`Result`): claims, tables and figures.
+
+Claims are decided by 95% intervals: `Proportion` for counts, `Mean` for repeated measurements.
+`curves` draws rows over common xs; `Accuracies` are proportions by model and length or distance.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import stdtrit
 
 from regard.errors import UserError, missing_extra
 from regard.look.figures import save
-from regard.look.page import Component, Page, Table, Text
-from regard.look.page.component import cell, same_length
-from regard.models.dirichlet_ngram import quantile
+from regard.look.page import Component, Heatmap, Lines, Page, Table, Text
 from regard.training.progress import Reporter, clock
 
-EVERY = 5.0  # seconds between two lines about how far the work is
-TELLING = 0.03  # of the work is done before it is told when it will end
-Z = 1.959964  # of a normal distribution lie 95% within so many standard deviations
+INTERVAL = 5.0  # seconds between two lines of progress
+MIN_SHARE = 0.03  # of the work must be done before the remaining time is estimated
+Z = 1.959964  # 95% of a normal distribution lie within so many standard deviations
+ABOVE = math.nextafter(0.0, 1.0)  # the least number above 0, where a claim excludes 0 itself
+VERDICTS = {True: "holds", False: "fails", None: "too small to tell"}
+CLAIM_COLUMNS = ["", "claim", "stated", "measured"]
 
 
-class Work:
-    """Says how far an experiment is and when it will end; a unit of work is what it is told."""
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> Interval:
+        return self
+
+
+class Estimate(Protocol):
+    """A number with a 95% interval."""
+
+    @property
+    def interval(self) -> Interval: ...
+
+
+class LabProgress:
+    """Reports the progress of an experiment and its remaining time, in units of its choice."""
 
     def __init__(self, reporter: Reporter, total: float) -> None:
         self.reporter, self.total, self.done = reporter, max(total, 1e-9), 0.0
-        self.began = self.said = time.monotonic()
+        self.start = self.last = time.monotonic()
 
-    def add(self, what: str, units: float) -> None:
-        """So much of `what` has been done since the last call."""
+    def add(self, description: str, units: float) -> None:
+        """Count units of work done since the last call."""
         self.done += units
         now = time.monotonic()
-        if now - self.said >= EVERY:
-            self.said = now
+        if now - self.last >= INTERVAL:
+            self.last = now
             share = min(1.0, self.done / self.total)
-            left = (now - self.began) * (1 - share) / max(share, 1e-9)
-            known = clock(left) if share > TELLING else "…"
-            self.reporter.say(f"{what} · {100 * share:.0f}% · ETA {known}")
+            remaining = (now - self.start) * (1 - share) / max(share, 1e-9)
+            eta = clock(remaining) if share > MIN_SHARE else "…"
+            self.reporter.say(f"{description} · {100 * share:.0f}% · ETA {eta}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an experiment is asked: `quick` is a small form of seconds, `seed` of all randomness,
-    `file` the user's own data where the experiment takes some.
+    """Settings of an experiment: `quick` is a small form of seconds, `seed` that of all randomness,
+    `file` the user's data where the experiment takes any.
     """
 
     quick: bool = False
@@ -53,13 +77,12 @@ class Options:
     file: Path | None = None
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
-    def work(self, total: float) -> Work:
-        """A clock for so many units of work."""
-        return Work(self.reporter, total)
+    def seeds(self, n: int) -> range:
+        return range(self.seed, self.seed + n)
 
-
-ABOVE = math.nextafter(0.0, 1.0)  # the least number above 0, where a claim excludes 0 itself
-VERDICTS = {True: "holds", False: "fails", None: "too small to tell"}
+    def progress(self, total: float) -> LabProgress:
+        """Return a progress report over so many units of work."""
+        return LabProgress(self.reporter, total)
 
 
 @dataclass(frozen=True)
@@ -74,54 +97,94 @@ class Claim:
     stated: str
     measured: str
     holds: bool | None
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
 
     @property
     def verdict(self) -> str:
-        """In words."""
         return VERDICTS[self.holds]
+
+    @property
+    def row(self) -> list[object]:
+        """The claim as a row of `CLAIM_COLUMNS`."""
+        return [self.verdict, self.name, self.stated, self.measured]
+
+    @classmethod
+    def exact(
+        cls,
+        name: str,
+        stated: str,
+        value: float,
+        measured: str = "{:.1e}",
+        *,
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> Claim:
+        """Return the claim that a value without uncertainty is from `least` to `most`; `measured`
+        formats it.
+        """
+        return cls(name, stated, measured.format(value), bool(least <= value <= most))
 
     @classmethod
     def within(
         cls,
         name: str,
         stated: str,
-        measured: object,
-        interval: tuple[float, float],
+        estimate: Estimate,
+        measured: str = "",
         *,
         least: float = -math.inf,
         most: float = math.inf,
         may_rise: bool = False,
         may_fall: bool = False,
     ) -> Claim:
-        """The claim that a figure with this 95% interval is from `least` to `most`: it holds where
-        the whole interval is, fails where none of it is, and else the data are too few to tell.
+        """Return the claim that an estimate is from `least` to `most`; `measured` describes it, by
+        default in its own words.
 
-        A quick form trains briefly, on little. Where a figure would only rise with more of that
-        (`may_rise`), what was measured bounds it from below and the upper end is open: the claim
-        that it is high cannot fail. `may_fall` is the same downwards.
+        It holds where the whole interval is, fails where none of it is, and else the data are too
+        few to tell. A quick form trains briefly, on little. Where a number would only rise with
+        more training (`may_rise`), the measurement is a lower bound and the upper end is open: the
+        claim that it is high cannot fail. `may_fall` is the same downwards.
         """
-        low, high = interval
-        said = str(measured)
+        low, high = closed = estimate.interval
+        text = measured or str(estimate)
         if low == -math.inf and high == math.inf:
-            said += "; a single measurement has no interval"
+            text += "; a single measurement has no interval"
         elif (may_rise and high < least) or (may_fall and low > most):
-            said += "; the quick form is too brief to refute it"
-        low, high = -math.inf if may_fall else low, math.inf if may_rise else high
+            text += "; the quick form is too brief to refute it"
+        open_ended = Interval(-math.inf if may_fall else low, math.inf if may_rise else high)
         holds = None
-        if least <= interval[0] and interval[1] <= most:
+        if least <= low and high <= most:
             holds = True
-        elif high < least or low > most:
+        elif open_ended.high < least or open_ended.low > most:
             holds = False
-        return cls(name, stated, said, holds, (low, high) if holds is None else interval)
+        return cls(name, stated, text, holds, open_ended if holds is None else closed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the claim for JSON: open ends of the interval are None."""
+        ends = None
+        if self.interval is not None:
+            ends = [end if math.isfinite(end) else None for end in self.interval]
+        holds = None if self.holds is None else bool(self.holds)
+        texts = {"name": self.name, "stated": self.stated, "measured": self.measured}
+        return texts | {"holds": holds, "interval": ends}
+
+
+def summary(claims: Sequence[Claim]) -> str:
+    """Return in words how many claims hold, fail, and cannot be decided."""
+    verdicts = [claim.verdict for claim in claims]
+    n_holding, n_failing, n_open = (verdicts.count(word) for word in VERDICTS.values())
+    rest = f", {n_open} too small to tell" if n_open else ""
+    fail = "fails" if n_failing == 1 else "fail"
+    return f"{n_holding} of {len(claims)} claims hold, {n_failing} {fail}{rest}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
-    """What an experiment found. `reading` says how to read its first figure; `readings`, where
-    there are more figures, a sentence for each of the others.
+    """What an experiment measured.
 
-    `figures` are drawn as pictures too; `panels` stand on the page below the tables.
+    `question` is the docstring of the experiment; `reading` explains its first figure, `readings`,
+    if given, each of the others. `figures` are also saved as images; `panels` follow the tables on
+    the page.
     """
 
     title: str
@@ -134,159 +197,241 @@ class Result:
     readings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.readings:
-            same_length("readings", len(self.readings), "figure but one", len(self.figures) - 1)
+        if self.readings and len(self.readings) != len(self.figures) - 1:
+            n, expected = len(self.readings), len(self.figures) - 1
+            raise ValueError(f"readings must have one entry per figure but one: {n} for {expected}")
 
     def claims_table(self) -> Table:
-        """The claims, those that fail set apart."""
-        rows = [[c.verdict, c.name, c.stated, c.measured] for c in self.claims]
         failed = [i for i, claim in enumerate(self.claims) if claim.holds is False]
-        return Table(["", "claim", "stated", "measured"], rows, highlight=failed)
+        return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], highlight=failed)
 
     def page(self) -> Page:
-        """All of it as one HTML page."""
         page = Page(self.title, summary(self.claims))
         page.section("Question")
-        page.add(Text(self.question))
+        page.add(Text(unwrap(self.question)))
         page.section("Figure", self.reading)
-        for figure, reading in zip_longest(self.figures, ("", *self.readings), fillvalue=""):
-            assert isinstance(figure, Component) and isinstance(reading, str)
+        for figure, reading in zip_longest(self.figures, ("", *self.readings)):
             page.add(figure)
             if reading:
                 page.add(Text(reading))
-        page.section("Claims", "What is said beforehand, and what was measured here.")
+        page.section("Claims", "What is stated beforehand, and what was measured here.")
         page.add(self.claims_table())
         page.section("Measured")
-        for component in [*self.tables, *self.panels]:
+        for component in (*self.tables, *self.panels):
             page.add(component)
         return page
 
     def write(self, folder: Path, name: str, reporter: Reporter) -> list[Path]:
-        """NAME.html, NAME.svg and NAME.png; without matplotlib the page alone, which is said."""
+        """Write NAME.html, NAME.svg and NAME.png; without matplotlib the page alone."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            written = [self.page().write(folder / f"{name}.html")]
+            paths = [self.page().write(folder / f"{name}.html")]
             if find_spec("matplotlib") is None:
-                reporter.warn(f"no pictures: {missing_extra('matplotlib', 'plots')}")
-                return written
-            return [*written, *(save(self.figures, folder / f"{name}.{e}") for e in ("svg", "png"))]
+                reporter.warn(f"no images: {missing_extra('matplotlib', 'plots')}")
+                return paths
+            return [*paths, *(save(self.figures, folder / f"{name}.{e}") for e in ("svg", "png"))]
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror}") from None
 
     def to_json(self, figures: Sequence[Path]) -> dict[str, Any]:
-        """The document of `regard lab NAME --json`."""
-        said = ("name", "stated", "measured")
+        """Return the document of `regard lab NAME --json`."""
+        tables = [table.data() for table in self.tables]
         return {
-            "claims": [
-                {key: getattr(claim, key) for key in said}
-                | {"holds": None if claim.holds is None else bool(claim.holds)}
-                | {"interval": finite(claim.interval)}
-                for claim in self.claims
-            ],
+            "claims": [claim.to_json() for claim in self.claims],
             "figures": [str(path) for path in figures],
-            "tables": [
-                {
-                    "title": table.title,
-                    "columns": list(table.columns),
-                    "rows": [[cell(value) for value in row] for row in table.rows],
-                }
-                for table in self.tables
-            ],
+            "tables": [{key: t[key] for key in ("title", "columns", "rows")} for t in tables],
         }
 
 
-def summary(claims: Sequence[Claim]) -> str:
-    """How many claims hold, fail, and cannot be told, in words."""
-    verdicts = [claim.verdict for claim in claims]
-    held, failed, open_ = (verdicts.count(word) for word in VERDICTS.values())
-    rest = f", {open_} too small to tell" if open_ else ""
-    fail = "fails" if failed == 1 else "fail"
-    return f"{held} of {len(claims)} claims hold, {failed} {fail}{rest}"
-
-
-def finite(interval: tuple[float, float] | None) -> list[float | None] | None:
-    """An interval for JSON: open ends are None."""
-    if interval is None:
-        return None
-    return [end if math.isfinite(end) else None for end in interval]
+def unwrap(text: str) -> str:
+    """Return wrapped text with one line for each paragraph."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 @dataclass(frozen=True)
-class Share:
-    """So many of so many, with a 95% interval."""
+class Proportion:
+    """A count out of a total, with a 95% interval."""
 
-    right: int
-    of: int
+    count: int
+    total: int
 
     @property
     def value(self) -> float:
-        """The share."""
-        return self.right / self.of
+        return self.count / self.total
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson 1927 (JASA 22:209): the shares that the count would not surprise at 95%. It has a
-        width where all or none are right, where the bootstrap's has none.
+    def interval(self) -> Interval:
+        """Wilson's 95% interval (1927, JASA 22:209), which has a width even at 0 and 1, where the
+        bootstrap's has none.
         """
-        share = Z * Z / self.of
-        centre = (self.value + share / 2) / (1 + share)
+        share = Z * Z / self.total
+        center = (self.value + share / 2) / (1 + share)
         half = math.sqrt(share * (self.value * (1 - self.value) + share / 4)) / (1 + share)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return Interval(max(0.0, center - half), min(1.0, center + half))
 
     @property
     def percent(self) -> str:
-        """For tables with many columns."""
+        """The proportion in percent, for tables with many columns."""
         low, high = self.interval
         return f"{100 * self.value:.3g} [{100 * low:.3g}, {100 * high:.3g}]"
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.right + other.right, self.of + other.of)
+    def __add__(self, other: Proportion) -> Proportion:
+        return Proportion(self.count + other.count, self.total + other.total)
 
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def less(one: Share, other: Share) -> tuple[float, float]:
-    """The 95% interval of the share of one less that of the other, counted apart: Newcombe 1998
-    (Statistics in Medicine 17:873), method 10, from the intervals of both.
+def difference_interval(a: Proportion, b: Proportion) -> Interval:
+    """Return the 95% interval of a - b for independent counts: Newcombe 1998 (Statistics in
+    Medicine 17:873), method 10, from the intervals of both.
     """
-    (low, high), (least, most) = one.interval, other.interval
-    gap = one.value - other.value
-    down = math.hypot(one.value - low, most - other.value)
-    up = math.hypot(high - one.value, other.value - least)
-    return gap - down, gap + up
+    (low, high), (least, most) = a.interval, b.interval
+    gap = a.value - b.value
+    down = math.hypot(a.value - low, most - b.value)
+    up = math.hypot(high - a.value, b.value - least)
+    return Interval(gap - down, gap + up)
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of repeated measurements, with a 95% interval of Student's t."""
+    """The mean of repeated measurements, with a 95% interval."""
 
     value: float
-    half: float
+    half_width: float
 
     @staticmethod
     def of(values: Sequence[float]) -> Mean:
-        """Of at least one; the interval of one is infinite."""
-        many, mean = len(values), math.fsum(values) / len(values)
-        if many < 2:
+        """Return the mean of at least one value with Student's t; the interval of one is
+        infinite.
+        """
+        n, mean = len(values), math.fsum(values) / len(values)
+        if n < 2:
             return Mean(mean, math.inf)
-        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (many - 1))
-        return Mean(mean, student(many - 1) * spread / math.sqrt(many))
+        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+        return Mean(mean, float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n))
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Both ends."""
-        return self.value - self.half, self.value + self.half
+    def interval(self) -> Interval:
+        return Interval(self.value - self.half_width, self.value + self.half_width)
 
     def __str__(self) -> str:
         low, high = self.interval
-        if not math.isfinite(self.half):
+        if not math.isfinite(self.half_width):
             return f"{self.value:.4g}"
         return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
 
 
-def student(freedom: int) -> float:
-    """The 97.5% point of Student's t: with x = f / (f + t²), I_x(f/2, 1/2) = 0.05."""
-    x = quantile(0.05, freedom / 2, 0.5)
-    return math.sqrt(freedom * (1 - x) / x)
+def quantile_interval(values: Any) -> Interval:
+    low, high = np.quantile(values, (0.025, 0.975))
+    return Interval(float(low), float(high))
+
+
+Axes = tuple[str, str]  # labels of x and y
+
+
+def curves(
+    xs: Any,
+    rows: Mapping[str, Any],
+    title: str,
+    axes: Axes,
+    *,
+    log: str = "",
+    ticks: bool = False,
+    **options: Any,
+) -> Lines:
+    """Return one line for each row of values over the same xs; a shorter row ends earlier.
+
+    Axes named in `log` are logarithmic; with `ticks`, the xs are marked instead of round numbers.
+    """
+    xs = np.asarray(xs, dtype=np.float64).tolist()
+    return Lines(
+        [(name, xs[: len(row)], np.asarray(row).tolist()) for name, row in rows.items()],
+        *axes,
+        title,
+        log_x="x" in log,
+        log_y="y" in log,
+        x_ticks=xs if ticks else (),
+        **options,
+    )
+
+
+def seed_curves(
+    xs: Any, groups: Mapping[str, Sequence[Sequence[float]]], title: str, axes: Axes, **options: Any
+) -> Lines:
+    """Return a line for each group of rows, one for each seed: their mean, with their range."""
+    arrays = {name: np.array(rows) for name, rows in groups.items()}
+    bands = {name: (a.min(0).tolist(), a.max(0).tolist()) for name, a in arrays.items()}
+    means = {name: array.mean(0) for name, array in arrays.items()}
+    return curves(xs, means, title, axes, bands=bands, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracies:
+    """Proportions by model (`rows`) and by distance, or another `axis`; the level of chance."""
+
+    rows: Mapping[str, Mapping[int, Proportion]]
+    chance: float
+    axis: str = "distance"
+
+    @property
+    def columns(self) -> list[int]:
+        return list(next(iter(self.rows.values())))
+
+    def table(self, column: str, title: str) -> Table:
+        """Return the proportions in percent; `column` formats a length or distance."""
+        rows = [[name, *(p.percent for p in row.values())] for name, row in self.rows.items()]
+        align = ["left", *["right"] * len(self.columns)]
+        columns = ["model", *(column.format(x) for x in self.columns)]
+        return Table(columns, rows, align=align, title=title)
+
+    def lines(self, title: str, axes: Axes) -> Lines:
+        """Return one line with its intervals for each model, and the level of chance."""
+        ends = {name: [p.interval for p in row.values()] for name, row in self.rows.items()}
+        return curves(
+            self.columns,
+            {name: [p.value for p in row.values()] for name, row in self.rows.items()},
+            title,
+            axes,
+            log="x",
+            ticks=True,
+            bands={
+                name: ([e.low for e in row], [e.high for e in row]) for name, row in ends.items()
+            },
+            levels={"chance": self.chance},
+        )
+
+    def heatmap(self, title: str, unit: str) -> Heatmap:
+        """Return the same as a map, where lines would coincide."""
+        values = np.array([[p.value for p in row.values()] for row in self.rows.values()])
+        return Heatmap(
+            values, list(self.rows), list(map(str, self.columns)), title=title, unit=unit
+        )
+
+    def claim_high(
+        self, name: str, model: str, least: float, most: int | None = None, *, quick: bool = False
+    ) -> Claim | None:
+        """Return the claim that even the lowest proportion, up to the distance `most`, is at least
+        `least`; after a quick training it may still rise. None where nothing was measured there.
+        """
+        row = {x: p for x, p in self.rows.get(model, {}).items() if most is None or x <= most}
+        if not row:
+            return None
+        where = f"every {self.axis}" if most is None else f"{self.axis}s to {most}"
+        x, lowest = min(row.items(), key=lambda item: item[1].value)
+        stated, measured = f"accuracy at least {least} at {where}", f"{lowest} at {x}, the lowest"
+        return Claim.within(name, stated, lowest, measured, least=least, may_rise=quick)
+
+    def claim_chance(self, name: str, model: str, tolerance: float, least: int) -> Claim | None:
+        """Return the claim that even the proportion farthest from chance, from the distance `least`
+        on, is within the tolerance. None where nothing was measured there.
+        """
+        row = {x: p for x, p in self.rows.get(model, {}).items() if x >= least}
+        if not row:
+            return None
+        stated = f"accuracy within {tolerance} of {self.chance:.3g} at {self.axis}s from {least}"
+        x, farthest = max(row.items(), key=lambda item: abs(item[1].value - self.chance))
+        low, high = self.chance - tolerance, self.chance + tolerance
+        measured = f"{farthest} at {x}, the farthest"
+        return Claim.within(name, stated, farthest, measured, least=low, most=high)

@@ -1,8 +1,15 @@
 """Would more data, or a larger model, help? Loss against both on the user's file, with forecasts.
 
-Hestness et al. 2017 (arXiv:1712.00409) and Kaplan et al. 2020 (arXiv:2001.08361): where one thing
-is scarce and the others are not, the loss falls as a power of it, L(n) = E + A n^(-b). The law is
-fitted to the smaller ones and asked for the largest, which it has not seen.
+Hestness et al. 2017 (arXiv:1712.00409) and Kaplan et al. 2020 (arXiv:2001.08361): where one
+resource is scarce and the others are not, the loss falls as a power of it, L(n) = E + A n^(-b). The
+law is fitted to the smaller sizes and extrapolated to the largest, which it was not fitted to.
+
+The end of the file is reserved for testing. For data, one model learns from more and more of the
+start; for parameters, models of growing width learn from all of it. The loss reported is that at
+the step with the best validation loss, since little data is soon memorized. Steps, batches and
+settings are the same throughout, so that a larger model gets no more time: the curve holds for this
+budget. The law is fitted by least squares; intervals come from resampling its residuals. With so
+few points E and b are hard to separate, and the forecast is more certain than either.
 """
 
 from __future__ import annotations
@@ -10,38 +17,100 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import partial
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from regard.data.batching import Batch
-from regard.lab.inputs import Stream, drawn, stream_of, windows
-from regard.lab.mini_trainer import teach
-from regard.lab.result import ABOVE, Claim, Mean, Options, Result
+from regard.lab.mini_trainer import (
+    SizedModel,
+    TextStream,
+    generator,
+    mean_loss,
+    random_windows,
+    read_stream,
+    spread_windows,
+    train_model,
+)
+from regard.lab.result import ABOVE, Claim, Interval, Mean, Options, Result, quantile_interval
 from regard.look.page import Lines, Table, Text
 from regard.models.decoder import modern
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.parameter_matching import parameters, sized
-from regard.recipe import TrainRecipe
-from regard.registry import family
-from regard.training.loop import seed_of
+from regard.models.parameter_matching import count_parameters
 
-BOOTSTRAPS = 400
-NEAR = 0.05  # of the loss by which a forecast may miss
-LOOKS = 12  # at how well it does, while it learns
+RESAMPLES = 400  # of the bootstrap
+TOLERANCE = 0.05  # of the loss by which a forecast may miss
+EVALUATIONS = 12  # during a training
 FLOORS = 60  # values of E that are tried
 
 Losses = Mapping[int, Sequence[float]]  # by size, one for each seed
-Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Law:
+    """L(n) = floor + scale n^(-power)."""
+
+    floor: float
+    scale: float
+    power: float
+
+    def at(self, n: float) -> float:
+        return self.floor + self.scale * math.pow(n, -self.power)
+
+    def __str__(self) -> str:
+        return f"{self.floor:.3f} + {self.scale:.3g} n^-{self.power:.3f}"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Losses by size, the law fitted to all but the largest, the interval of its power, and its
+    forecast of the largest.
+    """
+
+    losses: Losses
+    law: Law
+    power: Interval
+    largest: Mean
+
+    @property
+    def sizes(self) -> list[int]:
+        return sorted(self.losses)
+
+    @property
+    def means(self) -> list[float]:
+        return [Mean.of(self.losses[n]).value for n in self.sizes]
+
+
+def claims(forecasts: Mapping[str, Forecast]) -> list[Claim]:
+    claims = []
+    for name, forecast in forecasts.items():
+        sizes, means = forecast.sizes, forecast.means
+        ends = zip(forecast.losses[sizes[-1]], forecast.losses[sizes[0]], strict=True)
+        low, high = forecast.largest.interval
+        error = abs(forecast.largest.value / means[-1] - 1)
+        where = "inside" if low <= means[-1] <= high else "outside"
+        claims += [
+            Claim.within(
+                f"more {name} help" if name != "data" else "more data helps",
+                "the largest has a lower loss than the smallest",
+                Mean.of([last - first for last, first in ends]),
+                f"{means[0]:.3f} to {means[-1]:.3f}",
+                most=-ABOVE,
+            ),
+            Claim.within(
+                f"{name}: the largest is forecast by the smaller",
+                f"the law of the others is within {TOLERANCE:.0%} of the largest's loss",
+                Interval(low / means[-1] - 1, high / means[-1] - 1),
+                f"{forecast.largest} forecast, {means[-1]:.4g} measured, {error:.1%} off, "
+                f"{where} the interval",
+                least=-TOLERANCE,
+                most=TOLERANCE,
+            ),
+        ]
+    return claims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of it is done."""
-
     characters: Sequence[int]  # to learn from
     sizes: Sequence[int]  # parameters
     steps: int
@@ -68,267 +137,156 @@ SMALL = Plan(
 )
 
 
-@dataclass(frozen=True)
-class Law:
-    """L(n) = floor + scale n^(-power)."""
-
-    floor: float
-    scale: float
-    power: float
-
-    def at(self, n: float) -> float:
-        """The loss it says."""
-        return self.floor + self.scale * math.pow(n, -self.power)
-
-    def __str__(self) -> str:
-        return f"{self.floor:.3f} + {self.scale:.3g} n^-{self.power:.3f}"
-
-
-def fit(sizes: Sequence[int], losses: Sequence[float]) -> Law:
-    """Least squares of log(L - E) on log n for each of many floors E below the least loss; the one
-    whose losses are nearest. No floor is below zero, nor does a law rise.
+def fit_law(sizes: Sequence[int], losses: Sequence[float]) -> Law:
+    """Return the best law: least squares of log(L - E) on log n for each of many floors E below the
+    least loss. No floor is below zero, nor does a law rise.
     """
     n, y = np.log(np.asarray(sizes, dtype=np.float64)), np.asarray(losses, dtype=np.float64)
     floors = np.linspace(0.0, 0.999, FLOORS)[:, None] * y.min()  # (F, 1)
-    logs, centred = np.log(y - floors), n - n.mean()  # (F, N), (N,)
-    powers = np.maximum(-(logs @ centred) / (centred @ centred), 0.0)  # (F,)
+    logs, centered = np.log(y - floors), n - n.mean()  # (F, N), (N,)
+    powers = np.maximum(-(logs @ centered) / (centered @ centered), 0.0)  # (F,)
     scales = np.exp(logs.mean(1) + powers * n.mean())
-    said = floors + scales[:, None] * np.exp(-powers[:, None] * n)
-    best = int(np.square(said - y).sum(1).argmin())
+    predictions = floors + scales[:, None] * np.exp(-powers[:, None] * n)
+    best = int(np.square(predictions - y).sum(1).argmin())
     return Law(float(floors[best, 0]), float(scales[best]), float(powers[best]))
 
 
-def forecast(found: Losses, random: np.random.Generator) -> tuple[Law, Mean, tuple[float, float]]:
-    """The law of all sizes but the largest, what it says of the largest (a mean whose half width
-    is that of a 95% bootstrap over residuals), and the power's interval.
+def forecast_largest(losses: Losses, random: np.random.Generator) -> Forecast:
+    """Fit the law of all sizes but the largest; intervals are of a bootstrap over residuals."""
+    *sizes, largest = sorted(losses)
+    means = np.array([Mean.of(losses[n]).value for n in sizes])
+    law = fit_law(sizes, means.tolist())
+    fitted_losses = np.array([law.at(n) for n in sizes])
+    freedom = max(1, len(sizes) - 3)  # three parameters were fitted
+    residuals = (means - fitted_losses) * math.sqrt(len(sizes) / freedom)
+    values, powers = [], []
+    for _ in range(RESAMPLES):
+        resampled = fitted_losses + random.choice(residuals, len(residuals))
+        other = fit_law(sizes, resampled.tolist())
+        values.append(other.at(largest) + float(random.choice(residuals)))
+        powers.append(other.power)
+    low, high = quantile_interval(values)
+    return Forecast(losses, law, quantile_interval(powers), Mean(law.at(largest), (high - low) / 2))
+
+
+def train(plan: Plan, stream: TextStream, size: int, characters: int, seed: int) -> float:
+    """Return nats per character on the end of the stream, after learning from so much of its start,
+    at the step with the best validation loss: a model soon memorizes little data.
     """
-    sizes = sorted(found)[:-1]
-    means = np.array([Mean.of(found[n]).value for n in sizes])
-    law = fit(sizes, means.tolist())
-    said = np.array([law.at(n) for n in sizes])
-    left = (means - said) * math.sqrt(len(sizes) / max(1, len(sizes) - 3))  # three were fitted
-    last, powers = [], []
-    for _ in range(BOOTSTRAPS):
-        again = fit(sizes, (said + random.choice(left, len(left))).tolist())
-        last.append(again.at(max(found)) + float(random.choice(left)))
-        powers.append(again.power)
-    low, high = np.quantile(last, [0.025, 0.975])
-    ends = np.quantile(powers, [0.025, 0.975])
-    return law, Mean(law.at(max(found)), float((high - low) / 2)), (float(ends[0]), float(ends[1]))
+    n_train = n_learnable(stream)
+    validation = spread_windows(stream.train[n_train:], plan.length, plan.tested // 2)
+    test = spread_windows(stream.test, plan.length, plan.tested)
+    losses: list[tuple[float, float]] = []
 
+    def evaluate(model: NeuralLanguageModel) -> None:
+        losses.append((mean_loss(model.eval(), validation), mean_loss(model, test)))
 
-@cache
-def shape_of(size: int, vocabulary: int, length: int) -> Any:
-    """A decoder with so many parameters; looking for it takes a while."""
-    return sized("transformer", size, vocabulary, n_layers=2, max_len=length)
-
-
-def train(plan: Plan, stream: Stream, size: int, characters: int, seed: int) -> float:
-    """Nats per character on the end of the stream, after learning from so much of its beginning, at
-    the moment that did best on text between the two: little data is soon learned by heart.
-    """
-    vocabulary, learned = len(stream.letters), learnable(stream)
-    recipe = TrainRecipe(steps=plan.steps, device="cpu", compile="off", seed=seed)
-    valid = windows(stream.train[learned:], plan.length, plan.tested // 2)
-    test = windows(stream.test, plan.length, plan.tested)
-    kept: list[tuple[float, float]] = []
-
-    def look(model: NeuralLanguageModel) -> None:
-        with torch.no_grad():
-            kept.append((nats(model.eval(), valid), nats(model, test)))
-
-    def watch(step: int, loss: float, model: NeuralLanguageModel) -> None:
-        if step % max(1, plan.steps // LOOKS) == 0:
-            look(model)
+    def watch(step: int, nats: float, model: NeuralLanguageModel) -> None:
+        if step % max(1, plan.steps // EVALUATIONS) == 0:
+            evaluate(model)
             model.train()
 
-    model = teach(
-        lambda: family("transformer")(vocabulary, shape_of(size, vocabulary, plan.length)),
-        recipe,
-        lambda step: drawn(
-            stream.train[:learned][:characters], plan.length, plan.batch, seed, step
-        ),
+    model = train_model(
+        SizedModel(family="transformer").builder(size, len(stream.letters), plan.length),
+        partial(random_windows, stream.train[:n_train][:characters], plan.length, plan.batch, seed),
+        plan.steps,
+        seed,
         watch=watch,
     )
-    look(model)
-    return min(kept)[1]
+    evaluate(model)
+    return min(losses)[1]
 
 
-def learnable(stream: Stream) -> int:
-    """Characters that may be learned from: the rest, before the test, says when to stop."""
+def n_learnable(stream: TextStream) -> int:
+    """Return how many characters are trained on; the rest before the test is for validation."""
     return len(stream.train) - len(stream.train) // 20
 
 
-def nats(model: NeuralLanguageModel, batch: Batch) -> float:
-    """Per character."""
-    return -float(model.score(batch.ids, batch.targets).double().mean())
-
-
 def scaling(options: Options) -> Result:
-    """The experiment, on the user's file or on names."""
+    """Run the experiment on the user's file or on names."""
     plan = SMALL if options.quick else LARGE
-    stream = stream_of(options.file, 2 * plan.characters[0])
-    most = learnable(stream)
-    room = [c for c in plan.characters if c <= most]
-    if len(room) < len(plan.characters):  # a small file: as many sizes, up to all of it
-        room = np.geomspace(most / 16, most, 5).astype(int).tolist()
-    sizes = [s for s in plan.sizes if s > 1.3 * least_size(stream, plan)]
-    work = options.work(plan.seeds * (len(room) + len(sizes)))
-    by_data: dict[int, list[float]] = {n: [] for n in room}
+    stream = read_stream(options.file, 2 * plan.characters[0])
+    n_train = n_learnable(stream)
+    amounts = [n for n in plan.characters if n <= n_train]
+    if len(amounts) < len(plan.characters):  # a small file: five amounts, up to all of it
+        amounts = np.geomspace(n_train / 16, n_train, 5).astype(int).tolist()
+    narrowest = count_parameters("transformer", len(stream.letters), modern(2, 2))
+    sizes = [size for size in plan.sizes if size > 1.3 * narrowest]
+    progress = options.progress(plan.seeds * (len(amounts) + len(sizes)))
+    by_data: dict[int, list[float]] = {n: [] for n in amounts}
     by_size: dict[int, list[float]] = {n: [] for n in sizes}
-    largest = sizes[-2] if len(sizes) > 1 else sizes[-1]
-    for seed in range(options.seed, options.seed + plan.seeds):
-        for n in room:
-            by_data[n].append(train(plan, stream, largest, n, seed))
-            work.add("scaling: data", 1)
+    size = sizes[-2] if len(sizes) > 1 else sizes[-1]
+    for seed in options.seeds(plan.seeds):
+        for n in amounts:
+            by_data[n].append(train(plan, stream, size, n, seed))
+            progress.add("scaling: data", 1)
         for n in sizes:
-            by_size[n].append(train(plan, stream, n, most, seed))
-            work.add("scaling: parameters", 1)
-    return report(by_data, by_size, largest, most, options.seed)
+            by_size[n].append(train(plan, stream, n, n_train, seed))
+            progress.add("scaling: parameters", 1)
+    random = generator(options.seed)
+    forecasts = {
+        "data": forecast_largest(by_data, random),
+        "parameters": forecast_largest(by_size, random),
+    }
+    return report(forecasts, f"{size:,} parameters", f"{n_train:,} characters")
 
 
-def least_size(stream: Stream, plan: Plan) -> int:
-    """Parameters of the narrowest decoder for this alphabet."""
-    return parameters("transformer", len(stream.letters), modern(2, 2))
-
-
-QUESTION = (
-    "Would more text help, or a larger model? The loss on text that nobody has learned from, "
-    "against the characters learned from and against the number of parameters; a power law fitted "
-    "to the smaller ones forecasts the largest."
-)
-MADE = (
-    "How it is made. The end of the file is kept for testing. For data, one model learns from "
-    "more and more of the beginning; for parameters, models of growing width learn from all of it. "
-    "What is reported is the moment that did best on text kept apart for that, since little data "
-    "is soon learned by heart. Steps, batches and settings are the same throughout, so that a "
-    "larger model is not given more time: what the curve says is for this budget. The law "
-    "E + A n^(-b) is fitted by least squares to all but the largest; intervals come from "
-    "resampling what it left over. With so few points "
-    "E and b are hard to tell apart, and the forecast is surer than either."
-)
-
-
-def report(by_data: Losses, by_size: Losses, size: int, characters: int, seed: int) -> Result:
-    """Tables, figures and claims."""
-    random = np.random.default_rng(seed_of(seed))
-    laws = {"data": forecast(by_data, random), "parameters": forecast(by_size, random)}
-    found = {"data": by_data, "parameters": by_size}
+def report(forecasts: Mapping[str, Forecast], size: str, amount: str) -> Result:
+    """Return tables, figures and claims; `size` and `amount` are what is held fixed."""
+    data, parameters = forecasts["data"], forecasts["parameters"]
     return Result(
         title="Would more data or a larger model help?",
-        question=QUESTION,
+        question=__doc__ or "",
         reading=(
             "Dots are trainings, the line is the law fitted to all but the last of them: where the "
             "last dot lies on it, the forecast was right; where the line flattens, more of "
             "the same gains little."
         ),
-        readings=["The same for larger and larger models, all given the same steps."],
-        claims=claims(found, laws),
-        tables=[table(found, laws, size, characters)],
+        readings=["The same for larger and larger models, all trained for the same steps."],
+        claims=claims(forecasts),
+        tables=[table(forecasts, (size, amount))],
         figures=[
-            figure(by_data, laws["data"][0], "characters learned from", "Loss against data"),
-            figure(by_size, laws["parameters"][0], "parameters", "Loss against parameters"),
+            law_curves(data, "characters learned from", "Loss against data"),
+            law_curves(parameters, "parameters", "Loss against parameters"),
         ],
-        panels=[advice(found, laws), Text(MADE)],
+        panels=[advice(forecasts)],
     )
 
 
-Forecasts = Mapping[str, tuple[Law, Mean, tuple[float, float]]]
-
-
-def figure(found: Losses, law: Law, label: str, title: str) -> Lines:
-    """Measured and said."""
-    xs = sorted(found)
-    grid = np.geomspace(xs[0], 2 * xs[-1], 60)
-    means = [Mean.of(found[n]).value for n in xs]
-    low = [min(found[n]) for n in xs]
-    high = [max(found[n]) for n in xs]
+def law_curves(forecast: Forecast, label: str, title: str) -> Lines:
+    sizes, losses = forecast.sizes, forecast.losses
+    grid = np.geomspace(sizes[0], 2 * sizes[-1], 60).tolist()
+    band = [min(losses[n]) for n in sizes], [max(losses[n]) for n in sizes]
     return Lines(
         [
-            ("measured", [float(x) for x in xs], means),
-            ("law of all but the last", grid.tolist(), [law.at(float(x)) for x in grid]),
+            ("measured", [float(n) for n in sizes], forecast.means),
+            ("law of all but the last", grid, [forecast.law.at(n) for n in grid]),
         ],
         x_label=label,
         y_label="nats per character",
         title=title,
         log_x=True,
-        bands={"measured": (low, high)},
+        bands={"measured": band},
         dots=["measured"],
     )
 
 
-def table(found: Mapping[str, Losses], laws: Forecasts, size: int, characters: int) -> Table:
-    """Laws, intervals, forecasts."""
+def table(forecasts: Mapping[str, Forecast], fixed: Sequence[str]) -> Table:
     rows: list[list[object]] = []
-    for name, (law, said, ends) in laws.items():
-        last = max(found[name])
-        held = f"{size:,} parameters" if name == "data" else f"{characters:,} characters"
-        rows.append(
-            [
-                name,
-                held,
-                str(law),
-                f"[{ends[0]:.3f}, {ends[1]:.3f}]",
-                last,
-                str(said),
-                Mean.of(found[name][last]).value,
-                law.at(2.0 * last),
-            ]
-        )
-    columns = [
-        "of",
-        "with",
-        "law",
-        "power, 95%",
-        "largest",
-        "forecast",
-        "measured",
-        "said of twice as much",
-    ]
-    return Table(
-        columns, rows, title="Power laws fitted to all but the largest, nats per character"
-    )
+    for (name, forecast), other in zip(forecasts.items(), fixed, strict=True):
+        low, high = forecast.power
+        largest, law = forecast.sizes[-1], forecast.law
+        row = [name, other, str(law), f"[{low:.3f}, {high:.3f}]", largest, str(forecast.largest)]
+        rows.append([*row, forecast.means[-1], law.at(2.0 * largest)])
+    columns = ["of", "with", "law", "power, 95%", "largest", "forecast", "measured"]
+    title = "Power laws fitted to all but the largest, nats per character"
+    return Table([*columns, "forecast for twice as much"], rows, title=title)
 
 
-def advice(found: Mapping[str, Losses], laws: Forecasts) -> Text:
-    """What that means, in words."""
-    said = []
-    for name, (law, _, _) in laws.items():
-        last = max(found[name])
-        gain = law.at(last) - law.at(2 * last)
-        said.append(f"twice the {name} would gain about {gain:.3f} nats per character")
-    return Text(f"What it says: {said[0]}; {said[1]}.")
-
-
-def claims(found: Mapping[str, Losses], laws: Forecasts) -> list[Claim]:
-    """More helps, and by a law."""
-    made = []
-    for name, (_, said, _) in laws.items():
-        rows = found[name]
-        sizes = sorted(rows)
-        means = [Mean.of(rows[n]).value for n in sizes]
-        ends = zip(rows[sizes[-1]], rows[sizes[0]], strict=True)
-        made.append(
-            Claim.within(
-                f"more {name} help" if name != "data" else "more data helps",
-                "the largest has a lower loss than the smallest",
-                f"{means[0]:.3f} to {means[-1]:.3f}",
-                Mean.of([last - first for last, first in ends]).interval,
-                most=-ABOVE,
-            )
-        )
-        miss = abs(said.value / means[-1] - 1)
-        low, high = said.interval
-        side = "inside" if low <= means[-1] <= high else "outside"
-        stated = f"the law of the others is within {NEAR:.0%} of the largest's loss"
-        made.append(
-            Claim.within(
-                f"{name}: the largest is forecast by the smaller",
-                stated,
-                f"{said} said, {means[-1]:.4g} found, {miss:.1%} off, {side} the interval",
-                (low / means[-1] - 1, high / means[-1] - 1),
-                least=-NEAR,
-                most=NEAR,
-            )
-        )
-    return made
+def advice(forecasts: Mapping[str, Forecast]) -> Text:
+    gains = []
+    for name, forecast in forecasts.items():
+        largest = forecast.sizes[-1]
+        gain = forecast.law.at(largest) - forecast.law.at(2 * largest)
+        gains.append(f"twice the {name} would gain about {gain:.3f} nats per character")
+    return Text(f"In short: {gains[0]}; {gains[1]}.")

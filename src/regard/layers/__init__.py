@@ -1,3 +1,1 @@
-"""The parts every model is built from: attention, scores, masks, positions, norms, feed-forward,
-recurrence, blocks.
-"""
+"""The layers of models: attention, masks, positions, norms, convolutions, recurrence, blocks."""

@@ -1,25 +1,15 @@
-"""Named activations: a tap is passed down `forward`, so nothing is ever stored on a module.
+"""Attention: every query takes a weighted mean of values, the weights a softmax of scores.
 
-Names read like paths: `block.3.attention.weights`. Asking for attention weights selects the
-explicit path of `attend`, because the fused kernel never forms them.
+Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762) with any score, mask and bias. The fused kernel
+is the default path; the explicit one is its oracle and the only one that forms the (B, H, T, S)
+weights. Short sequences in half precision take kernels of our own (`kernels/short_attention.py`).
 
-Compatibility functions: how well does a key fit a query?
+Scores compare queries and keys: each is a function of q (B, H, T, K) and k (B, H, S, K) that
+returns (B, H, T, S). With minus log distance the softmax is inverse-distance weighting,
+w = (1/d) / sum(1/d); with the Gaussian it is Nadaraya-Watson smoothing with a normal kernel.
 
-The general f(Q, K), each a function or small class of q (B, H, T, K) and k (B, H, S, K) that
-returns (B, H, T, S); softmax over the last axis, the keys, follows in `attend`. Scaled dot is the
-default and the only one the fused kernel computes; the others take the explicit path. Minus log
-distance turns the softmax into inverse-distance weighting, w = (1/d) / sum(1/d); the Gaussian is
-Nadaraya-Watson smoothing with a normal kernel.
-
-Which attention the kernels for short rows take over from PyTorch's: training on short or packed
-records, each so little work that kernels made for long rows wait more than they compute.
-
-Attention: every query takes a weighted mean of the values, the weights a softmax of how well its
-key fits.
-
-Equation 1 of Vaswani et al. 2017 (arXiv:1706.03762), with any score, mask and bias. The fused
-kernel is the default path; the explicit one is its oracle and the only one that forms the (B, H, T,
-S) weights.
+Activations have names such as `block.3.attention.weights`. A `Tap` is passed down `forward` and
+collects those that match; nothing is stored on modules.
 """
 
 from __future__ import annotations
@@ -27,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,45 +25,58 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 from regard.layers.cache import CrossKV, KVCache
+from regard.layers.layer import Layer, Mixer
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
-from regard.layers.sliding_window import Band
+
+try:
+    from regard.kernels.short_attention import short_attention
+except ImportError:  # without Triton
+    short_attention = None  # type: ignore[assignment, unused-ignore]
+
+# Limits of the kernels for short sequences
+MIN_QUERIES = 16  # fewer are decoding, which has its own kernels
+MAX_LENGTH = 128  # queries or keys: one tile holds all scores, and more exceed the registers
+MAX_TILE = 128 * 64  # numbers in a tile of keys: more exceed the shared memory of some GPUs
+HEAD_WIDTHS = (16, 32, 64, 128)
 
 
 class Tap:
     """Collects the activations whose names match a pattern (`*.weights`, `logits`)."""
 
     def __init__(
-        self, patterns: Iterable[str], *, _prefix: str = "", _store: dict[str, Tensor] | None = None
+        self,
+        patterns: Iterable[str],
+        *,
+        _prefix: str = "",
+        _activations: dict[str, Tensor] | None = None,
     ) -> None:
         self.patterns = tuple(patterns)
         self.prefix = _prefix
-        self.found: dict[str, Tensor] = {} if _store is None else _store
+        self.activations: dict[str, Tensor] = {} if _activations is None else _activations
 
     def at(self, name: str | int) -> Tap:
-        """The same tap, one level down: `tap.at("block").at(3)("weights", w)` stores
+        """Return the same tap one level down: `tap.at("block").at(3)("weights", w)` stores
         `block.3.weights`.
         """
-        return Tap(self.patterns, _prefix=f"{self.prefix}{name}.", _store=self.found)
+        return Tap(self.patterns, _prefix=f"{self.prefix}{name}.", _activations=self.activations)
 
     def wants(self, name: str) -> bool:
-        """Would this activation be kept? Lets `forward` skip work nobody asked for."""
+        """Return whether an activation matches, so that `forward` can skip work for others."""
         return any(fnmatchcase(self.prefix + name, pattern) for pattern in self.patterns)
 
     def __call__(self, name: str, tensor: Tensor) -> None:
-        """Offer an activation; it is kept, detached, when wanted."""
+        """Store an activation, detached, if it matches."""
         if self.wants(name):
-            self.found[self.prefix + name] = tensor.detach()
+            self.activations[self.prefix + name] = tensor.detach()
 
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
 
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
-    """q·k / sqrt(K), so that the variance does not grow with K (Vaswani et al. 2017, section
-    3.2.1).
-    """
+    """q·k / sqrt(K): the variance does not grow with K (Vaswani et al. 2017, section 3.2.1)."""
     scale: float = q.size(-1) ** -0.5
     return q @ k.mT * scale  # (B, H, T, S)
 
@@ -84,12 +87,12 @@ def dot(q: Tensor, k: Tensor) -> Tensor:
 
 
 def squared_distance(q: Tensor, k: Tensor) -> Tensor:
-    """|q - k|², by differences rather than by the expanded square, which loses digits near zero."""
+    """|q - k|² by differences: the expanded square loses digits near zero."""
     return (q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(-1)  # (B, H, T, S)
 
 
 def distance(q: Tensor, k: Tensor) -> Tensor:
-    """|q - k|, kept off zero where the root has no gradient and the logarithm no value."""
+    """|q - k|, kept above zero, where the root has no gradient and the logarithm no value."""
     return squared_distance(q, k).clamp_min(1e-12).sqrt()  # (B, H, T, S)
 
 
@@ -99,7 +102,7 @@ def negative_distance(q: Tensor, k: Tensor) -> Tensor:
 
 
 def negative_log_distance(q: Tensor, k: Tensor) -> Tensor:
-    """-log |q - k|: the softmax of it weighs keys by inverse distance."""
+    """-log |q - k|."""
     return -distance(q, k).log()
 
 
@@ -108,17 +111,16 @@ class Gaussian(nn.Module):
 
     def __init__(self, n_heads: int, d_head: int) -> None:
         super().__init__()
-        # h² = sqrt(K) at first: the scale of the dot product above
+        # initially h² = sqrt(K), the scale of the dot product
         self.log_bandwidth = nn.Parameter(torch.full((n_heads, 1, 1), d_head**0.5).log() / 2)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """(B, H, T, S)."""
-        return -squared_distance(q, k) / (2 * (2 * self.log_bandwidth).exp())
+        return -squared_distance(q, k) / (2 * (2 * self.log_bandwidth).exp())  # (B, H, T, S)
 
 
 class Cosine(nn.Module):
-    """cos(q, k) times a learned sharpness per head; alone it could never prefer one key by more
-    than e².
+    """cos(q, k) times a learned scale per head; the cosine alone could prefer no key by more than
+    a factor of e².
     """
 
     def __init__(self, n_heads: int, d_head: int) -> None:
@@ -126,8 +128,8 @@ class Cosine(nn.Module):
         self.log_sharpness = nn.Parameter(torch.full((n_heads, 1, 1), d_head**0.5).log())
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """(B, H, T, S)."""
-        return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.log_sharpness.exp()
+        cosine = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+        return cosine * self.log_sharpness.exp()  # (B, H, T, S)
 
 
 class Bilinear(nn.Module):
@@ -135,19 +137,18 @@ class Bilinear(nn.Module):
 
     def __init__(self, n_heads: int, d_head: int) -> None:
         super().__init__()
-        # W = I / sqrt(K): scaled dot product at first
-        self.weight = nn.Parameter(
-            torch.eye(d_head).repeat(n_heads, 1, 1) * d_head**-0.5
-        )  # (H, K, K)
+        # initially W = I / sqrt(K), the scaled dot product
+        weight = torch.eye(d_head).repeat(n_heads, 1, 1) * d_head**-0.5
+        self.weight = nn.Parameter(weight)  # (H, K, K)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """(B, H, T, S)."""
-        return q @ self.weight @ k.mT
+        return q @ self.weight @ k.mT  # (B, H, T, S)
 
 
 class Additive(nn.Module):
-    """v·tanh(W q + U k), one small network per head (Bahdanau et al. 2015, arXiv:1409.0473, section
-    A.1.2).
+    """v·tanh(W q + U k), a small network per head (Bahdanau et al. 2015, arXiv:1409.0473, A.1.2).
+
+    It needs memory for (B, H, T, S, K).
     """
 
     def __init__(self, n_heads: int, d_head: int) -> None:
@@ -158,66 +159,31 @@ class Additive(nn.Module):
         self.value = nn.Parameter(torch.randn(n_heads, d_head, 1) * scale)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """(B, H, T, S); holds (B, H, T, S, K) for a moment."""
-        mixed = torch.tanh((q @ self.query).unsqueeze(-2) + (k @ self.key).unsqueeze(-3))
-        return (mixed @ self.value[:, None]).squeeze(-1)
+        hidden = torch.tanh((q @ self.query).unsqueeze(-2) + (k @ self.key).unsqueeze(-3))
+        return (hidden @ self.value[:, None]).squeeze(-1)  # (B, H, T, S)
 
 
-PLAIN: dict[str, Score] = {
+SCORE_FUNCTIONS: dict[str, Score] = {
     "scaled_dot": scaled_dot,
     "dot": dot,
     "negative_distance": negative_distance,
     "negative_log_distance": negative_log_distance,
 }
-LEARNED: dict[str, type[nn.Module]] = {
+LEARNED_SCORES: dict[str, type[nn.Module]] = {
     "gaussian": Gaussian,
     "cosine": Cosine,
     "bilinear": Bilinear,
     "additive": Additive,
 }
-SCORES = (*PLAIN, *LEARNED)
+SCORES = (*SCORE_FUNCTIONS, *LEARNED_SCORES)
 
 
 def make_score(name: str, n_heads: int, d_head: int) -> Score:
-    """The score of that name, with its own parameters where it has any."""
-    if name in PLAIN:
-        return PLAIN[name]
-    if name in LEARNED:
-        return LEARNED[name](n_heads, d_head)
+    if name in SCORE_FUNCTIONS:
+        return SCORE_FUNCTIONS[name]
+    if name in LEARNED_SCORES:
+        return LEARNED_SCORES[name](n_heads, d_head)
     raise UsageError(f"unknown score {name!r}; {did_you_mean(name, list(SCORES))}")
-
-
-try:
-    from regard.kernels.short_attention import short_attention
-except ImportError:  # no Triton here: PyTorch's own kernels
-    short_attention = None  # type: ignore[assignment, unused-ignore]
-
-__all__ = ["fits", "short_attention"]
-
-FEWEST = 16  # queries; fewer are decoding, which has its own kernels
-MOST = 128  # queries or keys: one tile holds all scores, and more do not fit into the registers
-LARGEST = 128 * 64  # numbers in a tile of keys: more do not fit into every GPU's shared memory
-WIDTHS = (16, 32, 64, 128)  # of a head
-
-
-def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bool:
-    """May `short_attention` take q (B, H, T, K), k and v (B, G, S, K) and a boolean mask?
-
-    It wants half precision on a GPU, G = H, one mask for all heads, and short rows.
-    """
-    t, s, d = q.size(2), k.size(2), q.size(3)
-    return (
-        short_attention is not None
-        and q.is_cuda
-        and q.dtype in (torch.bfloat16, torch.float16)
-        and q.dtype == k.dtype == v.dtype
-        and q.shape[:2] == k.shape[:2]
-        and FEWEST <= t <= MOST
-        and s <= MOST
-        and d in WIDTHS
-        and max(t, s) * d <= LARGEST
-        and (mask is None or mask.size(1) == 1)
-    )
 
 
 def attend(
@@ -230,20 +196,17 @@ def attend(
     score: Score = scaled_dot,
     tap: Tap | None = None,
 ) -> Tensor:
-    """q (B, H, T, K) looks at k and v (B, G, S, K), G dividing H; returns (B, H, T, K).
+    """Return the attention (B, H, T, K) of q (B, H, T, K) to k and v (B, G, S, K), G dividing H.
 
-    A query that may look nowhere returns zeros. `bias` broadcasts to (B, H, T, S). Asking `tap` for
-    the weights, or any score but the scaled dot product, takes the explicit path; otherwise the
-    fused kernel runs.
+    A query without allowed keys returns zeros. `bias` broadcasts to (B, H, T, S). The fused kernel
+    runs unless `tap` wants the weights or the score is not the scaled dot product.
     """
     if score is scaled_dot and (tap is None or not (tap.wants("weights") or tap.wants("scores"))):
-        return fused(q, k, v, mask, bias)
+        return attend_fused(q, k, v, mask, bias)
     groups = q.size(1) // k.size(1)
-    if groups > 1:  # each key-value head serves several queries (Ainslie et al. 2023, 2305.13245)
-        k, v = (
-            k.repeat_interleave(groups, dim=1),
-            v.repeat_interleave(groups, dim=1),
-        )  # (B, H, S, K)
+    if groups > 1:  # grouped key-value heads (Ainslie et al. 2023, arXiv:2305.13245)
+        k = k.repeat_interleave(groups, dim=1)  # (B, H, S, K)
+        v = v.repeat_interleave(groups, dim=1)
     scores = score(q, k)  # (B, H, T, S)
     if bias is not None:
         scores = scores + bias
@@ -260,10 +223,10 @@ def attend(
 def attend_memory(
     q: Tensor, memory: CrossKV, *, score: Score = scaled_dot, tap: Tap | None = None
 ) -> Tensor:
-    """q (B·W, H, T, K) looks at the memory of B sources; returns (B·W, H, T, K).
+    """Return the attention (B·W, H, T, K) of q (B·W, H, T, K) to the memory of B sources.
 
-    Row b·W + w, one of the W beams of source b, looks at the same keys as its neighbours: they need
-    no copies. With more than one, each mask row must be for all queries alike.
+    The W beams of source b, rows b·W to b·W + W - 1, share its keys without copies. With W > 1 the
+    mask must be the same for all queries of a row.
     """
     beams, length = len(q) // len(memory.k), q.size(2)
     if beams > 1:
@@ -275,41 +238,61 @@ def attend_memory(
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Softmax over the keys; a row of -inf only gives zeros, not NaN."""
+    """Return the softmax over the keys, zeros instead of NaN for a row of -inf."""
     top = scores.amax(dim=-1, keepdim=True)
-    top = top.masked_fill(top == -torch.inf, 0)  # a row that may look nowhere
+    top = top.masked_fill(top == -torch.inf, 0)
     weights = (scores - top).exp()
     return weights / weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
-    """PyTorch's fused scaled dot-product attention, with `is_causal` where that says it all; our
-    own kernels where rows are short.
+def attend_fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
+    """Scaled dot-product attention by the mask's own kernel, the one for short sequences, or
+    PyTorch's, with `is_causal` where that is the whole mask.
     """
-    if isinstance(mask, Band):
-        return mask.attend(q, k, v, bias)
+    kernel = None if mask is None else mask.kernel()
+    if kernel is not None:
+        return kernel(q, k, v, bias)
     gqa = q.size(1) != k.size(1)
     if bias is None and (mask is None or mask.is_causal(q.size(2), k.size(2))):
-        if fits(q, k, v):
+        if fits_short_kernel(q, k, v):
             return short_attention(q, k, v, None, mask is not None)  # type: ignore[no-any-return]
         return F.scaled_dot_product_attention(q, k, v, is_causal=mask is not None, enable_gqa=gqa)
     if mask is None:
         assert bias is not None
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype), enable_gqa=gqa)
     allowed = mask.tensor(q.size(0), q.size(2), k.size(2), q.device)  # (B or 1, 1, T, S)
-    if bias is None and fits(q, k, v, allowed):
+    if bias is None and fits_short_kernel(q, k, v, allowed):
         return short_attention(q, k, v, allowed, False)  # type: ignore[no-any-return]
-    seeing = allowed.any(dim=-1, keepdim=True) if mask.may_be_empty else None
-    if seeing is not None:
-        allowed = allowed | ~seeing  # let the blind look anywhere, then drop what they saw
+    has_keys = allowed.any(dim=-1, keepdim=True) if mask.may_be_empty else None
+    if has_keys is not None:
+        allowed = allowed | ~has_keys  # let empty rows attend to all, then drop their results
     scores = allowed if bias is None else torch.where(allowed, bias, -torch.inf).to(q.dtype)
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=scores, enable_gqa=gqa)
-    return y if seeing is None else y * seeing
+    return y if has_keys is None else y * has_keys
+
+
+def fits_short_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bool:
+    """Return whether `short_attention` takes q (B, H, T, K), k and v (B, G, S, K) and a boolean
+    mask: half precision on a GPU, G = H, one mask for all heads, and short sequences.
+    """
+    t, s, d = q.size(2), k.size(2), q.size(3)
+    return (
+        short_attention is not None
+        and q.is_cuda
+        and q.dtype in (torch.bfloat16, torch.float16)
+        and q.dtype == k.dtype == v.dtype
+        and q.shape[:2] == k.shape[:2]
+        and MIN_QUERIES <= t <= MAX_LENGTH
+        and s <= MAX_LENGTH
+        and d in HEAD_WIDTHS
+        and max(t, s) * d <= MAX_TILE
+        and (mask is None or mask.size(1) == 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class MaskAndBias:
-    """Who sees whom, and what is added to the scores."""
+    """The mask of attention, and what is added to its scores."""
 
     mask: Mask | None = None
     bias: Tensor | None = None
@@ -317,35 +300,42 @@ class MaskAndBias:
 
 @dataclass(frozen=True, slots=True)
 class AttentionContext:
-    """Where the T queries of one call stand: what a block needs besides x, computed once for all
-    layers.
-    """
+    """What a block needs to know about the T queries of one call, computed once for all layers."""
 
     mask: Mask | None = None
     rotation: Rotation | None = None
     bias: Tensor | None = None
-    near: MaskAndBias | None = None  # the mask and bias of windowed attention
-    there: Tensor | None = None  # (B, T) where rows hold something, if they are padded
-    places: int | Tensor = 0  # where in the cache: the first query's place, or all of them (B, T)
-    end: int = 0  # keys known after this call
-    lengths: Tensor | None = None  # (B,) queries of each row that count; None: all
+    windowed: MaskAndBias | None = None  # the mask and bias of windowed attention
+    valid: Tensor | None = None  # (B, T) False for padding, where rows are padded
+    slots: int | Tensor = 0  # in the cache: that of the first query, or all of them (B, T)
+    end: int = 0  # number of cached keys after this call
+    lengths: Tensor | None = None  # (B,) queries of each row that are not padding; None: all
     longest: int = 0  # tokens of the longest row before this call
-    until: int = 0  # and after it
-    asked: int = 0  # how many positions, from the first, are wanted of this block; 0: all
+    longest_after: int = 0
+    n_first: int = 0  # compute only so many leading positions; 0: all
 
-    def for_first(self, asked: int) -> AttentionContext:
-        """The same where only the first positions are asked for."""
-        bias = None if self.bias is None else self.bias[..., :asked, :]
-        mask = None if self.mask is None else self.mask.for_first(asked)
-        return replace(self, bias=bias, mask=mask, asked=asked)
+    @property
+    def start(self) -> int | Tensor:
+        """The position of the first query, an int for all rows or (B,)."""
+        return self.slots if isinstance(self.slots, int) else self.slots[:, 0]
+
+    def for_first(self, n_first: int) -> AttentionContext:
+        bias = None if self.bias is None else self.bias[..., :n_first, :]
+        mask = None if self.mask is None else self.mask.for_first(n_first)
+        return replace(self, bias=bias, mask=mask, n_first=n_first)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention with grouped key-value heads; queries, keys and values are one
-    product.
+class SelfAttention(Mixer):
+    """Multi-head self-attention with grouped key-value heads; one matrix computes queries, keys and
+    values.
 
-    `projections="identity"` takes the heads straight from x: attention without parameters.
+    `projections="identity"` takes the heads from x itself: attention without parameters.
     """
+
+    uses_mask: ClassVar[bool] = True
+    supports_packing: ClassVar[bool] = True
+    supports_subset: ClassVar[bool] = True
+    has_weights: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -381,20 +371,37 @@ class SelfAttention(nn.Module):
         self.k_norm = RMSNorm(self.d_head, qk_norm_eps) if qk_norm_eps else None
         self.score = make_score(score, n_heads, self.d_head)
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """How many rows of `qkv` make queries, keys and values."""
-        return (self.n_heads * self.d_head, *(self.n_kv_heads * self.d_head,) * 2)
+    @classmethod
+    def from_config(cls, config: Any, *, causal: bool) -> Self:
+        return cls(config.d_model, config.n_heads, **cls.config_options(config, causal=causal))
+
+    @classmethod
+    def config_options(cls, config: Any, *, causal: bool) -> dict[str, Any]:
+        """Return the keyword arguments of the constructor for a stack."""
+        return {
+            "n_kv_heads": config.n_kv_heads,
+            "d_head": config.d_head,
+            "bias": config.bias,
+            "qk_norm_eps": config.norm_eps if config.qk_norm else 0.0,
+            "score": config.score,
+            "projections": config.projections,
+        }
+
+    def fused_weights(self) -> dict[Tensor, tuple[int, ...]]:
+        if self.qkv is None:
+            return {}
+        keys = self.n_kv_heads * self.d_head
+        return {self.qkv.weight: (self.n_heads * self.d_head, keys, keys)}
 
     def forward(
-        self, x: Tensor, place: AttentionContext, state: Any = None, tap: Tap | None = None
+        self, x: Tensor, context: AttentionContext, state: Any = None, tap: Tap | None = None
     ) -> Tensor:
-        """(B, T, D) to (B, T, D); with a state, also looks at what it holds and adds to it."""
-        q, k, v = self.heads(x, place)  # (B, T, H or G, K)
-        if place.asked:
-            q = q[:, : place.asked]
+        """(B, T, D) to (B, T, D); a state's keys and values are attended to and extended."""
+        q, k, v = self.project(x, context)  # (B, T, H or G, K)
+        if context.n_first:
+            q = q[:, : context.n_first]
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
-        y = self.mix(q, k, v, place, state, tap)  # (B, H, T, K)
+        y = self.mix(q, k, v, context, state, tap)  # (B, H, T, K)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
 
     def mix(
@@ -402,18 +409,18 @@ class SelfAttention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        place: AttentionContext,
+        context: AttentionContext,
         state: Any,
         tap: Tap | None,
     ) -> Tensor:
-        """q (B, H, T, K) looking at k and v (B, G, T, K), and at those of the state."""
+        """Return the attention of q (B, H, T, K) to k and v (B, G, T, K) and those of the state."""
         if state is not None:
-            k, v = state.write(k, v, place.places, place.end)  # (B, G, S, K)
-        return attend(q, k, v, place.mask, bias=place.bias, score=self.score, tap=tap)
+            k, v = state.write(k, v, context.slots, context.end)  # (B, G, S, K)
+        return attend(q, k, v, context.mask, bias=context.bias, score=self.score, tap=tap)
 
-    def heads(self, x: Tensor, place: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, H, K), keys and values (B, T, G, K); queries and keys go through norm and
-        rotation as one.
+    def project(self, x: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (B, T, H, K), keys and values (B, T, G, K); queries and keys pass through
+        norm and rotation as one tensor.
         """
         n, g = self.n_heads, self.n_kv_heads
         if self.qkv is None:
@@ -424,18 +431,17 @@ class SelfAttention(nn.Module):
             qk, v = qkv[:, :, : n + g], qkv[:, :, n + g :]
         if self.q_norm is not None and self.k_norm is not None:
             gain = torch.cat((self.q_norm.weight.expand(n, -1), self.k_norm.weight.expand(g, -1)))
-            qk = self.q_norm.normalise(qk, gain)
-        if place.rotation is not None:
-            qk = rotate(qk, place.rotation)
+            qk = self.q_norm.normalize(qk, gain)
+        if context.rotation is not None:
+            qk = rotate(qk, context.rotation)
         return qk[:, :, :n], qk[:, :, n:], v
 
     def new_state(self, batch: int, capacity: int, like: Tensor) -> Any:
-        """An empty cache for this layer."""
         return KVCache(batch, self.n_kv_heads, capacity, self.d_head, like)
 
 
-class CrossAttention(nn.Module):
-    """Queries from one sequence, keys and values from another, its memory."""
+class CrossAttention(Layer):
+    """Attention with queries from one sequence, keys and values from another."""
 
     def __init__(
         self, d_model: int, n_heads: int, *, bias: bool = False, score: str = "scaled_dot"
@@ -447,14 +453,17 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.score = make_score(score, n_heads, d_model // n_heads)
 
+    def fused_weights(self) -> dict[Tensor, tuple[int, ...]]:
+        return {self.kv.weight: (self.kv.out_features // 2,) * 2}
+
     def memory(self, source: Tensor, mask: Mask | None = None) -> CrossKV:
-        """Of a source (B, S, D): computed once, used at every step."""
+        """Return the keys and values of a source (B, S, D), which serve all decoding steps."""
         kv = self.kv(source).unflatten(-1, (2, self.n_heads, -1))  # (B, S, 2, H, K)
         k, v = kv.unbind(2)
         return CrossKV(k.transpose(1, 2), v.transpose(1, 2), mask)
 
     def forward(self, x: Tensor, memory: CrossKV, *, tap: Tap | None = None) -> Tensor:
-        """(B, T, D) looking at `memory`, to (B, T, D)."""
+        """(B, T, D) to (B, T, D)."""
         q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B·W, H, T, K)
         y = attend_memory(q, memory, score=self.score, tap=tap)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""A block: mix positions, then transform each, each part with a residual connection and a norm.
+"""A block: a mixer, then a feed-forward network, each with a residual connection and a norm.
 
 Pre-norm, x + part(norm(x)), trains without warm-up tricks (Xiong et al. 2020, arXiv:2002.04745);
-post-norm, norm(x + part(x)), is the 2017 paper's. Any mixer with `forward(x, place, state, tap)`
-and `new_state` fits. A decoder's block that has a source also looks at it, in between.
+post-norm, norm(x + part(x)), is that of Vaswani et al. 2017. The decoder of an encoder-decoder has
+cross-attention in between.
 """
 
 from __future__ import annotations
@@ -38,32 +38,28 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        place: AttentionContext,
+        context: AttentionContext,
         state: LayerState | None = None,
         tap: Tap | None = None,
         memory: CrossKV | None = None,
     ) -> Tensor:
-        """(B, T, D) to (B, T, D), or to as many positions as the place says are asked; a block with
-        cross-attention looks at `memory` in between.
+        """(B, T, D) to (B, T, D), or to the first positions where the context asks for these alone;
+        cross-attention attends to `memory`.
         """
         inner = None if tap is None else tap.at("attention")
-        x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, place, state, inner))
+        x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, context, state, inner))
         if self.cross is not None and memory is not None:
-            across, inner = self.cross, None if tap is None else tap.at("cross")
-            x = self.part(x, self.cross_norm, lambda y: across(y, memory, tap=inner))
+            cross, inner = self.cross, None if tap is None else tap.at("cross")
+            x = self.part(x, self.cross_norm, lambda y: cross(y, memory, tap=inner))
         x = self.part(x, self.feedforward_norm, self.feedforward)
         if tap is not None:
             tap("output", x)
         return x
 
     def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """One part with its residual connection and norm."""
+        """Apply one part with its residual connection, norm and dropout."""
         assert norm is not None
-        y = self.drop(part(x if self.post_norm else norm(x)))
-        if y.size(1) != x.size(1):  # of the first positions alone
+        y = dropout(part(x if self.post_norm else norm(x)), self.dropout, self.training)
+        if y.size(1) != x.size(1):  # the first positions alone
             x = x[:, : y.size(1)]
         return norm(x + y) if self.post_norm else x + y
-
-    def drop(self, x: Tensor) -> Tensor:
-        """Dropout on a part's output, before it joins the residual stream."""
-        return dropout(x, self.dropout, self.training)

@@ -1,12 +1,10 @@
-"""Causal convolution: a position and some before it, side by side, through one linear map.
+"""Causal convolution: a position and some before it, concatenated, through a linear map.
 
 A convolution of kernel k and dilation d reads at position t the vectors of t - (k - 1)·d, …, t - d
-and t. `PastWindow` lays them side by side; a matrix times their concatenation is the convolution,
-so what follows is an ordinary linear layer. Dilated and gated: WaveNet (van den Oord et al. 2016,
-arXiv:1609.03499, sections 2.1 and 2.3). Decoding keeps each layer's last inputs, so that a step
-costs the same at every dilation (Paine et al. 2016, arXiv:1611.09482).
-
-Before the first position of a record stand zeros, whatever shares its row.
+and t. `PastWindow` concatenates them, so that the convolution is an ordinary linear layer. Dilated
+and gated: WaveNet (van den Oord et al. 2016, arXiv:1609.03499, sections 2.1 and 2.3). Decoding
+keeps the last inputs of each layer, so that a step costs the same at every dilation (Paine et al.
+2016, arXiv:1611.09482). Before the first position of a record the input is zero.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ FILTERS = (*FEEDFORWARDS, "gated")
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionContext:
-    """The T positions of one call: which records they belong to, or what was read before them.
+    """The T positions of one call: their records, or what was read before them.
 
-    `segments` (B, T) numbers the records of a row. With a state, `start` positions came before, in
-    all rows or in each (B,), and row b has lengths[b] more, or T.
+    `segments` (B, T) numbers the records of a row. With a state, `start` positions came before, an
+    int for all rows or (B,), and row b has lengths[b] more, or T.
     """
 
     segments: Tensor | None = None
@@ -37,41 +35,41 @@ class ConvolutionContext:
 
 
 class PastWindow(nn.Module):
-    """Each position's vector and those before it at multiples of `dilation`, far to near."""
+    """The vector of each position and those before it at multiples of `dilation`, far to near."""
 
     def __init__(self, kernel: int, dilation: int = 1) -> None:
         super().__init__()
         self.distances = [n * dilation for n in reversed(range(kernel))]
 
-    def forward(self, x: Tensor, stretch: ConvolutionContext, ring: Ring | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: ConvolutionContext, ring: Ring | None = None) -> Tensor:
         """(B, T, D) to (B, T, k·D)."""
         if ring is None:
-            seen = [delayed(x, n, stretch.segments) for n in self.distances]
-            return torch.cat(seen, dim=-1)
-        start, width, size = stretch.start, x.size(1), ring.past.size(1)
+            vectors = [delay(x, n, context.segments) for n in self.distances]
+            return torch.cat(vectors, dim=-1)
+        start, width, size = context.start, x.size(1), ring.tensor.size(1)
         if width == 1:
-            far = [ring.read(start - n) for n in self.distances[:-1]]  # (B, D) each
+            earlier = [ring.read(start - n) for n in self.distances[:-1]]  # (B, D) each
             ring.write(start, x[:, 0])
-            return torch.cat([*far, x[:, 0]], dim=-1)[:, None]
+            return torch.cat([*earlier, x[:, 0]], dim=-1)[:, None]
         known = torch.cat([ring.last(start), x], dim=1)  # (B, R + T, D)
-        seen = [known[:, size - n : size - n + width] for n in self.distances]
-        if stretch.lengths is None:
+        vectors = [known[:, size - n : size - n + width] for n in self.distances]
+        if context.lengths is None:
             ring.refill(start + width, known[:, width:])
         else:
-            kept = stretch.lengths[:, None] + torch.arange(size, device=x.device)  # (B, R)
-            kept = kept[..., None].expand_as(ring.past)
-            ring.refill(start + stretch.lengths, known.gather(1, kept))
-        return torch.cat(seen, dim=-1)
+            index = context.lengths[:, None] + torch.arange(size, device=x.device)  # (B, R)
+            index = index[..., None].expand_as(ring.tensor)
+            ring.refill(start + context.lengths, known.gather(1, index))
+        return torch.cat(vectors, dim=-1)
 
     def new_state(self, batch: int, width: int, like: Tensor) -> Ring:
-        """Memory of all that is looked back at, and of one vector more: a decoding step may be
-        rehearsed, writing what it does not read.
+        """Return room for all earlier inputs and one more: recording a decoding step runs it once
+        in advance, and what that run writes must not be read.
         """
         return Ring(batch, self.distances[0] + 1, width, like)
 
 
-def delayed(x: Tensor, distance: int, segments: Tensor | None) -> Tensor:
-    """(B, T, D): at t the vector of t - distance, zeros where that lies in no or another record."""
+def delay(x: Tensor, distance: int, segments: Tensor | None) -> Tensor:
+    """Return the vector of t - distance at each t, zeros outside the record: (B, T, D)."""
     length = x.size(1)
     if not distance:
         return x
@@ -88,13 +86,12 @@ class Gated(SwiGLU):
     """down(tanh(filter(x)) · sigmoid(gate(x))): WaveNet's activation unit, equation 2."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, k·D) to (B, T, D)."""
         gate, filtered = self.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
         return self.down(torch.tanh(filtered) * torch.sigmoid(gate))  # type: ignore[no-any-return]
 
 
 class ConvolutionBlock(nn.Module):
-    """x + narrow(bend(convolve(norm(x)))): one layer of a stack."""
+    """x + down(activation(convolution(norm(x)))): one layer of a stack."""
 
     def __init__(
         self,
@@ -114,7 +111,7 @@ class ConvolutionBlock(nn.Module):
         else:
             self.feedforward = make_feedforward(name, d_model, d_ff, bias=False, d_in=d_in)
 
-    def forward(self, x: Tensor, stretch: ConvolutionContext, ring: Ring | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: ConvolutionContext, ring: Ring | None = None) -> Tensor:
         """(B, T, D) to (B, T, D)."""
-        seen = self.past(self.norm(x), stretch, ring)  # (B, T, k·D)
-        return x + dropout(self.feedforward(seen), self.dropout, self.training)
+        window = self.past(self.norm(x), context, ring)  # (B, T, k·D)
+        return x + dropout(self.feedforward(window), self.dropout, self.training)

@@ -1,10 +1,4 @@
-"""Dropout (Srivastava et al. 2014): with probability p a value is 0, else it grows by 1 / (1 - p).
-
-On a CPU torch draws one random number per value, on one thread, which is a sixth of a small model's
-step. Here one 64-bit draw serves four values, 16 bits each; p is met to within 1 / 131,072.
-
-The position-wise network of a block: widen, bend, narrow (Vaswani et al. 2017, section 3.3).
-"""
+"""The position-wise networks of blocks, and dropout."""
 
 from __future__ import annotations
 
@@ -15,12 +9,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
+from regard.layers.layer import Layer
 
-LEVELS = 1 << 16
+try:
+    from regard.kernels.bias_activation import KINDS, bias_activation
+except ImportError:  # without Triton
+    bias_activation = None  # type: ignore[assignment, unused-ignore]
+
+LEVELS = 1 << 16  # of the random numbers of dropout
+MIN_POSITIONS = 1024  # from which on the kernel for bias and activation pays
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """x with values dropped while training; torch's global generator decides which."""
+    """Dropout (Srivastava et al. 2014), by torch's global generator.
+
+    On a CPU torch draws one random number per value on one thread, a sixth of a small model's step.
+    Here one 64-bit number serves four values with 16 bits each; p is exact to 1 / 131,072.
+    """
     if not p or not training:
         return x
     if x.device.type != "cpu":
@@ -28,20 +33,13 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     dropped = round(p * LEVELS)
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
     levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767
-    kept = (levels >= dropped - LEVELS // 2).to(x.dtype)
-    return x * kept.mul_(LEVELS / (LEVELS - dropped))
-
-
-try:
-    from regard.kernels.bias_activation import BENT
-    from regard.kernels.bias_activation import bias_activation as bend_rows
-except ImportError:  # no Triton here
-    bend_rows = None  # type: ignore[assignment, unused-ignore]
+    mask = (levels >= dropped - LEVELS // 2).to(x.dtype)
+    return x * mask.mul_(LEVELS / (LEVELS - dropped))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """GELU by its tanh approximation, as in GPT-2 (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
-    if torch.compiler.is_compiling():  # the same, and faster than the tanh a compiler writes
+    if torch.compiler.is_compiling():  # the same function, faster than the tanh of a compiler
         return x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return F.gelu(x, approximate="tanh")
 
@@ -51,58 +49,54 @@ def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-BENDS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": gelu_tanh,
     "gelu_exact": F.gelu,
     "relu2": relu_squared,
 }
-FEEDFORWARDS = (*BENDS, "swiglu")
-MANY = 1024  # positions, from which on a kernel of our own is worth being called
+FEEDFORWARDS = (*ACTIVATIONS, "swiglu")
 
 
 class FeedForward(nn.Module):
-    """down(bend(up(x))). In half precision, in training on a GPU, the bias of `up` and the bend are
-    one kernel.
+    """down(activation(up(x))). In training in half precision on a GPU, the bias of `up` and the
+    activation are one kernel.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        bend: str,
-        *,
-        bias: bool,
-        d_in: int | None = None,
+        self, d_model: int, d_ff: int, activation: str, *, bias: bool, d_in: int | None = None
     ) -> None:
         super().__init__()
         self.up = nn.Linear(d_in or d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
-        self.name, self.bend = bend, BENDS[bend]
+        self.name, self.activation = activation, ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
-        if self.training and self.up.bias is not None and self.kernels_fit(x):
+        if self.training and self.up.bias is not None and self.fits_kernel(x):
             wide = F.linear(x, self.up.weight)  # (B, T, F)
-            bent = bend_rows(wide.flatten(0, -2), self.up.bias, BENT.index(self.name))
-            return self.down(bent.view_as(wide))  # type: ignore[no-any-return]
-        return self.down(self.bend(self.up(x)))  # type: ignore[no-any-return]  # (B, T, F) inside
+            hidden = bias_activation(wide.flatten(0, -2), self.up.bias, KINDS.index(self.name))
+            return self.down(hidden.view_as(wide))  # type: ignore[no-any-return]
+        return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
 
     @staticmethod
-    def kernels_fit(x: Tensor) -> bool:
-        """Are there kernels, and enough of x (B, T, D), in half precision?"""
-        if bend_rows is None or not x.is_cuda or x.numel() < MANY * x.size(-1):
+    def fits_kernel(x: Tensor) -> bool:
+        """Return whether `bias_activation` takes x (B, T, D): many positions in half precision."""
+        if bias_activation is None or not x.is_cuda or x.numel() < MIN_POSITIONS * x.size(-1):
             return False
         return torch.is_autocast_enabled("cuda") or x.dtype in (torch.bfloat16, torch.float16)
 
 
-class SwiGLU(nn.Module):
+class SwiGLU(Layer):
     """down(silu(gate(x)) · up(x)), gate and up as one product (Shazeer 2020, arXiv:2002.05202)."""
 
     def __init__(self, d_model: int, d_ff: int, *, bias: bool, d_in: int | None = None) -> None:
         super().__init__()
         self.gate_up = nn.Linear(d_in or d_model, 2 * d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
+
+    def fused_weights(self) -> dict[Tensor, tuple[int, ...]]:
+        return {self.gate_up.weight: (self.down.in_features,) * 2}
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
@@ -113,9 +107,9 @@ class SwiGLU(nn.Module):
 def make_feedforward(
     name: str, d_model: int, d_ff: int, *, bias: bool, d_in: int | None = None
 ) -> nn.Module:
-    """The network of that name; what it reads is d_in wide, or as wide as what it gives."""
+    """Return the network with this name; its input is d_in wide, or d_model."""
     if name == "swiglu":
         return SwiGLU(d_model, d_ff, bias=bias, d_in=d_in)
-    if name in BENDS:
+    if name in ACTIVATIONS:
         return FeedForward(d_model, d_ff, name, bias=bias, d_in=d_in)
     raise UsageError(f"unknown feedforward {name!r}; {did_you_mean(name, list(FEEDFORWARDS))}")

@@ -1,25 +1,27 @@
-"""Hyena: long convolutions and gates in the place of attention.
+"""Hyena: long convolutions and gates instead of attention.
 
 Poli et al. 2023 (arXiv:2302.10866). x is projected onto N + 1 streams, each smoothed by a short
-filter. Beginning with the last, a stream is multiplied by the next, value by value, and convolved
-with filters as long as the sequence; the first multiplies the end. Multiplying is what makes the
-whole depend on the data as attention does: it is a product of diagonal and Toeplitz matrices, none
-of which is ever formed. The long filters are not stored but computed, by a small network of sines
-from the distance, times a window that decays at another rate in every channel: their number of
-parameters does not depend on the length, and any length may be asked for.
+filter. Starting with the last, a stream is multiplied by the next, value by value, and convolved
+with filters as long as the sequence; the first stream multiplies the result. The gates make the
+operator depend on the data as attention does: it is a product of diagonal and Toeplitz matrices,
+none of which is ever formed. A small network of sines computes the long filters from the distance,
+times a window that decays at a different rate in every channel: the number of parameters does not
+depend on the length.
 
-As in the authors' own code, of N filters the innermost is the short one alone, so order N has N - 1
-long convolutions. Ours differs in what the filters begin as. Theirs are functions of the distance
-in units of the context, from sines so steep that they begin as noise; ours are smooth functions of
-its logarithm, fine nearby and coarse far away. Windows decay at rates a constant factor apart, from
-some positions to the whole context, and have unit energy, so that at first outputs are as large as
-inputs at every length. Sequences may exceed `max_len`. For encoders there are filters for both
-sides (`causal=False`).
+As in the authors' code, the innermost of N filters is the short one alone, so order N has N - 1
+long convolutions. Ours differs in the initial filters. Theirs are functions of the distance in
+units of the context, from sines so steep that they start as noise; ours are smooth functions of its
+logarithm, fine for small distances and coarse for large ones. The decay rates of windows are a
+constant factor apart, from a few positions to the whole context, and windows have unit energy, so
+that initially outputs are as large as inputs at every length. Sequences may exceed `max_len`.
+Encoders have filters for both directions (`causal=False`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,22 +30,24 @@ from torch.nn import functional as F
 from regard.layers.attention import AttentionContext, Tap
 from regard.layers.cache import ALL, LayerState, Ring
 from regard.layers.convolution import ConvolutionContext, PastWindow
+from regard.layers.layer import Layer, Mixer
 from regard.layers.long_convolution import OnlineConvolution, long_convolution
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
-BANDS = 16  # waves that tell the logarithm of a distance, of 0 to 15 turns up to max_len
+BANDS = 16  # waves of the logarithm of a distance, of 0 to 15 turns up to max_len
 WIDTH = 64  # of the network that computes filters
-FREQUENCY = 2.0  # what its sines' arguments are multiplied by, at first
-NEAR, FAR, LEFT = 5, 1.5, 1e-2  # windows decay to LEFT within 5 positions, or 1.5 · max_len
+FREQUENCY = 2.0  # initial factor of the arguments of its sines
+FASTEST, SLOWEST = 5, 1.5  # windows decay within 5 positions, or within 1.5 · max_len,
+DECAYED = 1e-2  # to this value
 
 
-class Filters(nn.Module):
+class Filters(Layer):
     """Filters (C, T) as functions of the distance, for any T: a network of sines times windows,
     plus a factor for the position itself.
     """
 
     def __init__(self, channels: int, d_model: int, max_len: int) -> None:
-        """Of the channels, every `d_model` have the same windows."""
+        """The same windows repeat every `d_model` channels."""
         super().__init__()
         self.d_model, self.max_len = d_model, max_len
         self.weights = nn.ParameterList(
@@ -54,9 +58,12 @@ class Filters(nn.Module):
         self.out = nn.Parameter(torch.empty(channels, WIDTH))
         self.skip = nn.Parameter(torch.empty(channels))
 
+    def undecayed_parameters(self) -> Iterable[Tensor]:
+        return self.parameters()  # functions of the distance, not of the data
+
     def reset(self) -> None:
-        """Initial values: uniform, ± 1 / sqrt(fan in), as torch's own layers; the frequency; and a
-        factor that lets the position itself count.
+        """Set initial values: uniform, ± 1 / sqrt(fan in), as in torch's layers; the frequency; and
+        a normal factor for the position itself.
         """
         for weight in (*self.weights, self.out):
             nn.init.uniform_(weight, -(weight.size(1) ** -0.5), weight.size(1) ** -0.5)
@@ -65,19 +72,18 @@ class Filters(nn.Module):
         nn.init.normal_(self.skip)
 
     def forward(self, length: int) -> Tensor:
-        """(C, T), in single precision at least, whatever the weights are in.
+        """Return (C, T), in single precision at least, whatever the precision of the weights.
 
-        The network is computed in double: three sines of multiples of their arguments, one after
-        the other, would make several times as much of single precision's rounding, which depends
-        on how many are computed at once.
+        The network runs in double precision: three nested sines amplify the rounding of single
+        precision, which depends on how many values are computed at once.
         """
         dtype, double = torch.promote_types(self.out.dtype, torch.float32), torch.float64
         with torch.autocast(self.out.device.type, enabled=False):
             t = torch.arange(length, device=self.out.device, dtype=double)
             turns = torch.linspace(1e-4, BANDS - 1, BANDS, device=t.device, dtype=double)
-            far = t.log1p()[:, None] / math.log1p(self.max_len)
-            angles = far * (turns * (2 * math.pi))  # (T, BANDS)
-            x = torch.cat((far, angles.cos(), angles.sin()), dim=-1)
+            log_distance = t.log1p()[:, None] / math.log1p(self.max_len)
+            angles = log_distance * (turns * (2 * math.pi))  # (T, BANDS)
+            x = torch.cat((log_distance, angles.cos(), angles.sin()), dim=-1)
             for weight, bias, frequency in zip(
                 self.weights, self.biases.to(double), self.frequency.to(double), strict=True
             ):
@@ -87,46 +93,45 @@ class Filters(nn.Module):
             return torch.cat((first, filters[:, 1:]), dim=-1)
 
     def windows(self, t: Tensor) -> Tensor:
-        """(C, T): exp(-rate · t), slow to fast, each of unit energy over all t from 0."""
-        longest = FAR * self.max_len
-        shares = torch.linspace(0, 1, self.d_model, device=t.device, dtype=t.dtype)
-        rates = -math.log(LEFT) / longest * max(1.0, longest / NEAR) ** shares
+        """Return exp(-rate · t), (C, T), slow to fast, each with unit energy over all t from 0."""
+        longest = SLOWEST * self.max_len
+        exponents = torch.linspace(0, 1, self.d_model, device=t.device, dtype=t.dtype)
+        rates = -math.log(DECAYED) / longest * max(1.0, longest / FASTEST) ** exponents
         rates = rates.repeat(len(self.out) // self.d_model)[:, None]  # (C, 1)
         return torch.exp(-rates * t) * torch.expm1(-2 * rates).neg().sqrt()
 
 
-class HyenaState:
-    """What a layer remembers while decoding: the last inputs of its short filter, and its long
-    convolutions.
-    """
+class HyenaState(LayerState):
+    """The last inputs of the short filter, and the states of the long convolutions."""
+
+    deferred: ClassVar[bool] = True
 
     def __init__(self, ring: Ring, long: list[OnlineConvolution]) -> None:
         self.ring, self.long = ring, long
         self.parts: list[LayerState] = [ring, *long]
 
-    def settle(self, column: int) -> None:
-        """See Settling."""
-        for one in self.long:
-            one.settle(column)
+    def flush(self, column: int) -> None:
+        for convolution in self.long:
+            convolution.flush(column)
 
-    def select(self, parents: Tensor, places: slice = ALL) -> None:
-        """See LayerState."""
+    def select(self, parents: Tensor, columns: slice = ALL) -> None:
         for part in self.parts:
-            part.select(parents, places)
+            part.select(parents, columns)
 
     def expand(self, width: int) -> None:
-        """See LayerState."""
         for part in self.parts:
             part.expand(width)
 
     def reset(self) -> None:
-        """See LayerState."""
         for part in self.parts:
             part.reset()
 
 
-class Hyena(nn.Module):
+class Hyena(Mixer):
     """The Hyena operator of order N as a mixer."""
+
+    uses_longest, extrapolates = True, True
+    exactly_causal = False  # a Fourier transform mixes all positions, which cancel to rounding
 
     def __init__(
         self, d_model: int, *, order: int = 2, max_len: int, bias: bool = False, causal: bool = True
@@ -141,10 +146,24 @@ class Hyena(nn.Module):
         self.ahead = None if causal else Filters(channels, d_model, max_len)
         self.past = PastWindow(SHORT)
 
+    @classmethod
+    def from_config(cls, config: Any, *, causal: bool) -> Self:
+        return cls(
+            config.d_model,
+            order=config.order,
+            max_len=config.max_len,
+            bias=config.bias,
+            causal=causal,
+        )
+
+    def fused_weights(self) -> dict[Tensor, tuple[int, ...]]:
+        return {self.streams.weight: (self.d_model,) * (self.order + 1)}
+
+    def undecayed_parameters(self) -> Iterable[Tensor]:
+        return (self.short,)
+
     def reset(self) -> None:
-        """Initial values of all filters: at first the short ones pass on what they are given, and
-        some of what stands beside it.
-        """
+        """Set initial values of all filters; the short ones start close to the identity."""
         nn.init.normal_(self.short, std=0.3 * SHORT**-0.5)
         with torch.no_grad():
             self.short[-1 if self.causal else SHORT // 2] += 1
@@ -155,70 +174,68 @@ class Hyena(nn.Module):
     def forward(
         self,
         x: Tensor,
-        place: AttentionContext,
+        context: AttentionContext,
         state: HyenaState | None = None,
         tap: Tap | None = None,
     ) -> Tensor:
-        """(B, T, D) to (B, T, D); with a state, after all that it has read."""
+        """(B, T, D) to (B, T, D); with a state, for positions after those it has read."""
         u = self.streams(x)  # (B, T, (N+1)·D)
-        there = None if self.causal or place.there is None else place.there[..., None]
-        if there is not None:
-            u = u * there  # padding is what lies around a sequence: nothing
-        u = self.smooth(u, place, state)
-        if there is not None:
-            u = u * there
+        valid = None if self.causal or context.valid is None else context.valid[..., None]
+        if valid is not None:
+            u = u * valid  # padding must be zero for filters that look ahead
+        u = self.smooth(u, context, state)
+        if valid is not None:
+            u = u * valid
         streams = u.chunk(self.order + 1, dim=-1)  # (B, T, D) each
         v = streams[-1]
         if state is None:
-            mixed = self.whole(v, streams)
-        elif x.size(1) == 1 and place.lengths is None:
+            mixed = self.mix(v, streams)
+        elif x.size(1) == 1 and context.lengths is None:
             for gate, long in zip(streams[-2:0:-1], state.long, strict=True):
-                y = long.step((v * gate)[:, 0].to(long.near.dtype), place.places, place.longest)
-                v = y[:, None].to(x.dtype)
+                u = (v * gate)[:, 0].to(long.filters.dtype)
+                v = long.step(u, context.slots, context.longest)[:, None].to(x.dtype)
             mixed = v * streams[0]
         else:
-            mixed = self.read(v, streams, place, state)
+            for gate, long in zip(streams[-2:0:-1], state.long, strict=True):
+                v = long.read(
+                    (v * gate).mT,
+                    context.lengths,
+                    context.start,
+                    context.longest,
+                    context.longest_after,
+                ).mT
+            mixed = v * streams[0]
         return self.out(mixed.to(x.dtype))  # type: ignore[no-any-return]
 
-    def smooth(self, u: Tensor, place: AttentionContext, state: HyenaState | None) -> Tensor:
-        """The short filters: each position and those before it, or around it."""
+    def smooth(self, u: Tensor, context: AttentionContext, state: HyenaState | None) -> Tensor:
+        """Apply the short filters to each position and those before it, or around it."""
         weight, length = self.short.to(u.dtype), u.size(1)
         if state is not None:
-            start = place.places if isinstance(place.places, int) else place.places[:, 0]
-            seen = self.past(u, ConvolutionContext(None, start, place.lengths), state.ring)
-            each: Tensor = seen.unflatten(-1, (SHORT, -1)) * weight  # (B, T, SHORT, (N+1)·D)
-            return each.sum(-2)
+            past = ConvolutionContext(None, context.start, context.lengths)
+            window = self.past(u, past, state.ring)
+            products: Tensor = window.unflatten(-1, (SHORT, -1)) * weight  # (B, T, 3, (N+1)·D)
+            return products.sum(-2)
         before = SHORT - 1 if self.causal else SHORT // 2
-        around = F.pad(u, (0, 0, before, SHORT - 1 - before))
-        y = around[:, :length] * weight[0]
+        padded = F.pad(u, (0, 0, before, SHORT - 1 - before))
+        y = padded[:, :length] * weight[0]
         for n in range(1, SHORT):
-            y = torch.addcmul(y, around[:, n : n + length], weight[n])
+            y = torch.addcmul(y, padded[:, n : n + length], weight[n])
         return y
 
-    def whole(self, v: Tensor, streams: tuple[Tensor, ...]) -> Tensor:
-        """All gates and convolutions over whole sequences: (B, T, D)."""
+    def mix(self, v: Tensor, streams: tuple[Tensor, ...]) -> Tensor:
+        """Apply all gates and long convolutions to complete sequences: (B, T, D)."""
         length = v.size(1)
         filters = self.filters(length).chunk(self.order - 1)  # (D, T) each
         ahead = None if self.ahead is None else self.ahead(length).chunk(self.order - 1)
         for n, gate in enumerate(streams[-2:0:-1]):
-            far = None if ahead is None else ahead[n]
-            v = long_convolution((v * gate).mT, filters[n], far).mT  # (B, T, D)
-        return v * streams[0]
-
-    def read(
-        self, v: Tensor, streams: tuple[Tensor, ...], place: AttentionContext, state: HyenaState
-    ) -> Tensor:
-        """The same for several tokens after those of the state."""
-        seen = place.places if isinstance(place.places, int) else place.places[:, 0]
-        for gate, long in zip(streams[-2:0:-1], state.long, strict=True):
-            v = long.read((v * gate).mT, place.lengths, seen, place.longest, place.until).mT
+            later = None if ahead is None else ahead[n]
+            v = long_convolution((v * gate).mT, filters[n], later).mT  # (B, T, D)
         return v * streams[0]
 
     def new_state(self, batch: int, capacity: int, like: Tensor) -> HyenaState:
-        """An empty memory for this layer; its long filters are computed once."""
         if not self.causal:
-            raise ValueError("a Hyena that looks ahead has no state: it cannot decode")
+            raise ValueError("a bidirectional Hyena has no state: it cannot decode")
         with torch.no_grad():
-            filters = self.filters(capacity).chunk(self.order - 1)
+            filters = self.filters(capacity).chunk(self.order - 1)  # computed once
         ring = self.past.new_state(batch, self.streams.out_features, like)
-        return HyenaState(ring, [OnlineConvolution(batch, one.contiguous()) for one in filters])
+        return HyenaState(ring, [OnlineConvolution(batch, f.contiguous()) for f in filters])

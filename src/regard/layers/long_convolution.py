@@ -1,39 +1,38 @@
 """Convolution with filters as long as the sequence, by the fast Fourier transform: O(T log T).
 
-The transform turns convolution round a circle into a product. Where the circle is no longer than
-the sequence, what comes round it falls onto what is wanted; the usual remedy is to double it with
-zeros. Here every place t is turned by an angle instead, from 0 to a quarter turn at the circle's
-end. What has gone round has gained a quarter turn by the time that angles are taken back, so it is
-imaginary, and what is wanted, real: they do not mix (the right-angle convolution of Crandall &
-Fagin 1994, "Discrete weighted transforms and large-integer arithmetic"). Nothing is padded, and the
-result is that of the T × T Toeplitz matrix of the filter.
+The transform turns circular convolution into a product. On a circle no longer than the sequence,
+values that wrap around fall onto the result; the usual remedy is to double it with zeros. Here each
+position t is multiplied by a complex weight instead, whose angle rises from 0 to a quarter turn at
+the end of the circle. Values that wrap around have gained a quarter turn when the weights are
+removed, so they are imaginary, and the result is real: they do not mix (the right-angle convolution
+of Crandall & Fagin 1994, "Discrete weighted transforms and large-integer arithmetic"). Nothing is
+padded, and the result is that of the T × T Toeplitz matrix of the filter.
 
-`OnlineConvolution` is the same while decoding, when inputs come one by one and each depends on the
-outputs before it.
+`OnlineConvolution` computes the same while decoding, when inputs come one by one and each depends
+on the outputs before it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.cache import ALL, RowBuffer
+from regard.layers.cache import ALL, LayerState, RowBuffer
 
 try:
-    from regard.kernels.weighted_fft import weighted_fft as turn_rows
-    from regard.kernels.weighted_fft import weighted_ifft as turn_rows_back
-except ImportError:  # no Triton here
-    turn_rows = turn_rows_back = None  # type: ignore[assignment, unused-ignore]
+    from regard.kernels.weighted_fft import apply_fft_weights, remove_fft_weights
+except ImportError:  # without Triton
+    apply_fft_weights = remove_fft_weights = None  # type: ignore[assignment, unused-ignore]
 
 BLOCK = 32  # steps of decoding whose inputs are multiplied one by one; a power of two
 
 
-def circle(length: int) -> int:
-    """The least size from `length` on of the form 2^a · 3^b · 5^c, which is quick to transform."""
+def fast_size(length: int) -> int:
+    """Return the smallest 2^a · 3^b · 5^c of at least `length`, which is fast to transform."""
     best = 1 << (length - 1).bit_length()
     five = 1
     while five < best:
@@ -47,239 +46,247 @@ def circle(length: int) -> int:
 
 
 def long_convolution(x: Tensor, filters: Tensor, ahead: Tensor | None = None) -> Tensor:
-    """x (B, C, T) with the filters (C, T) of its channels: y[t] = Σ filters[t - s] · x[s] over
-    s <= t, and with `ahead` (C, T) also Σ ahead[s - t - 1] · x[s] over s > t. (B, C, T).
+    """Convolve x (B, C, T) with the filters (C, T) of its channels: y[t] = Σ filters[t - s] · x[s]
+    over s <= t, plus, with `ahead` (C, T), Σ ahead[s - t - 1] · x[s] over s > t. (B, C, T).
 
-    What comes is of x's type. It is computed in that of the filters, fp32 or fp64: sums over T
-    numbers need their digits.
+    The result has x's dtype. It is computed in that of the filters, fp32 or fp64: sums over T
+    numbers need the precision.
     """
     return _Convolve.apply(x, filters, ahead)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Convolve(torch.autograd.Function):
-    """The gradient is worked out by hand: it takes the same transforms, of one more signal, where
-    autograd would take some of them twice.
+    """The explicit gradient takes the same transforms, of one more signal, where autograd would
+    compute some of them twice.
 
-    What lies m places ahead comes from going back m places, or round all but m of them and then
-    back by a quarter turn: the filter of both sides is filters - i · ahead from the end.
+    An input m positions ahead is reached by going back m positions, or round the circle by all but
+    m of them and back by a quarter turn: the filter of both directions is filters - i · ahead from
+    the end.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, filters: Tensor, ahead: Tensor | None) -> Tensor:
         length = x.size(-1)
-        turn = turns(circle(length), filters)  # (S,)
+        weights = fft_weights(fast_size(length), filters)  # (S,)
         if ahead is not None:
-            filters = F.pad(filters, (0, len(turn) - length))
-            behind = F.pad(ahead[:, : length - 1].flip(-1), (len(turn) - length + 1, 0))
-            filters = torch.complex(filters, -behind)
-        waves, answer = of_rows(x, turn), spectrum(filters, turn)  # (B, C, S), (C, S)
-        ctx.save_for_backward(waves, answer)
-        return to_rows(times(waves, answer), turn, x)
+            filters = F.pad(filters, (0, len(weights) - length))
+            reversed_ahead = F.pad(ahead[:, : length - 1].flip(-1), (len(weights) - length + 1, 0))
+            filters = torch.complex(filters, -reversed_ahead)
+        spectrum = transform_rows(x, weights)  # (B, C, S)
+        response = transform(filters, weights)  # (C, S)
+        ctx.save_for_backward(spectrum, response)
+        return invert_rows(multiply(spectrum, response), weights, x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        waves, answer = ctx.saved_tensors
+        spectrum, response = ctx.saved_tensors
         dy, length = gradients[0], gradients[0].size(-1)
-        turn = turns(waves.size(-1), answer.real)
-        given = of_rows(dy, turn)
-        dx = dh = da = None
+        weights = fft_weights(spectrum.size(-1), response.real)
+        upstream = transform_rows(dy, weights)
+        dx = d_filters = d_ahead = None
         if ctx.needs_input_grad[0]:
-            dx = to_rows(times(given, answer, back=True), turn, dy)
+            dx = invert_rows(multiply(upstream, response, conjugate=True), weights, dy)
         if any(ctx.needs_input_grad[1:]):
-            real, imaginary = signal(times(given, waves, back=True, over_rows=True), turn)
-            dh = real[..., :length]
+            product = multiply(upstream, spectrum, conjugate=True, sum_rows=True)
+            real, imaginary = invert(product, weights)
+            d_filters = real[..., :length]
             if ctx.needs_input_grad[2]:
-                behind = imaginary[..., len(turn) - length + 1 :]
-                da = F.pad(-behind.flip(-1), (0, 1))  # the last is never reached
-        return dx, dh, da
+                reversed_ahead = imaginary[..., len(weights) - length + 1 :]
+                d_ahead = F.pad(-reversed_ahead.flip(-1), (0, 1))  # the last is never reached
+        return dx, d_filters, d_ahead
 
 
-def of_rows(x: Tensor, turn: Tensor) -> Tensor:
-    """The waves (B, C, S) of x (B, C, T)."""
-    if turn_rows is not None and x.is_cuda and turn.dtype == torch.complex64:
-        turned = turn_rows(x, torch.view_as_real(turn))
-        waves: Tensor = torch.fft.fft(torch.view_as_complex(turned))
-        return waves
-    return spectrum(x.contiguous().to(turn.real.dtype), turn)
+def fft_weights(size: int, like: Tensor) -> Tensor:
+    """Return complex weights (S,) on the unit circle, with angles up to a quarter turn."""
+    angles = torch.arange(size, device=like.device, dtype=torch.float64) * (math.pi / (2 * size))
+    return torch.complex(angles.cos().to(like.dtype), angles.sin().to(like.dtype))
 
 
-def to_rows(waves: Tensor, turn: Tensor, like: Tensor) -> Tensor:
-    """The first places of what has such waves, as many as those of `like`, and of its type."""
+def transform_rows(x: Tensor, weights: Tensor) -> Tensor:
+    """Return the spectrum (B, C, S) of x (B, C, T)."""
+    if apply_fft_weights is not None and x.is_cuda and weights.dtype == torch.complex64:
+        weighted = apply_fft_weights(x, torch.view_as_real(weights))
+        spectrum: Tensor = torch.fft.fft(torch.view_as_complex(weighted))
+        return spectrum
+    return transform(x.contiguous().to(weights.real.dtype), weights)
+
+
+def invert_rows(spectrum: Tensor, weights: Tensor, like: Tensor) -> Tensor:
+    """Return the real signal (B, C, T) with this spectrum, with the length and dtype of `like`."""
     length = like.size(-1)
-    if turn_rows_back is not None and like.is_cuda and turn.dtype == torch.complex64:
-        z = torch.view_as_real(torch.fft.ifft(waves, norm="forward"))
-        y: Tensor = turn_rows_back(z, torch.view_as_real(turn), length, like.dtype)
+    if remove_fft_weights is not None and like.is_cuda and weights.dtype == torch.complex64:
+        z = torch.view_as_real(torch.fft.ifft(spectrum, norm="forward"))
+        y: Tensor = remove_fft_weights(z, torch.view_as_real(weights), length, like.dtype)
         return y.mT
-    return signal(waves, turn)[0][..., :length].to(like.dtype)
+    return invert(spectrum, weights)[0][..., :length].to(like.dtype)
 
 
-def turns(size: int, like: Tensor) -> Tensor:
-    """(S,): the numbers on the unit circle that turn the places of a circle, by up to a quarter."""
-    places = torch.arange(size, device=like.device, dtype=torch.float64) * (math.pi / (2 * size))
-    return torch.complex(places.cos().to(like.dtype), places.sin().to(like.dtype))
+def transform(x: Tensor, weights: Tensor) -> Tensor:
+    """Return the spectrum (..., S) of x (..., T), zero-padded and weighted."""
+    padding = len(weights) - x.size(-1)
+    x = F.pad(x, (0, padding)) if padding else x
+    spectrum: Tensor = torch.fft.fft(multiply(x, weights))
+    return spectrum
 
 
-def spectrum(x: Tensor, turn: Tensor) -> Tensor:
-    """The waves (..., S) of x (..., T), filled up with zeros and turned."""
-    short = len(turn) - x.size(-1)
-    waves: Tensor = torch.fft.fft(times(F.pad(x, (0, short)) if short else x, turn))
-    return waves
-
-
-def signal(waves: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """What has such waves (..., S), turned back: its real and imaginary parts."""
-    z, turn = torch.fft.ifft(waves, norm="forward"), turn / len(turn)  # which saves a pass
+def invert(spectrum: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the real and imaginary parts of the signal with this spectrum (..., S)."""
+    # the transform's division by S goes into the weights, which saves a pass
+    z, weights = torch.fft.ifft(spectrum, norm="forward"), weights / len(weights)
     if not torch.compiler.is_compiling():
-        z *= turn.conj()
+        z *= weights.conj()
         return z.real, z.imag
-    (a, b), (cos, sin) = (torch.view_as_real(each).unbind(-1) for each in (z, turn))
+    (a, b), (cos, sin) = (torch.view_as_real(each).unbind(-1) for each in (z, weights))
     return a * cos + b * sin, b * cos - a * sin
 
 
-def times(one: Tensor, two: Tensor, *, back: bool = False, over_rows: bool = False) -> Tensor:
-    """A product, or, to go back, one with the conjugate of the second; summed over rows if asked.
+def multiply(x: Tensor, y: Tensor, *, conjugate: bool = False, sum_rows: bool = False) -> Tensor:
+    """Return x · y, or x times the conjugate of y, summed over rows where asked.
 
-    Compilers know no complex numbers and copy what they do not know: for them, in real ones.
+    Compilers copy complex numbers, which they do not support: for them, real arithmetic.
     """
     if not torch.compiler.is_compiling():
-        product = one * (two.conj() if back else two)
-        return product.sum(0) if over_rows else product
-    c, d = torch.view_as_real(two).unbind(-1)
-    if not one.is_complex():
-        parts = [one * c, one * d]
+        product = x * (y.conj() if conjugate else y)
+        return product.sum(0) if sum_rows else product
+    c, d = torch.view_as_real(y).unbind(-1)
+    if not x.is_complex():
+        parts = [x * c, x * d]
     else:
-        a, b = torch.view_as_real(one).unbind(-1)
-        parts = [a * c + b * d, b * c - a * d] if back else [a * c - b * d, b * c + a * d]
-    if over_rows:
+        a, b = torch.view_as_real(x).unbind(-1)
+        parts = [a * c + b * d, b * c - a * d] if conjugate else [a * c - b * d, b * c + a * d]
+    if sum_rows:
         parts = [part.sum(0) for part in parts]
     return torch.view_as_complex(torch.stack(parts, dim=-1))
 
 
-class OnlineConvolution:
-    """A causal long convolution whose inputs come one by one: the memory of one, while decoding.
+class OnlineConvolution(LayerState):
+    """A causal long convolution whose inputs come one by one: its state while decoding.
 
-    Rows end at one column: shorter ones begin later, behind zeros, which changes nothing about a
-    convolution. The inputs of the BLOCK at hand are multiplied one by one. Whenever blocks are full
-    up to a column whose number, counted from the last prompt, is divisible by U but not by 2U,
-    their last U inputs are sent on to the next U outputs by one transform of size 2U: every input
-    meets every later output exactly once, and n steps cost O(n log² n) (van der Hoeven 2002; as
-    decoding of long convolutions, Oncescu et al. 2024, "Flash Inference", arXiv:2410.12982). What a
-    prompt adds to all that may follow it is computed when it is read.
+    Rows end at the same column: shorter ones start later, after zeros, which do not change a
+    convolution. The inputs of the current BLOCK are multiplied one by one. Whenever blocks are full
+    up to a column whose number, counted from the last prompt, is divisible by U but not by 2U, one
+    transform of size 2U adds their last U inputs to the next U outputs: every input meets every
+    later output exactly once, and n steps cost O(n log² n) (van der Hoeven 2002; for decoding long
+    convolutions, Oncescu et al. 2024, "Flash Inference", arXiv:2410.12982). What a prompt adds to
+    all later outputs is computed when it is read.
 
-    A step always does the same operations on the same memory; what is done between steps, `settle`
-    does, which knows where it stands without asking the device.
+    A step always runs the same operations on the same memory; the work between steps is in `flush`,
+    which knows the column without asking the device.
     """
 
+    deferred: ClassVar[bool] = True
+
     def __init__(self, batch: int, filters: Tensor) -> None:
-        """`filters` (C, S): S is the capacity."""
+        """`filters` are (C, S), S the capacity."""
         channels, capacity = filters.shape
         self.filters, self.capacity = filters, capacity
-        self.inputs = RowBuffer(filters.new_zeros(batch, channels, capacity), 0)
-        self.owed = RowBuffer(
-            filters.new_zeros(batch, channels, capacity), 0
-        )  # to outputs, by column
-        self.tail = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)  # inputs of this block
-        self.due = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)  # and what is owed to it
-        self.begun = RowBuffer(torch.zeros(batch, dtype=torch.int64, device=filters.device), 0)
-        self.first = self.settled = 0  # columns: where steps began, and up to where all is sent on
-        near = F.pad(filters[:, :BLOCK], (0, max(0, BLOCK - capacity)))
-        self.near = F.pad(near.flip(-1), (0, BLOCK)).T.contiguous()  # (2·BLOCK, C): far to near
+        self.inputs = RowBuffer(filters.new_zeros(batch, channels, capacity), 0, 2)
+        # what earlier inputs add to each output, by column
+        self.partial = RowBuffer(filters.new_zeros(batch, channels, capacity), 0, 2)
+        # of the current block: its inputs, and its part of `partial`
+        self.block_inputs = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)
+        self.block_partial = RowBuffer(filters.new_zeros(BLOCK, batch, channels), 1)
+        self.prompt_lengths = RowBuffer(
+            torch.zeros(batch, dtype=torch.int64, device=filters.device)
+        )
+        self.first = self.flushed = 0  # columns: where steps started, and up to which all is added
+        recent = F.pad(filters[:, :BLOCK], (0, max(0, BLOCK - capacity)))
+        self.recent = F.pad(recent.flip(-1), (0, BLOCK)).T.contiguous()  # (2·BLOCK, C) far to near
         self.within = torch.arange(BLOCK, device=filters.device)
         self.spectra: dict[int, Tensor] = {}
 
     @property
-    def rows(self) -> tuple[RowBuffer, ...]:
-        """All memory that has rows."""
-        return self.inputs, self.owed, self.tail, self.due, self.begun
+    def buffers(self) -> tuple[RowBuffer, ...]:
+        blocks = self.block_inputs, self.block_partial
+        return self.inputs, self.partial, *blocks, self.prompt_lengths
 
     def step(self, x: Tensor, position: int | Tensor, column: int) -> Tensor:
-        """One more input (B, C); its output (B, C).
+        """Add one input (B, C) and return its output (B, C).
 
-        All rows are at `column`; where positions are a tensor (B, 1), it is not looked at, so that
-        the step may be recorded.
+        All rows are at `column`, which is not used where positions are a tensor (B, 1), so that the
+        step can be recorded.
         """
-        tail, due = self.tail.now, self.due.now
+        inputs, partial = self.block_inputs.tensor, self.block_partial.tensor
         if isinstance(position, int):
             phase = (column - self.first) % BLOCK
-            tail[phase] = x
-            near, owed = self.near[BLOCK - 1 - phase : 2 * BLOCK - 1 - phase], due[phase]
+            inputs[phase] = x
+            filters = self.recent[BLOCK - 1 - phase : 2 * BLOCK - 1 - phase]
+            earlier = partial[phase]
         else:
-            at = (position[0] - self.begun.now[:1]) % BLOCK  # (1,): the same in all rows
-            tail[at] = x[None]
-            near, owed = self.near[self.within + (BLOCK - 1 - at)], due[at][0]  # (BLOCK, C), (B, C)
-        return owed + (tail * near[:, None]).sum(0)  # what is nearer than 0 has not come yet: 0
+            index = (position[0] - self.prompt_lengths.tensor[:1]) % BLOCK  # (1,) for all rows
+            inputs[index] = x[None]
+            filters = self.recent[self.within + (BLOCK - 1 - index)]  # (BLOCK, C)
+            earlier = partial[index][0]  # (B, C)
+        return earlier + (inputs * filters[:, None]).sum(0)  # later inputs meet a filter of 0
 
-    def settle(self, column: int) -> None:
-        """Send on what blocks that are full by now owe to the outputs after them."""
-        while column - self.settled >= BLOCK:
-            inputs, owed, end = self.inputs.now, self.owed.now, self.settled + BLOCK
-            inputs[:, :, self.settled : end] = self.tail.now.permute(1, 2, 0)
-            self.settled = end
-            width = (end - self.first) & (self.first - end)  # the largest power of 2 in it
-            room = min(width, self.capacity - end)
-            if room > 0:
-                waves = torch.fft.rfft(inputs[:, :, end - width : end], 2 * width)
-                waves = waves * self.spectrum(width)
-                owed[:, :, end : end + room] += torch.fft.irfft(waves)[..., width : width + room]
-                self.load()
+    def flush(self, column: int) -> None:
+        """Add the inputs of full blocks to the outputs after them."""
+        while column - self.flushed >= BLOCK:
+            inputs, partial, end = self.inputs.tensor, self.partial.tensor, self.flushed + BLOCK
+            inputs[:, :, self.flushed : end] = self.block_inputs.tensor.permute(1, 2, 0)
+            self.flushed = end
+            width = (end - self.first) & (self.first - end)  # the largest power of 2 that divides
+            n = min(width, self.capacity - end)
+            if n > 0:
+                spectrum = torch.fft.rfft(inputs[:, :, end - width : end], 2 * width)
+                spectrum = spectrum * self.response(width)
+                partial[:, :, end : end + n] += torch.fft.irfft(spectrum)[..., width : width + n]
+                self._load_block()
 
-    def spectrum(self, width: int) -> Tensor:
-        """(C, width + 1): of the filters up to a distance of 2·width, made once."""
+    def response(self, width: int) -> Tensor:
+        """Return the spectrum (C, width + 1) of the filters up to a distance of 2·width."""
         if width not in self.spectra:
             self.spectra[width] = torch.fft.rfft(self.filters[:, : 2 * width], 2 * width)
         return self.spectra[width]
 
-    def load(self) -> None:
-        """What is owed to the block that begins."""
-        owed = self.owed.now[:, :, self.settled : self.settled + BLOCK].permute(2, 0, 1)
-        self.due.now[: len(owed)] = owed
+    def _load_block(self) -> None:
+        columns = slice(self.flushed, self.flushed + BLOCK)
+        partial = self.partial.tensor[:, :, columns].permute(2, 0, 1)
+        self.block_partial.tensor[: len(partial)] = partial
 
     def read(
-        self, x: Tensor, lengths: Tensor | None, seen: int | Tensor, column: int, until: int
+        self, x: Tensor, lengths: Tensor | None, start: int | Tensor, column: int, end: int
     ) -> Tensor:
-        """Several inputs at once: (B, C, T), of which lengths[b] count, after the `seen` of each
-        row, which end at `column`; all end at `until` then. The outputs (B, C, T).
+        """Read a prompt (B, C, T) and return its outputs (B, C, T).
+
+        Row b reads its first lengths[b] inputs, or all, after `start` earlier ones. All rows end at
+        `column` before the call and at `end` after it.
         """
-        inputs, (_, channels, width) = self.inputs.now, x.shape
-        part = self.tail.now[: column - self.settled]  # of a block that is not full yet
-        inputs[:, :, self.settled : column] = part.permute(1, 2, 0)
+        inputs, (_, channels, width) = self.inputs.tensor, x.shape
+        unfinished = self.block_inputs.tensor[: column - self.flushed]
+        inputs[:, :, self.flushed : column] = unfinished.permute(1, 2, 0)
         known = torch.cat((inputs[:, :, :column], x.to(inputs.dtype)), dim=-1)  # (B, C, column + T)
-        places = torch.arange(column, column + width, device=x.device).expand(len(x), -1)  # of x
+        outputs = torch.arange(column, column + width, device=x.device).expand(len(x), -1)  # of x
         if lengths is not None:
-            shift = until - column - lengths[:, None]  # (B, 1): by which rows move to end at one
-            kept = torch.arange(until, device=x.device) - shift  # (B, until) places in `known`
-            taken = kept.clamp_min(0)[:, None].expand(-1, channels, -1)
-            known = known.gather(-1, taken) * (kept >= 0)[:, None]
-            places = (places + shift).clamp_max(self.capacity - 1)
-        inputs.zero_()[:, :, :until] = known
-        self.owed.now.copy_(long_convolution(inputs, self.filters))
-        self.first = self.settled = until
-        self.begun.now.copy_(torch.as_tensor(seen + (width if lengths is None else lengths)))
-        self.load()
-        return self.owed.now.gather(-1, places[:, None].expand(-1, channels, -1))
+            shift = end - column - lengths[:, None]  # (B, 1): rows move right to end together
+            source = torch.arange(end, device=x.device) - shift  # (B, end) columns in `known`
+            index = source.clamp_min(0)[:, None].expand(-1, channels, -1)
+            known = known.gather(-1, index) * (source >= 0)[:, None]
+            outputs = (outputs + shift).clamp_max(self.capacity - 1)
+        inputs.zero_()[:, :, :end] = known
+        self.partial.tensor.copy_(long_convolution(inputs, self.filters))
+        self.first = self.flushed = end
+        read = start + (width if lengths is None else lengths)
+        self.prompt_lengths.tensor.copy_(torch.as_tensor(read))
+        self._load_block()
+        return self.partial.tensor.gather(-1, outputs[:, None].expand(-1, channels, -1))
 
-    def select(self, parents: Tensor, places: slice = ALL) -> None:
-        """Row b becomes a copy of row parents[b], in place.
-
-        Where rows differ from a place on, their inputs do from that column or a later one; what is
-        owed, if they share a prompt, as far as what came after it has been sent on.
+    def select(self, parents: Tensor, columns: slice = ALL) -> None:
+        """Rows that differ from a position on have inputs that differ from that column or a later
+        one. If they share a prompt, `partial` differs as far as later inputs were added.
         """
-        begin = places.start or 0
-        for rows in (self.tail, self.due, self.begun):
-            rows.select(parents)
-        self.inputs.select(parents, slice(begin, None))
-        done = self.settled - self.first
-        reach = self.settled + done if begin >= self.first else None
-        self.owed.select(parents, slice(self.settled if begin else 0, reach))
+        start = columns.start or 0
+        for buffer in (self.block_inputs, self.block_partial, self.prompt_lengths):
+            buffer.select(parents)
+        self.inputs.select(parents, slice(start, None))
+        end = 2 * self.flushed - self.first if start >= self.first else None
+        self.partial.select(parents, slice(self.flushed if start else 0, end))
 
     def expand(self, width: int) -> None:
-        """Row b becomes `width` rows."""
-        for rows in self.rows:
-            rows.expand(width)
+        for buffer in self.buffers:
+            buffer.expand(width)
 
     def reset(self) -> None:
-        """Nothing read yet, in the same memory."""
-        for rows in self.rows:
-            rows.reset()
-            rows.now.zero_()
-        self.first = self.settled = 0
+        for buffer in self.buffers:
+            buffer.reset()
+        self.first = self.flushed = 0

@@ -1,10 +1,10 @@
-"""Masks as descriptions: what may be seen is said once and rendered for whichever kernel runs.
+"""Attention masks as descriptions, which render themselves for the kernel that runs.
 
-A mask answers one question, `rule(b, h, q, k)`: may query q of row b and head h look at key k? The
-arguments are index tensors that broadcast, so the same rule is FlexAttention's `mask_mod`, a
-boolean tensor (True = may attend, as in PyTorch's fused kernel) and, through `shifted`, one row
-against a cache. `Causal()` alone renders as the fused kernel's `is_causal`, which needs no tensor
-at all.
+A mask is one function, `rule(b, h, q, k)`: may query q attend to key k in row b and head h? Its
+arguments are index tensors that broadcast, so the same rule serves as FlexAttention's `mask_mod`,
+as a boolean tensor (True = may attend, as in PyTorch's fused kernel) and, through `shifted`, for
+queries that follow a cache. `Causal()` alone renders as the fused kernel's `is_causal`, which needs
+no tensor.
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
 
 class Mask(ABC):
-    """Who may look where. Join two with `&`: both must allow."""
+    """Which keys a query may attend to. `a & b` allows what both allow."""
 
     @property
     def may_be_empty(self) -> bool:
-        """Can a query be left with nothing to look at? Its output is then defined as zeros."""
+        """Whether a query may be left without keys; its output is then defined as zeros."""
+        return False
+
+    @property
+    def row_independent(self) -> bool:
+        """Whether the rule is the same for all rows of a batch."""
         return False
 
     @abstractmethod
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Boolean, True = may attend, for broadcastable index tensors."""
+        """Return booleans, True = may attend, for index tensors that broadcast."""
 
     def tensor(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-        """The rule as a boolean tensor that broadcasts to (B, H, T, S)."""
+        """Return the rule as a boolean tensor that broadcasts to (B, H, T, S)."""
         b = torch.arange(batch, device=device)[:, None, None, None]  # (B, 1, 1, 1)
         q = torch.arange(n_queries, device=device)[:, None]  # (T, 1)
         k = torch.arange(n_keys, device=device)  # (S,)
@@ -38,25 +45,29 @@ class Mask(ABC):
         return allowed if allowed.dim() == 4 else allowed[None, None]
 
     def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The rule as FlexAttention takes it: a plain function of (b, h, q, k)."""
+        """Return the rule as FlexAttention takes it, a plain function."""
         return lambda b, h, q, k: self.rule(b, h, q, k)
 
     def is_causal(self, n_queries: int, n_keys: int) -> bool:
-        """Is this exactly the fused kernel's `is_causal`, whose triangle starts at the top left?"""
+        """Return whether this is the fused kernel's `is_causal`, a triangle from the top left."""
         return False
 
+    def kernel(self) -> Kernel | None:
+        """Return a function of q, k, v and bias that attends without a mask over all pairs, where
+        the mask has one.
+        """
+        return None
+
     def rendered(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Mask:
-        """The same mask with its tensor made once, for all layers that share it."""
+        """Return the mask with its tensor computed once, for all layers that share it."""
         return Rendered(self.tensor(batch, n_queries, n_keys, device), self.may_be_empty)
 
     def for_first(self, n_queries: int) -> Mask:
-        """The same mask for the first queries alone."""
+        """Return the mask of the first queries alone."""
         return self
 
     def shifted(self, start: int | Tensor) -> Mask:
-        """The same mask for queries that stand `start` positions later (one for all rows, or (B,)),
-        as with a cache.
-        """
+        """Return the mask of queries `start` positions later, an int for all rows or (B,)."""
         return Shifted(self, start)
 
     def __and__(self, other: Mask) -> Mask:
@@ -65,72 +76,74 @@ class Mask(ABC):
 
 @dataclass(frozen=True)
 class Causal(Mask):
-    """No query sees a later key."""
+    """No query attends to a later key."""
+
+    @property
+    def row_independent(self) -> bool:
+        return True
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         return q >= k
 
     def is_causal(self, n_queries: int, n_keys: int) -> bool:
-        """See Mask."""
         return n_queries == n_keys
 
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """Only keys fewer than `width` positions back, and none later than `width` - 1 ahead; but the
-    `first` positions see all others and are seen by all.
+    """Only keys at a distance below `width`; but the `first` positions attend to all, and all to
+    them.
 
-    With Causal, each query sees itself and the width - 1 positions before it, and the first.
+    With Causal, each query attends to itself, the width - 1 positions before it, and the first.
     """
 
     width: int
     first: int = 0
+
+    @property
+    def row_independent(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         if self.width < 1:
             raise ValueError(f"width must be at least 1, got {self.width}")
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
-        near = (q - k).abs() < self.width
-        return near | (k < self.first) | (q < self.first) if self.first else near
+        local = (q - k).abs() < self.width
+        return local | (k < self.first) | (q < self.first) if self.first else local
 
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """Only the first lengths[b] keys of row b exist."""
+    """Only the first lengths[b] keys of row b, which may be none."""
 
     lengths: Tensor  # (B,)
 
     @property
     def may_be_empty(self) -> bool:
-        """A row of length 0 has no keys."""
         return True
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         return k < self.lengths[b]
 
 
 @dataclass(frozen=True, eq=False)
 class Documents(Mask):
-    """Records packed into one row see only themselves: segments (B, S) numbers them, padding being
-    a segment too.
+    """Records packed into one row do not attend to each other: segments (B, S) numbers them,
+    padding being a segment, too.
     """
 
     segments: Tensor
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         return self.segments[b, q] == self.segments[b, k]
 
 
 @dataclass(frozen=True, eq=False)
 class Across(Mask):
-    """A target sees its own source: those in segments of one number, which are (B, T) and (B, S).
+    """Targets attend to the source with the same segment number; segments are (B, T) and (B, S).
 
-    Without segments of targets, a row has one, and its source is number 1. Padding sees nothing.
+    Without target segments each row has one target, of source number 1. Padding attends to nothing.
     """
 
     targets: Tensor | None
@@ -138,11 +151,9 @@ class Across(Mask):
 
     @property
     def may_be_empty(self) -> bool:
-        """Padding has no source."""
         return True
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         source = self.sources[b, k]
         if self.targets is None:
             return (source == 1) & (q == q)
@@ -154,40 +165,37 @@ class Across(Mask):
 class Both(Mask):
     """What two masks both allow."""
 
-    one: Mask
-    other: Mask
+    first: Mask
+    second: Mask
 
     @property
     def may_be_empty(self) -> bool:
-        """Two masks may leave nothing even where each leaves something, unless every query keeps
-        itself.
-        """
-        return self.one.may_be_empty or self.other.may_be_empty
+        return self.first.may_be_empty or self.second.may_be_empty
+
+    @property
+    def row_independent(self) -> bool:
+        return self.first.row_independent and self.second.row_independent
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
-        return self.one.rule(b, h, q, k) & self.other.rule(b, h, q, k)
+        return self.first.rule(b, h, q, k) & self.second.rule(b, h, q, k)
 
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Mask):
-    """Another mask, its queries standing `start` positions later."""
+    """Another mask for queries that stand `start` positions later."""
 
     mask: Mask
     start: int | Tensor
 
     @property
     def may_be_empty(self) -> bool:
-        """As the mask it shifts."""
         return self.mask.may_be_empty
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         start = self.start if isinstance(self.start, int) else self.start[b]
         return self.mask.rule(b, h, q + start, k)
 
     def is_causal(self, n_queries: int, n_keys: int) -> bool:
-        """Only when nothing is shifted."""
         start = self.start
         return isinstance(start, int) and start == 0 and self.mask.is_causal(n_queries, n_keys)
 
@@ -197,21 +205,17 @@ class Rendered(Mask):
     """A mask that is already a tensor (B, 1, T, S)."""
 
     allowed: Tensor
-    empty: bool
+    empty_rows: bool
 
     @property
     def may_be_empty(self) -> bool:
-        """As the mask it came from."""
-        return self.empty
+        return self.empty_rows
 
     def rule(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """See Mask."""
         return self.allowed[b, 0, q, k]
 
     def tensor(self, batch: int, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-        """The tensor as it is."""
         return self.allowed
 
     def for_first(self, n_queries: int) -> Mask:
-        """See Mask."""
-        return Rendered(self.allowed[:, :, :n_queries], self.empty)
+        return Rendered(self.allowed[:, :, :n_queries], self.empty_rows)

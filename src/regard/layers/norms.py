@@ -1,9 +1,7 @@
-"""Normalisation of each position's vector: LayerNorm (Ba et al. 2016, arXiv:1607.06450) and
-RMSNorm.
+"""Normalization of each position's vector.
 
-LayerNorm is (x - mean) / sqrt(variance + eps) · gain + bias; RMSNorm (Zhang & Sennrich 2019,
-arXiv:1910.07467) drops the mean and the bias. Where they stand, before each part (pre) or after the
-sum (post), is the block's business.
+LayerNorm (Ba et al. 2016, arXiv:1607.06450) is (x - mean) / sqrt(variance + eps) · gain + bias;
+RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467) drops the mean and the bias.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ NORMS = ("rms", "layer", "none")
 class RMSNorm(nn.RMSNorm):
     """x / sqrt(mean(x²) + eps) · gain, over the last axis.
 
-    torch's own runs as one kernel on a GPU but as eight operations on a CPU. There the root is
-    taken of one norm, sqrt(mean(x²) + eps) = hypot(|x|, sqrt(D · eps)) / sqrt(D), in half of them.
+    PyTorch's runs as one kernel on a GPU, but as eight operations on a CPU. There we compute
+    sqrt(mean(x²) + eps) = hypot(|x|, sqrt(D · eps)) / sqrt(D), in half as many.
     """
 
     zero: Tensor
@@ -36,28 +34,27 @@ class RMSNorm(nn.RMSNorm):
         self.register_buffer("floor", torch.full((1,), (width * eps) ** 0.5), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) to (..., D)."""
-        return self.normalise(x, self.weight)
+        return self.normalize(x, self.weight)
 
-    def normalise(self, x: Tensor, gain: Tensor) -> Tensor:
-        """The same with another gain, one that broadcasts to x: several heads at once, say."""
+    def normalize(self, x: Tensor, gain: Tensor) -> Tensor:
+        """Normalize x (..., D) with another gain, which broadcasts to x."""
         if x.is_cuda:
             if gain is self.weight:
                 return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
             return F.rms_norm(x, self.normalized_shape, eps=self.eps) * gain.to(x.dtype)
         if torch.is_grad_enabled():
-            return _Normalise.apply(x, gain, self)  # type: ignore[no-any-return, no-untyped-call]
+            return _RMSNorm.apply(x, gain, self)  # type: ignore[no-any-return, no-untyped-call]
         return self.parts(x, gain)[0]
 
     def parts(self, x: Tensor, gain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The result, x / length and length, where length is sqrt(|x|² + D · eps)."""
+        """Return the result, x / length, and length = sqrt(|x|² + D · eps)."""
         length = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
         unit = x / length
         return torch.addcmul(self.zero, unit, gain, value=self.scale), unit, length
 
 
-class _Normalise(torch.autograd.Function):
-    """RMSNorm with the gradient worked out by hand, in half the passes that autograd would make.
+class _RMSNorm(torch.autograd.Function):
+    """RMSNorm with an explicit gradient, in half the passes that autograd would make.
 
     With u = x / length and g = dy · gain: dx = sqrt(D) / length · (g - u (g·u)).
     """
@@ -80,17 +77,16 @@ class _Normalise(torch.autograd.Function):
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's, whose result has the precision of x under autocast too: a post-norm residual stream
-    stays in bf16.
+    """PyTorch's, with a result in the precision of x under autocast, too: the residual stream of a
+    post-norm model stays in bf16.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) to (..., D)."""
         return super().forward(x).to(x.dtype)
 
 
 def make_norm(name: str, d_model: int, eps: float, bias: bool) -> nn.Module:
-    """The norm of that name over the last axis, or none; `bias` applies to LayerNorm only."""
+    """Return the norm with this name over the last axis; `bias` applies to LayerNorm only."""
     if name == "rms":
         return RMSNorm(d_model, eps)
     if name == "layer":

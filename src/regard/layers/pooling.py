@@ -1,4 +1,4 @@
-"""One vector for a whole sequence, from those of its positions."""
+"""Pooling: one vector for a sequence, from those of its positions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ POOLINGS = ("mean", "first", "attention", "max", "sum")
 
 
 class Pooling(nn.Module):
-    """The mean of all positions, the first (`<S>`, BERT's [CLS]), a mean whose weights are learned:
-    a softmax of one score a position (Yang et al. 2016, "Hierarchical attention networks for
-    document classification"), each feature where it is largest (Collobert et al. 2011), or the sum
-    of all positions, for what grows with the sequence, as the energy of a molecule does.
+    """`mean` over all positions; `first`, the vector of `<S>` (BERT's [CLS]); `attention`, a mean
+    with learned weights, a softmax of one score per position (Yang et al. 2016, "Hierarchical
+    attention networks for document classification"); `max` of each feature (Collobert et al. 2011);
+    `sum`, for targets that grow with the sequence, as the energy of a molecule does.
 
-    `segments` (B, T) say what belongs together: 0 is padding. Without a `count` every row is a
-    sequence, even one that holds nothing; with one, each number of a row is, `count` in all, row
-    by row, as packed batches have them.
+    `segments` (B, T) numbers sequences, 0 being padding. Without `count` every row is a sequence,
+    even an empty one; with it, rows are packed and hold `count` sequences in all.
     """
 
     def __init__(self, name: str, d_model: int) -> None:
@@ -29,62 +28,61 @@ class Pooling(nn.Module):
         self.score = nn.Linear(d_model, 1, bias=False) if name == "attention" else None
 
     def forward(self, x: Tensor, segments: Tensor, count: int | None = None) -> Tensor:
-        """(B, T, D) to a vector each of N sequences, (N, D); nothing gives zeros."""
-        which, n = numbered(segments, count)
+        """(B, T, D) to the vectors (N, D) of N sequences; an empty one gives zeros."""
+        sequence, n = number_sequences(segments, count)
         flat = x.flatten(0, 1)
         if self.name == "max":
-            highest = self._highest(flat, which, n)
+            highest = self._highest(flat, sequence, n)
             return highest.masked_fill(highest == -torch.inf, 0)[:n]
         weights = self.weights(x, segments, count).flatten()  # (B·T,)
-        wide = torch.promote_types(x.dtype, torch.float32)  # sums of many, rounded once
-        sums = flat.new_zeros(n + 1, x.size(-1), dtype=wide)
-        return sums.index_add(0, which, flat.to(wide) * weights[:, None])[:n].to(x.dtype)
+        single = torch.promote_types(x.dtype, torch.float32)  # sums of many, rounded once
+        sums = flat.new_zeros(n + 1, x.size(-1), dtype=single)
+        return sums.index_add(0, sequence, flat.to(single) * weights[:, None])[:n].to(x.dtype)
 
     def weights(self, x: Tensor, segments: Tensor, count: int | None = None) -> Tensor:
-        """(B, T): how much each position counts in its sequence; of "max", the share of features
-        it gives.
+        """Return the weight (B, T) of each position in its sequence; for "max", the share of
+        features that are largest there.
         """
-        which, n = numbered(segments, count)
-        there = which < n
+        sequence, n = number_sequences(segments, count)
+        valid = sequence < n
         if self.name == "max":
             flat = x.flatten(0, 1)
-            given = (flat == self._highest(flat, which, n)[which]) & there[:, None]
-            ties = given.new_zeros(n + 1, x.size(-1), dtype=x.dtype).index_add(
-                0, which, given.to(x.dtype)
-            )
-            shares = given / ties.clamp_min(1)[which]
+            largest = (flat == self._highest(flat, sequence, n)[sequence]) & valid[:, None]
+            ties = largest.new_zeros(n + 1, x.size(-1), dtype=x.dtype)
+            ties = ties.index_add(0, sequence, largest.to(x.dtype))
+            shares = largest / ties.clamp_min(1)[sequence]
             return shares.mean(-1).view_as(segments)
         if self.name == "sum":
-            return there.to(x.dtype).view_as(segments)
+            return valid.to(x.dtype).view_as(segments)
         if self.name == "first":
-            begins = torch.ones_like(segments, dtype=torch.bool)
-            begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-            return (begins.flatten() & there).to(x.dtype).view_as(segments)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        scores = x.new_zeros(which.shape, dtype=wide)
+            starts = torch.ones_like(segments, dtype=torch.bool)
+            starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+            return (starts.flatten() & valid).to(x.dtype).view_as(segments)
+        single = torch.promote_types(x.dtype, torch.float32)
+        scores = x.new_zeros(sequence.shape, dtype=single)
         if self.score is not None:
-            scores = self.score(x).flatten().to(wide)
+            scores = self.score(x).flatten().to(single)
         top = scores.new_full((n + 1,), -torch.inf)
-        top = top.scatter_reduce(0, which, scores.detach(), "amax")
-        powers = (scores - top[which]).exp() * there
-        sums = scores.new_zeros(n + 1).index_add(0, which, powers)
-        tiny = torch.finfo(wide).tiny
-        return (powers / sums.clamp_min(tiny)[which]).view_as(segments)
+        top = top.scatter_reduce(0, sequence, scores.detach(), "amax")
+        powers = (scores - top[sequence]).exp() * valid
+        sums = scores.new_zeros(n + 1).index_add(0, sequence, powers)
+        tiny = torch.finfo(single).tiny
+        return (powers / sums.clamp_min(tiny)[sequence]).view_as(segments)
 
     @staticmethod
-    def _highest(flat: Tensor, which: Tensor, n: int) -> Tensor:
-        """(N + 1, D): each feature where it is largest."""
+    def _highest(flat: Tensor, sequence: Tensor, n: int) -> Tensor:
+        """Return the maximum of each feature, (N + 1, D)."""
         lowest = flat.new_full((n + 1, flat.size(-1)), -torch.inf)
-        return lowest.scatter_reduce(0, which[:, None].expand_as(flat), flat, "amax")
+        return lowest.scatter_reduce(0, sequence[:, None].expand_as(flat), flat, "amax")
 
 
-def numbered(segments: Tensor, count: int | None) -> tuple[Tensor, int]:
-    """(B·T,) the sequence of every position, from 0, and how many there are, N; padding has N."""
+def number_sequences(segments: Tensor, count: int | None) -> tuple[Tensor, int]:
+    """Return the sequence (B·T,) of every position, from 0, and their number N; padding has N."""
     parts = segments.long()
     if count is None:
-        n, first = len(parts), torch.arange(len(parts), device=parts.device)
-        which = first[:, None].expand_as(parts)
+        n, rows = len(parts), torch.arange(len(parts), device=parts.device)
+        sequence = rows[:, None].expand_as(parts)
     else:
         n, last = count, parts.amax(1)
-        which = (last.cumsum(0) - last)[:, None] + parts - 1
-    return which.masked_fill(parts == 0, n).flatten(), n
+        sequence = (last.cumsum(0) - last)[:, None] + parts - 1
+    return sequence.masked_fill(parts == 0, n).flatten(), n

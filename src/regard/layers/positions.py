@@ -1,20 +1,12 @@
-"""Position schemes: self-attention is blind to order, so order must be put in.
+"""Position schemes: self-attention ignores order, so positions must be encoded.
 
-Three doors, one class: a scheme may `add` a code to the embeddings (binary, sinusoidal, learned),
-`rotate` queries and keys (rotary), or give a `bias` to the scores (T5, ALiBi). Each scheme opens
-the doors it needs; the rest pass through.
+A scheme may `add` a code to the embeddings (binary, sinusoidal, learned), give a `rotation` of
+queries and keys (rotary), or a `bias` of the scores (T5, ALiBi); the defaults change nothing.
 
-Positions in the plane: the schemes of `positions` for tokens that stand at a row and a column.
-
-`where` is (B, N, 2): coordinates on the grid that training had, fractions between its places for
-pictures of another size, so that nothing changes when a picture is only finer; NaN stands nowhere.
-
-Positions in space: the doors of `positions` for tokens that stand at any coordinates.
-
-`where` is (B, N, d), NaN for what stands nowhere. Three things can be told, each or all: where a
-token stands, by a code that is added; how far two tokens are from each other, as a bias of their
-score; and what stands around a token, at which distance. The last two change nothing when all is
-moved or turned.
+Image patches have coordinates (B, N, 2) on the grid of training, fractions between its cells for
+images of another size, so that a finer image has the same codes. Points have coordinates (B, N, d);
+their distances, as a bias or in a sum over neighbors, are unchanged by translations and rotations.
+Coordinates are NaN for `<S>` and padding, which have no position.
 """
 
 from __future__ import annotations
@@ -28,54 +20,53 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 
-TABLE = 1024  # rows of a table, at least: sequences that share a row stand anywhere in it
+TABLE = 1024  # least rows of a table: records packed into one row may start anywhere in it
+WAVES = 100.0  # steps of the fixed waves over the largest distance
+
 Rotation = tuple[Tensor, Tensor]  # cosine and signed sine, each (T, 1, K) or (B, T, 1, K)
 Where = range | Tensor  # consecutive positions shared by all rows, or any positions (T,) or (B, T)
 
 
 def as_tensor(where: Where, device: torch.device) -> Tensor:
-    """Positions as an index tensor."""
-    return (
-        torch.arange(where.start, where.stop, device=device) if isinstance(where, range) else where
-    )
+    if isinstance(where, range):
+        return torch.arange(where.start, where.stop, device=device)
+    return where
 
 
 class Positions(nn.Module):
-    """No positions at all: the base every scheme refines."""
+    """No positions at all: the base of every scheme."""
 
-    max_len: int | None = None  # the longest sequence the scheme can tell apart; None = any
-    biased: bool = False  # does it add something to the scores?
+    max_len: int | None = None  # the longest sequence whose positions differ; None: any
+    biased: bool = False  # does it add a bias to the scores?
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """Embeddings (B, T, D) with the code of their positions added, all of which are below `end`
-        (0: nobody knows).
+        """Return embeddings (B, T, D) with the code of their positions, which are below `end` (0:
+        unknown).
         """
         return x
 
     def rotation(self, where: Where) -> Rotation | None:
-        """What `rotate` needs to turn queries and keys at these positions."""
+        """Return what `rotate` applies to queries and keys at these positions."""
         return None
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """(H, T, S) or (B, H, T, S) to add to the scores, for query and key positions (..., T) and
-        (..., S).
+        """Return (H, T, S) or (B, H, T, S) to add to the scores, for query and key positions
+        (..., T) and (..., S).
         """
         return None
 
 
 def positions_in(segments: Tensor) -> Tensor:
-    """(B, T) positions that restart at 0 wherever a new segment begins; padding, segment 0, stays
-    at 0.
-    """
+    """Return positions (B, T) that restart at 0 with every segment; padding, segment 0, has 0."""
     index = torch.arange(segments.size(1), device=segments.device).expand_as(segments)
-    begins = torch.ones_like(segments, dtype=torch.bool)
-    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    positions = index - torch.where(begins, index, 0).cummax(dim=1).values
+    starts = torch.ones_like(segments, dtype=torch.bool)
+    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    positions = index - torch.where(starts, index, 0).cummax(dim=1).values
     return positions * (segments > 0)
 
 
 class Binary(Positions):
-    """Bit j of the position at coordinate j, as -1 or +1: a clock whose hands double in speed."""
+    """Bit j of the position, as -1 or +1, in coordinate j."""
 
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__()
@@ -87,17 +78,14 @@ class Binary(Positions):
             )
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
-        positions = as_tensor(where, x.device)
-        bits = (
-            positions[..., None] >> torch.arange(self.bits, device=positions.device) & 1
-        )  # (..., T, bits)
-        return x + nn.functional.pad((2 * bits - 1).to(x.dtype), (0, x.size(-1) - self.bits))
+        positions = as_tensor(where, x.device)[..., None]
+        bits = positions >> torch.arange(self.bits, device=positions.device) & 1  # (..., T, bits)
+        return x + F.pad((2 * bits - 1).to(x.dtype), (0, x.size(-1) - self.bits))
 
 
 def sinusoids(positions: Tensor, d_model: int, base: float = 10_000.0) -> Tensor:
     """(..., T) to (..., T, D): coordinate 2i is sin(p / base^(2i/D)), 2i + 1 its cosine (Vaswani et
-    al. 2017, 3.5).
+    al. 2017, section 3.5).
     """
     pairs = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
     angles = positions[..., None].double() / base ** (pairs / d_model)  # (..., T, D/2)
@@ -105,7 +93,7 @@ def sinusoids(positions: Tensor, d_model: int, base: float = 10_000.0) -> Tensor
 
 
 class Sinusoidal(Positions):
-    """The fixed waves of the 2017 paper, from a table where positions are known to be in it."""
+    """The fixed waves of Vaswani et al. 2017, read from a table where it is long enough."""
 
     waves: Tensor
 
@@ -115,7 +103,6 @@ class Sinusoidal(Positions):
         self.register_buffer("waves", waves, persistent=False)
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
         if isinstance(where, range) and where.stop <= len(self.waves):
             return x + self.waves[where.start : where.stop].to(x.dtype)
         positions = as_tensor(where, x.device)
@@ -133,17 +120,14 @@ class Learned(Positions):
         self.embedding = nn.Embedding(max_len, d_model)
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
         if isinstance(where, range):
             return x + self.embedding.weight[where.start : where.stop]
         return x + self.embedding(where)  # type: ignore[no-any-return]
 
 
 class Rotary(Positions):
-    """Turns pairs of coordinates by an angle proportional to the position (Su et al. 2021,
-    arXiv:2104.09864).
-
-    Coordinate i is paired with i + K/2, as Hugging Face's Llama and Qwen do it.
+    """Rotates pairs of coordinates by an angle proportional to the position (Su et al. 2021,
+    arXiv:2104.09864). Coordinate i is paired with i + K/2, as in Hugging Face's Llama and Qwen.
     """
 
     cosine: Tensor
@@ -161,24 +145,25 @@ class Rotary(Positions):
     def _tables(self, positions: Tensor) -> Rotation:
         exponent = torch.arange(0, self.d_head, 2, device=positions.device).float() / self.d_head
         angles = positions[..., None, None].float() * self.theta**-exponent  # (..., T, 1, K/2)
-        sine = angles.sin()
-        return torch.cat((angles.cos(),) * 2, dim=-1), torch.cat((-sine, sine), dim=-1)
+        return pair_halves(angles.cos(), angles.sin())
 
     def rotation(self, where: Where) -> Rotation | None:
-        """See Positions. Consecutive positions within max_len are read from a table; others are
-        computed.
-        """
         if isinstance(where, range) and where.stop <= self.cosine.size(0):
             return self.cosine[where.start : where.stop], self.sine[where.start : where.stop]
         cosine, sine = self._tables(as_tensor(where, self.cosine.device))
         return cosine.to(self.cosine.dtype), sine.to(self.cosine.dtype)  # bf16 if the model is
 
 
+def pair_halves(cosine: Tensor, sine: Tensor) -> Rotation:
+    """(..., K/2) to the factors (..., K) of both halves of a head."""
+    return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
+
+
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turn x (B, T, N, K): x · cos + swap(x) · (∓sin), where swap exchanges the halves of K."""
+    """Rotate x (B, T, N, K): x · cos + swap(x) · (∓sin), where swap exchanges the halves of K."""
     cosine, sine = rotation
-    turned = torch.addcmul(x * cosine, x.roll(x.size(-1) // 2, dims=-1), sine)
-    return turned.to(x.dtype)  # the angles may be finer than x
+    rotated = torch.addcmul(x * cosine, x.roll(x.size(-1) // 2, dims=-1), sine)
+    return rotated.to(x.dtype)  # the angles may have a higher precision than x
 
 
 class T5Bias(Positions):
@@ -193,20 +178,19 @@ class T5Bias(Positions):
         self.buckets, self.farthest = buckets, farthest
         self.embedding = nn.Embedding(buckets, n_heads)
 
-    def bucket(self, back: Tensor) -> Tensor:
-        """How far back a key stands to its bucket: half of the buckets exact, the rest logarithmic;
-        ahead counts as 0.
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Return the bucket of the distance from a query back to a key: half of the buckets are
+        exact, the rest logarithmic; later keys count as distance 0.
         """
         exact = self.buckets // 2
-        back = back.clamp_min(0)
+        distance = distance.clamp_min(0)
         scale = (self.buckets - exact) / math.log(self.farthest / exact)
-        far = exact + ((back.float() / exact).clamp_min(1).log() * scale).long()
-        return torch.where(back < exact, back, far.clamp_max(self.buckets - 1))
+        far = exact + ((distance.float() / exact).clamp_min(1).log() * scale).long()
+        return torch.where(distance < exact, distance, far.clamp_max(self.buckets - 1))
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """See Positions."""
-        back = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
-        bias: Tensor = self.embedding(self.bucket(back))  # (..., T, S, H)
+        distance = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
+        bias: Tensor = self.embedding(self.bucket(distance))  # (..., T, S, H)
         return bias.movedim(-1, -3)  # (..., H, T, S)
 
 
@@ -221,14 +205,13 @@ class ALiBi(Positions):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads)), persistent=False)
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """See Positions."""
-        back = (queries[..., :, None] - keys[..., None, :]).abs()  # (..., T, S)
-        return -self.slopes[:, None, None] * back.unsqueeze(-3)
+        distance = (queries[..., :, None] - keys[..., None, :]).abs()  # (..., T, S)
+        return -self.slopes[:, None, None] * distance.unsqueeze(-3)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """The paper's geometric slopes; for head counts that are no power of two, every other one of
-    the next power's.
+    """Return the paper's geometric slopes; for head counts that are no power of two, every other
+    one of the next power's.
     """
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
@@ -242,7 +225,6 @@ POSITIONS = ("none", "binary", "sinusoidal", "learned", "t5", "alibi", "rotary")
 def make_positions(
     name: str, *, d_model: int, d_head: int, n_heads: int, max_len: int, theta: float
 ) -> Positions:
-    """The scheme of that name."""
     if name not in POSITIONS:
         raise UsageError(f"unknown positions {name!r}; {did_you_mean(name, list(POSITIONS))}")
     makers: dict[str, Callable[[], Positions]] = {
@@ -258,46 +240,44 @@ def make_positions(
 
 
 class LearnedGrid(Positions):
-    """One trained vector for every place of the grid and one for what stands nowhere; between
-    places, what lies around is mixed (bilinear).
+    """One trained vector for every cell of the grid and one for tokens without a position; between
+    cells, bilinear interpolation.
     """
 
     def __init__(self, d_model: int, grid: tuple[int, int]) -> None:
         super().__init__()
         self.grid = grid
-        self.embedding = nn.Embedding(1 + grid[0] * grid[1], d_model)  # the first: nowhere
+        self.embedding = nn.Embedding(1 + grid[0] * grid[1], d_model)  # the first: no position
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
-        return x + self.shares(where).to(x.dtype) @ self.embedding.weight.to(x.dtype)
+        return x + self.interpolation(where).to(x.dtype) @ self.embedding.weight.to(x.dtype)
 
-    def shares(self, where: Where) -> Tensor:
-        """(B, N, 1 + places): how much of each vector stands at these coordinates."""
+    def interpolation(self, where: Where) -> Tensor:
+        """Return the share (B, N, 1 + cells) of each vector at these coordinates."""
         assert isinstance(where, Tensor)
-        nowhere = where[..., 0].isnan()
-        tents = []
+        missing = where[..., 0].isnan()
+        shares = []
         for axis, size in enumerate(self.grid):
             at = where[..., axis].nan_to_num(-2.0)[..., None]  # (B, N, 1)
-            tents.append((1 - (at - torch.arange(size, device=at.device)).abs()).clamp_min(0))
-        both = (tents[0][..., :, None] * tents[1][..., None, :]).flatten(-2)
-        return torch.cat((nowhere[..., None].to(both.dtype), both), -1)
+            shares.append((1 - (at - torch.arange(size, device=at.device)).abs()).clamp_min(0))
+        cells = (shares[0][..., :, None] * shares[1][..., None, :]).flatten(-2)
+        return torch.cat((missing[..., None].to(cells.dtype), cells), -1)
 
 
 class SinusoidalGrid(Positions):
-    """The fixed waves of 2017, of the row in the first half of the coordinates and of the column in
-    the second; nothing where it stands nowhere.
+    """The waves of the row in the first half of the vector and those of the column in the second;
+    zeros without a position.
     """
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         if d_model % 4:
             raise UsageError(
-                f"positions = 'sinusoidal' of a picture needs d_model to be a multiple of 4, "
+                f"positions = 'sinusoidal' of an image needs d_model to be a multiple of 4, "
                 f"got {d_model}"
             )
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
         assert isinstance(where, Tensor)
         half = x.size(-1) // 2
         waves = torch.cat([sinusoids(where[..., i].nan_to_num(), half) for i in range(2)], -1)
@@ -305,9 +285,9 @@ class SinusoidalGrid(Positions):
 
 
 class RotaryGrid(Positions):
-    """Turns pairs of coordinates: half of them by an angle proportional to the row, the other half
-    by one proportional to the column (Heo et al. 2024, arXiv:2403.13298, "axial"). Coordinate i is
-    paired with i + K/2, as everywhere here; what stands nowhere is not turned.
+    """Rotates half of the pairs of coordinates by an angle proportional to the row, the others by
+    one proportional to the column (Heo et al. 2024, arXiv:2403.13298, "axial"). Coordinate i is
+    paired with i + K/2, as in `Rotary`; tokens without a position are not rotated.
     """
 
     rates: Tensor
@@ -316,18 +296,15 @@ class RotaryGrid(Positions):
         super().__init__()
         if d_head % 4:
             raise UsageError(
-                f"positions = 'rotary' of a picture needs d_head to be a multiple of 4, "
-                f"got {d_head}"
+                f"positions = 'rotary' of an image needs d_head to be a multiple of 4, got {d_head}"
             )
         rates = theta ** -(torch.arange(0, d_head // 2, 2).float() / (d_head // 2))  # (K/4,)
         self.register_buffer("rates", rates, persistent=False)
 
     def rotation(self, where: Where) -> Rotation | None:
-        """See Positions."""
         assert isinstance(where, Tensor)
-        angles = (where.nan_to_num()[..., None] * self.rates).flatten(-2)  # (B, N, K/2)
-        cosine, sine = angles.cos()[:, :, None], angles.sin()[:, :, None]  # (B, N, 1, K/2)
-        return torch.cat((cosine,) * 2, dim=-1), torch.cat((-sine, sine), dim=-1)
+        angles = (where.nan_to_num()[..., None] * self.rates).flatten(-2)[:, :, None]
+        return pair_halves(angles.cos(), angles.sin())  # (B, N, 1, K) each
 
 
 GRID_POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -336,7 +313,6 @@ GRID_POSITIONS = ("learned", "sinusoidal", "rotary", "none")
 def make_grid_positions(
     name: str, *, d_model: int, d_head: int, grid: tuple[int, int], theta: float
 ) -> Positions:
-    """The scheme of that name for a grid of so many rows and columns."""
     if name == "learned":
         return LearnedGrid(d_model, grid)
     if name == "sinusoidal":
@@ -346,57 +322,56 @@ def make_grid_positions(
     if name == "none":
         return Positions()
     hint = did_you_mean(name, list(GRID_POSITIONS))
-    raise UsageError(f"positions {name!r} are not for pictures; {hint}")
+    raise UsageError(f"positions {name!r} are not for images; {hint}")
 
 
 SPACE_POSITIONS = ("learned", "sinusoidal", "none")
-WAVES = 100.0  # steps of the fixed waves in the largest distance
 
 
 class Radial(nn.Module):
-    """Distances as heights of n bells, side by side from 0 to `reach`."""
+    """Distances as values of n Gaussian radial basis functions with centers from 0 to a maximum."""
 
-    centres: Tensor
+    centers: Tensor
 
-    def __init__(self, count: int, reach: float) -> None:
+    def __init__(self, count: int, max_distance: float) -> None:
         super().__init__()
-        self.register_buffer("centres", torch.linspace(0, reach, count), persistent=False)
-        self.width = reach / max(1, count - 1)
+        self.register_buffer("centers", torch.linspace(0, max_distance, count), persistent=False)
+        self.width = max_distance / max(1, count - 1)
 
     def forward(self, distances: Tensor) -> Tensor:
-        """(...) to (..., n); what is NaN has no height anywhere."""
-        gaps = (distances.nan_to_num(-1e3 * self.width)[..., None] - self.centres) / self.width
+        """(...) to (..., n); NaN gives zeros."""
+        gaps = (distances.nan_to_num(-1e3 * self.width)[..., None] - self.centers) / self.width
         return torch.exp(-gaps.square() / 2)
 
 
 def pairwise_distances(queries: Tensor, keys: Tensor) -> Tensor:
-    """(B, T, S) distances of coordinates (B, T, d) and (B, S, d); NaN where one stands nowhere."""
+    """Return the distances (B, T, S) of coordinates (B, T, d) and (B, S, d); NaN where one is."""
     return (queries[:, :, None] - keys[:, None]).square().sum(-1).sqrt()
 
 
 class NeighborFeatures(nn.Module):
-    """What stands around each token: the sum over all others of their vectors, each weighed,
-    feature by feature, by its distance (Schütt et al. 2017, "SchNet", arXiv:1706.08566).
+    """The sum over all other tokens of their vectors, each weighted, feature by feature, by its
+    distance (Schütt et al. 2017, "SchNet", arXiv:1706.08566).
     """
 
     def __init__(self, d_model: int, count: int) -> None:
         super().__init__()
-        self.weigh = nn.Linear(count, d_model, bias=False)
-        self.read = nn.Linear(d_model, d_model, bias=False)
+        self.filter = nn.Linear(count, d_model, bias=False)
+        self.value = nn.Linear(d_model, d_model, bias=False)
         self.first = nn.Linear(d_model, d_model)
         self.second = nn.Linear(d_model, d_model)
 
-    def forward(self, x: Tensor, bells: Tensor) -> Tensor:
-        """(B, N, D) from vectors (B, N, D) and distances (B, N, N, n), 0 for what is nowhere."""
-        weights = self.weigh(bells)  # (B, N, N, D)
-        own = torch.eye(x.size(1), device=x.device, dtype=torch.bool)[None, :, :, None]
-        sums = (weights.masked_fill(own, 0) * self.read(x)[:, None]).sum(2)  # (B, N, D)
+    def forward(self, x: Tensor, radial: Tensor) -> Tensor:
+        """(B, N, D) from vectors (B, N, D) and radial basis functions (B, N, N, n)."""
+        weights = self.filter(radial)  # (B, N, N, D)
+        diagonal = torch.eye(x.size(1), device=x.device, dtype=torch.bool)[None, :, :, None]
+        sums = (weights.masked_fill(diagonal, 0) * self.value(x)[:, None]).sum(2)  # (B, N, D)
         return self.second(F.gelu(self.first(sums)))  # type: ignore[no-any-return]
 
 
 class SpacePositions(Positions):
-    """Coordinates by the code of that name, distances by so many bells up to `reach`, and what
-    stands `around`; no bells tell nothing of distances.
+    """A code of the coordinates, the distances as a bias of the scores by `n_rbf` radial basis
+    functions (0: no bias), and, with `neighborhood`, a sum over the neighbors.
     """
 
     def __init__(
@@ -406,31 +381,29 @@ class SpacePositions(Positions):
         d_model: int,
         n_heads: int,
         dimensions: int,
-        distances: int,
-        reach: float,
-        around: bool,
+        n_rbf: int,
+        max_distance: float,
+        neighborhood: bool,
     ) -> None:
         super().__init__()
         if name not in SPACE_POSITIONS:
             hint = did_you_mean(name, list(SPACE_POSITIONS))
             raise UsageError(f"positions {name!r} are not for points; {hint}")
-        self.name, self.reach, self.biased = name, reach, distances > 0
-        self.first = self.second = self.weigh = self.around = None
+        self.name, self.max_distance, self.biased = name, max_distance, n_rbf > 0
+        self.first = self.second = self.head_bias = self.neighbors = None
         if name == "learned":
             self.first = nn.Linear(dimensions, d_model)
             self.second = nn.Linear(d_model, d_model)
-        if distances:
-            self.bells = Radial(distances, reach)
-            self.weigh = nn.Linear(distances, n_heads, bias=False)
-            self.around = NeighborFeatures(d_model, distances) if around else None
+        if n_rbf:
+            self.radial = Radial(n_rbf, max_distance)
+            self.head_bias = nn.Linear(n_rbf, n_heads, bias=False)
+            self.neighbors = NeighborFeatures(d_model, n_rbf) if neighborhood else None
 
     def add(self, x: Tensor, where: Where, end: int = 0) -> Tensor:
-        """See Positions."""
         assert isinstance(where, Tensor)
-        nowhere = where[..., :1].isnan()
-        at = where.nan_to_num() / (self.reach / 2)
-        if self.around is not None:
-            x = x + self.around(x, self.bells(pairwise_distances(where, where)).to(x.dtype))
+        at = where.nan_to_num() / (self.max_distance / 2)
+        if self.neighbors is not None:
+            x = x + self.neighbors(x, self.radial(pairwise_distances(where, where)).to(x.dtype))
         if self.first is not None and self.second is not None:
             code = self.second(F.gelu(self.first(at.to(self.first.weight.dtype))))
         elif self.name == "sinusoidal":
@@ -440,13 +413,12 @@ class SpacePositions(Positions):
             code = torch.cat(waves, -1)[..., : x.size(-1)]
         else:
             return x
-        told: Tensor = code.masked_fill(nowhere, 0).to(x.dtype)
-        return x + told
+        code = code.masked_fill(where[..., :1].isnan(), 0).to(x.dtype)
+        return x + code  # type: ignore[no-any-return]
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """See Positions."""
-        if self.weigh is None:
+        if self.head_bias is None:
             return None
-        bells = self.bells(pairwise_distances(queries, keys))  # (B, T, S, n)
-        bias: Tensor = self.weigh(bells.to(self.weigh.weight.dtype))
+        radial = self.radial(pairwise_distances(queries, keys))  # (B, T, S, n)
+        bias: Tensor = self.head_bias(radial.to(self.head_bias.weight.dtype))
         return bias.movedim(-1, 1)  # (B, H, T, S)

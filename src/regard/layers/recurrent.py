@@ -1,8 +1,7 @@
-"""Recurrence: a state carried from symbol to symbol.
+"""Recurrent layers with ragged prompts and a state that beams can reorder.
 
 The plain network (Elman 1990), the GRU (Cho et al. 2014, arXiv:1406.1078) and the LSTM (Hochreiter
-& Schmidhuber 1997). The cells are torch's own, whose kernels are fused; this file adds what
-decoding needs: ragged prompts and a state that beams can reorder.
+& Schmidhuber 1997). The cells are torch's own, whose kernels are fused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.layers.cache import RecurrentState, last_of
+from regard.layers.cache import RecurrentState, take_last
 
 
 class RecurrentStack(nn.Module):
@@ -21,46 +20,43 @@ class RecurrentStack(nn.Module):
 
     def __init__(self, cell: type[nn.RNNBase], d_model: int, n_layers: int, dropout: float) -> None:
         super().__init__()
-        build: Any = cell  # the base class asks for a mode, which its subclasses know
+        build: Any = cell  # the base class requires a mode, which its subclasses know
         self.cells: nn.RNNBase = build(
             d_model, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
         )
 
-    def forward(self, x: Tensor, first: RecurrentState | None = None) -> Tensor:
-        """(B, T, D) to (B, T, D), from a zero state or from `first`; right padding cannot reach
-        what stands before it.
+    def forward(self, x: Tensor, initial: RecurrentState | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D), from a zero state or from `initial`; right padding does not reach
+        the positions before it.
         """
-        y: Tensor = self.cells(x, None if first is None else self.carried(first))[0]
+        y: Tensor = self.cells(x, None if initial is None else self._cell_state(initial))[0]
         return y
 
-    def carried(self, state: RecurrentState) -> Any:
-        """A state as torch's cells take it."""
+    def _cell_state(self, state: RecurrentState) -> Any:
         vectors = tuple(vector.contiguous() for vector in state.vectors)
         return vectors if isinstance(self.cells, nn.LSTM) else vectors[0]
 
     def new_state(self, batch: int, like: Tensor) -> RecurrentState:
-        """The zero state: hidden vectors, of an LSTM cell vectors too, (layers, B, D) each."""
+        """Return the zero state: hidden vectors and, for an LSTM, cell vectors, (layers, B, D)."""
         shape = (self.cells.num_layers, batch, self.cells.hidden_size)
-        many = 2 if isinstance(self.cells, nn.LSTM) else 1
-        return RecurrentState(*(like.new_zeros(shape) for _ in range(many)))
+        count = 2 if isinstance(self.cells, nn.LSTM) else 1
+        return RecurrentState(*(like.new_zeros(shape) for _ in range(count)))
 
     def advance(self, x: Tensor, lengths: Tensor | None, state: RecurrentState) -> Tensor:
-        """Carry `state` over the first lengths[b] vectors of each row; return the last output of
-        each, (B, D).
-        """
-        given = self.carried(state)
+        """Read the first lengths[b] vectors of each row and return its last output, (B, D)."""
+        before = self._cell_state(state)
         if lengths is None:
-            y, after = self.cells(x, given)
+            y, after = self.cells(x, before)
         else:
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            y, after = self.cells(packed, given)
+            y, after = self.cells(packed, before)
             y = pad_packed_sequence(y, batch_first=True)[0]  # (B, T, D)
         state.vectors = after if isinstance(after, tuple) else (after,)
-        return last_of(y, lengths)
+        return take_last(y, lengths)
 
 
 class BidirectionalStack(nn.Module):
-    """A recurrent layer that reads a sequence from its beginning, and one from its end."""
+    """A recurrent layer that reads a sequence from its start, and one from its end."""
 
     def __init__(self, cell: type[nn.RNNBase], d_model: int) -> None:
         super().__init__()
@@ -70,12 +66,13 @@ class BidirectionalStack(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) to (B, S, 2D), and the vectors (B, 2D) where both directions end.
 
-        A row is read from its first to its last of lengths[b] positions and back: padding comes
-        last in both directions and reaches nothing.
+        Each row is reversed within its lengths[b] positions, so that padding comes last in both
+        directions and has no effect.
         """
-        places = torch.arange(x.size(1), device=x.device)
-        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-        turned = turned[..., None].expand_as(x)  # (B, S, D): its own inverse
-        onward, backward = self.onward(x), self.backward(x.gather(1, turned))  # (B, S, D)
-        ends = torch.cat((last_of(onward, lengths), last_of(backward, lengths)), dim=-1)
-        return torch.cat((onward, backward.gather(1, turned)), dim=-1), ends
+        positions = torch.arange(x.size(1), device=x.device)
+        reverse = lengths[:, None] - 1 - positions
+        reverse = torch.where(positions < lengths[:, None], reverse, positions)
+        reverse = reverse[..., None].expand_as(x)  # (B, S, D): its own inverse
+        forward, backward = self.onward(x), self.backward(x.gather(1, reverse))  # (B, S, D)
+        ends = torch.cat((take_last(forward, lengths), take_last(backward, lengths)), dim=-1)
+        return torch.cat((forward, backward.gather(1, reverse)), dim=-1), ends

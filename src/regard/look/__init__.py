@@ -1,1 +1,1 @@
-"""Looking inside a model: what it reads, holds and would say next, as pages and as figures."""
+"""Views of what happens inside a model, as HTML pages and as figures."""

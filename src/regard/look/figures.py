@@ -1,15 +1,8 @@
-"""Matrices as pictures: the maps of `figures`, and the colours that all pictures share.
+"""Page components as figures for papers: one PNG, SVG or PDF with a panel per component.
 
-Points and logos as pictures.
-
-Pictures with a map of their patches, for figures.
-
-Clouds of points with a map of their tokens, for figures.
-
-The page's components as pictures: one PNG, SVG or PDF with a panel per component, for papers.
-
-The colours are those of the page's style sheet in its light form. Components made of words (texts,
-facts, tables, samples) have no picture and are left out.
+Each class of component brings its drawing through `register_drawing`. The colours are those of the
+page's style sheet in its light form. Components made of words (texts, facts, tables, samples) have
+no drawing and are left out.
 """
 
 from __future__ import annotations
@@ -30,36 +23,117 @@ from regard.look.page.charts import (
     Bars,
     Heatmap,
     Histogram,
+    ImageMaps,
     Lines,
     MaskMap,
+    PointMaps,
     Projector,
     Scatter,
+    TokenMaps,
 )
 from regard.look.page.component import Component, visible
 from regard.look.page.document import asset
-from regard.look.page.media import Picture, Space
 from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
-MOST_LABELS = 40  # on one side of a map
+FORMATS = (".png", ".svg", ".pdf")
+MOST_LABELS = 40  # on one axis of a map
+MOST_MAPS = 24  # of one item
+OVERLAY = 0.62  # opacity of a map over an image, as on the page
+TILT, TURN = 0.5, 0.6  # viewing angles of point clouds, radians
+MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
+MOST_BARS = 20  # of a distribution
+LINE = 84  # characters per line of a surprise panel
+TAG_WIDTH = 3  # least characters of a token with a tag below it
+
+Drawing = Callable[[Any, Any], None]  # draws a component into a panel, a matplotlib SubFigure
+Height = Callable[[Any, float], float]  # inches that a component needs at a width
+DRAWINGS: dict[type[Component], Drawing] = {}
+HEIGHTS: dict[type[Component], Height] = {}
+
+
+def register_drawing(
+    *component_classes: type[Component], height: Height = lambda component, width: 3.2
+) -> Callable[[Drawing], Drawing]:
+    """Register how components of these classes are drawn, and how high."""
+
+    def register(drawing: Drawing) -> Drawing:
+        DRAWINGS.update(dict.fromkeys(component_classes, drawing))
+        HEIGHTS.update(dict.fromkeys(component_classes, height))
+        return drawing
+
+    return register
+
+
+def save(
+    components: Iterable[Component], path: str | Path, *, width: float = 9.0, dpi: int = 150
+) -> Path:
+    """Draw the components below each other, `width` inches wide, into a file written atomically."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"a figure must end in {', '.join(FORMATS)}, got {path.name!r}")
+    components = [component for component in components if type(component) in DRAWINGS]
+    if not components:
+        raise UserError("nothing to draw: none of the components has a drawing")
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("matplotlib", "plots") from None
+    # Tokens are text: a $ starts no formula, and the same input gives the same bytes.
+    settings: dict[Any, Any] = {"text.parse_math": False, "svg.hashsalt": "regard", "font.size": 9}
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # A symbol that no installed font has is drawn as a box; no warning is needed.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        heights = [HEIGHTS[type(component)](component, width) for component in components]
+        figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+        panels = figure.subfigures(len(components), 1, height_ratios=heights, squeeze=False)
+        for panel, component in zip(panels.flat, components, strict=True):
+            DRAWINGS[type(component)](panel, component)
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        try:
+            date = metadata.get(path.suffix.lower())
+            figure.savefig(part, bbox_inches="tight", metadata=date, dpi=dpi)  # with long titles
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    return path
 
 
 def colours(name: str) -> list[str]:
-    """The light colours of a variable of the page's style sheet, such as `ramp` or `series`."""
-    found = re.search(rf"--{re.escape(name)}: ([^;]+);", asset("page.css"))
-    if found is None:
+    """Return the light colours of a variable of the page's style sheet, such as `series`."""
+    match = re.search(rf"--{re.escape(name)}: ([^;]+);", asset("page.css"))
+    if match is None:
         raise ValueError(f"page.css has no variable --{name}")
-    return [colour.strip() for colour in found.group(1).split(",")]
+    return [colour.strip() for colour in match.group(1).split(",")]
 
 
 def ramp(name: str) -> Any:
-    """Such a variable as a colour map."""
+    """Return such a variable as a colour map."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list(name, colours(name))
 
 
+def _plain(text: str) -> str:
+    """Return a title or name, which keeps its spaces."""
+    return visible(text, spaces=False)
+
+
+def _finish(axes: Any, component: Any, x_label: str = "", y_label: str = "") -> None:
+    axes.set(xlabel=_plain(x_label), ylabel=_plain(y_label))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(_plain(component.title), loc="left")
+
+
+def _map_height(heatmap: Heatmap, width: float) -> float:
+    rows, columns = heatmap.array().shape
+    return float(np.clip(0.24 * rows, 1.6, width * min(1.0, rows / columns)) + 1.2)
+
+
+@register_drawing(Heatmap, height=_map_height)
 def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
-    """A heat map with its labels and colour bar."""
     from matplotlib.colors import FuncNorm, Normalize
     from matplotlib.patches import Rectangle
 
@@ -68,7 +142,7 @@ def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
     limit = float(np.abs(values).max()) if values.count() else 1.0
     norm: Any = Normalize()
     if heatmap.scale == "weights":
-        norm = weighed()
+        norm = _root_norm()
     elif heatmap.scale in ("diverging", "mask"):
         norm = Normalize(-limit, limit) if heatmap.scale == "diverging" else Normalize(0, 1)
     elif heatmap.scale == "logarithmic":  # as on the page: log(1 + n), and nothing where n is 0
@@ -81,46 +155,51 @@ def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
     for row, column in heatmap.marks:
         axes.add_patch(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, **edge))
     _label_map(axes, list(heatmap.rows), list(heatmap.columns))
-    axes.set_title(visible(heatmap.title, spaces=False))
+    axes.set_title(_plain(heatmap.title))
     if heatmap.scale != "mask":
-        panel.colorbar(image, ax=axes, label=visible(heatmap.unit, spaces=False), shrink=0.8)
+        panel.colorbar(image, ax=axes, label=_plain(heatmap.unit), shrink=0.8)
 
 
-def draw_mask(panel: Any, mask: MaskMap) -> None:
-    """A mask, in two colours."""
+@register_drawing(MaskMap, height=lambda mask, width: _map_height(mask.heatmap(), width))
+def _draw_mask(panel: Any, mask: MaskMap) -> None:
     draw_heatmap(panel, mask.heatmap())
 
 
 def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
     for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
         at = range(0, len(names), -(-len(names) // MOST_LABELS))
-        axis.set_ticks(list(at), [_named(names[i])[:24] for i in at], rotation=turn, fontsize=7)
+        axis.set_ticks(list(at), [_label(names[i])[:24] for i in at], rotation=turn, fontsize=7)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
 
 
-def _named(text: str) -> str:
-    """A label, as on the page: a name keeps its inner spaces, a token's white space shows."""
+def _label(text: str) -> str:
+    """Return a label as on the page: a name keeps its inner spaces, tokens show white space."""
     token = text != text.strip() or not text or "\n" in text or "\t" in text
     return visible(text, spaces=token)
 
 
-def weighed() -> Any:
+def _root_norm() -> Any:
     """As on the page, colour follows the square root of the weight."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(0.5, vmin=0, vmax=1)
 
 
-def draw_attention(panel: Any, attention: AttentionMaps) -> None:
-    """Every head of every layer, small."""
+def _attention_height(attention: AttentionMaps, width: float) -> float:
+    n_layers, n_heads, _, _ = attention.array().shape
+    return float(min(width / n_heads, 3.5) * n_layers + 0.6)
+
+
+@register_drawing(AttentionMaps, height=_attention_height)
+def _draw_attention(panel: Any, attention: AttentionMaps) -> None:
     weights = attention.array()
     n_layers, n_heads, n_queries, n_keys = weights.shape
     grid = panel.subplots(n_layers, n_heads, squeeze=False)
     for i, name in enumerate(attention.layer_names()):
         for j in range(n_heads):
             axes = grid[i, j]
-            axes.imshow(weights[i, j], cmap=ramp("ramp"), norm=weighed(), aspect="auto")
+            axes.imshow(weights[i, j], cmap=ramp("ramp"), norm=_root_norm(), aspect="auto")
             if n_layers * n_heads <= 4 and max(n_queries, n_keys) <= MOST_LABELS:
                 _label_map(axes, list(attention.tokens), attention.keys())
             else:
@@ -128,45 +207,45 @@ def draw_attention(panel: Any, attention: AttentionMaps) -> None:
             if i == 0:
                 axes.set_title(f"head {j + 1}", fontsize=8)
             if j == 0:
-                axes.set_ylabel(visible(name, spaces=False), fontsize=8)
-    panel.suptitle(visible(attention.title, spaces=False) or None)
+                axes.set_ylabel(_plain(name), fontsize=8)
+    panel.suptitle(_plain(attention.title) or None)
 
 
+@register_drawing(Scatter, height=lambda scatter, width: 5.0)
 def draw_scatter(panel: Any, scatter: Scatter) -> None:
-    """Points by group, the last colour for all rarer ones, or by value; marked ones named."""
+    """Draw points by group, with the last colour for all rarer ones, or by value."""
     axes, palette, names = panel.subplots(), colours("series"), scatter.names()
     points, last = scatter.array(), len(palette) - 1
     if names:
-        places = np.minimum([names.index(name) for name in scatter.groups], last)
+        group_ids = np.minimum([names.index(name) for name in scatter.groups], last)
         for group in range(min(len(names), last + 1)):
-            word = "others" if group == last and len(names) > last + 1 else names[group]
-            style = {"color": palette[group], "label": visible(word, spaces=False)}
-            axes.scatter(*points[places == group].T, s=10, alpha=0.8, linewidths=0, **style)
+            name_of_group = "others" if group == last and len(names) > last + 1 else names[group]
+            style = {"color": palette[group], "label": _plain(name_of_group)}
+            axes.scatter(*points[group_ids == group].T, s=10, alpha=0.8, linewidths=0, **style)
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     elif len(scatter.values):
-        shown = axes.scatter(*points.T, s=10, c=scatter.values, cmap=ramp("ramp"), linewidths=0)
-        panel.colorbar(shown, ax=axes, label=visible(scatter.unit, spaces=False), shrink=0.8)
+        collection = axes.scatter(
+            *points.T, s=10, c=scatter.values, cmap=ramp("ramp"), linewidths=0
+        )
+        panel.colorbar(collection, ax=axes, label=_plain(scatter.unit), shrink=0.8)
     else:
         axes.scatter(*points.T, s=10, color=colours("accent")[0], alpha=0.8, linewidths=0)
     for i, name in scatter.marks.items():
         axes.scatter(*points[i], s=42, facecolor="none", edgecolor=colours("ink")[0])
-        axes.annotate(visible(name, spaces=False), points[i], (6, 3), textcoords="offset points")
+        axes.annotate(_plain(name), points[i], (6, 3), textcoords="offset points")
     if scatter.diagonal:
         ends = [points.min(), points.max()]
         axes.plot(ends, ends, color=colours("muted")[0], linestyle="--", linewidth=1)
-    axes.set_xlabel(visible(scatter.x_label, spaces=False))
-    axes.set_ylabel(visible(scatter.y_label, spaces=False))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(visible(scatter.title, spaces=False), loc="left")
+    _finish(axes, scatter, scatter.x_label, scatter.y_label)
 
 
-def draw_projector(panel: Any, projector: Projector) -> None:
-    """The first of its planes, with the chosen word and its neighbours."""
+@register_drawing(Projector)
+def _draw_projector(panel: Any, projector: Projector) -> None:
     draw_scatter(panel, next(iter(projector.scatters().values())))
 
 
-def draw_logo(panel: Any, logo: Logo) -> None:
-    """Stacks of letters, each stretched to its bits."""
+@register_drawing(Logo, height=lambda logo, width: 1.8)
+def _draw_logo(panel: Any, logo: Logo) -> None:
     from matplotlib.font_manager import FontProperties
     from matplotlib.patches import PathPatch
     from matplotlib.textpath import TextPath
@@ -187,171 +266,86 @@ def draw_logo(panel: Any, logo: Logo) -> None:
     axes.set(xlim=(0, width), ylim=(0, logo.most), ylabel="bits")
     axes.set_xticks(np.arange(width) + 0.5, [str(logo.first + j) for j in range(width)])
     axes.spines[["top", "right"]].set_visible(False)
-    told = f" ({logo.note})" if logo.note else ""
-    axes.set_title(visible(logo.title + told, spaces=False), loc="left")
+    note = f" ({logo.note})" if logo.note else ""
+    axes.set_title(_plain(logo.title + note), loc="left")
 
 
-MOST = 24  # maps of one figure
-COVER = 0.62  # as on the page
-
-
-def shown(picture: Picture | Space) -> tuple[int, int]:
-    """Rows and columns of maps that are drawn."""
-    count = min(MOST, len(picture.names))
-    across = min(picture.across or count, 6)
+def _grid_of_maps(maps: TokenMaps) -> tuple[int, int]:
+    """Return rows and columns of the maps that are drawn."""
+    count = min(MOST_MAPS, len(maps.names))
+    across = min(maps.across or count, 6)
     return -(-count // across), across
 
 
-def draw_picture(panel: Any, picture: Picture) -> None:
-    """Every map over the picture, as `<S>`, or its only row, has it."""
-    rows, columns = picture.grid
-    image, maps = picture.image(), picture.array()[:, 0]
-    down, across = shown(picture)
-    axes = panel.subplots(down, across, squeeze=False)
-    for place in axes.flat:
-        place.axis("off")
-    for place, name, values in zip(axes.flat, picture.names, maps, strict=False):
-        reach = float(np.abs(values).max()) or 1.0
-        edge = 0, image.shape[1], image.shape[0], 0
-        place.imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
-        spread = np.sqrt(values / reach) if picture.scale == "weights" else values / reach
-        low, colours = (0, "ramp") if picture.scale == "weights" else (-1, "diverging")
-        place.imshow(
-            spread.reshape(rows, columns),
-            cmap=ramp(colours),
-            vmin=low,
-            vmax=1,
-            alpha=COVER,
-            extent=edge,
-            interpolation="nearest",
-        )
-        place.set_title(visible(name, spaces=False), fontsize=7)
-    panel.suptitle(visible(picture.title, spaces=False))
+def _maps_height(maps: TokenMaps, width: float) -> float:
+    down, across = _grid_of_maps(maps)
+    return float(min(width / across, 3.0) * down + 0.6)
 
 
-TILT, TURN = 0.5, 0.6  # radians that flat pictures of space are seen from
+def _draw_maps(panel: Any, maps: TokenMaps, draw: Callable[[Any, Any, Any], None]) -> None:
+    """Draw the first row of every map, with `draw(axes, values, colours)`."""
+    grid = panel.subplots(*_grid_of_maps(maps), squeeze=False)
+    for axes in grid.flat:
+        axes.axis("off")
+    for axes, name, values in zip(grid.flat, maps.names, maps.array()[:, 0], strict=False):
+        scaled, colouring = values / (float(np.abs(values).max()) or 1.0), (-1, "diverging")
+        if maps.scale == "weights":
+            scaled, colouring = np.sqrt(scaled), (0, "ramp")
+        draw(axes, scaled, {"vmin": colouring[0], "vmax": 1, "cmap": ramp(colouring[1])})
+        axes.set_title(_plain(name), fontsize=7)
+    panel.suptitle(_plain(maps.title))
 
 
-def draw_space(panel: Any, space: Space) -> None:
-    """Every map over the points, as `<S>`, or its only row, has it, seen from one side."""
-    points, owners = np.asarray(space.points, np.float64), np.asarray(space.owners)
-    across, up, depth = seen(points)
+@register_drawing(ImageMaps, height=_maps_height)
+def _draw_image(panel: Any, maps: ImageMaps) -> None:
+    image = maps.image()
+    edges = 0, image.shape[1], image.shape[0], 0
+
+    def draw(axes: Any, values: Any, colouring: Any) -> None:
+        gray = image if image.shape[2] == 3 else image[..., 0]
+        axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
+        style = {"alpha": OVERLAY, "extent": edges, "interpolation": "nearest"}
+        axes.imshow(values.reshape(maps.grid), **style, **colouring)
+
+    _draw_maps(panel, maps, draw)
+
+
+@register_drawing(PointMaps, height=_maps_height)
+def _draw_points(panel: Any, maps: PointMaps) -> None:
+    points, owners = np.asarray(maps.points, np.float64), np.asarray(maps.owners)
+    across, up, depth = _project(points)
     order = np.argsort(depth)
-    down, wide = shown(space)
-    axes = panel.subplots(down, wide, squeeze=False)
-    for place in axes.flat:
-        place.axis("off")
-    for place, name, values in zip(axes.flat, space.names, space.array()[:, 0], strict=False):
-        reach = float(np.abs(values).max()) or 1.0
-        weighed = space.scale == "weights"
-        spread = np.sqrt(values / reach) if weighed else values / reach
-        place.scatter(
-            across[order],
-            up[order],
-            c=spread[owners[order]],
-            cmap=ramp("ramp" if weighed else "diverging"),
-            vmin=0 if weighed else -1,
-            vmax=1,
-            s=6,
-        )
-        place.set_aspect("equal")
-        place.set_title(visible(name, spaces=False), fontsize=7)
-    panel.suptitle(visible(space.title, spaces=False))
+
+    def draw(axes: Any, values: Any, colouring: Any) -> None:
+        axes.scatter(across[order], up[order], c=values[owners[order]], s=6, **colouring)
+        axes.set_aspect("equal")
+
+    _draw_maps(panel, maps, draw)
 
 
-def seen(points: Any) -> tuple[Any, Any, Any]:
-    """Where points (P, 3) stand on the page, and how near: flat ones from above."""
+def _project(points: Any) -> tuple[Any, Any, Any]:
+    """Return x, y and depth of points (P, 3) on the page; flat ones are viewed from above."""
     x, y, z = points.T
     if not np.ptp(z):
         return x, y, z
-    right, back = np.cos(TURN) * x + np.sin(TURN) * z, np.cos(TURN) * z - np.sin(TURN) * x
-    return right, np.cos(TILT) * y - np.sin(TILT) * back, np.sin(TILT) * y + np.cos(TILT) * back
-
-
-FORMATS = (".png", ".svg", ".pdf")
-MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
-MOST_BARS = 20  # of a distribution
-LINE = 84  # characters per line of a surprise panel
-ROOM = 3  # and what a token has at least whose tag stands below it
-
-
-def save(
-    components: Iterable[Component], path: str | Path, *, width: float = 9.0, dpi: int = 150
-) -> Path:
-    """Draw the components below each other, `width` inches wide; the file appears whole or not."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"a figure must end in {', '.join(FORMATS)}, got {path.name!r}")
-    drawn = [component for component in components if type(component) in DRAWERS]
-    if not drawn:
-        raise UserError("nothing to draw: no component here has a picture")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing_extra("matplotlib", "plots") from None
-    # Tokens are text: a $ starts no formula, and the same input gives the same bytes.
-    settings: dict[Any, Any] = {"text.parse_math": False, "svg.hashsalt": "regard", "font.size": 9}
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # A symbol no installed font has is drawn as a box, which needs no second word.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-        heights = [_height(component, width) for component in drawn]
-        figure = Figure(figsize=(width, sum(heights)), layout="constrained")
-        panels = figure.subfigures(len(drawn), 1, height_ratios=heights, squeeze=False)
-        for panel, component in zip(panels.flat, drawn, strict=True):
-            DRAWERS[type(component)](panel, component)
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        try:
-            kept = metadata.get(path.suffix.lower())
-            figure.savefig(part, dpi=dpi, metadata=kept, bbox_inches="tight")  # titles stay whole
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    return path
-
-
-def _height(component: Component, width: float) -> float:
-    """Inches a component needs at this width."""
-    if isinstance(component, Heatmap | MaskMap):
-        heatmap = component if isinstance(component, Heatmap) else component.heatmap()
-        rows, columns = heatmap.array().shape
-        return float(np.clip(0.24 * rows, 1.6, width * min(1.0, rows / columns)) + 1.2)
-    if isinstance(component, AttentionMaps):
-        n_layers, n_heads, _, _ = component.array().shape
-        return float(min(width / n_heads, 3.5) * n_layers + 0.6)
-    if isinstance(component, Picture | Space):
-        down, across = shown(component)
-        return float(min(width / across, 3.0) * down + 0.6)
-    if isinstance(component, Surprise | Contributions):
-        lines = len(_wrapped(component.tokens[:MOST_TOKENS]))
-        return float(len(component.rows) * (0.24 * lines + 1.0) + 0.3)
-    if isinstance(component, Tagged):
-        return 0.34 * len(_wrapped(component.tokens[:MOST_TOKENS], room=ROOM)) + 0.6
-    if isinstance(component, BeamTree):
-        return float(np.clip(0.2 * len(_leaves(component)) + 0.8, 1.6, 12.0))
-    if isinstance(component, Bars):
-        return 0.3 * len(component.labels) + 1.0
-    if isinstance(component, Distribution):
-        return 0.22 * min(MOST_BARS, len(component.tokens)) + 0.9
-    return {Scatter: 5.0, Logo: 1.8}.get(type(component), 3.2)
+    right, away = np.cos(TURN) * x + np.sin(TURN) * z, np.cos(TURN) * z - np.sin(TURN) * x
+    return right, np.cos(TILT) * y - np.sin(TILT) * away, np.sin(TILT) * y + np.cos(TILT) * away
 
 
 def _cells(token: str) -> int:
-    """Columns a token takes in a monospaced face: East Asian wide characters take two."""
+    """Return the columns of a token in a monospaced font: wide East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in visible(token))
 
 
-def _wrapped(tokens: Iterable[str], room: int = 0) -> list[list[tuple[int, int, int]]]:
-    """Lines of (index, column, cells): as many tokens as fit, and a new line after a newline.
+def wrap_tokens(tokens: Iterable[str], least: int = 0) -> list[list[tuple[int, int, int]]]:
+    """Return lines of (index, column, cells), with a new line after a newline.
 
-    Every token has `room` cells at least.
+    Every token has at least `least` cells.
     """
     lines: list[list[tuple[int, int, int]]] = [[]]
     column = 0
     for i, token in enumerate(tokens):
-        cells = max(room, _cells(token))
+        cells = max(least, _cells(token))
         if column and column + cells > LINE:
             lines.append([])
             column = 0
@@ -363,13 +357,18 @@ def _wrapped(tokens: Iterable[str], room: int = 0) -> list[list[tuple[int, int, 
     return lines if lines[-1] else lines[:-1]
 
 
+def _text_height(text: Surprise | Contributions, width: float) -> float:
+    lines = len(wrap_tokens(text.tokens[:MOST_TOKENS]))
+    return float(len(text.rows) * (0.24 * lines + 1.0) + 0.3)
+
+
+@register_drawing(Surprise, Contributions, height=_text_height)
 def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
-    lines = _wrapped(surprise.tokens[:MOST_TOKENS])
+    lines = wrap_tokens(surprise.tokens[:MOST_TOKENS])
     bits = np.asarray([row for _, row in surprise.rows], dtype=np.float64)
     finite = bits[np.isfinite(bits)]
     most = float(np.abs(finite).max(initial=0.0)) or 1.0
-    if isinstance(surprise, Surprise):
-        most = max(1.0, most)
+    most = max(surprise.least_limit, most)
     signed = bool((finite < -1e-4).any())  # bits are not, but for rounding
     low, shade = -most if signed else 0.0, ramp("diverging" if signed else "warm")
     ratios = [ratio for _ in surprise.rows for ratio in (max(1, len(lines)), 2.5)]
@@ -377,7 +376,7 @@ def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
     for (name, _), row, text, strip in zip(surprise.rows, bits, grid[::2], grid[1::2], strict=True):
         text.set(xlim=(0, LINE), ylim=(len(lines) + 0.1, -0.1))
         text.axis("off")
-        text.set_title(visible(name, spaces=False), loc="left", fontsize=9)
+        text.set_title(_plain(name), loc="left", fontsize=9)
         for y, line in enumerate(lines):
             for i, x, cells in line:
                 colour = (
@@ -389,16 +388,15 @@ def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
         strong = shade((0.25 * np.sign(shown) * most + 0.75 * shown - low) / (most - low))
         strip.bar(range(len(row)), shown, width=1.0, color=strong)
         ends = (float(finite.min(initial=0.0)), most)
-        unit = surprise.unit if isinstance(surprise, Contributions) else "bits"
-        strip.set(xlim=(-0.5, len(row) - 0.5), ylim=ends, xticks=[], ylabel=unit)
+        strip.set(xlim=(-0.5, len(row) - 0.5), ylim=ends, xticks=[], ylabel=surprise.unit)
         strip.spines[["top", "right"]].set_visible(False)
-    panel.suptitle(visible(surprise.title, spaces=False) or None)
+    panel.suptitle(_plain(surprise.title) or None)
 
 
-def _draw_token(axes: Any, token: str, place: tuple[int, int, int], colour: Any, edge: str) -> None:
+def _draw_token(axes: Any, token: str, box: tuple[int, int, int], colour: Any, edge: str) -> None:
     from matplotlib.patches import Rectangle
 
-    x, y, cells = place
+    x, y, cells = box
     colour = (1, 1, 1, 0) if colour is None else colour
     axes.add_patch(Rectangle((x, y + 0.06), cells, 0.88, facecolor=colour, edgecolor=edge))
     light = np.dot(np.power(colour[:3], 2.2), (0.2126, 0.7152, 0.0722)) > 0.18
@@ -407,14 +405,19 @@ def _draw_token(axes: Any, token: str, place: tuple[int, int, int], colour: Any,
     axes.text(x + cells / 2, y + 0.5, visible(token), color=ink, **style)
 
 
+def _tagged_height(tagged: Tagged, width: float) -> float:
+    return 0.34 * len(wrap_tokens(tagged.tokens[:MOST_TOKENS], TAG_WIDTH)) + 0.6
+
+
+@register_drawing(Tagged, height=_tagged_height)
 def _draw_tagged(panel: Any, tagged: Tagged) -> None:
     from matplotlib.patches import Rectangle
 
     axes, palette = panel.subplots(), colours("series")
-    lines, names = _wrapped(tagged.tokens[:MOST_TOKENS], room=ROOM), tagged.names()
+    lines, names = wrap_tokens(tagged.tokens[:MOST_TOKENS], TAG_WIDTH), tagged.names()
     axes.set(xlim=(0, LINE), ylim=(len(lines) + 0.1, -0.1))
     axes.axis("off")
-    axes.set_title(visible(tagged.title, spaces=False), loc="left")
+    axes.set_title(_plain(tagged.title), loc="left")
     style = {"ha": "center", "va": "center"}
     for y, line in enumerate(lines):
         for i, x, cells in line:
@@ -422,27 +425,32 @@ def _draw_tagged(panel: Any, tagged: Tagged) -> None:
             if tag is not None:
                 colour = palette[min(names.index(tag), len(palette) - 1)] + "48"  # a quarter opaque
                 axes.add_patch(Rectangle((x, y + 0.04), cells - 0.2, 0.92, facecolor=colour))
-                last = visible(tag, spaces=False).split(" ")[-1]
+                last = _plain(tag).split(" ")[-1]
                 axes.text(middle, y + 0.74, last, fontsize=6, color=colours("muted")[0], **style)
             text = visible(tagged.tokens[i])
             axes.text(middle, y + 0.36, text, family="monospace", fontsize=8, **style)
 
 
+@register_drawing(
+    Distribution,
+    height=lambda distribution, width: 0.22 * min(MOST_BARS, len(distribution.tokens)) + 0.9,
+)
 def _draw_distribution(panel: Any, distribution: Distribution) -> None:
     axes = panel.subplots()
     tempered, final = distribution.cut()
     order = np.argsort(-tempered, kind="stable")[:MOST_BARS]
-    kept, cut = colours("accent")[0], colours("line")[0]
-    axes.barh(range(len(order)), tempered[order], color=[kept if final[i] else cut for i in order])
+    accent, line = colours("accent")[0], colours("line")[0]
+    fill = [accent if final[i] else line for i in order]
+    axes.barh(range(len(order)), tempered[order], color=fill)
     names = [visible(distribution.tokens[i])[:24] for i in order]
     axes.set_yticks(range(len(order)), names, family="monospace")
     axes.invert_yaxis()
     mass, count = tempered[final > 0].sum(), int((final > 0).sum())
-    axes.set_xlabel(
+    label = (
         f"probability at temperature {distribution.temperature:g}; "
         f"{count} of {len(tempered)} kept, {100 * mass:.1f}% of the mass"
     )
-    _finish(axes, distribution.title)
+    _finish(axes, distribution, label)
 
 
 def _leaves(tree: BeamTree) -> list[Any]:
@@ -450,8 +458,8 @@ def _leaves(tree: BeamTree) -> list[Any]:
     return [node["id"] for node in tree.nodes if node["id"] not in parents]
 
 
-def _heights(tree: BeamTree) -> dict[Any, float]:
-    """Leaves at whole numbers, best first; a parent between its first and last child."""
+def layout_tree(tree: BeamTree) -> dict[Any, float]:
+    """Return heights: leaves at whole numbers, best first; parents between their children."""
     children: dict[Any, list[Any]] = {None: [], **{node["id"]: [] for node in tree.nodes}}
     for node in sorted(tree.nodes, key=lambda n: -float(n["score"])):
         children[node["parent"]].append(node["id"])
@@ -459,9 +467,9 @@ def _heights(tree: BeamTree) -> dict[Any, float]:
     leaves = 0
     stack = [(root, False) for root in reversed(children[None])]
     while stack:  # children before parents, without recursion: a search may be very deep
-        at, seen = stack.pop()
+        at, visited = stack.pop()
         below = children[at]
-        if below and not seen:
+        if below and not visited:
             stack += [(at, True), *((child, False) for child in reversed(below))]
         elif below:
             heights[at] = (heights[below[0]] + heights[below[-1]]) / 2
@@ -470,9 +478,14 @@ def _heights(tree: BeamTree) -> dict[Any, float]:
     return heights
 
 
+def _tree_height(tree: BeamTree, width: float) -> float:
+    return float(np.clip(0.2 * len(_leaves(tree)) + 0.8, 1.6, 12.0))
+
+
+@register_drawing(BeamTree, height=_tree_height)
 def _draw_beam_tree(panel: Any, tree: BeamTree) -> None:
     axes = panel.subplots()
-    heights, best = _heights(tree), set(tree.best_path())
+    heights, best = layout_tree(tree), set(tree.best_path())
     steps = {node["id"]: node["step"] for node in tree.nodes}
     accent, muted, line = colours("accent")[0], colours("muted")[0], colours("line")[0]
     for node in tree.nodes:
@@ -487,12 +500,13 @@ def _draw_beam_tree(panel: Any, tree: BeamTree) -> None:
         style = {"fontsize": 7, "family": "monospace", "va": "center"}
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
         axes.text(x + 0.07, y, visible(node["token"])[:12], bbox=box, zorder=3, **style)
-    axes.set(yticks=[], xlabel="step", xlim=(min(steps.values()) - 0.2, max(steps.values()) + 0.8))
+    axes.set(yticks=[], xlim=(min(steps.values()) - 0.2, max(steps.values()) + 0.8))
     axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
-    _finish(axes, tree.title)
+    _finish(axes, tree, "step")
 
 
+@register_drawing(Lines)
 def _draw_lines(panel: Any, lines: Lines) -> None:
     axes, palette = panel.subplots(), colours("series")
     for i, (name, xs, ys) in enumerate(lines.series):
@@ -500,7 +514,7 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
         x = np.where(x > 0, x, np.nan) if lines.log_x else x
         y = np.where(np.isfinite(y) & ((y > 0) | (not lines.log_y)), y, np.nan)
         style = {"color": palette[i % len(palette)], "linestyle": "-" if i < len(palette) else "--"}
-        style |= {"marker": "." if len(x) <= 24 else "", "label": visible(name, spaces=False)}
+        style |= {"marker": "." if len(x) <= 24 else "", "label": _plain(name)}
         if name in lines.dots:
             style |= {"marker": ".", "linestyle": "none"}
         axes.plot(x, y, linewidth=1.4, **style)
@@ -516,16 +530,14 @@ def _draw_lines(panel: Any, lines: Lines) -> None:
     if lines.x_ticks:
         axes.set_xticks(lines.x_ticks)
     for name, level in lines.levels.items():
-        axes.axhline(level, label=visible(name, spaces=False), color=colours("muted")[0], ls="--")
-    axes.set_xlabel(visible(lines.x_label, spaces=False))
-    axes.set_ylabel(visible(lines.y_label, spaces=False))
+        axes.axhline(level, label=_plain(name), color=colours("muted")[0], ls="--")
     axes.grid(axis="y", color=colours("line")[0], linewidth=0.8)
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    _finish(axes, lines.title)
+    _finish(axes, lines, lines.x_label, lines.y_label)
 
 
 def _plain_ticks(axis: Any) -> None:
-    """Plain numbers on a logarithmic axis, evenly spaced ones where it spans less than a decade."""
+    """Put plain numbers on a logarithmic axis, evenly spaced where it spans less than a decade."""
     from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
     low, high = axis.get_view_interval()
@@ -535,51 +547,25 @@ def _plain_ticks(axis: Any) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
+@register_drawing(Bars, height=lambda bars, width: 0.3 * len(bars.labels) + 1.0)
 def _draw_bars(panel: Any, bars: Bars) -> None:
     axes = panel.subplots()
-    places = range(len(bars.labels))
+    rows = range(len(bars.labels))
     quiet, accent = colours("muted")[0], colours("accent")[0]
-    chosen = set(bars.highlight) or set(places)
+    highlighted = set(bars.highlight) or set(rows)
     values = np.asarray(bars.values, dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
-    fill = [accent if i in chosen else quiet + "90" for i in places]  # 90: just over half opaque
-    axes.barh(places, values, color=fill, height=0.7)
+    fill = [accent if i in highlighted else quiet + "90" for i in rows]  # 90: just over half opaque
+    axes.barh(rows, values, color=fill, height=0.7)
     if len(bars.low):
-        axes.hlines(places, bars.low, bars.high, color=colours("ink")[0], linewidth=1.3)
-    axes.set_yticks(places, [visible(name, spaces=False)[:40] for name in bars.labels])
+        axes.hlines(rows, bars.low, bars.high, color=colours("ink")[0], linewidth=1.3)
+    axes.set_yticks(rows, [_plain(name)[:40] for name in bars.labels])
     axes.invert_yaxis()
-    axes.set_xlabel(visible(bars.unit, spaces=False))
-    _finish(axes, bars.title)
+    _finish(axes, bars, bars.unit)
 
 
+@register_drawing(Histogram)
 def _draw_histogram(panel: Any, histogram: Histogram) -> None:
     axes = panel.subplots()
     axes.stairs(histogram.counts, histogram.edges, fill=True, color=colours("accent")[0])
-    axes.set_xlabel(visible(histogram.x_label, spaces=False))
-    axes.set_ylabel(visible(histogram.y_label, spaces=False))
-    _finish(axes, histogram.title)
-
-
-def _finish(axes: Any, title: str) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(visible(title, spaces=False), loc="left")
-
-
-DRAWERS: dict[type[Component], Callable[[Any, Any], None]] = {
-    Heatmap: draw_heatmap,
-    MaskMap: draw_mask,
-    AttentionMaps: draw_attention,
-    Surprise: _draw_surprise,
-    Contributions: _draw_surprise,
-    Tagged: _draw_tagged,
-    Distribution: _draw_distribution,
-    BeamTree: _draw_beam_tree,
-    Lines: _draw_lines,
-    Bars: _draw_bars,
-    Histogram: _draw_histogram,
-    Picture: draw_picture,
-    Space: draw_space,
-    Scatter: draw_scatter,
-    Projector: draw_projector,
-    Logo: draw_logo,
-}
+    _finish(axes, histogram, histogram.x_label, histogram.y_label)

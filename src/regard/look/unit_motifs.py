@@ -1,5 +1,5 @@
-"""What a unit looks for: over many records, the windows around the places where a head of attention
-looks most, or a filter answers most strongly, laid on top of each other.
+"""What attention heads and convolution filters look for: over many records, the windows around the
+positions where each is strongest.
 
 Windows of letters make a sequence logo (Schneider & Stephens 1990), as for filters over DNA
 (Alipanahi et al. 2015, doi:10.1038/nbt.3300); words are counted.
@@ -21,179 +21,190 @@ from regard.data.collate import Ints
 from regard.decoding.engine import device_of, evaluating
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.look.internals import layers_of
-from regard.look.logo import panel
+from regard.look.internals import layer_names
+from regard.look.logo import motif_logo
 from regard.look.page import Logo, Page, Table
 from regard.models.motifs import DNA, PROTEIN, RNA, MotifAlphabet, PositionWeightMatrix
 from regard.models.supervised import NeuralSupervisedModel
 from regard.tokenizers import Tokenizer
 
-REACH = 6  # letters on either side of the place
-MOTIF_BATCH_TOKENS = 2048  # positions read at once: attention weights are T times as many
+REACH = 6  # letters before and after the position
+BATCH_TOKENS = 2048  # positions read at once: attention weights are T times as many
 MOST_LOGOS = 8  # on one page
 MOST_WORDS = 6  # of one unit
-LEAST = 8  # windows from which a logo is drawn
-NONE = -1  # an id outside of a record
+FEWEST_WINDOWS = 8  # of a logo
+OUTSIDE = -1  # an id outside of a record
+
+
+@dataclass(frozen=True)
+class UnitKind:
+    """A kind of unit: how its strength is called, and how many tokens before and after a position
+    are counted with it.
+    """
+
+    name: str
+    strength: str
+    reach: int
+    note: str
+
+
+HEAD = UnitKind(
+    "head",
+    "× even",
+    0,
+    "The tokens there are counted; × even is the attention the position gets, in multiples of an "
+    "even share.",
+)
+FILTER = UnitKind(
+    "filter", "strength", 1, "The tokens there, with one before and one after, are counted."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """Of each of U units in each of R records: `windows` (U, R, W) of ids around the place where it
-    is strongest, NONE outside of the text, and its `strength` (U, R) there.
+    """For each of U units in each of R records: `windows` (U, R, W) of ids around the position
+    where it is strongest, OUTSIDE beyond the text, and its `strength` (U, R) there.
     """
 
     names: list[str]
     windows: Ints
     strength: NDArray[np.float64]
+    kind: UnitKind = HEAD
 
     def strongest(self, unit: int) -> Ints:
-        """(N, W) the windows of the half of the records in which this unit is strongest; those in
-        which it is not active at all are left out.
+        """Return the windows (N, W) of the half of the records in which this unit is strongest,
+        without those in which it is not active at all.
         """
         order = np.argsort(-self.strength[unit], kind="stable")
         order = order[self.strength[unit][order] > 0]
-        return np.asarray(self.windows[unit, order[: max(LEAST, len(order) // 2)]])
+        return np.asarray(self.windows[unit, order[: max(FEWEST_WINDOWS, len(order) // 2)]])
 
 
-def peaks(
-    model: NeuralSupervisedModel, asked: LabelledExamples, tokenizer: Tokenizer, records: Ints
+def find_peaks(
+    model: NeuralSupervisedModel, examples: LabelledExamples, tokenizer: Tokenizer, records: Ints
 ) -> Peaks | None:
-    """Where the units of a model are strongest in these records; None where it has no such units.
+    """Return where the units of a model are strongest in these records; None if it has no units.
 
-    A head's strength is how much attention a place gets, in units of an even share.
+    The strength of a head is the attention that a position gets, in multiples of an even share.
     """
-    specials = torch.tensor(sorted(tokenizer.names))
-    windows, strengths = [], []
-    names: list[str] = []
-    around = torch.arange(-REACH, REACH + 1)
-    for batch in asked.batches(MOTIF_BATCH_TOKENS, records):
+    specials, around = torch.tensor(sorted(tokenizer.names)), torch.arange(-REACH, REACH + 1)
+    windows, strengths, names, kind = [], [], list[str](), HEAD
+    for batch in examples.batches(BATCH_TOKENS, records):
         assert batch.segments is not None
         source = Inputs(batch.ids, batch.segments)
-        named = active(model, source)
-        if named is None:
+        units = unit_strengths(model, source)
+        if units is None:
             return None
-        names, scores = named  # (B, U, T)
+        kind, names, strength = units  # (B, U, T)
         inside = (source.segments > 0) & ~torch.isin(source.ids, specials)  # (B, T)
         rows = inside.any(1)
-        scores, inside, ids = scores[rows], inside[rows], source.ids[rows]
-        strength, place = scores.masked_fill(~inside[:, None], -1.0).max(-1)  # (B, U)
-        at = place[..., None] + around  # (B, U, W)
-        held = at.clamp(0, ids.size(1) - 1).flatten(1)
-        seen = torch.where(inside, ids, NONE).gather(1, held).view(at.shape)
-        windows.append(seen.masked_fill((at < 0) | (at >= ids.size(1)), NONE))
-        strengths.append(strength)
+        strength, inside, ids = strength[rows], inside[rows], source.ids[rows]
+        largest, position = strength.masked_fill(~inside[:, None], -1.0).max(-1)  # (B, U)
+        at = position[..., None] + around  # (B, U, W)
+        index = at.clamp(0, ids.size(1) - 1).flatten(1)
+        window = torch.where(inside, ids, OUTSIDE).gather(1, index).view(at.shape)
+        windows.append(window.masked_fill((at < 0) | (at >= ids.size(1)), OUTSIDE))
+        strengths.append(largest)
     if not windows:
         return None
-    found = torch.cat(windows).transpose(0, 1).numpy()  # (U, R, W)
-    return Peaks(names, found, torch.cat(strengths).T.double().numpy())
+    by_unit = torch.cat(windows).transpose(0, 1).numpy()  # (U, R, W)
+    return Peaks(names, by_unit, torch.cat(strengths).T.double().numpy(), kind)
 
 
-def active(model: NeuralSupervisedModel, source: Inputs) -> tuple[list[str], Tensor] | None:
-    """The names of a model's units, and how strong each is at each position, (B, U, T)."""
+def unit_strengths(
+    model: NeuralSupervisedModel, source: Inputs
+) -> tuple[UnitKind, list[str], Tensor] | None:
+    """Return the kind, the names and the strengths at each position, (B, U, T), of the units."""
     tap = Tap(["*.attention.weights", "pooling.weights", "filters.output"])
-    read = model.vectors if model.config.each else model.embed
+    run = model.vectors if model.output.positional else model.embed
     with evaluating(model):
-        read(source.to(device_of(model)), tap=tap)
-    found = {name: x.float().cpu() for name, x in tap.found.items()}
-    if "filters.output" in found:
-        filters = found["filters.output"].transpose(1, 2)
-        return [f"filter {i + 1}" for i in range(filters.size(1))], filters
-    looking = {name: x for name, x in found.items() if name.endswith(".attention.weights")}
-    if not looking:
+        run(source.to(device_of(model)), tap=tap)
+    activations = {name: x.float().cpu() for name, x in tap.activations.items()}
+    if "filters.output" in activations:
+        filters = activations["filters.output"].transpose(1, 2)
+        return FILTER, [f"filter {i + 1}" for i in range(filters.size(1))], filters
+    pooling = activations.pop("pooling.weights", None)
+    if not activations:
         return None
-    weights, layers = torch.stack(list(looking.values()), 1), layers_of(looking)  # (B, L, H, T, S)
-    there = (source.segments > 0).float()
-    even = there / there.sum(1, keepdim=True)
+    layers, weights = layer_names(activations), torch.stack([*activations.values()], 1)
+    mask = (source.segments > 0).float()  # weights are (B, L, H, T, S)
+    even = mask / mask.sum(1, keepdim=True)
     queries = even[:, None].repeat(1, len(layers), 1)  # (B, L, T)
     last = layers[-1] == f"layer {getattr(model.config, 'n_layers', len(layers))}"
-    if "pooling.weights" in found and last:  # of the last layer nothing else is read
-        queries[:, -1] = found["pooling.weights"]
+    if pooling is not None and last:  # only the pooled positions of the last layer are used
+        queries[:, -1] = pooling
     received = torch.einsum("blhts,blt->blhs", weights, queries).flatten(1, 2)
     names = [f"{layers[i]}, head {j + 1}" for i, j in np.ndindex(*weights.shape[1:3])]
-    return names, received * there.sum(1)[:, None, None]
+    return HEAD, names, received * mask.sum(1)[:, None, None]
 
 
-def alphabet_of(texts: set[str]) -> MotifAlphabet | None:
-    """The alphabet of these tokens: bases, amino acids, or just these letters; None of words."""
+def find_alphabet(texts: set[str]) -> MotifAlphabet | None:
+    """Return the alphabet of tokens: bases, amino acids or just these letters; None for words."""
     if len(texts) < 2 or any(len(text) != 1 for text in texts):
         return None
-    folded = {text.upper() for text in texts}
-    for known in (DNA, RNA):
-        if folded <= {*known.letters, *known.wild}:
-            return known
+    upper = {text.upper() for text in texts}
+    for alphabet in (DNA, RNA):
+        if upper <= {*alphabet.letters, *alphabet.wild}:
+            return alphabet
     if texts <= {*PROTEIN.letters, *PROTEIN.wild}:
         return PROTEIN
     return MotifAlphabet("".join(sorted(texts)))
 
 
-def add_units(page: Page, found: Peaks, tokenizer: Tokenizer, records: str) -> None:
-    """What every unit looks for: logos of those that look for most, or tables of words."""
-    ids = np.unique(found.windows)
-    texts = {int(i): tokenizer.text(int(i)) for i in ids if i != NONE}
-    alphabet = alphabet_of(set(texts.values()))
-    kind = "filter" if found.names[0].startswith("filter") else "head"
+def add_units(page: Page, peaks: Peaks, tokenizer: Tokenizer, records: str) -> None:
+    """Draw what every unit looks for: logos of the most informative ones, or a table of words."""
+    texts = {int(i): tokenizer.text(int(i)) for i in np.unique(peaks.windows) if i != OUTSIDE}
+    alphabet = find_alphabet(set(texts.values()))
     note = (
-        f"Of {records}, the places where each {kind} "
-        f"{'answers most strongly' if kind == 'filter' else 'looks most'}, <S> and <E> aside; of "
-        "each, the half of the records in which it is strongest. "
+        f"In {records}, the position where each {peaks.kind.name} is strongest, <S> and <E> aside; "
+        "for each, the half of the records in which it is strongest. "
     )
     if alphabet is None:
-        page.section(f"What each {kind} looks for", note + COUNTED[kind])
-        page.add(words(found, texts, kind))
+        page.section(f"What each {peaks.kind.name} looks for", note + peaks.kind.note)
+        page.add(_word_table(peaks, texts))
         return
     page.section(
-        f"What each {kind} looks for",
-        f"{note}Position 0 is the place; a stack of letters is as tall as that position is told. "
-        f"Shown are the {kind}s whose windows tell most.",
+        f"What each {peaks.kind.name} looks for",
+        f"{note}Position 0 is that position; the height of a stack of letters is its information. "
+        f"The {peaks.kind.name}s with the most information are drawn.",
     )
-    logos = list(best_logos(found, texts, alphabet))
+    logos = list(_best_logos(peaks, texts, alphabet))
     for i in range(0, len(logos), 2):
         page.add(*logos[i : i + 2])
 
 
-COUNTED = {
-    "head": "The tokens found there are counted; × even is how much attention the place gets, in "
-    "even shares.",
-    "filter": "The tokens found there, with one on either side, are counted.",
-}
-
-
-def motifs(
-    found: Peaks, texts: dict[int, str], alphabet: MotifAlphabet
+def fit_motifs(
+    peaks: Peaks, texts: dict[int, str], alphabet: MotifAlphabet
 ) -> list[tuple[int, PositionWeightMatrix]]:
-    """Of each unit with enough windows, its number and the matrix of its windows, the one with the
-    most information first.
+    """Return the number and the matrix of each unit with enough windows, the most informative
+    first.
     """
-    digits = np.full(max(texts) + 2, alphabet.size)  # the last is that of NONE: unknown
+    digits = np.full(max(texts) + 2, alphabet.size)  # the last, for OUTSIDE, is unknown
     for i, text in texts.items():
         digits[i] = alphabet.encode(text)[0]
     matrices = []
-    for unit in range(len(found.names)):
-        windows = found.strongest(unit)
-        if len(windows) >= LEAST:
+    for unit in range(len(peaks.names)):
+        windows = peaks.strongest(unit)
+        if len(windows) >= FEWEST_WINDOWS:
             matrices.append((unit, PositionWeightMatrix.fit(digits[windows], alphabet)))
     return sorted(matrices, key=lambda pair: -float(pair[1].information().sum()))
 
 
-def best_logos(found: Peaks, texts: dict[int, str], alphabet: MotifAlphabet) -> Iterator[Logo]:
-    """The logos of the units that tell most."""
-    for unit, matrix in motifs(found, texts, alphabet)[:MOST_LOGOS]:
-        count, bits = len(found.strongest(unit)), float(matrix.information().sum())
+def _best_logos(peaks: Peaks, texts: dict[int, str], alphabet: MotifAlphabet) -> Iterator[Logo]:
+    for unit, matrix in fit_motifs(peaks, texts, alphabet)[:MOST_LOGOS]:
+        count, bits = len(peaks.strongest(unit)), float(matrix.information().sum())
         note = f"{count:,} windows, {bits:.1f} bits"
-        yield panel(matrix, found.names[unit], first=-REACH, note=note)
+        yield motif_logo(matrix, peaks.names[unit], first=-REACH, note=note)
 
 
-def words(found: Peaks, texts: dict[int, str], kind: str) -> Table:
-    """The tokens that each unit is strongest at, the strongest units first."""
-    means, side = found.strength.mean(1), int(kind == "filter")  # a filter sees neighbours too
-    rows = []
+def _word_table(peaks: Peaks, texts: dict[int, str]) -> Table:
+    """List the tokens that each unit is strongest at, the strongest units first."""
+    means, reach, rows = peaks.strength.mean(1), peaks.kind.reach, []
     for unit in np.argsort(-means, kind="stable")[: 2 * MOST_LOGOS]:
-        middles = found.strongest(int(unit))[:, REACH - side : REACH + side + 1]  # (N, 1 or 3)
-        spelt = ("".join(texts.get(int(i), "") for i in row).strip() for row in middles)
-        common = Counter(spelt).most_common(MOST_WORDS)
-        told = ", ".join(f"{text} ({n})" for text, n in common)
-        rows.append([found.names[unit], told, f"{means[unit]:.1f}"])
-    strength = "strength" if kind == "filter" else "× even"
-    return Table(
-        [kind, "tokens it is strongest at", strength], rows, align=["left", "left", "right"]
-    )
+        windows = peaks.strongest(int(unit))[:, REACH - reach : REACH + reach + 1]  # (N, 1 or 3)
+        words = ("".join(texts.get(int(i), "") for i in row).strip() for row in windows)
+        frequent = Counter(words).most_common(MOST_WORDS)
+        listed = ", ".join(f"{word} ({n})" for word, n in frequent)
+        rows.append([peaks.names[unit], listed, f"{means[unit]:.1f}"])
+    columns = [peaks.kind.name, "tokens it is strongest at", peaks.kind.strength]
+    return Table(columns, rows, align=["left", "left", "right"])

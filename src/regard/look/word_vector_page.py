@@ -1,5 +1,5 @@
-"""The page of `regard look` about word vectors: the words in the plane, their groups, and the
-nearest ones of any word; all of it in the file, nothing is asked for.
+"""The page of `regard look` about word vectors: the words in the plane, their clusters, and the
+nearest words of each.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.look.page import Bars, Facts, Page, Projector, Table
-from regard.look.page.component import cell
-from regard.look.projection import clusters, principal, tsne
+from regard.look.page import Bars, Page, Projector, Table
+from regard.look.projection import cluster, component_labels, principal_components, tsne
 from regard.pipelines.word_vectors import WordVectors
 
-MOST_POINTS = 1000  # words in the plane: those that occur most
+MOST_POINTS = 1000  # words in the plane: the most frequent
 MOST_WORDS = 4000  # words that can be looked up
 NEAREST = 10  # listed for each
-GROUPS = 7  # as many as there are colours
-NAMED = 3  # words that name a group
-FEWEST = 5  # words that make a picture
+CLUSTERS = 7  # as many as there are colours
+NAMES = 3  # words in the name of a cluster
+FEWEST = 5  # words that are drawn
+TYPICAL = 200  # the rank of the word selected first: more frequent ones mean little
 
 
 def word_vector_page(
@@ -28,108 +28,96 @@ def word_vector_page(
     title: str,
     facts: Sequence[tuple[str, object]] = (),
 ) -> Page:
-    """The page about the words that occur most, and about `words`, of which the first is chosen
+    """Return the page about the most frequent words and `words`, the first of which is selected
     when the page opens.
     """
-    page = Page(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
-    if facts:
-        page.section("The vectors")
-        page.add(Facts(facts))
-    asked = list(dict.fromkeys(word_vectors.row(word) for word in words))
-    beside = word_vectors.nearest_rows(word_vectors.unit[asked], NEAREST, [[row] for row in asked])
-    own = [*asked, *(row for some in beside for row in some)]
-    shown = list(dict.fromkeys([*own, *range(len(word_vectors))]))
-    listed, plane = shown[:MOST_WORDS], shown[:MOST_POINTS]
-    near = word_vectors.nearest_rows(word_vectors.unit[listed], NEAREST, [[row] for row in listed])
-    if len(plane) >= FEWEST:
-        add_plane(page, word_vectors, plane, listed, near, bool(asked))
-    for row in asked:
-        add_nearest(page, word_vectors, row, near[listed.index(row)])
+    page = Page.about(title, facts, "The vectors")
+    rows = list(dict.fromkeys(word_vectors.row(word) for word in words))
+    neighbours = [row for nearest in _nearest_rows(word_vectors, rows) for row in nearest]
+    shown = list(dict.fromkeys([*rows, *neighbours, *range(len(word_vectors))]))
+    searchable, plotted = shown[:MOST_WORDS], shown[:MOST_POINTS]
+    nearest = _nearest_rows(word_vectors, searchable)
+    if len(plotted) >= FEWEST:
+        selected = 0 if rows else min(len(nearest) - 1, TYPICAL)
+        _add_words(page, word_vectors, plotted, searchable, nearest, selected)
+    for row in rows:
+        _add_nearest(page, word_vectors, row, nearest[searchable.index(row)])
     return page
 
 
-def add_plane(
+def _nearest_rows(word_vectors: WordVectors, rows: list[int]) -> list[list[int]]:
+    return word_vectors.nearest_rows(word_vectors.unit[rows], NEAREST, [[row] for row in rows])
+
+
+def _add_words(
     page: Page,
     word_vectors: WordVectors,
-    plane: list[int],
-    listed: list[int],
-    near: list[list[int]],
-    asked: bool,
+    plotted: list[int],
+    searchable: list[int],
+    nearest: list[list[int]],
+    selected: int,
 ) -> None:
-    """Words in the plane by t-SNE and by principal components, in groups, to be searched."""
-    vectors = word_vectors.unit[plane].astype(np.float64)
-    groups, centres = clusters(vectors, min(GROUPS, len(plane) // 2))
-    names = [
-        ", ".join(word_vectors.words[plane[i]] for i in named(vectors, groups, centres, k))
-        for k in range(len(centres))
-    ]
+    """Draw words in the plane by t-SNE and by principal components, in clusters."""
+    vectors = word_vectors.unit[plotted].astype(np.float64)
+    groups, centres = cluster(vectors, min(CLUSTERS, len(plotted) // 2))
+    names = []
+    for k, centre in enumerate(centres):
+        members = np.flatnonzero(groups == k)
+        central = members[np.argsort(-(vectors[members] @ centre), kind="stable")][:NAMES]
+        names.append(", ".join(word_vectors.words[plotted[i]] for i in central))
     page.section(
         "Words in the plane",
-        f"{len(plane):,} words, those that occur most and those asked for and their neighbours, by "
-        "the direction of their vectors; colours are groups found by k-means, called by the words "
-        f"in their middle. {len(listed):,} words can be looked up, or chosen by a click: their "
+        f"{len(plotted):,} words, the most frequent ones and the given ones with their neighbours, "
+        "by the direction of their vectors; colours are clusters found by k-means, named by their "
+        f"central words. {len(searchable):,} words can be searched or chosen by a click: their "
         "nearest words are by the cosine in all "
         f"{word_vectors.model.config.d_model} dimensions, among all {len(word_vectors):,} words. "
-        "Principal components keep directions and distances as well "
-        "as two numbers can; t-SNE (van der Maaten & Hinton 2008) keeps neighbours together, and "
-        "there the axes, sizes and gaps between clusters mean nothing.",
+        "Principal components preserve directions and distances as well as two numbers can; t-SNE "
+        "(van der Maaten & Hinton 2008) keeps neighbours together, and its axes, sizes and gaps "
+        "between clusters mean nothing.",
     )
-    coordinates, _, parts = principal(vectors)
-    labels = [f"component {i + 1}, {part:.0%} of the variance" for i, part in enumerate(parts)]
-    rows = sorted({*listed, *(r for some in near for r in some)})
-    place = {row: i for i, row in enumerate([*listed, *(r for r in rows if r not in set(listed))])}
+    coordinates, _, shares = principal_components(vectors)
+    x_label, y_label = component_labels(shares)
+    others = sorted({row for rows in nearest for row in rows} - set(searchable))
+    index = {row: i for i, row in enumerate([*searchable, *others])}
     page.add(
         Projector(
-            words=[word_vectors.words[row] for row in place],
+            words=[word_vectors.words[row] for row in index],
             planes={"t-SNE": tsne(vectors), "Principal components": coordinates},
-            axes={"Principal components": (labels[0], labels[1])},
+            axes={"Principal components": (x_label, y_label)},
             groups=[names[k] for k in groups],
-            near=[[place[r] for r in some] for some in near],
+            neighbours=[[index[row] for row in rows] for rows in nearest],
             similarities=[
-                (word_vectors.unit[some] @ word_vectors.unit[row]).tolist()
-                for row, some in zip(listed, near, strict=True)
+                (word_vectors.unit[rows] @ word_vectors.unit[row]).tolist()
+                for row, rows in zip(searchable, nearest, strict=True)
             ],
-            chosen=0 if asked else first_of_interest(near),
+            chosen=selected,
             title="Words and their neighbours",
         )
     )
 
 
-def named(vectors: np.ndarray, groups: np.ndarray, centres: np.ndarray, k: int) -> list[int]:
-    """The words in the middle of a group."""
-    own = np.flatnonzero(groups == k)
-    found: list[int] = own[np.argsort(-(vectors[own] @ centres[k]), kind="stable")][:NAMED].tolist()
-    return found
-
-
-def first_of_interest(near: list[list[int]]) -> int:
-    """A word in the middle of the frequent ones: the very first ones mean little."""
-    return min(len(near) - 1, 200)
-
-
-def add_nearest(page: Page, word_vectors: WordVectors, row: int, near: list[int]) -> None:
-    """The words nearest to one that was asked for, by both matrices."""
+def _add_nearest(page: Page, word_vectors: WordVectors, row: int, nearest: list[int]) -> None:
+    """Draw the words nearest to one by input vectors, and those that it predicts around it."""
     word = word_vectors.words[row]
     page.section(
         f"Near {word}",
-        "By the input vectors, the words that are used alike; by the input vector and others' "
-        "output vectors, those that are expected around it.",
+        "By the input vectors, the words that are used like it; by its input vector and the output "
+        "vectors of others, the words that are expected around it.",
     )
+    scores = word_vectors.outputs @ word_vectors.inputs[row]
+    best = np.argsort(-scores, kind="stable")[:NEAREST]
     page.add(
         Bars(
-            [word_vectors.words[r] for r in near],
-            (word_vectors.unit[near] @ word_vectors.unit[row]).astype(float).tolist(),
+            [word_vectors.words[r] for r in nearest],
+            (word_vectors.unit[nearest] @ word_vectors.unit[row]).astype(float).tolist(),
             title=f"used like {word}",
             unit="cosine",
         ),
-        around(word_vectors, row),
+        Table(
+            ["word", "score"],
+            [[word_vectors.words[r], float(scores[r])] for r in best],
+            align=["left", "right"],
+            title=f"expected around {word}",
+        ),
     )
-
-
-def around(word_vectors: WordVectors, row: int) -> Table:
-    """The words that a word expects around it."""
-    scores = word_vectors.outputs @ word_vectors.inputs[row]
-    best = np.argsort(-scores, kind="stable")[:NEAREST]
-    rows = [[word_vectors.words[r], float(scores[r])] for r in best]
-    title = f"expected around {word_vectors.words[row]}"
-    return Table(["word", "score"], rows, align=["left", "right"], title=title)

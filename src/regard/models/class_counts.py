@@ -1,352 +1,297 @@
-"""Counting classes, and the letters of aligned sequences by class.
+"""Classifiers that count: class frequencies, and the tokens of each class.
 
-`majority`: what is most frequent, whatever the sequence: the floor under every other answer. `pwm`:
-one position weight matrix for every class (Stormo et al. 1982), for sequences of one length.
-
-`markov`: a Markov chain for every class, and Bayes' rule.
-
-Each chain is the n-gram with Dirichlet priors of `bayes`, the strengths of its priors chosen by the
-evidence of the class's own records; P(class | x) ∝ P(class) Π_t P(x_t | the tokens before, class),
-the end of the sequence being one of them. All chains read equally far back.
+`majority`: class frequencies, whatever the sequence: the baseline of every other model. `pwm`: one
+position weight matrix for each class (Stormo et al. 1982), for sequences of one length. `markov`:
+one Markov chain for each class and Bayes' rule, P(class | x) ∝ P(class) Π_t P(x_t | tokens before,
+class), the end of the sequence being one of its tokens. Each chain is an n-gram model with
+Dirichlet priors (`dirichlet_ngram`), whose concentrations maximise the evidence of the class's
+records. All chains have the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import stretch
+from regard.data.batching import Batch
 from regard.data.shards import Array, Shard
 from regard.errors import UserError
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.models.config import Presets, check_ranges
 from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.language_model import IGNORE
-from regard.models.linear import FEW_TOKENS, LONGER, ORDERS, NGramConfig
-from regard.models.model_selection import FittedConfig, batches, few, shares, trials, varied
-from regard.models.motifs import Ids, estimate, tally
-from regard.models.ngrams import Ints, VariableBuffers
-from regard.models.supervised import Budget, FittedModel
+from regard.models.linear import NGramConfig, orders_to_try
+from regard.models.model import VariableBuffers
+from regard.models.model_selection import (
+    FitData,
+    FittedConfig,
+    SampledConfig,
+    TunedModel,
+    class_shares,
+    read_batches,
+    read_rows,
+)
+from regard.models.motifs import count_codes, estimate_map
+from regard.models.supervised import Budget, FittedModel, Log
+
+if TYPE_CHECKING:
+    from regard.data.corpus import Corpus
 
 PSEUDOCOUNTS = (1.0, 0.1, 0.3, 3.0, 10.0, 30.0)  # tried
+CHUNK = 1 << 20  # tokens scored at once
+MAX_TOKENS = 64  # of a vocabulary whose n-grams can be counted for each class
 
 
 class Majority(FittedModel):
     """The shares of classes or labels as logits, or the means of values."""
 
     Config = FittedConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "exact": lambda n_layers, d_model: FittedConfig()
-    }
-    answer: Tensor
+    PRESETS: ClassVar[Presets] = {"exact": lambda n_layers, d_model: FittedConfig()}
+    prediction: Tensor
 
     def __init__(self, vocab_size: int, config: FittedConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
-        self.register_buffer("answer", torch.zeros(config.n_outputs, dtype=torch.float64))  # (O,)
+        super().__init__(vocab_size, config)
+        zeros = torch.zeros(config.n_outputs, dtype=torch.float64)
+        self.register_buffer("prediction", zeros)  # (O,)
 
     def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
+        self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
     ) -> None:
-        """See FittedAssessor."""
-        targets = torch.from_numpy(np.array(shard.targets))
-        if self.task == "value":
+        targets = torch.from_numpy(np.array(train.targets))
+        if self.output.scaled:
             values = targets.double()
-            many = (~values.isnan()).sum(0).clamp_min(1)
-            self.answer = values.nan_to_num(0.0).sum(0) / many
-        elif self.task == "labels":
-            every = [shares(column.long(), 2).log() for column in targets.T]  # of 0 and 1
-            self.answer = torch.stack([logs[1] - logs[0] for logs in every])
+            count = (~values.isnan()).sum(0).clamp_min(1)
+            self.prediction = values.nan_to_num(0.0).sum(0) / count
+        elif self.output.multilabel:
+            logs = [class_shares(column.long(), 2).log() for column in targets.T]  # of 0 and 1
+            self.prediction = torch.stack([present - absent for absent, present in logs])
         else:
-            self.answer = shares(targets.long(), self.config.n_outputs).log()
+            self.prediction = class_shares(targets.long(), self.config.n_outputs).log()
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
-        shape = source.ids.shape[:2] if self.config.each else source.ids.shape[:1]
-        return self.answer.expand(*shape, -1)
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        shape = source.ids.shape[:2] if self.output.positional else source.ids.shape[:1]
+        return self.prediction.expand(*shape, -1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PwmConfig(FittedConfig):
-    """How often the letters of all sequences are counted at each position beforehand."""
+class PwmConfig(SampledConfig):
+    """The prior of each position: the token frequencies of all sequences."""
 
-    pseudocount: float = 0.0  # 0 = chosen by held-out records
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("pseudocount")
+    pseudocount: float = 0.0  # weight of the prior, in counts; 0 = chosen by held-out records
 
 
-class PWMClassifier(VariableBuffers, FittedModel):
-    """log P(class) + Σ_j log P_j(token | class), as log-posteriors. The prior of every matrix is
-    how often tokens occur anywhere.
-    """
+class PWMClassifier(VariableBuffers, TunedModel):
+    """log P(class) + Σ_j log P_j(token | class), as log-posteriors."""
 
     Config = PwmConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "exact": lambda n_layers, d_model: PwmConfig()
-    }
+    PRESETS: ClassVar[Presets] = {"exact": lambda n_layers, d_model: PwmConfig()}
+    learned = ("logs", "bias")
     logs: Tensor
     bias: Tensor
 
     def __init__(self, vocab_size: int, config: PwmConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        super().__init__(vocab_size, config)
         outputs = config.n_outputs
         self.register_buffer("logs", torch.zeros(0, vocab_size, outputs, dtype=torch.float64))
         self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))  # (C,)
 
-    def wrong(self) -> str:
-        """See Grown."""
+    @classmethod
+    def unsuitable(cls, corpus: Corpus) -> str:
+        shards = [one for one in (corpus.train, corpus.valid, corpus.test) if one is not None]
+        lengths = np.concatenate([np.diff(one.offsets) for one in shards])
+        paired = any(one.source is not None for one in shards)
+        return "records are of different lengths" if paired or np.ptp(lengths) else ""
+
+    def buffer_error(self) -> str:
         good = self.logs.shape[1:] == (self.vocab_size, self.config.n_outputs)
         good &= self.bias.shape == (self.config.n_outputs,)
         return "" if good else "logs must be (W, V, C) and biases as many as classes"
 
-    def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
-    ) -> None:
-        """See FittedAssessor. An open pseudocount becomes part of the configuration."""
-        budget = budget or Budget(say)
-        digits, targets = self.aligned(shard)
-        others = None
-        if valid is not None and valid.records:
-            more, others = self.aligned(valid, digits.shape[1])
-            digits = np.concatenate([digits, more])
-        judged = trials(self.task, targets, others, torch.arange(len(targets)) // shard.views)
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        ids, targets = self.read_aligned(train)
+        valid_targets, groups = None, torch.arange(len(targets)) // train.views
+        if valid is not None:
+            valid_ids, valid_targets = self.read_aligned(valid, ids.size(1))
+            ids = torch.cat([ids, valid_ids])
+        return FitData(ids, targets, valid_targets, groups)
 
-        def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            logs = self.matrices(digits[learn.numpy()], judged.targets[learn], config.pseudocount)
-            priors = shares(judged.targets[learn], config.n_outputs).log()
-            return looked_up(logs, torch.from_numpy(digits[check.numpy()])) + priors
+    def read_aligned(self, shard: Shard, width: int = 0) -> tuple[Tensor, Tensor]:
+        """Return the tokens (R, W) of records without their markers, and their classes."""
 
-        self.config = judged.best(varied(self.config, pseudocount=PSEUDOCOUNTS), answer, budget)
-        self.logs = self.matrices(digits[: len(targets)], targets, self.config.pseudocount)
-        self.bias = shares(targets, self.config.n_outputs).log()
-        say(
-            f"{digits.shape[1]:,} positions; pseudocount {self.config.pseudocount}, where open by "
-            f"{judged.how}"
-        )
-
-    def aligned(self, shard: Shard, width: int = 0) -> tuple[Ids, Tensor]:
-        """The tokens (R, W) of records without their markers, and their classes."""
-        found, targets, items = [], [], []
-        for batch, source in batches(shard, self.config.max_len):
+        def featurize(source: Inputs, batch: Batch) -> Tensor:
+            nonlocal width
             lengths = (source.segments > 0).sum(1) - 2
             width = width or int(lengths[0])
-            wrong = (lengths != width).nonzero()
-            if len(wrong):
-                record = int(batch.items[int(wrong[0])]) // shard.views + 1
-                raise uneven(width, int(lengths[int(wrong[0])]), f"record {record:,}")
-            found.append(source.ids[:, 1 : width + 1])
-            targets.append(batch.targets)
-            items.append(torch.from_numpy(batch.items))
-        order = torch.cat(items).argsort()
-        return torch.cat(found)[order].numpy(), torch.cat(targets)[order]
+            uneven = (lengths != width).nonzero()
+            if len(uneven):
+                row = int(uneven[0])
+                record = int(batch.items[row]) // shard.views + 1
+                raise length_error(width, int(lengths[row]), f"record {record:,}")
+            return source.ids[:, 1 : width + 1]
 
-    def matrices(self, digits: Ids, targets: Tensor, pseudocount: float) -> Tensor:
-        """(W, V, C) log P_j(token | class) of digits (R, W)."""
-        size, classes = self.vocab_size, targets.numpy()
-        uniform = np.full(size, 1 / size)
-        anywhere = np.bincount(digits.ravel(), minlength=size).astype(np.float64)
-        (base,) = estimate([anywhere[None]], [1.0], uniform)  # (1, V)
-        found = []
-        for label in range(self.config.n_outputs):
-            counts = tally(digits[classes == label], 0, size)[:, None, :size]  # (W, 1, V)
-            (p,) = estimate([counts], [pseudocount], base[0])
-            found.append(torch.from_numpy(np.log(p[:, 0])))
-        return torch.stack(found, dim=-1)
+        return read_rows(shard, self.config.max_len, featurize)
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"pseudocount": PSEUDOCOUNTS}]
+
+    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+        """Return log P_j(token | class) (W, V, C) and log P(class) (C,) of ids (R, W)."""
+        size, digits, classes = self.vocab_size, x.numpy(), targets.numpy()
+        total = np.bincount(digits.ravel(), minlength=size).astype(np.float64)
+        (base,) = estimate_map([total[None]], [1.0], np.full(size, 1 / size))  # (1, V)
+        matrices = []
+        for label in range(config.n_outputs):
+            counts = count_codes(digits[classes == label], 0, size)[:, None, :size]  # (W, 1, V)
+            (p,) = estimate_map([counts], [config.pseudocount], base[0])
+            matrices.append(torch.from_numpy(np.log(p[:, 0])))
+        return torch.stack(matrices, dim=-1), class_shares(targets, config.n_outputs).log()
+
+    def predict_rows(self, x: Tensor, parameters: Sequence[Tensor], config: Any) -> Tensor:
+        logs, bias = parameters
+        total = logs.new_zeros(len(x), len(bias))
+        for position, table in enumerate(logs):  # one (V, C) at a time: no (B, W, C) in memory
+            total += table[x[:, position]]
+        return total + bias
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.logs):,} positions"
+
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         lengths, width = (source.segments > 0).sum(1) - 2, len(self.logs)
         if bool((lengths != width).any()):
-            raise uneven(width, int(lengths[lengths != width][0]), "a sequence")
-        return (looked_up(self.logs, source.ids[:, 1 : width + 1]) + self.bias).log_softmax(-1)
+            raise length_error(width, int(lengths[lengths != width][0]), "a sequence")
+        ids = source.ids[:, 1 : width + 1]
+        return self.predict_rows(ids, (self.logs, self.bias), self.config).log_softmax(-1)
 
 
-def looked_up(logs: Tensor, digits: Tensor) -> Tensor:
-    """(B, C) Σ_j logs[j, digits[:, j]] of (B, W) digits."""
-    total = logs.new_zeros(len(digits), logs.size(-1))
-    for position, table in enumerate(logs):  # one (V, C) after the other: no (B, W, C) in memory
-        total += table[digits[:, position]]
-    return total
-
-
-def uneven(width: int, got: int, where: str) -> UserError:
-    """Sequences are not aligned."""
+def length_error(width: int, length: int, name: str) -> UserError:
+    """Return the error for sequences of different lengths."""
     return UserError(
-        f"pwm is for aligned sequences, all of one length: {where} has {got:,} tokens, others "
+        f"pwm is for aligned sequences, all of one length: {name} has {length:,} tokens, others "
         f"{width:,}; naive-bayes, logistic and markov take any"
     )
 
 
-MANY = 10_000  # classes
-AT_ONCE = 1 << 20  # tokens scored
-
-
 @dataclass(frozen=True, kw_only=True)
 class MarkovConfig(NGramConfig):
-    """A chain reads `order` - 1 tokens back."""
+    """A chain has a context of `order` - 1 tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_outputs > MANY:
-            raise ValueError(f"n_outputs must be at most {MANY}, got {self.n_outputs}")
+        check_ranges(self, n_outputs=10_000)
 
 
-@dataclass(frozen=True, eq=False)
-class ClassRecords:
-    """Sequences end to end: ids (N,), markers included, how long each is (R,), and its class."""
-
-    ids: Array
-    lengths: Ints
-    targets: Tensor
-
-    @classmethod
-    def of(cls, shard: Shard, max_len: int) -> ClassRecords:
-        """The records of a labelled shard, in order."""
-        ids, lengths, targets, items = [], [], [], []
-        for batch, source in batches(shard, max_len):
-            there = source.segments > 0
-            ids.append(source.ids[there].numpy())
-            lengths.append(there.sum(1).numpy())
-            targets.append(batch.targets)
-            items.append(batch.items)
-        order = np.concatenate(items).argsort()
-        mixed = cls(np.concatenate(ids), np.concatenate(lengths), torch.cat(targets))
-        return mixed.rows(torch.from_numpy(order))
-
-    def rows(self, chosen: Tensor) -> ClassRecords:
-        """Some of them, by number."""
-        at = chosen.numpy()  # a tensor of one number would be taken for the number
-        lengths = self.lengths[at]
-        starts = (np.cumsum(self.lengths) - self.lengths)[at]
-        return ClassRecords(
-            self.ids[stretch(starts, lengths, starts)[0]], lengths, self.targets[chosen]
-        )
-
-    def joined(self, others: ClassRecords) -> ClassRecords:
-        """These, then others."""
-        ids, lengths = (
-            np.concatenate(pair)
-            for pair in ((self.ids, others.ids), (self.lengths, others.lengths))
-        )
-        return ClassRecords(ids, lengths, torch.cat([self.targets, others.targets]))
-
-    def shard(self, vocab_size: int) -> Shard:
-        """The same as a shard in memory."""
-        return Shard(
-            path=Path("memory"),
-            kind="records",
-            ids=self.ids,
-            offsets=np.concatenate([[0], np.cumsum(self.lengths)]),
-            vocab_size=vocab_size,
-            records=len(self.lengths),
-            tokens=len(self.ids),
-            symbols=len(self.ids) - len(self.lengths),
-            bytes=0,
-        )
-
-    def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stretches of them as one row each, ids and segments (1, N)."""
-        part = np.cumsum(self.lengths) // AT_ONCE
-        for number in np.unique(part):
-            own = self.rows(torch.from_numpy(np.flatnonzero(part == number)))
-            segments = np.repeat(np.arange(1, len(own.lengths) + 1), own.lengths)
-            yield torch.from_numpy(own.ids)[None], torch.from_numpy(segments)[None]
-
-
-class ClassMarkov(VariableBuffers, FittedModel):
+class ClassMarkov(VariableBuffers, TunedModel):
     """log P(class) + log P(sequence | class), as log-posteriors."""
 
     Config = MarkovConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "hierarchical": lambda n_layers, d_model: MarkovConfig()
-    }
+    PRESETS: ClassVar[Presets] = {"hierarchical": lambda n_layers, d_model: MarkovConfig()}
+    learned = ("chains", "bias")
     bias: Tensor
 
     def __init__(self, vocab_size: int, config: MarkovConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
-        plain = DirichletNGramConfig(order=config.order or 1)
+        super().__init__(vocab_size, config)
+        chain = DirichletNGramConfig(order=config.order or 1)
         self.chains = nn.ModuleList(
-            DirichletNGram(vocab_size, plain) for _ in range(config.n_outputs)
+            DirichletNGram(vocab_size, chain) for _ in range(config.n_outputs)
         )
         self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (C,)
 
-    def wrong(self) -> str:
-        """See Grown."""
+    @classmethod
+    def unsuitable(cls, corpus: Corpus) -> str:
+        many = corpus.tokenizer.vocab_size > MAX_TOKENS
+        return f"there are more than {MAX_TOKENS} tokens" if many else ""
+
+    def buffer_error(self) -> str:
         good = self.bias.shape == (self.config.n_outputs,)
         return "" if good else "there must be as many biases as classes"
 
-    def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
-    ) -> None:
-        """See FittedAssessor. An open order becomes part of the configuration."""
-        budget = budget or Budget(say)
-        own = ClassRecords.of(shard, self.config.max_len)
-        every, others = own, None
-        if valid is not None and valid.records:
-            held = ClassRecords.of(valid, self.config.max_len)
-            every, others = own.joined(held), held.targets
-        judged = trials(self.task, own.targets, others, torch.arange(shard.records) // shard.views)
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        records, targets = self.read_records(train)
+        groups, valid_targets = torch.arange(train.records) // train.views, None
+        if valid is not None:
+            more, valid_targets = self.read_records(valid)
+            records += more
+        return FitData(records, targets, valid_targets, groups)
 
-        def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            chains, priors = self.learned(every.rows(learn), config.order)
-            found = []
-            for ids, segments in every.rows(check).parts():
-                logs = likelihoods(chains, ids, segments)[0]  # (N - 1, C)
-                total = logs.new_zeros(int(segments.max()) + 1, logs.size(-1))
-                found.append(total.index_add_(0, segments[0, 1:], logs)[1:])
-            return torch.cat(found) + priors
+    def read_records(self, shard: Shard) -> tuple[list[Array], Tensor]:
+        """Return the ids of each record, with markers, and the classes."""
+        records, targets = [np.zeros(0)] * shard.records, torch.zeros(shard.records).long()
+        for batch, source in read_batches(shard, self.config.max_len):
+            targets[torch.from_numpy(batch.items)] = batch.targets.long()
+            for item, ids, mask in zip(batch.items, source.ids, source.segments > 0, strict=True):
+                records[item] = ids[mask].numpy()
+        return records, targets
 
-        orders = LONGER if self.vocab_size <= FEW_TOKENS else ORDERS
-        config = judged.best(varied(self.config, order=orders), answer, budget)
-        self.config = judged.affordable(config, budget)
-        learned = few(torch.arange(shard.records), self.config.records or shard.records)
-        chains, self.bias = self.learned(own.rows(learned), self.config.order)
-        self.chains = nn.ModuleList(chains)
-        say(f"order {self.config.order}, where open by {judged.how}")
+    def select(self, features: list[Array], rows: Tensor, config: Any) -> list[Array]:
+        return [features[i] for i in rows.tolist()]
 
-    def learned(self, records: ClassRecords, order: int) -> tuple[list[DirichletNGram], Tensor]:
-        """A chain for every class, and the logarithms of their shares."""
-        chains = []
-        for label in range(self.config.n_outputs):
-            chain = DirichletNGram(self.vocab_size, DirichletNGramConfig(order=order))
-            own = records.rows((records.targets == label).nonzero()[:, 0])
-            chain.fit(own.shard(self.vocab_size), None, lambda line: None)
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"order": orders_to_try(self.vocab_size)}]
+
+    def fit_rows(
+        self, x: list[Array], targets: Tensor, config: Any, *, rough: bool
+    ) -> Sequence[Any]:
+        chains = nn.ModuleList()
+        for label in range(config.n_outputs):
+            chain = DirichletNGram(self.vocab_size, DirichletNGramConfig(order=config.order))
+            part = self.select(x, (targets == label).nonzero()[:, 0], config)
+            chain.fit(make_shard(part, self.vocab_size), None, lambda line: None)
             chains.append(chain)
-        return chains, shares(records.targets, self.config.n_outputs).log()
+        return chains, class_shares(targets, config.n_outputs).log()
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
-        total = likelihoods(self.chains, source.ids, source.segments).sum(1)
+    def predict_rows(self, x: list[Array], parameters: tuple[Any, Tensor], config: Any) -> Tensor:
+        chains, bias = parameters
+        lengths, totals = torch.tensor([len(ids) for ids in x]), []
+        chunks = lengths.cumsum(0) // CHUNK
+        for number in chunks.unique():
+            rows = (chunks == number).nonzero()[:, 0]  # packed into one row
+            ids = torch.from_numpy(np.concatenate(self.select(x, rows, config)))[None]
+            segments = torch.arange(1, len(rows) + 1).repeat_interleave(lengths[rows])
+            logs = log_likelihoods(chains, ids, segments[None])[0]  # (N - 1, C)
+            total = logs.new_zeros(len(rows) + 1, logs.size(-1))
+            totals.append(total.index_add_(0, segments[1:], logs)[1:])
+        return torch.cat(totals) + bias
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.chains):,} chains"
+
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        total = log_likelihoods(self.chains, source.ids, source.segments).sum(1)
         return (total + self.bias).log_softmax(-1)
 
 
-def likelihoods(chains: Any, ids: Tensor, segments: Tensor) -> Tensor:
-    """(B, T - 1, C) the log-probability of every next token under each chain, 0 where there is none
-    in the same sequence: fp64.
+def make_shard(records: Sequence[Array], vocab_size: int) -> Shard:
+    """Return records, with markers, as a shard in memory."""
+    ids = np.concatenate(records) if records else np.zeros(0, np.int64)
+    offsets = np.cumsum([0, *map(len, records)])
+    return Shard(
+        path=Path("memory"),
+        kind="records",
+        ids=ids,
+        offsets=offsets,
+        vocab_size=vocab_size,
+        records=len(records),
+        tokens=len(ids),
+        symbols=len(ids) - len(records),
+        bytes=0,
+    )
+
+
+def log_likelihoods(chains: Iterable[Any], ids: Tensor, segments: Tensor) -> Tensor:
+    """Return the log-probability of every next token under each chain in fp64, (B, T - 1, C); 0 if
+    the next token is in another sequence or is padding.
     """
     same = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    wanted = ids[:, 1:].masked_fill(~same, IGNORE)
-    logs = [chain.score(ids[:, :-1], wanted, segments[:, :-1]) for chain in chains]
+    targets = ids[:, 1:].masked_fill(~same, IGNORE)
+    logs = [chain.score(ids[:, :-1], targets, segments[:, :-1]) for chain in chains]
     return torch.stack(logs, dim=-1).double()

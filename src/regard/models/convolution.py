@@ -1,65 +1,59 @@
 """The convolutional language model: a stack of dilated causal convolutions.
 
 WaveNet (van den Oord et al. 2016, arXiv:1609.03499): dilations 1, 2, 4, … double from layer to
-layer, so that the past that is seen doubles too; with kernel 2 this is also the tree that merges
-neighbours two by two, shared by all positions. Where we differ: each layer is a pre-norm residual
-block without skip connections, and its activation may be any of the house's. The presets are
-`modern` (SwiGLU) and `wavenet` (tanh and sigmoid). Before a record stand zeros.
+layer, so that the receptive field doubles too; with kernel 2 this is also the binary tree that
+merges neighbours two by two, shared by all positions. Where we differ: each layer is a pre-norm
+residual block without skip connections, and its activation may be any that feed-forward layers
+have. Presets: `modern` (SwiGLU) and `wavenet` (tanh and sigmoid). Records are padded with zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from regard.layers.attention import Tap
-from regard.layers.cache import DecodeState, Ring, last_of
+from regard.layers.cache import DecodeState, take_last
 from regard.layers.convolution import FILTERS, ConvolutionBlock, ConvolutionContext, PastWindow
 from regard.layers.feedforward import dropout
 from regard.layers.norms import NORMS, make_norm
+from regard.models.config import Presets, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
+from regard.models.model import LESS_DROPOUT, Shape
 
 NORM_EPS = 1e-6  # as in the Transformer's presets
 
 
 @dataclass(frozen=True, kw_only=True)
 class CNNConfig:
-    """Shape of a convolutional language model. `max_len` is only how much is read at once."""
+    """Shape of a convolutional language model. `max_len` only limits the length of a row."""
 
     n_layers: int = 4
     d_model: int = 128
     d_ff: int = 128  # inside a layer, after the convolution
     kernel: int = 2
-    cycle: int = 10  # layers after which dilations begin again at 1: WaveNet's 1, 2, 4, …, 512
+    cycle: int = 10  # layers after which dilations restart at 1: WaveNet's 1, 2, 4, …, 512
     max_len: int = 256
     dropout: float = 0.0
     norm: str = "rms"
     feedforward: str = "swiglu"
 
     def __post_init__(self) -> None:
-        limits = {"n_layers": 1_000, "d_model": 1 << 16, "d_ff": 1 << 20, "kernel": 1 << 8}
-        for name, most in {**limits, "cycle": 16, "max_len": 1 << 22}.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be from 1 to {most}, got {getattr(self, name)}")
-        for name, allowed in {"norm": NORMS, "feedforward": FILTERS}.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        check_ranges(self, n_layers=1_000, d_model=1 << 16, d_ff=1 << 20, kernel=1 << 8)
+        check_ranges(self, cycle=16, max_len=1 << 22)
+        check_choices(self, norm=NORMS, feedforward=FILTERS)
+        check_dropout(self)
 
     @property
     def dilations(self) -> list[int]:
-        """One for each layer."""
+        """The dilation of each layer."""
         return [1 << i % self.cycle for i in range(self.n_layers)]
 
     @property
     def receptive_field(self) -> int:
-        """How many symbols a prediction depends on: the last and those before it."""
+        """The number of symbols that a prediction depends on."""
         return 1 + (self.kernel - 1) * sum(self.dilations)
 
 
@@ -77,10 +71,7 @@ class CNN(NeuralLanguageModel):
     """A causal convolutional language model."""
 
     Config = CNNConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "modern": modern,
-        "wavenet": wavenet,
-    }
+    PRESETS: ClassVar[Presets] = {"modern": modern, "wavenet": wavenet}
     supports_packing = True
     static_shapes = True
 
@@ -103,49 +94,47 @@ class CNN(NeuralLanguageModel):
         self.head = nn.Linear(c.d_model, vocab_size, bias=False)
         initialise(self)
 
+    @classmethod
+    def adapt_shape(cls, shape: Shape, max_len: int) -> Shape:
+        """Return just enough layers to cover the context, up to the largest dilation."""
+        n_layers = max(1, min(10, (max_len - 1).bit_length()))
+        return Shape(n_layers, shape.d_model, LESS_DROPOUT * shape.dropout)
+
     def _norm(self) -> nn.Module:
         return make_norm(self.config.norm, self.config.d_model, NORM_EPS, bias=False)
 
     def hidden(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See NeuralLanguageModel."""
         return self.run(ids, ConvolutionContext(segments), None, tap)
 
     def run(
-        self, ids: Tensor, stretch: ConvolutionContext, state: DecodeState | None, tap: Tap | None
+        self, ids: Tensor, context: ConvolutionContext, state: DecodeState | None, tap: Tap | None
     ) -> Tensor:
-        """Embed (B, T) ids and send them through the stack: (B, T, D)."""
+        """Embed (B, T) ids and apply the blocks: (B, T, D)."""
         x = dropout(self.embedding(ids), self.config.dropout, self.training)  # (B, T, D)
         if tap is not None:
             tap("embedding", x)
         for i, block in enumerate(self.blocks):
-            x = block(x, stretch, None if state is None else state.layers[i])
+            x = block(x, context, None if state is None else state.layers[i])
             if tap is not None:
                 tap.at("block").at(i)("output", x)
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def start(self, batch: int, capacity: int) -> DecodeState:
-        """See LanguageModel. The state's size depends on the dilations, not on the capacity."""
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
         like, width = self.embedding.weight, self.config.d_model
-        rings: list[Ring] = [
-            block.past.new_state(batch, width, like)  # type: ignore[union-attr, operator]
-            for block in self.blocks
-        ]
+        rings = [block.past.new_state(batch, width, like) for block in self.blocks]  # type: ignore[union-attr, operator]
         return DecodeState(rings, batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
-        """See LanguageModel."""
-        state.check(ids.size(1))
+    def advance(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         x = self.run(ids, ConvolutionContext(None, state.length, lengths), state, None)  # (B, T, D)
-        state.advance(lengths, ids.size(1))
-        return self.head(last_of(x, lengths))  # type: ignore[no-any-return]
+        return take_last(x, lengths)
 
 
 def initialise(model: CNN) -> None:
-    """Every initial value, in one place.
+    """Set every initial value.
 
-    | parameter | drawn from |
+    | parameter | initial value |
     |---|---|
     | linear weights | normal, std 1 / sqrt(fan in) |
     | those that write to the residual stream | divided by sqrt(n_layers) |

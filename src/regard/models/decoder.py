@@ -7,25 +7,27 @@ Presets: `modern` (RMSNorm, rotary, SwiGLU, QK-norm: Hugging Face's Qwen3), `lla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import AttentionContext, MaskAndBias, Tap
-from regard.layers.cache import CrossKV, DecodeState, last_of
+from regard.layers.cache import CrossKV, DecodeState, take_last
 from regard.layers.masks import Causal
 from regard.layers.positions import Where, as_tensor
-from regard.layers.windowed_attention import RollingKVCache, WindowedAttention, cached_mask
+from regard.layers.sliding_window import RollingKVCache
+from regard.models.config import Presets
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 
-DecoderConfig = TransformerConfig  # a decoder says nothing more of itself
+DecoderConfig = TransformerConfig  # a decoder has no settings of its own
 
 
 def heads(d_model: int) -> dict[str, Any]:
-    """Heads of 64, or of 32 where the model is narrow; GPT-2 124M has 12 of 64."""
+    """Return heads of width 64, or 32 in narrow models; GPT-2 124M has 12 of 64."""
     d_head = 64 if d_model % 64 == 0 and d_model >= 256 else 32
     n_heads = max(1, d_model // d_head)
     return {"n_heads": n_heads, "n_kv_heads": n_heads, "d_head": d_model // n_heads}
@@ -33,23 +35,14 @@ def heads(d_model: int) -> dict[str, Any]:
 
 def modern(n_layers: int, d_model: int) -> DecoderConfig:
     """RMSNorm, rotary, SwiGLU, QK-norm, no biases: loads as Hugging Face's Qwen3ForCausalLM."""
-    # 8/3 of the width keeps SwiGLU's three matrices at the size of the usual two of 4 (Shazeer
-    # 2020)
+    # With 8/3 of d_model, the three matrices of SwiGLU are as large as two with 4 (Shazeer 2020).
     d_ff = -(-8 * d_model // 3 // 32) * 32
     return DecoderConfig(n_layers=n_layers, d_model=d_model, d_ff=d_ff, **heads(d_model))
 
 
 def llama(n_layers: int, d_model: int) -> DecoderConfig:
     """`modern` without QK-norm: LlamaForCausalLM (Touvron et al. 2023, arXiv:2302.13971)."""
-    d_ff = -(-8 * d_model // 3 // 32) * 32
-    return DecoderConfig(
-        n_layers=n_layers,
-        d_model=d_model,
-        d_ff=d_ff,
-        qk_norm=False,
-        norm_eps=1e-5,
-        **heads(d_model),
-    )
+    return dataclasses.replace(modern(n_layers, d_model), qk_norm=False, norm_eps=1e-5)
 
 
 def gpt2(n_layers: int, d_model: int) -> DecoderConfig:
@@ -71,20 +64,12 @@ def gpt2(n_layers: int, d_model: int) -> DecoderConfig:
 
 def vaswani(n_layers: int, d_model: int) -> DecoderConfig:
     """The decoder of 2017: post-norm, sinusoids, ReLU, scaled tied embeddings, dropout 0.1."""
-    return DecoderConfig(
-        n_layers=n_layers,
-        d_model=d_model,
-        d_ff=4 * d_model,
-        **heads(d_model),
+    return dataclasses.replace(
+        gpt2(n_layers, d_model),
         dropout=0.1,
-        norm="layer",
-        norm_eps=1e-5,
         post_norm=True,
         positions="sinusoidal",
         feedforward="relu",
-        bias=True,
-        qk_norm=False,
-        tied=True,
         scale_embedding=True,
     )
 
@@ -93,7 +78,7 @@ class Decoder(NeuralLanguageModel, TransformerStack):
     """A causal Transformer language model."""
 
     Config = DecoderConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         "modern": modern,
         "llama": llama,
         "gpt2": gpt2,
@@ -104,6 +89,7 @@ class Decoder(NeuralLanguageModel, TransformerStack):
     def __init__(self, vocab_size: int, config: DecoderConfig, *, cross: bool = False) -> None:
         super().__init__(vocab_size, config)
         self.supports_packing = config.supports_packing
+        self.exactly_causal = all(mixer.exactly_causal for mixer in config.mixer_classes)
         self.build(vocab_size, config, cross=cross)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
@@ -118,74 +104,78 @@ class Decoder(NeuralLanguageModel, TransformerStack):
         tap: Tap | None = None,
         memory: Sequence[CrossKV] | None = None,
     ) -> Tensor:
-        """See NeuralLanguageModel; `memory` is what each block looks at, in a translator."""
+        """Return the (B, T, D) vectors that the head projects; `memory` has the keys and values of
+        a source for the cross-attention of each block.
+        """
         if segments is not None and not self.supports_packing:
             raise ValueError(
-                f"mixers {sorted(set(self.config.kinds))} cannot keep packed records apart; use "
-                "length buckets"
+                f"mixers {sorted(set(self.config.layer_mixers))} cannot separate packed records; "
+                "use length buckets"
             )
-        place, where = self.place(ids, segments, whole=tap is not None)
-        return self.run(self.embed(ids, where, ids.size(1)), place, None, tap, memory)
+        context, where = self.make_context(ids, segments, explicit=tap is not None)
+        return self.run(self.embed(ids, where, ids.size(1)), context, None, tap, memory)
 
-    def start(self, batch: int, capacity: int) -> DecodeState:
-        """See LanguageModel."""
+    @property
+    def max_context(self) -> int | None:
+        return None if self.config.extrapolates else int(self.config.max_len)
+
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
         like = self.embedding.weight
-        return DecodeState(
-            [block.mixer.new_state(batch, capacity, like) for block in self.blocks],  # type: ignore[union-attr, operator]
-            batch,
-            capacity,
-        )
+        layers = [block.mixer.new_state(batch, capacity, like) for block in self.blocks]  # type: ignore[union-attr, operator]
+        return DecodeState(layers, batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
-        """See LanguageModel."""
-        state.check(ids.size(1))
-        place, where = self.cached_place(ids, lengths, state)
-        x = self.run(self.embed(ids, where, place.end), place, state, None, state.memory)
-        state.advance(lengths, ids.size(1))
-        return self.head(last_of(x, lengths))  # type: ignore[no-any-return]  # (B, V)
+    def advance(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
+        context, where = self.make_cached_context(ids, lengths, state)
+        x = self.run(self.embed(ids, where, context.end), context, state, None, state.memory)
+        return take_last(x, lengths)  # (B, D)
 
-    def cached_place(
+    def make_cached_context(
         self, ids: Tensor, lengths: Tensor | None, state: DecodeState
     ) -> tuple[AttentionContext, Where]:
-        """What every block needs to know about (B, T) ids after those of a state, and where they
-        stand.
+        """Return what every block needs to know about (B, T) ids that follow those of a state, and
+        their positions.
         """
-        (batch, width), device, kinds = ids.shape, ids.device, self.config.kinds
+        (batch, width), device = ids.shape, ids.device
         start, end = state.length, state.end(width)
         where: Where
-        mask, bias, near = None, None, None
+        mask, bias, windowed = None, None, None
         if isinstance(start, int):
             where = range(start, end)
             self.check_length(end)
         else:
             where = start[:, None] + torch.arange(width, device=device)  # (B, T)
-        if "attention" in kinds:
+        if self.uses_mask:
             if isinstance(start, int):
-                mask = None if width == 1 else Causal().shifted(start)  # one query sees all
+                mask = None if width == 1 else Causal().shifted(start)  # one query attends to all
             else:
                 mask = Causal().shifted(start).rendered(batch, width, end, device)
-            if self.biased:
-                bias = self.bias_of(as_tensor(where, device), torch.arange(end, device=device))
-        if "window" in kinds:
-            near = self.cached_near(where, ids, lengths, end, state)
-        places = where.start if isinstance(where, range) else where
-        until = state.after(lengths, width) if "hyena" in kinds else end
-        rotation = self.positions.rotation(where)
-        place = AttentionContext(
-            mask, rotation, bias, near, None, places, end, lengths, state.longest, until
+            if self.positions.biased:
+                keys = torch.arange(end, device=device)
+                bias = self.position_bias(as_tensor(where, device), keys)
+        if self.uses_window:
+            windowed = self.cached_window_mask(where, ids, lengths, end, state)
+        context = AttentionContext(
+            mask=mask,
+            rotation=self.positions.rotation(where),
+            bias=bias,
+            windowed=windowed,
+            slots=where.start if isinstance(where, range) else where,
+            end=end,
+            lengths=lengths,
+            longest=state.longest,
+            longest_after=state.longest_after(lengths, width) if self.uses_longest else end,
         )
-        return place, where
+        return context, where
 
-    def cached_near(
+    def cached_window_mask(
         self, where: Where, ids: Tensor, lengths: Tensor | None, end: int, state: DecodeState
     ) -> MaskAndBias:
-        """What windowed layers see of their caches, and of the tokens that come."""
-        step = ids.size(1) == 1 and lengths is None
-        if isinstance(where, range) and not where.start and not step:  # nothing was read before
-            at = as_tensor(where, ids.device) if self.biased else None
-            return self.near(None, at, 1, ids.size(1), ids.device, whole=False)
-        number = self.config.kinds.index("window")
-        layer, cache = self.blocks[number].mixer, state.layers[number]
-        assert isinstance(layer, WindowedAttention) and isinstance(cache, RollingKVCache)
-        bias = self.bias_of if self.biased else None
-        return cached_mask(layer, cache, where, end, bias, ids.device, step=step)
+        """Return the mask and bias of windowed layers over their caches and the new tokens."""
+        step, device = ids.size(1) == 1 and lengths is None, ids.device
+        if isinstance(where, range) and not where.start and not step:  # the caches are empty
+            indices = as_tensor(where, device) if self.positions.biased else None
+            return self.window_mask(None, indices, (1, ids.size(1)), device, explicit=False)
+        number = next(i for i, m in enumerate(self.config.mixer_classes) if m.uses_window)
+        cache = cast(RollingKVCache, state.layers[number])
+        bias = self.position_bias if self.positions.biased else None
+        return cache.mask_and_bias(where, end, bias, device, step=step)

@@ -1,7 +1,7 @@
-"""Heads: what the numbers that a supervised model predicts mean, one class for each kind of output.
+"""Heads: what the scores of a supervised model mean, one class for each kind of output.
 
-A head knows its loss, the probabilities of its scores, how to average several views of a record
-and how far two predictions are apart. It holds no parameters.
+A head knows its loss, the probabilities of its scores, how to average the views of a record and how
+far two predictions are apart. It has no parameters.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ IGNORE = -1  # the target of a class that is not scored
 
 
 class Head(ABC):
-    """Scores (…, O) beside their targets."""
+    """The meaning of scores (…, O)."""
 
     positional: bool = False  # predicts at each position instead of once for a record
     scaled: ClassVar[bool] = False  # scores are in units of the training targets' deviation
     class_weights: ClassVar[bool] = False  # the loss may weight classes
+    multilabel: ClassVar[bool] = False  # each output is a label that is present or absent
 
     @abstractmethod
     def loss(
@@ -37,7 +38,7 @@ class Head(ABC):
 
     @abstractmethod
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Return what a user reads: probabilities, or values as they are."""
+        """Return the probabilities of classes or labels; values are returned unchanged."""
 
     @abstractmethod
     def average(self, scores: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ class Head(ABC):
 
     @abstractmethod
     def random_targets(self, shape: tuple[int, ...], n_outputs: int, draw: Generator) -> Tensor:
-        """Return made-up targets of rows, or of rows and positions, for checks."""
+        """Return random targets of rows, or of rows and positions."""
 
     def must_agree(self, probabilities: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return two tensors that are equal if probabilities are sound; None where none are."""
@@ -115,7 +116,9 @@ class PositionClassHead(ClassHead):
 
 @register_head("labels")
 class LabelsHead(Head):
-    """Logits of labels, each there or not."""
+    """Logits of labels, each present or absent."""
+
+    multilabel = True
 
     def loss(
         self, scores: Tensor, targets: Tensor, *, smoothing: float, weights: Tensor | None

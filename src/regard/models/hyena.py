@@ -1,18 +1,18 @@
-"""Hyena in the place of attention (Poli et al. 2023, arXiv:2302.10866): the decoder and the encoder
-of the Transformer with other mixers, and nothing else of their own.
+"""Hyena in place of attention (Poli et al. 2023, arXiv:2302.10866).
 
-Presets: `hyena`, where every layer convolves and no positions are needed, since convolutions know
-their order; and `striped`, two such layers and one of attention, in turns (as StripedHyena, Poli et
-al. 2023, has it), for what has to be looked up exactly.
+The models are the Transformer's decoder and encoder with another mixer. Presets: `hyena`, where
+every layer is a long convolution and no positions are added, since convolutions depend on order;
+and `striped`, where every third layer is attention (as in StripedHyena, Poli et al. 2023), for
+exact look-up.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from regard.models import decoder, encoder
+from regard.models.config import Presets
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.encoder import EncoderConfig, EncoderModel
 
@@ -31,7 +31,7 @@ def striped(n_layers: int, d_model: int) -> DecoderConfig:
 
 
 def hyena_encoder(n_layers: int, d_model: int) -> EncoderConfig:
-    """The encoder's modern preset with filters to both sides in every layer."""
+    """The encoder's modern preset with two-sided filters in every layer."""
     modern = encoder.modern(n_layers, d_model)
     return dataclasses.replace(modern, mixers=("hyena",), positions="none")
 
@@ -44,13 +44,10 @@ def striped_encoder(n_layers: int, d_model: int) -> EncoderConfig:
 class HyenaModel(Decoder):
     """A causal language model of long convolutions."""
 
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {"hyena": hyena, "striped": striped}
+    PRESETS: ClassVar[Presets] = {"hyena": hyena, "striped": striped}
 
 
 class HyenaClassifier(EncoderModel):
-    """Long convolutions to both sides that answer."""
+    """An encoder of two-sided long convolutions that predicts labels or values."""
 
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "hyena": hyena_encoder,
-        "striped": striped_encoder,
-    }
+    PRESETS: ClassVar[Presets] = {"hyena": hyena_encoder, "striped": striped_encoder}

@@ -1,27 +1,21 @@
-"""Which word comes from which: IBM model 1 (Brown et al. 1993, section 4.1).
+"""IBM model 1: which source word each target word comes from (Brown et al. 1993, section 4.1).
 
-Each word of a target comes from one word of its source, or from NULL, all of them being equally
-probable; t(f | e) is how probable f is then. Expectation–maximisation finds t: a pass shares every
-f out among the words of its source in proportion to t, and what each e got of f, divided by all it
-got, is the new t. No pass lowers the likelihood, which is concave in t: from equal t it climbs to
-the highest there is. Markers are not words.
+Each word of a target comes from one word of its source, or from NULL, all being equally probable;
+t(f | e) is the probability of f given that it comes from e. Expectation–maximisation fits t: each
+pass distributes every f over the words of its source in proportion to t, and the share of f in all
+that e got is the new t. No pass lowers the likelihood, which is concave in t: from uniform t it
+converges to the maximum. Markers are not words.
 
-Words by their place: translators that count, whose words depend on the source, on the place in
-the target and, through a bigram, on the word before.
-
-Word for word: the table of IBM model 1 (`models.alignment`) as a translator, a floor.
-
-Model 1 chooses how many words a target has, from how many its source has; which source word, or
-NULL, each comes from, all equally probable; and the word, by t. It does not say where words stand,
-nor what goes together. Here word i of the target comes from word j of the source with a weight of
-decay ** |i - j|. NULL is at a distance of 1 from everywhere, and beyond the end of its source a
-target stays at the last word; decay = 1 is model 1 itself. A source word never seen leaves its
-weight to the others. This is mixed with a bigram of target words, so that nothing is impossible:
+As a translation model, a baseline. Model 1 has no word order, so here word i of the target comes
+from word j of the source with a weight of decay ** |i - j|. NULL has the distance 1 from every
+position, and beyond the end of its source a target stays at the last word; decay = 1 is model 1
+itself. An unknown source word leaves its weight to the others. A mixture with a bigram of target
+words makes every word possible:
 
     P(f | d, i, source) = share · Σ_j w_ij t(f | e_j) + (1 - share) · P(f | d),  d the word before.
 
-Whether a target ends before word i depends on i less the length of its source: it ends as often as
-targets of the training data did that came so far.
+Whether a target ends before word i depends on i minus the length of its source: it ends as often as
+the targets of the training data did.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -42,272 +36,253 @@ from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.cache import ContextWindow, DecodeState
 from regard.layers.embeddings import Inputs
-from regard.models.counts import CountConfig, CountingFit, Say
+from regard.models.config import Presets, check_ranges
+from regard.models.counts import CountConfig, CountingModel
 from regard.models.kneser_ney import KneserNey, KneserNeyConfig
 from regard.models.language_model import CHUNK, IGNORE, Constrain
-from regard.models.ngrams import ABSENT, Ints, VariableBuffers, tally
+from regard.models.model import VariableBuffers
+from regard.models.ngrams import ABSENT, Ints, make_counter
 from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
-from regard.models.supervised import Budget
+from regard.models.supervised import Budget, Log
 
-NULL = -1  # in place of a source position: from no word of the source
-CELLS = 1 << 22  # pairs of positions worked on at once,
-KEPT = 1 << 27  # and those whose places in the table are remembered: 512 MB
+NULL = -1  # instead of a source position: from no word of the source
+CELLS = 1 << 22  # pairs of a source and a target word processed at once
+CACHED = 1 << 27  # pairs up to which their indices in the table are stored: 512 MB
+DECAYS = tuple(n / 10 for n in range(1, 11))  # tried
+DEFAULTS = (0.4, 0.6)  # decay and share without validation data: those of English to German
+ROUNDS = 30  # of estimating the share
+RARE = 1e-9  # added to the number of targets of every length
+RECORDS = 256  # pairs scored at once
 
 
 @dataclass(frozen=True, eq=False)
 class TranslationTable:
-    """t(target | source) of all words that met in a pair; that of others is 0.
+    """t(target | source) of all words that occur in one pair; 0 for all others."""
 
-    `keys` (N,) are source · V + target, sorted, V being the `vocab_size` of targets; the source
-    after the last word is NULL. `t` (N,) is fp64 and sums to one for each source.
-    """
-
-    vocab_size: int
-    source_vocab: int
-    keys: Tensor
-    t: Tensor
+    vocab_size: int  # of targets
+    source_vocab: int  # also the id of NULL
+    keys: Tensor  # (N,) source · vocab_size + target, sorted
+    t: Tensor  # (N,) fp64; sums to one for each source
 
     def probability(self, sources: Tensor, targets: Tensor) -> Tensor:
-        """t of words, given as tensors that broadcast."""
-        wanted = sources * self.vocab_size + targets
+        """Return t of words, given as tensors that broadcast."""
+        keys = sources * self.vocab_size + targets
         if not len(self.keys):
-            return torch.zeros_like(wanted, dtype=self.t.dtype)
-        at = torch.searchsorted(self.keys, wanted).clamp_max_(len(self.keys) - 1)
-        return self.t[at].where(self.keys[at] == wanted, 0.0)
+            return torch.zeros_like(keys, dtype=self.t.dtype)
+        index = torch.searchsorted(self.keys, keys).clamp_max_(len(self.keys) - 1)
+        return self.t[index].where(self.keys[index] == keys, 0.0)
 
     def translations(self, sources: Tensor) -> tuple[Tensor, Tensor]:
-        """Of (N,) words: where in the table each one's targets begin and how many there are."""
-        begin = torch.searchsorted(self.keys, sources * self.vocab_size)
+        """Return where in the table the targets of each source word start, and their number."""
+        first = torch.searchsorted(self.keys, sources * self.vocab_size)
         end = torch.searchsorted(self.keys, (sources + 1) * self.vocab_size)
-        return begin, end - begin
+        return first, end - first
 
     def links(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
-        """For each target position the source position it most probably comes from, or NULL.
+        """Return for each target position the most probable source position, or NULL.
 
-        Of equals the first, and any before NULL; a word that never met any of them is NULL's.
+        The first of equals wins, and any word before NULL; a target word that never occurred with
+        one of the source words is linked to NULL.
         """
         if not source:
             return [NULL] * len(target)
         words = torch.tensor([self.source_vocab, *source])
         p = self.probability(words, torch.tensor(target).view(-1, 1))  # (T, 1 + S)
-        best, places = p[:, 1:].max(dim=1)
-        real = (best >= p[:, 0]) & (best > 0)
-        return torch.where(real, places, NULL).tolist()
+        best, positions = p[:, 1:].max(dim=1)
+        linked = (best >= p[:, 0]) & (best > 0)
+        return torch.where(linked, positions, NULL).tolist()
 
 
-def estimate(
+def fit_table(
     pairs: Shard,
     source_vocab: int,
     iterations: int,
     *,
     longest: int = 1 << 12,
-    told: Callable[[float], object] = bool,
+    on_pass: Callable[[float], object] = bool,
     budget: Budget | None = None,
 ) -> TranslationTable:
-    """The table after so many passes over pairs with at most `longest` words on a side.
+    """Return the table after so many passes over the pairs of at most `longest` words each.
 
-    `told` hears the log-likelihood before each pass, in nats: the sum over all target words f of
-    log(Σ_j t(f | e_j) / (S + 1)). Passes that no longer fit into the budget are left out, but for
-    the first.
+    `on_pass` gets the log-likelihood before each pass in nats: the sum over all target words f of
+    log(Σ_j t(f | e_j) / (S + 1)). Passes that do not fit into the budget are skipped, except the
+    first.
     """
     size, total = pairs.vocab_size, 0
-    table = tally((source_vocab + 1) * size + 1)
-    for found, _ in cells(pairs, source_vocab, longest):
-        table.add(found + 1)  # keys of a tally are positive
-        total += len(found)
-    keys = table.result()[0] - 1  # (N,)
+    counter = make_counter((source_vocab + 1) * size + 1)
+    for cell_keys, _ in word_pairs(pairs, source_vocab, longest):
+        counter.add(cell_keys + 1)  # a counter takes positive keys
+        total += len(cell_keys)
+    keys = counter.result()[0] - 1  # (N,)
     sources, t = keys // size, np.full(len(keys), 1 / size)
 
-    def places() -> Iterator[tuple[NDArray[np.int32], Ints]]:
-        for found, sizes in cells(pairs, source_vocab, longest):
-            yield np.searchsorted(keys, found).astype(np.int32), sizes
+    def indices() -> Iterator[tuple[NDArray[np.int32], Ints]]:
+        for cell_keys, sizes in word_pairs(pairs, source_vocab, longest):
+            yield np.searchsorted(keys, cell_keys).astype(np.int32), sizes
 
-    kept = list(places()) if total <= KEPT else None
-    began = time.monotonic()
+    cached = list(indices()) if total <= CACHED else None
+    started = time.monotonic()
     for done in range(iterations):
-        if budget is not None and done and budget.left < 1.5 * (time.monotonic() - began) / done:
+        if budget is not None and done and budget.left < 1.5 * (time.monotonic() - started) / done:
             budget.reduce(f"{done} of {iterations} passes are made")
             break
         counts, nats = np.zeros(len(keys)), 0.0
-        for at, sizes in places() if kept is None else kept:
-            p = t[at]
-            whole = np.add.reduceat(p, np.cumsum(sizes) - sizes)  # of each target word
-            nats += float(np.log(whole / sizes).sum())
-            counts += np.bincount(at, p / np.repeat(whole, sizes), minlength=len(keys))
-        told(nats)
+        for index, sizes in indices() if cached is None else cached:
+            p = t[index]
+            totals = np.add.reduceat(p, np.cumsum(sizes) - sizes)  # of each target word
+            nats += float(np.log(totals / sizes).sum())
+            counts += np.bincount(index, p / np.repeat(totals, sizes), minlength=len(keys))
+        on_pass(nats)
         t = counts / np.bincount(sources, counts)[sources]
     return TranslationTable(size, source_vocab, torch.from_numpy(keys), torch.from_numpy(t))
 
 
-def cells(pairs: Shard, source_vocab: int, longest: int) -> Iterator[tuple[Ints, Ints]]:
-    """Every target word with NULL and every word of its source, some pairs at a time.
+def word_pairs(pairs: Shard, source_vocab: int, longest: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the keys of every target word with NULL and with each word of its source.
 
-    Gives their keys, those of one target word side by side, NULL's first, and how many each target
-    word has.
+    The keys of one target word are contiguous, NULL's first; their number is yielded with them.
     """
     assert pairs.source is not None
-    sides = (np.asarray(pairs.offsets), np.asarray(pairs.source.offsets))
-    counts = np.stack([np.diff(offsets) - 2 for offsets in sides])
-    kept = counts.max(axis=0) <= longest
-    targets, sources = ((offsets[:-1] + 1)[kept] for offsets in sides)  # after `<S>`
-    lengths, each = counts[:, kept]
-    ends = np.cumsum(lengths * (each + 1))
+    offsets = np.stack([pairs.offsets, pairs.source.offsets])
+    counts = np.diff(offsets) - 2  # (2, R) words
+    mask = counts.max(axis=0) <= longest
+    targets, sources = offsets[:, :-1][:, mask] + 1  # after `<S>`
+    target_lengths, source_lengths = counts[:, mask]
+    ends = np.cumsum(target_lengths * (source_lengths + 1))
     first = done = 0
     while first < len(ends):
         last = max(first + 1, int(np.searchsorted(ends, done + CELLS, side="right")))
         part = slice(first, last)
-        sizes = np.repeat(each[part] + 1, lengths[part])  # of each target word
-        said = np.asarray(pairs.ids[spread(targets[part], lengths[part])]).astype(np.int64)
-        begins = np.repeat(sources[part] - 1, lengths[part])  # where `<S>` is, NULL is meant
-        words = np.asarray(pairs.source.ids[spread(begins, sizes)]).astype(np.int64)
-        words[np.cumsum(sizes) - sizes] = source_vocab
-        yield words * pairs.vocab_size + np.repeat(said, sizes), sizes
+        lengths = target_lengths[part]
+        sizes = np.repeat(source_lengths[part] + 1, lengths)  # of each target word
+        target_ids = np.asarray(pairs.ids[expand_ranges(targets[part], lengths)]).astype(np.int64)
+        starts = np.repeat(sources[part] - 1, lengths)  # `<S>` stands for NULL
+        source_ids = np.asarray(pairs.source.ids[expand_ranges(starts, sizes)]).astype(np.int64)
+        source_ids[np.cumsum(sizes) - sizes] = source_vocab
+        yield source_ids * pairs.vocab_size + np.repeat(target_ids, sizes), sizes
         first, done = last, int(ends[last - 1])
 
 
-def spread(begins: Ints, lengths: Ints) -> Ints:
-    """The places of stretches that begin at (N,) places and have so many each, end to end."""
-    shift = begins - (np.cumsum(lengths) - lengths)
+def expand_ranges(starts: Ints, lengths: Ints) -> Ints:
+    """Return the indices of ranges with these starts and lengths (N,), concatenated."""
+    shift = starts - (np.cumsum(lengths) - lengths)
     return np.repeat(shift, lengths) + np.arange(lengths.sum())
 
 
-class PositionalTranslator(VariableBuffers, Seq2SeqModel, CountingFit):
-    """What it has counted of places, and a bigram of targets."""
+class PositionalTranslator(VariableBuffers, CountingModel, Seq2SeqModel):
+    """A model that counts, whose words depend on the source, on the position in the target and,
+    through a bigram, on the word before.
+    """
 
     def __init__(self, vocab_size: int, config: Any) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        super().__init__(vocab_size, config)
         self.bigram = KneserNey(vocab_size, KneserNeyConfig(order=2))
 
-    def after(self, ids: Tensor) -> Tensor:
-        """(B, T, V) the bigram's P of all words after ids (B, T), in fp64."""
+    def bigram_probabilities(self, ids: Tensor) -> Tensor:
+        """Return the bigram's P of all words after ids (B, T), in fp64: (B, T, V)."""
         nodes = [node.flatten() for node in self.bigram.table.contexts(ids)]
         logs = self.bigram.log_rows(nodes, ids.numel())
         return logs.double().exp_().view(*ids.shape, self.vocab_size)
 
 
 class ConditionedPositional(ConditionedLM):
-    """Such a translator that has read its sources."""
+    """A positional translator conditioned on sources."""
 
     translator: PositionalTranslator
 
     def __init__(self, translator: PositionalTranslator, source: Inputs) -> None:
         super().__init__(translator)
         self.translator = translator
-        self.read(source)
+        self.set_source(source)
 
-    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
-        """See Given."""
+    def set_source(self, source: Inputs, *, tap: Tap | None = None) -> None:
         self.sources, self.device = len(source.ids), source.ids.device
 
     @abstractmethod
-    def rows(self, ids: Tensor, places: Tensor) -> Tensor:
-        """(B·W, T, V) log P of all words after ids (B·W, T), at places (B, T) of their targets."""
+    def log_rows(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Return log P of all words after ids (B·W, T), at positions (B, T) of their targets:
+        (B·W, T, V).
+        """
 
-    def places(self, ids: Tensor) -> Tensor:
-        """(B, T): the places that follow (B·W, T) ids, the first after `<S>`."""
+    def positions(self, ids: Tensor) -> Tensor:
+        """Return the positions (B, T) that ids (B·W, T) predict; 0 follows `<S>`."""
         return torch.arange(ids.size(1), device=ids.device).expand(self.sources, -1)
 
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See LanguageModel."""
-        alone(segments)
-        logits = self.rows(ids, self.places(ids))
+        refuse_packing(segments)
+        logits = self.log_rows(ids, self.positions(ids))
         if tap is not None:
             tap("logits", logits)
         return logits
 
-    def score(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        segments: Tensor | None = None,
-        *,
-        constrain: Constrain | None = None,
+    def score_targets(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
     ) -> Tensor:
-        """See LanguageModel."""
-        alone(segments)
+        refuse_packing(segments)
         width = max(1, CHUNK // (len(ids) * self.vocab_size))
-        columns = (ids, self.places(ids), targets.clamp_min(0))
-        parts = []
-        for i, place, target in zip(*(x.split(width, 1) for x in columns), strict=True):
-            logs = self.rows(i, place).flatten(0, 1)
+        columns = (ids, self.positions(ids), targets)
+        scores = []
+        for i, position, target in zip(*(x.split(width, 1) for x in columns), strict=True):
+            logs = self.log_rows(i, position).flatten(0, 1)
             if constrain is not None:
                 logs = constrain(logs, i.flatten()).log_softmax(-1)
-            parts.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
-        return torch.where(targets == IGNORE, 0.0, torch.cat(parts, dim=1))
+            scores.append(logs.gather(1, target.reshape(-1, 1)).view(i.shape))
+        return torch.cat(scores, dim=1)
 
-    def start(self, batch: int, capacity: int) -> DecodeState:
-        """See LanguageModel."""
-        empty = torch.full((batch, 1), ABSENT, device=self.device)
-        return DecodeState([ContextWindow(empty)], batch, capacity)
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
+        ids = torch.full((batch, 1), ABSENT, device=self.device)
+        return DecodeState([ContextWindow(ids)], batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
-        """See LanguageModel."""
+    def step(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         state.check(ids.size(1))
-        memory = state.layers[0]
-        assert isinstance(memory, ContextWindow)
-        memory.push(ids, lengths)
+        window = cast(ContextWindow, state.layers[0])
+        window.push(ids, lengths)
         state.advance(lengths, ids.size(1))
-        beams, seen = len(ids) // self.sources, state.length
-        if isinstance(seen, int):
-            at = torch.full((self.sources, 1), seen - 1, device=ids.device)
-            return self.rows(memory.ids, at)[:, 0]  # (B·W, V)
-        each = seen.view(-1, beams)  # (B, W)
-        if bool((each == each[:, :1]).all()):  # as beams have
-            return self.rows(memory.ids, each[:, :1] - 1)[:, 0]
-        parts = [self.rows(memory.ids[w::beams], each[:, w, None] - 1) for w in range(beams)]
-        return torch.cat(parts, dim=1).flatten(0, 1)
+        beams = len(ids) // self.sources
+        lengths = torch.as_tensor(state.length, device=ids.device).expand(len(ids))
+        position = lengths.view(-1, beams) - 1  # (B, W)
+        if bool((position == position[:, :1]).all()):  # as in beam search
+            return self.log_rows(window.ids, position[:, :1])[:, 0]  # (B·W, V)
+        rows = [self.log_rows(window.ids[w::beams], position[:, w, None]) for w in range(beams)]
+        return torch.cat(rows, dim=1).flatten(0, 1)
 
 
-def alone(segments: Tensor | None) -> None:
-    """Refuse rows that targets share."""
+def refuse_packing(segments: Tensor | None) -> None:
+    """Raise ValueError for rows that targets share."""
     if segments is not None:
-        raise ValueError("a translator by places reads one pair to a row; use length buckets")
+        raise ValueError("this translator reads one pair to a row, not packed ones")
 
 
-def repeated(x: Tensor, rows: int) -> Tensor:
-    """What is true of B sources, for `rows` targets: B·W, the W of a source side by side."""
+def repeat_sources(x: Tensor, rows: int) -> Tensor:
+    """Repeat rows of B sources for B·W targets, the W targets of a source being adjacent."""
     return x if len(x) == rows else x.repeat_interleave(rows // len(x), 0)
-
-
-DECAYS = tuple(n / 10 for n in range(1, 11))  # tried
-USUAL = (0.4, 0.6)  # decay and share where nothing can choose: those of English to German
-ROUNDS = 30  # of estimating the share
-RARE = 1e-9  # targets of every length, counted beside those that were seen
-RECORDS = 256  # measured at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class IBM1Config(CountConfig):
-    """How the table is found and read."""
+    """How the table is fitted and used."""
 
     iterations: int = 10  # passes of expectation–maximisation
-    decay: float = 0.0  # of the weight of a place with its distance; 0 = by held-out likelihood
-    share: float = 0.0  # of the table, the rest being the bigram's; 0 = by held-out likelihood
-    source_vocab: int = 0  # where sources have a vocabulary of their own; 0: the targets'
+    decay: float = 0.0  # of a source word's weight with distance; 0 = by held-out likelihood
+    share: float = 0.0  # of the table in the mixture with the bigram; 0 = by held-out likelihood
+    source_vocab: int = 0  # size of the sources' vocabulary; 0: that of the targets
 
     def __post_init__(self) -> None:
         CountConfig.__post_init__(self)
-        if not 1 <= self.iterations <= 10_000:
-            raise ValueError(f"iterations must be from 1 to 10000, got {self.iterations}")
-        if not 0 <= self.decay <= 1:
-            raise ValueError(f"decay must be from 0 (chosen) to 1, got {self.decay}")
+        check_ranges(self, iterations=10_000)
+        check_ranges(self, least=0, decay=1, source_vocab=1 << 24)
         if not 0 <= self.share < 1:
             raise ValueError(f"share must be at least 0 (chosen) and below 1, got {self.share}")
-        if not 0 <= self.source_vocab < 1 << 24:
-            raise ValueError(f"source_vocab must be from 0 to {1 << 24}, got {self.source_vocab}")
 
 
 class IBM1Translator(PositionalTranslator):
     """IBM model 1's table and a bigram."""
 
     Config = IBM1Config
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "exact": lambda n_layers, d_model: IBM1Config()
-    }
-    grown = ("keys", "t")
+    PRESETS: ClassVar[Presets] = {"exact": lambda n_layers, d_model: IBM1Config()}
+    variable = ("keys", "t")
     keys: Tensor
     t: Tensor
     ends: Tensor
@@ -329,78 +304,79 @@ class IBM1Translator(PositionalTranslator):
         )
 
     def fit(
-        self, train: Shard, valid: Shard | None, say: Say, budget: Budget | None = None
+        self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
     ) -> None:
-        """See Counting. Decay and share, where open, become part of the configuration."""
         if train.source is None:
             raise ValueError("a translator is fitted to pairs, but the shard has no source")
-        self.bigram.fit(train, valid, say)
-        size, config = self.lexicon.source_vocab, self.config
-        passes: list[float] = []
-        budget = budget or Budget(say)
-        found = estimate(
+        self.bigram.fit(train, valid, log)
+        config, budget = self.config, budget or Budget(log)
+        nats: list[float] = []
+        table = fit_table(
             train,
-            size,
+            self.lexicon.source_vocab,
             config.iterations,
             longest=config.max_len,
-            told=passes.append,
+            on_pass=nats.append,
             budget=budget,
         )
-        self.keys, self.t = found.keys, found.t
-        self.ends, self.end_id = endings(train, config.max_len), torch.tensor([int(train.ids[-1])])
-        decay, share = config.decay or USUAL[0], config.share or USUAL[1]
+        self.keys, self.t = table.keys, table.t
+        self.ends = end_probabilities(train, config.max_len)
+        self.end_id = torch.tensor([int(train.ids[-1])])
+        decay, share = config.decay or DEFAULTS[0], config.share or DEFAULTS[1]
         if valid is not None and valid.records:
             decay, share = self.choose(valid, budget)
-            say(
+            log(
                 f"{len(self.keys):,} pairs of words; decay {decay:g} and share {share:.3f} of the "
                 "table, by the likelihood of the validation part"
             )
-        self.config = dataclasses.replace(config, decay=decay, share=share, iterations=len(passes))
+        self.config = dataclasses.replace(config, decay=decay, share=share, iterations=len(nats))
 
     def choose(self, valid: Shard, budget: Budget | None = None) -> tuple[float, float]:
-        """The decay and share, of those not given, under which held-out pairs are most probable."""
-        asked = self.config
+        """Return the decay and share, unless given, that maximise the likelihood of held-out
+        pairs.
+        """
+        config = self.config
         if valid.tokens == 2 * valid.records:  # no words
-            return asked.decay or USUAL[0], asked.share or USUAL[1]
-        tried: list[tuple[float, float, float]] = []
-        decays, began = (asked.decay,) if asked.decay else DECAYS, time.monotonic()
+            return config.decay or DEFAULTS[0], config.share or DEFAULTS[1]
+        results: list[tuple[float, float, float]] = []
+        decays, started = (config.decay,) if config.decay else DECAYS, time.monotonic()
         for decay in decays:
-            if tried and budget and budget.left < (time.monotonic() - began) / len(tried):
-                budget.reduce(f"{len(tried)} of {len(decays)} decays are tried")
+            if results and budget and budget.left < (time.monotonic() - started) / len(results):
+                budget.reduce(f"{len(results)} of {len(decays)} decays are tried")
                 break
-            parts = [self.parts(source, targets, decay) for source, targets in batches(valid)]
-            lexical, plain = (torch.cat(side) for side in zip(*parts, strict=True))
-            share = asked.share or USUAL[1]
-            for _ in range(0 if asked.share else ROUNDS):  # Jelinek & Mercer 1980
-                one = share * lexical
-                share = float((one / (one + (1 - share) * plain)).mean())
-            share = min(max(share, 0.001), 0.999)  # neither is ever sure
-            nats = (share * lexical + (1 - share) * plain).log().sum()
-            tried.append((float(nats), decay, share))
-        return max(tried)[1:]
+            parts = [self.mixture_parts(*pairs, decay) for pairs in read_pairs(valid)]
+            lexical, bigram = (torch.cat(part) for part in zip(*parts, strict=True))
+            share = config.share or DEFAULTS[1]
+            for _ in range(0 if config.share else ROUNDS):  # Jelinek & Mercer 1980
+                weighted = share * lexical
+                share = float((weighted / (weighted + (1 - share) * bigram)).mean())
+            share = min(max(share, 0.001), 0.999)
+            nats = (share * lexical + (1 - share) * bigram).log().sum()
+            results.append((float(nats), decay, share))
+        return max(results)[1:]
 
-    def parts(self, source: Inputs, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
-        """What table and bigram say of the words of targets (B, T), IGNORE where there is none."""
-        given = ConditionedIBM1(self, source)
+    def mixture_parts(self, source: Inputs, targets: Tensor, decay: float) -> tuple[Tensor, Tensor]:
+        """Return P of the words of targets (B, T), padded with IGNORE, by the table and by the
+        bigram.
+        """
+        conditioned = ConditionedIBM1(self, source)
         start = torch.full_like(targets[:, :1], int(self.bigram.start_id))
         ids = torch.cat((start, targets[:, :-1]), dim=1)
-        wanted, words = targets.clamp_min(0), (targets != IGNORE) & (targets != self.end_id)
-        lexical = given.lexical(given.weights(given.places(targets), decay), wanted)
-        return lexical[words], self.plain(ids, wanted)[words]
+        clamped, mask = targets.clamp_min(0), (targets != IGNORE) & (targets != self.end_id)
+        weights = conditioned.weights(conditioned.positions(targets), decay)
+        return conditioned.lexical(weights, clamped)[mask], self.word_bigram(ids, clamped)[mask]
 
-    def plain(self, ids: Tensor, words: Tensor) -> Tensor:
-        """The bigram's P of words (B, T) after ids (B, T), if it is not `<E>`."""
+    def word_bigram(self, ids: Tensor, words: Tensor) -> Tensor:
+        """Return the bigram's P of words (B, T) after ids (B, T), given that none is `<E>`."""
         nodes = [node.flatten() for node in self.bigram.table.contexts(ids)]
         *_, p = self.bigram.probabilities(nodes, words.flatten())
         *_, end = self.bigram.probabilities(nodes, self.end_id.expand(words.numel()))
         return (p / (1 - end)).view(words.shape)
 
     def condition(self, source: Inputs) -> ConditionedLM:
-        """See Translator."""
         return ConditionedIBM1(self, source)
 
-    def wrong(self) -> str:
-        """See Grown."""
+    def buffer_error(self) -> str:
         last = (self.lexicon.source_vocab + 1) * self.vocab_size
         if len(self.keys) != len(self.t) or not bool((self.keys.diff() > 0).all()):
             return "keys must be sorted and have as many t"
@@ -414,132 +390,126 @@ class IBM1Translator(PositionalTranslator):
 
 
 class ConditionedIBM1(ConditionedPositional):
-    """The table's words for some sources, and the bigram."""
+    """The table, conditioned on sources and mixed with the bigram."""
 
     translator: IBM1Translator
 
-    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
-        """See Given."""
-        super().read(source)
+    def set_source(self, source: Inputs, *, tap: Tap | None = None) -> None:
+        super().set_source(source)
         lexicon = self.translator.lexicon
-        real = source.segments > 0  # (B, S)
+        mask = source.segments > 0  # (B, S)
         null = torch.full_like(source.ids[:, :1], lexicon.source_vocab)
         self.words = torch.cat((null, source.ids), dim=1)  # (B, 1 + S)
-        self.size = (real.sum(1, keepdim=True) - 1).clamp_min(0)  # (B, 1) words, without `<E>`
-        self.begin, many = lexicon.translations(self.words)
-        columns = torch.arange(many.size(1), device=many.device)
-        self.many = many * (columns <= self.size)
+        self.lengths = (mask.sum(1, keepdim=True) - 1).clamp_min(0)  # (B, 1) words, without `<E>`
+        self.first, counts = lexicon.translations(self.words)
+        columns = torch.arange(counts.size(1), device=counts.device)
+        self.counts = counts * (columns <= self.lengths)  # (B, 1 + S) translations
         self._entries: tuple[Tensor, ...] | None = None
 
     @property
     def share(self) -> float:
-        """Of the table in the mixture; none while nothing was fitted."""
-        return float(self.config.share or USUAL[1]) if len(self.translator.keys) else 0.0
+        """The share of the table in the mixture; 0 before the model is fitted."""
+        return float(self.config.share or DEFAULTS[1]) if len(self.translator.keys) else 0.0
 
     def weights(self, positions: Tensor, decay: float = 0.0) -> Tensor:
-        """(B, T) target positions to (B, T, 1 + S): from which word each probably comes."""
+        """Return the probability of each source word, or NULL, for target positions (B, T):
+        (B, T, 1 + S).
+        """
         columns = torch.arange(-1, self.words.size(1) - 1, device=positions.device)
-        at = torch.minimum(positions, (self.size - 1).clamp_min(0))
-        distance = (at[..., None] - columns).abs()  # (B, T, 1 + S)
+        aligned = torch.minimum(positions, (self.lengths - 1).clamp_min(0))
+        distance = (aligned[..., None] - columns).abs()  # (B, T, 1 + S)
         distance[..., 0] = 1  # NULL
-        weights = torch.pow(decay or self.config.decay or USUAL[0], distance.double())
-        weights = weights * (self.many > 0)[:, None]
+        weights = torch.pow(decay or self.config.decay or DEFAULTS[0], distance.double())
+        weights = weights * (self.counts > 0)[:, None]
         return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
 
     def lexical(self, weights: Tensor, targets: Tensor) -> Tensor:
-        """The table's P of targets (B·W, T)."""
-        t = self.translator.lexicon.probability(
-            repeated(self.words, len(targets))[:, None], targets[..., None]
-        )  # (B·W, T, 1 + S)
-        return (repeated(weights, len(targets)) * t).sum(-1)
+        """Return the table's P of targets (B·W, T)."""
+        words = repeat_sources(self.words, len(targets))[:, None]
+        t = self.translator.lexicon.probability(words, targets[..., None])  # (B·W, T, 1 + S)
+        return (repeat_sources(weights, len(targets)) * t).sum(-1)
 
     def lexical_rows(self, weights: Tensor) -> Tensor:
-        """The table's P of all words, (B, T, V), from weights (B, T, 1 + S)."""
+        """Return the table's P of all words, (B, T, V), from weights (B, T, 1 + S)."""
         row, column, words, t = self.entries()
-        size = len(self.words)
-        found = []
+        size, rows = len(self.words), []
         for part in weights.split(max(1, CHUNK // max(len(t), size * self.vocab_size)), dim=1):
             width = part.size(1)
-            places = torch.arange(width, device=row.device) + (row * width)[:, None]  # (M, T)
+            cells = torch.arange(width, device=row.device) + (row * width)[:, None]  # (M, T)
             p = part.new_zeros(size * width * self.vocab_size)
             p.scatter_add_(
                 0,
-                (places * self.vocab_size + words[:, None]).flatten(),
+                (cells * self.vocab_size + words[:, None]).flatten(),
                 (part[row, :, column] * t[:, None]).flatten(),
             )
-            found.append(p.view(size, width, self.vocab_size))
-        return torch.cat(found, dim=1)
+            rows.append(p.view(size, width, self.vocab_size))
+        return torch.cat(rows, dim=1)
 
     def entries(self) -> tuple[Tensor, ...]:
-        """All translations of all words: (M,) rows and columns of `words`, targets and their t."""
+        """Return all translations of all words: (M,) rows and columns of `words`, targets and
+        their t.
+        """
         if self._entries is None:
-            lexicon, many = self.translator.lexicon, self.many.flatten()
-            cell = torch.repeat_interleave(many)  # (M,) b · (1 + S) + column
-            place = (self.begin.flatten() - many.cumsum(0) + many)[cell]
-            place += torch.arange(len(cell), device=cell.device)  # (M,) in the table
-            columns, targets = self.words.size(1), lexicon.keys[place] % self.vocab_size
-            self._entries = (cell // columns, cell % columns, targets, lexicon.t[place])
+            lexicon, counts = self.translator.lexicon, self.counts.flatten()
+            cell = torch.repeat_interleave(counts)  # (M,) b · (1 + S) + column
+            index = (self.first.flatten() - counts.cumsum(0) + counts)[cell]
+            index += torch.arange(len(cell), device=cell.device)  # (M,) in the table
+            columns, targets = self.words.size(1), lexicon.keys[index] % self.vocab_size
+            self._entries = (cell // columns, cell % columns, targets, lexicon.t[index])
         return self._entries
 
-    def rows(self, ids: Tensor, places: Tensor) -> Tensor:
-        """See GivenByPlace."""
-        p, last = self.translator.after(ids), self.translator.end_id  # (B·W, T, V)
-        p.div_(1 - p[..., last]).mul_(1 - self.share)
-        lexical = self.lexical_rows(self.weights(places))  # (B, T, V)
-        p.add_(repeated(lexical, len(ids)), alpha=self.share)
-        ends = repeated(self.ends(places), len(ids))[..., None]
-        p.mul_(1 - ends)[..., last] = ends
+    def log_rows(self, ids: Tensor, positions: Tensor) -> Tensor:
+        p, end_id = self.translator.bigram_probabilities(ids), self.translator.end_id
+        p.div_(1 - p[..., end_id]).mul_(1 - self.share)  # (B·W, T, V)
+        lexical = self.lexical_rows(self.weights(positions))  # (B, T, V)
+        p.add_(repeat_sources(lexical, len(ids)), alpha=self.share)
+        ends = repeat_sources(self.ends(positions), len(ids))[..., None]
+        p.mul_(1 - ends)[..., end_id] = ends
         return p.log_().float()
 
     def ends(self, positions: Tensor) -> Tensor:
-        """P that a target ends at positions (B, T) rather than go on."""
+        """Return P that a target ends at positions (B, T), if it got so far."""
         most = self.translator.config.max_len
-        return self.translator.ends[(positions - self.size).clamp(-most, most) + most]
+        return self.translator.ends[(positions - self.lengths).clamp(-most, most) + most]
 
-    def score(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        segments: Tensor | None = None,
-        *,
-        constrain: Constrain | None = None,
+    def score_targets(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
     ) -> Tensor:
-        """See LanguageModel; without constraints only what is asked for is looked up."""
+        """Without constraints, look up only the targets."""
         if constrain is not None:
-            return super().score(ids, targets, segments, constrain=constrain)
-        alone(segments)
-        wanted, at = targets.clamp_min(0), self.places(ids)
-        lexical = self.lexical(self.weights(at), wanted)
-        p = self.share * lexical + (1 - self.share) * self.translator.plain(ids, wanted)
-        ends = repeated(self.ends(at), len(ids))
-        logs = torch.where(wanted == self.translator.end_id, ends, (1 - ends) * p).log().float()
-        return torch.where(targets == IGNORE, 0.0, logs)
+            return super().score_targets(ids, targets, segments, constrain)
+        refuse_packing(segments)
+        positions = self.positions(ids)
+        lexical = self.lexical(self.weights(positions), targets)
+        p = self.share * lexical + (1 - self.share) * self.translator.word_bigram(ids, targets)
+        ends = repeat_sources(self.ends(positions), len(ids))
+        return torch.where(targets == self.translator.end_id, ends, (1 - ends) * p).log().float()
 
 
-def endings(pairs: Shard, most: int) -> Tensor:
-    """(2 · most + 1,) P that a target ends with so many words more than its source as it has by
-    then, from -most to most; the ends of the scale stand for all beyond.
+def end_probabilities(pairs: Shard, most: int) -> Tensor:
+    """Return P that a target ends if it has d words more than its source and got so far, for d from
+    -most to most, which stand for all beyond: (2 · most + 1,).
     """
     assert pairs.source is not None
     more = np.diff(pairs.offsets) - np.diff(pairs.source.offsets)
     counts = np.bincount(more.clip(-most, most) + most, minlength=2 * most + 1) + RARE
-    found = np.minimum(counts / counts[::-1].cumsum()[::-1], 1 - 1e-12)  # never for certain
-    found[-1] = 0.5  # beyond all that was seen
-    return torch.from_numpy(found)
+    p = np.minimum(counts / counts[::-1].cumsum()[::-1], 1 - 1e-12)  # never certain
+    p[-1] = 0.5  # beyond all that occurred
+    return torch.from_numpy(p)
 
 
-def batches(pairs: Shard) -> Iterator[tuple[Inputs, Tensor]]:
-    """Sources and their targets (B, T), `<E>` last, then IGNORE."""
+def read_pairs(pairs: Shard) -> Iterator[tuple[Inputs, Tensor]]:
+    """Yield sources and their targets (B, T), `<E>` last, then IGNORE."""
     assert pairs.source is not None
     for first in range(0, pairs.records, RECORDS):
         records = np.arange(first, min(first + RECORDS, pairs.records))
-        ids, targets = (rectangle(shard, records) for shard in (pairs.source, pairs))
+        ids, targets = (pad_records(shard, records) for shard in (pairs.source, pairs))
         yield Inputs(ids.clamp_min(0), (ids != IGNORE).long()), targets
 
 
-def rectangle(shard: Shard, records: Ints) -> Tensor:
-    """The ids of records after `<S>`, (B, T), then IGNORE."""
-    begin, end = shard.offsets[records] + 1, shard.offsets[records + 1]
-    at = np.asarray(begin)[:, None] + np.arange(int((end - begin).max()))
-    ids = np.asarray(shard.ids[np.minimum(at, shard.tokens - 1)]).astype(np.int64)
-    return torch.from_numpy(np.where(at < np.asarray(end)[:, None], ids, IGNORE))
+def pad_records(shard: Shard, records: Ints) -> Tensor:
+    """Return the ids of records after `<S>`, (B, T), then IGNORE."""
+    first, end = shard.offsets[records] + 1, shard.offsets[records + 1]
+    index = np.asarray(first)[:, None] + np.arange(int((end - first).max()))
+    ids = np.asarray(shard.ids[np.minimum(index, shard.tokens - 1)]).astype(np.int64)
+    return torch.from_numpy(np.where(index < np.asarray(end)[:, None], ids, IGNORE))

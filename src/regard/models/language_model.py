@@ -1,14 +1,14 @@
-"""The one interface of everything that predicts the next symbol, and what neural models share.
+"""The interface of all models that predict the next token, and what the neural ones share.
 
-A count table, a recurrence and a Transformer are all `LanguageModel`s: decoding, scoring, looking
-and verifying are written once, against this class.
+Count tables, recurrent networks and Transformers are all `LanguageModel`s: decoding, scoring,
+pages and checks are written once, against this class.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,42 +16,42 @@ from torch.nn import functional as F
 
 from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState
+from regard.layers.embeddings import Inputs
+from regard.models.model import Model
 
-IGNORE = -1  # a target that is not scored: padding, or context seen before
-CHUNK = 1 << 24  # logits held at once while scoring: 64 MB in fp32
+IGNORE = -1  # a target that is not scored: padding, or context scored before
+CHUNK = 1 << 24  # logits in memory at once while scoring: 64 MB in fp32
 
-# Forbidden transitions (decode.constraints): (N, V) logits and the (N,) ids they follow, to (N, V)
-# logits with -inf.
+# Forbidden transitions (decoding/constraints.py): from (N, V) logits and the (N,) ids before them
+# to (N, V) logits with -inf.
 Constrain = Callable[[Tensor, Tensor], Tensor]
 
 
-class LanguageModel(nn.Module, ABC):
+class LanguageModel(Model):
     """Predicts the token after each position from that position and those before it."""
 
     task: ClassVar[str] = "next"
-    Config: ClassVar[type]  # the family's frozen dataclass
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
-    sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    static_shapes: ClassVar[bool] = False  # with a fixed state, is every step the same operations?
-    supports_packing: bool = False  # may several records share a row, kept apart by `segments`?
+    exactly_causal: bool = True  # gradients of the future are 0, not only up to rounding
 
-    def __init__(self, vocab_size: int, config: Any) -> None:
-        super().__init__()
-        self.vocab_size = vocab_size
-        self.config = config
+    @property
+    def max_context(self) -> int | None:
+        """The longest context in decoding; None: no limit."""
+        return None
+
+    def condition(self, source: Inputs | None) -> LanguageModel:
+        """Return the model itself: it has no source (compare Seq2SeqModel.condition)."""
+        return self
 
     @abstractmethod
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """(B, T) ids to (B, T, V) unnormalised log-probabilities: position t predicts token t + 1
-        from ids up to t.
+        """Return (B, T, V) unnormalised log-probabilities of the token after each of (B, T) ids.
 
-        `segments` (B, T) numbers the records that share a row, 0 being padding; no record sees
-        another.
+        `segments` (B, T) numbers the records that share a row, 0 being padding; records do not
+        affect each other.
         """
 
-    @abstractmethod
     def score(
         self,
         ids: Tensor,
@@ -60,71 +60,92 @@ class LanguageModel(nn.Module, ABC):
         *,
         constrain: Constrain | None = None,
     ) -> Tensor:
-        """(B, T) natural log-probability of targets[t] after ids up to t; 0 where the target is
-        IGNORE.
-
-        Never builds (B, T, V) whole.
+        """Return (B, T) natural log-probabilities of targets[t] after ids up to t; 0 where the
+        target is IGNORE.
         """
+        scores = self.score_targets(ids, targets.clamp_min(0), segments, constrain)
+        return scores.masked_fill(targets == IGNORE, 0.0)
+
+    def score_targets(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
+    ) -> Tensor:
+        """Compute `score` for targets that are all valid ids, without ever building (B, T, V)."""
+        raise NotImplementedError
+
+    def score_in_chunks(
+        self,
+        logits: Callable[[slice], Tensor],
+        ids: Tensor,
+        targets: Tensor,
+        constrain: Constrain | None,
+    ) -> Tensor:
+        """Return (B, T) log-probabilities of targets from the logits (N, V) of slices of the B·T
+        positions, at most CHUNK logits at a time.
+        """
+        previous, wanted, parts = ids.flatten(), targets.flatten(), []
+        size = max(1, CHUNK // self.vocab_size)
+        for first in range(0, max(1, len(previous)), size):
+            rows = slice(first, first + size)
+            chunk = logits(rows)
+            if constrain is not None:
+                chunk = constrain(chunk, previous[rows])
+            parts.append(-F.cross_entropy(chunk, wanted[rows], reduction="none"))
+        return torch.cat(parts).view(targets.shape)
 
     @abstractmethod
-    def start(self, batch: int, capacity: int) -> DecodeState:
-        """An empty state for `batch` rows of at most `capacity` tokens."""
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
+        """Return an empty state for `batch` rows of at most `capacity` tokens."""
 
     @abstractmethod
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
-        """Feed (B, T) more ids into `state`, in place; return the logits (B, V) after the last of
-        each row.
+    def step(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
+        """Append (B, T) ids to `state`, in place; return the logits (B, V) after the last of each
+        row.
 
-        Row b counts only its first lengths[b] >= 1 ids (right padding is ignored); None means all
-        T. A prompt goes in at once; a decoding step is T = 1.
+        Only the first lengths[b] >= 1 ids of row b count (the rest is padding); None means all T.
+        A prompt is one call; a decoding step has T = 1.
         """
 
 
 class NeuralLanguageModel(LanguageModel):
     """A language model trained by gradients: ids to hidden vectors, and a linear head to logits."""
 
+    loop = "gradient"
     head: nn.Linear
 
     @abstractmethod
     def hidden(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """(B, T) ids to the (B, T, D) vectors that the head projects onto the vocabulary."""
+        """Return the (B, T, D) vectors that the head projects onto the vocabulary."""
 
     def forward(self, ids: Tensor, segments: Tensor | None = None) -> Tensor:
-        """`hidden`, as the trainer calls it: this is what is compiled."""
+        """Return `hidden`, for the trainer to call and compile."""
         return self.hidden(ids, segments)
 
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See LanguageModel."""
         logits: Tensor = self.head(self.hidden(ids, segments, tap=tap))  # (B, T, V)
         if tap is not None:
             tap("logits", logits)
         return logits
 
-    def score(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        segments: Tensor | None = None,
-        *,
-        constrain: Constrain | None = None,
+    def score_targets(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
     ) -> Tensor:
-        """See LanguageModel."""
         hidden = self.hidden(ids, segments).flatten(0, 1)  # (B·T, D)
-        rows = max(1, CHUNK // self.vocab_size)
-        parts = []
-        chunks = zip(
-            hidden.split(rows),
-            ids.flatten().split(rows),
-            targets.flatten().split(rows),
-            strict=True,
+        return self.score_in_chunks(
+            lambda rows: self.head(hidden[rows]).float(), ids, targets, constrain
         )
-        for h, previous, target in chunks:
-            logits = self.head(h).float()  # (N, V)
-            if constrain is not None:
-                logits = constrain(logits, previous)
-            parts.append(-F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="none"))
-        return torch.cat(parts).view(targets.shape)  # (B, T)
+
+    def advance(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
+        """Append (B, T) ids to the layers of `state`; return the hidden vectors (B, D) of the last
+        position of each row.
+        """
+        raise NotImplementedError
+
+    def step(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
+        state.check(ids.size(1))
+        last = self.advance(ids, lengths, state)  # (B, D)
+        state.advance(lengths, ids.size(1))
+        return self.head(last)  # type: ignore[no-any-return]  # (B, V)

@@ -1,27 +1,20 @@
-"""Coefficients of linear models by scikit-learn, the extra `science`: the minimum of
+"""Linear models of n-grams and of windows of tokens: one coefficient for each feature and output.
 
-    Σ cost(x W + b, y) + strength / 2 · |W|²
+`naive-bayes`: n-grams are independent given the class (multinomial: McCallum & Nigam 1998).
+`logistic`: logistic regression; ridge regression for values (Hoerl & Kennard 1970). `svm`: a
+support vector machine (Cortes & Vapnik 1995). `nb-svm`: the same on features weighted by the
+log-ratios of naive Bayes, interpolated with it (Wang & Manning 2012, "Baselines and Bigrams"). For
+a label at each position, `logistic` reads a window of tokens around it: Qian & Sejnowski 1988
+predicted the secondary structure of proteins from 13 residues; without hidden units their network
+is logistic regression.
 
-over sparse rows x. The costs are cross-entropy, half of squares (ridge regression: Hoerl & Kennard
-1970) and squared hinges, one class against the rest: a support vector machine (Cortes & Vapnik
-1995) as LIBLINEAR solves it (Fan et al. 2008), whose biases are penalised too. Only numbers come
-back, in fp64, so that models are asked and stored without scikit-learn. While something is only
-being chosen, the minimum need not be exact (`rough`).
+scikit-learn minimises
 
-Bags of n-grams (`bags`) weighed by one coefficient for every n-gram and answer.
+    Σ loss(x W + b, y) + l2 / 2 · |W|²
 
-`naive-bayes`: n-grams drawn independently, given the class (multinomial: McCallum & Nigam 1998).
-`logistic`: the coefficients under which the answers are likeliest, less a penalty; of values that
-is ridge regression. `svm`: those that part the classes with the widest margin. `nb-svm`: the same
-after every n-gram was weighed by what naive Bayes thinks of it, between the two (Wang & Manning
-2012, "Baselines and Bigrams").
-
-A label at every position from the tokens around it: a window of them, one coefficient for every
-token at every distance and label.
-
-Qian & Sejnowski 1988 did this for the secondary structure of proteins, with a window of 13
-residues; without hidden units their network is multinomial logistic regression. Beyond the markers
-at the ends of a sequence there is nothing.
+with cross-entropy, half the squared error, or the squared hinge of one class against the rest as in
+LIBLINEAR (Fan et al. 2008), which penalises the bias, too. Models store the coefficients in fp64
+and predict without scikit-learn's estimators.
 """
 
 from __future__ import annotations
@@ -30,61 +23,135 @@ import math
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as RidgeRegression
+from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.batching import known
 from regard.data.shards import Shard
-from regard.errors import missing_extra
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.models.config import Presets, check_choices, check_ranges
+from regard.models.heads import Head
+from regard.models.model import VariableBuffers
 from regard.models.model_selection import (
-    CandidateTrials,
+    FitData,
     SampledConfig,
-    batches,
-    few,
-    shares,
-    trials,
-    varied,
+    TunedModel,
+    class_shares,
+    expand_open,
+    read_batches,
 )
 from regard.models.ngram_features import (
     LARGEST,
-    SparseCounts,
     check_codes,
-    concatenate,
+    code_limit,
     count_ngrams,
-    first_of,
-    found,
-    ngrams_of,
-    of_unit_length,
-    rarity,
+    inverse_frequency,
+    list_ngrams,
+    tf_idf,
+    with_values,
 )
-from regard.models.ngrams import VariableBuffers
-from regard.models.supervised import Budget, FittedModel
+from regard.models.supervised import Budget
 
-Solved = tuple[Tensor, Tensor]  # coefficients (F, O) and biases (O,)
-ROUNDS = 2000  # at most
-
-
-def matrix(bags: SparseCounts) -> Any:
-    """Rows as SciPy has them; where scikit-learn is missing, what to install."""
-    try:
-        import sklearn  # noqa: F401 - brings SciPy
-        from scipy.sparse import csr_matrix
-    except ImportError:
-        raise missing_extra("scikit-learn", "science") from None
-    parts = (bags.values.numpy(), bags.columns.numpy(), bags.starts.numpy())
-    return csr_matrix(parts, shape=(len(bags), bags.width))
+Coefficients = tuple[Tensor, Tensor]  # (F, O) and biases (O,), fp64
+MAX_ITER = 2000
 
 
-def fitted(estimator: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """(O, F) coefficients and (O,) biases of an estimator; of two classes one row, of the second.
-    One that stops short of its minimum is near enough.
+def fit_classes(
+    x: Any, targets: Tensor, n_outputs: int, l2: float, *, rough: bool = False
+) -> Coefficients:
+    """Fit multinomial logistic regression to rows x (R, F) and classes (R,). A class that never
+    occurs is as probable as half a row makes it.
+    """
+    weights, bias = np.zeros((x.shape[1], n_outputs)), np.zeros(n_outputs)
+    classes = targets.unique().tolist()
+    if len(classes) < 2:
+        return torch.from_numpy(weights), class_shares(targets, n_outputs).log()
+    coef, intercept = fit_estimator(logistic_regression(l2, rough), x, targets.numpy())
+    if len(classes) == 2:
+        coef = np.concatenate([-coef, coef]) / 2
+        intercept = np.concatenate([-intercept, intercept]) / 2
+    bias[:] = intercept.min() + np.log(0.5 / len(targets))
+    weights[:, classes], bias[classes] = coef.T, intercept
+    return torch.from_numpy(weights), torch.from_numpy(bias)
+
+
+def fit_labels(x: Any, targets: Tensor, l2: float, *, rough: bool = False) -> Coefficients:
+    """Fit logistic regression to each label of targets (R, O), -1 where unknown."""
+
+    def log_odds(y: NDArray[Any]) -> float:
+        present, absent = class_shares(torch.from_numpy(1 - y).long(), 2).log().tolist()
+        return float(present - absent)
+
+    return fit_columns(logistic_regression(l2, rough), x, targets, log_odds)
+
+
+def fit_margins(
+    x: Any, targets: Tensor, l2: float, *, scales: Tensor | None = None, rough: bool = False
+) -> Coefficients:
+    """Fit a support vector machine to each label of targets (R, O), -1 where unknown. With `scales`
+    (F, O), features are multiplied by these first, and the coefficients are those of the products.
+    """
+    tol = 1e-2 if rough else 1e-4
+    machine = LinearSVC(C=1 / l2, dual="auto", tol=tol, max_iter=MAX_ITER, random_state=0)
+    return fit_columns(machine, x, targets, lambda y: 1.0 if y.any() else -1.0, scales)
+
+
+def fit_values(x: Any, targets: Tensor, l2: float, *, rough: bool = False) -> Coefficients:
+    """Fit ridge regression to each column of targets (R, O), NaN where unknown."""
+    ridge, x = RidgeRegression(alpha=l2, tol=1e-4 if rough else 1e-8), x.astype(np.float64)
+    return fit_columns(ridge, x, targets.double(), lambda y: float(y.mean()) if len(y) else 0.0)
+
+
+def fit_regression(
+    head: Head, x: Any, targets: Tensor, n_outputs: int, l2: float, *, rough: bool = False
+) -> Coefficients:
+    """Fit ridge regression to values, or logistic regression to labels or classes."""
+    if head.scaled:
+        return fit_values(x, targets, l2, rough=rough)
+    if head.multilabel:
+        return fit_labels(x, targets, l2, rough=rough)
+    return fit_classes(x, targets, n_outputs, l2, rough=rough)
+
+
+def fit_columns(
+    estimator: Any,
+    x: Any,
+    targets: Tensor,
+    constant: Callable[[NDArray[Any]], float],
+    scales: Tensor | None = None,
+) -> Coefficients:
+    """Fit an estimator to the known rows of each column of targets (R, O). If all are equal, the
+    score is `constant` of them.
+    """
+    weights, bias = np.zeros((x.shape[1], targets.size(1))), np.zeros(targets.size(1))
+    for number, column in enumerate(targets.numpy().T):
+        rows = np.flatnonzero(known(column))
+        if len(np.unique(column[rows])) < 2:
+            bias[number] = constant(column[rows])
+            continue
+        part = x[rows]
+        if scales is not None:
+            part = part.multiply(scales[:, number].numpy()[None]).tocsr()
+        coef, intercept = fit_estimator(estimator, part, column[rows])
+        weights[:, number], bias[number] = coef[0], intercept[0]
+    return torch.from_numpy(weights), torch.from_numpy(bias)
+
+
+def fit_estimator(estimator: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Fit a scikit-learn estimator; return coefficients (O, F) and biases (O,), one row for two
+    classes. A solution that did not fully converge is good enough.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -92,132 +159,26 @@ def fitted(estimator: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
 
 
-def logistic(strength: float, rough: bool) -> Any:
-    """The estimator of class probabilities."""
-    from sklearn.linear_model import LogisticRegression
-
-    tolerance = 1e-3 if rough else 1e-5
+def logistic_regression(l2: float, rough: bool) -> Any:
+    tol = 1e-3 if rough else 1e-5
     return LogisticRegression(
-        C=1 / strength, solver="newton-cg", tol=tolerance, max_iter=ROUNDS, random_state=0
+        C=1 / l2, solver="newton-cg", tol=tol, max_iter=MAX_ITER, random_state=0
     )
 
 
-def machine(strength: float, rough: bool) -> Any:
-    """The estimator of margins."""
-    from sklearn.svm import LinearSVC
-
-    tolerance = 1e-2 if rough else 1e-4
-    return LinearSVC(C=1 / strength, dual="auto", tol=tolerance, max_iter=ROUNDS, random_state=0)
-
-
-def of_classes(
-    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
-) -> Solved:
-    """Multinomial logistic regression on classes (R,). A class that never occurs is as probable as
-    half a row makes it.
-    """
-    x, weights, bias = matrix(bags), np.zeros((bags.width, outputs)), np.zeros(outputs)
-    there = targets.unique().tolist()
-    if len(there) < 2:
-        return torch.from_numpy(weights), shares(targets, outputs).log()
-    found, biases = fitted(logistic(strength, rough), x, targets.numpy())
-    if len(there) == 2:
-        found, biases = np.concatenate([-found, found]) / 2, np.concatenate([-biases, biases]) / 2
-    bias[:] = biases.min() + np.log(0.5 / len(targets))
-    weights[:, there], bias[there] = found.T, biases
-    return torch.from_numpy(weights), torch.from_numpy(bias)
-
-
-def of_labels(
-    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
-) -> Solved:
-    """Logistic regression on each of several labels (R, O), gaps left out."""
-    made = []
-    x = matrix(bags)
-    for rows, holds in each(targets, outputs):
-        if len(np.unique(holds)) < 2:
-            logs = shares(torch.from_numpy(holds.astype(np.int64)), 2).log()
-            made.append((np.zeros(bags.width), float(logs[1] - logs[0])))
-        else:
-            found, bias = fitted(logistic(strength, rough), x[rows], holds)
-            made.append((found[0], float(bias[0])))
-    return beside(made)
-
-
-def of_margins(
-    bags: SparseCounts,
-    targets: Tensor,
-    outputs: int,
-    strength: float,
-    *,
-    scales: Tensor | None = None,
-    rough: bool = False,
-) -> Solved:
-    """Support vector machines for each class against the rest, targets (R,), or for each label
-    (R, O), gaps left out. With `scales` (F, O), features are multiplied by those first, and the
-    coefficients are for the product.
-    """
-    made: list[tuple[Any, float]] = []
-    x = matrix(bags)
-    for number, (rows, holds) in enumerate(each(targets, outputs)):
-        if len(np.unique(holds)) < 2:
-            made.append((np.zeros(bags.width), 1.0 if holds.any() else -1.0))
-        elif outputs == 2 and number == 1 and targets.dim() == 1 and scales is None:
-            made.append((-made[0][0], -made[0][1]))  # the rest of one is the other
-        else:
-            own = x[rows]
-            if scales is not None:
-                own = own.multiply(scales[:, number].numpy()[None]).tocsr()
-            found, bias = fitted(machine(strength, rough), own, holds)
-            made.append((found[0], float(bias[0])))
-    return beside(made)
-
-
-def of_values(
-    bags: SparseCounts, targets: Tensor, outputs: int, strength: float, *, rough: bool = False
-) -> Solved:
-    """Ridge regression on values (R, O), gaps left out."""
-    x = matrix(bags)
-    from sklearn.linear_model import Ridge
-
-    made = []
-    for column in range(outputs):
-        y = targets[:, column].double().numpy()
-        rows = np.flatnonzero(~np.isnan(y))
-        if not len(rows):
-            made.append((np.zeros(bags.width), 0.0))
-            continue
-        solver = Ridge(alpha=strength, solver="sparse_cg", tol=1e-4 if rough else 1e-8)
-        found, bias = fitted(solver, x[rows], y[rows])
-        made.append((found[0], float(bias[0])))
-    return beside(made)
-
-
-def each(targets: Tensor, outputs: int) -> Iterator[tuple[Any, Any]]:
-    """For every class or label, the rows where it is known and whether it holds there."""
-    for number in range(outputs):
-        if targets.dim() == 1:
-            yield slice(None), (targets == number).numpy()
-        else:
-            known = targets[:, number] >= 0
-            yield known.nonzero()[:, 0].numpy(), targets[known, number].numpy() == 1
-
-
-def beside(made: list[tuple[Any, float]]) -> Solved:
-    """Coefficients (F,) and biases, one answer beside the other."""
-    weights = torch.from_numpy(np.stack([one for one, _ in made], axis=1))
-    return weights, torch.tensor([bias for _, bias in made], dtype=torch.float64)
-
-
-FEW_TOKENS = 256  # kinds of them, up to which longer n-grams are tried
+FEW_TOKENS = 256  # vocabularies up to this size try longer n-grams
 ORDERS = (1, 2, 3)  # tried
 LONGER = (*ORDERS, 4, 5)
-FINISH = 2.5  # times as long takes a fit that is exact as one that is rough
-MANY_TOKENS = 100_000  # from which reading is timed on a part
+MANY_TOKENS = 100_000  # from which on reading is timed on a part
 PLACES = ("auto", "any", "each")
 ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)  # tried
-STRENGTHS = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while the features are chosen
-MARGINS = (1.0, 0.3, 3.0, 10.0, 100.0)  # the same of support vector machines
+PENALTIES = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while features are chosen
+SVM_PENALTIES = (1.0, 0.3, 3.0, 10.0, 100.0)
+
+
+def orders_to_try(vocab_size: int) -> Sequence[int]:
+    """Return the orders of n-grams tried if the order is open."""
+    return LONGER if vocab_size <= FEW_TOKENS else ORDERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,50 +189,40 @@ class NGramConfig(SampledConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.order <= 32:
-            raise ValueError(f"order must be from 0 (chosen) to 32, got {self.order}")
+        check_ranges(self, least=0, order=32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NGramFeatureConfig(NGramConfig):
-    """They count the same wherever they stand, or are others at every place, which aligned
-    sequences gain from; "auto" tries both where all have one length.
+    """`places`: are n-grams at different positions one feature ("any") or several ("each"), which
+    helps with aligned sequences? "auto" tries both if all sequences have one length.
     """
 
     places: Literal["auto", "any", "each"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.places not in PLACES:
-            raise ValueError(f"places must be one of {', '.join(PLACES)}, got {self.places!r}")
+        check_choices(self, places=PLACES)
 
     @property
-    def spread(self) -> int:
-        """How many places are told apart."""
+    def n_positions(self) -> int:
+        """The number of positions that features distinguish."""
         return self.max_len + 1 if self.places == "each" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveBayesConfig(NGramFeatureConfig):
-    """How often every n-gram of each class is counted beforehand."""
+    """Naive Bayes with additive smoothing."""
 
-    alpha: float = 0.0  # 0 = chosen by held-out records
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("alpha")
+    alpha: float = 0.0  # added to every count; 0 = chosen by held-out records
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearConfig(NGramFeatureConfig):
-    """What n-grams weigh, and how large coefficients may get."""
+    """Weighting of n-grams, and the penalty on coefficients."""
 
     weighting: Literal["auto", "counts", "tf-idf"] = "auto"
-    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("strength")
+    strength: float = 0.0  # the L2 penalty; 0 = chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,332 +230,285 @@ class NbSvmConfig(NGramFeatureConfig):
     """Between naive Bayes (beta = 0) and a support vector machine on its ratios (beta = 1)."""
 
     beta: float = 0.25  # Wang & Manning's
-    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
+    strength: float = 0.0  # the L2 penalty; 0 = chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("strength")
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
+        check_ranges(self, least=0, beta=1)
 
 
-class NGramModel(VariableBuffers, FittedModel):
-    """Answers that are sums over the n-grams of a sequence.
+@dataclass(eq=False)
+class NGramRows:
+    """Sparse counts of n-grams (R, F) and the sorted codes of these (F,)."""
 
-    A family says what it tries (`stages`: names of what is open and values for it, one stage after
-    the other), what n-grams weigh, and how coefficients are found.
+    counts: Any
+    codes: Tensor
+    cache: list[tuple[Tensor, Any]] = field(default_factory=list)
+
+    def select(self, rows: Tensor) -> Any:
+        """Return rows. The two newest selections are cached: all candidates share them."""
+        for cached, counts in self.cache:
+            if cached is rows:
+                return counts
+        self.cache = [(rows, self.counts[rows.numpy()]), *self.cache[:1]]
+        return self.cache[0][1]
+
+
+class NGramModel(VariableBuffers, TunedModel):
+    """Scores that are sums over the n-grams of a sequence. Subclasses define the settings to try,
+    how n-grams are weighted, and how coefficients are fitted.
     """
 
-    weighting: ClassVar[str] = ""  # where the configuration has none: counts, binary
+    finish = 2.5
+    learned = ("coefficients", "bias", "idf")
+    weighting: ClassVar[str] = ""  # counts or binary; if empty, that of the config
     codes: Tensor
-    rarity: Tensor
+    idf: Tensor
     coefficients: Tensor
     bias: Tensor
     markers: Tensor
 
     def __init__(self, vocab_size: int, config: Any) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        super().__init__(vocab_size, config)
         outputs = config.n_outputs
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))  # (F,) n-grams, sorted
-        self.register_buffer("rarity", torch.ones(0, dtype=torch.float64))  # (F,)
+        self.register_buffer("idf", torch.ones(0, dtype=torch.float64))  # (F,) inverse frequency
         self.register_buffer("coefficients", torch.zeros(0, outputs, dtype=torch.float64))  # (F, O)
         self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))  # (O,)
-        self.limit = max(LONGER)  # of the lengths tried
         self.register_buffer("markers", torch.tensor([-1, -1]))  # ids of `<S>` and `<E>`
+        self.max_order = max(LONGER)  # of the orders tried
 
     @abstractmethod
-    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
-        """What is tried, each stage with what the one before has chosen."""
+    def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """Return what `stages` does, without `places`."""
 
     @abstractmethod
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """Learn from weighed rows."""
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        """Fit coefficients to weighted rows."""
 
-    def wrong(self) -> str:
-        """See Grown."""
+    def buffer_error(self) -> str:
         size, outputs = len(self.codes), self.config.n_outputs
         if self.coefficients.shape != (size, outputs) or self.bias.shape != (outputs,):
-            return f"coefficients must be ({size}, {outputs}) and biases as many as answers"
-        if self.rarity.shape != (size,) or self.markers.shape != (2,):
-            return f"rarity must have {size} numbers and markers 2"
+            return f"coefficients must be ({size}, {outputs}) and biases ({outputs},)"
+        if self.idf.shape != (size,) or self.markers.shape != (2,):
+            return f"idf must have {size} numbers and markers 2"
         return "" if bool((self.codes.diff() > 0).all()) else "codes must be sorted"
 
-    @property
-    def orders(self) -> Sequence[int]:
-        """Lengths of n-grams tried where it is open."""
-        return LONGER if self.vocab_size <= FEW_TOKENS else ORDERS
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        first, *rest = self.settings()
+        return [{"places": PLACES[1:], **first}, *rest]
 
-    def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
-    ) -> None:
-        """See FittedAssessor. What was open becomes part of the configuration."""
-        budget = budget or Budget(say)
-        self.markers = torch.tensor([int(shard.ids[0]), int(shard.ids[-1])])
-        uneven = shard.source is not None or len(set(np.diff(np.asarray(shard.offsets)))) > 1
+    def candidates(self, config: Any, stage: dict[str, Sequence[Any]]) -> list[Any]:
+        return [c for c in expand_open(config, **stage) if c.order <= self.longest(c)]
+
+    def longest(self, config: Any) -> int:
+        """Return the greatest order of n-grams to count."""
+        if self.config.order:
+            return int(self.config.order)
+        orders = ORDERS if config.places == "each" else orders_to_try(self.vocab_size)
+        return min(self.max_order, max(orders))
+
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        self.markers = torch.tensor([int(train.ids[0]), int(train.ids[-1])])
+        uneven = train.source is not None or len(set(np.diff(np.asarray(train.offsets)))) > 1
         if uneven and self.config.places == "auto":
             self.config = replace(self.config, places="any")
-        self.shorten(shard, budget)
-        read = {
-            c.places: self.read(c, shard, valid) for c in varied(self.config, places=PLACES[1:])
-        }
-        targets, others = next(iter(read.values()))[2:]
-        groups = torch.arange(shard.records) // shard.views
-        judged = trials(self.task, targets, others, groups)
-        each = {places: some[:2] for places, some in read.items()}
-        self.config = judged.affordable(self.choose(each, judged, budget), budget)
-        bags, known = read[self.config.places][:2]
-        width = self.width(known, self.config)
-        learned = few(torch.arange(shard.records), self.config.records or shard.records)
-        own = bags.rows(learned).part(width)
-        self.codes, self.rarity = known[:width].clone(), rarity(own)
-        weighed = self.weighed(own, self.rarity, self.config)
-        self.coefficients, self.bias = self.solve(weighed, targets[learned], self.config, False)
-        names = {"places", *(key for stage in self.stages() for key in stage)}
-        told = ", ".join(f"{name} {getattr(self.config, name)}" for name in sorted(names))
-        say(f"{width:,} n-grams; {told}, where open by {judged.how}")
+        self.reduce_orders(train, budget)
+        features: dict[str, NGramRows] = {}
+        for config in expand_open(self.config, places=PLACES[1:]):
+            check_codes(self.longest(config), self.vocab_size, config.n_positions)
+            rows, codes, targets = self.read_ngrams(train, config)
+            vocabulary, valid_targets = torch.unique(codes), None
+            counts = count_ngrams(rows, codes, vocabulary, train.records)
+            if valid is not None:
+                rows, codes, valid_targets = self.read_ngrams(valid, config)
+                more = count_ngrams(rows, codes, vocabulary, valid.records)
+                counts = vstack([counts, more], format="csr")
+            features[config.places] = NGramRows(counts, vocabulary)
+        return FitData(features, targets, valid_targets, torch.arange(train.records) // train.views)
 
-    def shorten(self, shard: Shard, budget: Budget) -> None:
-        """Where reading all n-grams would take most of the time, leave out some that were to be
-        tried: those that differ by place first, then the longest.
+    def reduce_orders(self, shard: Shard, budget: Budget) -> None:
+        """If counting all n-grams would take most of the time, count fewer: not at each position,
+        then only shorter ones.
         """
         if not budget.limited or shard.tokens < MANY_TOKENS:
             return
-        found = varied(self.config, places=PLACES[1:])
-        began = time.monotonic()
-        for config in found:
-            longest, spread = self.longest(config), config.spread
-            rows, codes, _ = self.occurrences(shard, longest, spread, MANY_TOKENS)
-            known = torch.unique(codes)
-            count_ngrams(rows, torch.searchsorted(known, codes), shard.records, len(known))
-        seconds = (time.monotonic() - began) * shard.tokens / MANY_TOKENS
-        if seconds > budget.left / 3 and len(found) > 1:
+        configs = expand_open(self.config, places=PLACES[1:])
+        started = time.monotonic()
+        for config in configs:
+            rows, codes, _ = self.read_ngrams(shard, config, MANY_TOKENS)
+            count_ngrams(rows, codes, torch.unique(codes), shard.records)
+        seconds = (time.monotonic() - started) * shard.tokens / MANY_TOKENS
+        if seconds > budget.left / 3 and len(configs) > 1:
             self.config = replace(self.config, places="any")
-            seconds /= len(found)
-            budget.reduce("n-grams are counted anywhere, not at each place")
+            seconds /= len(configs)
+            budget.reduce("n-grams are not counted by position")
         longest = self.longest(self.config)
         most = max(1, int(longest * budget.left / 3 / max(seconds, 1e-9)))
         if not self.config.order and most < longest:
-            self.limit = most
+            self.max_order = most
             budget.reduce(f"n-grams have at most {most} tokens instead of {longest}")
 
-    def read(
-        self, config: Any, shard: Shard, valid: Shard | None
-    ) -> tuple[SparseCounts, Tensor, Tensor, Tensor | None]:
-        """The n-grams of all records, those of training first, which n-grams these are, and what is
-        asked of the records of both parts.
-        """
-        longest = self.longest(config)
-        check_codes(longest, self.vocab_size, config.spread)
-        rows, codes, targets = self.occurrences(shard, longest, config.spread)
-        known = torch.unique(codes)
-        bags = count_ngrams(rows, found(codes, known)[1], shard.records, len(known))
-        if valid is None or not valid.records:
-            return bags, known, targets, None
-        rows, codes, others = self.occurrences(valid, longest, config.spread)
-        hit, at = found(codes, known)
-        more = count_ngrams(rows[hit], at[hit], valid.records, len(known))
-        return concatenate([bags, more]), known, targets, others
-
-    def occurrences(
-        self, shard: Shard, order: int, places: int, most: float = math.inf
+    def read_ngrams(
+        self, shard: Shard, config: Any, max_tokens: float = math.inf
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The records and codes of all n-grams of a shard, or of about `most` of its tokens, and
-        what is asked of its records.
+        """Return the records and codes of all n-grams of a shard, or of about `max_tokens` of its
+        tokens, and the targets of its records.
         """
         rows, codes, items, targets = [], [], [], []
-        seen = 0
-        start, end = self.markers.tolist()
-        for batch, source in batches(shard, self.config.max_len):
-            row, code = ngrams_of(source, order, self.vocab_size, start, end, places)
-            own = torch.from_numpy(batch.items)
-            rows.append(own[row])
+        tokens = 0
+        for batch, source in read_batches(shard, self.config.max_len):
+            row, code = self.list_ngrams(source, self.longest(config), config.n_positions)
+            index = torch.from_numpy(batch.items)
+            rows.append(index[row])
             codes.append(code)
-            items.append(own)
+            items.append(index)
             targets.append(batch.targets)
-            seen += int((source.segments > 0).sum())
-            if seen >= most:
+            tokens += int((source.segments > 0).sum())
+            if tokens >= max_tokens:
                 break
         return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
 
-    def choose(
-        self, read: dict[str, tuple[SparseCounts, Tensor]], judged: CandidateTrials, budget: Budget
-    ) -> Any:
-        """The configuration with what was open, chosen."""
+    def list_ngrams(self, source: Inputs, order: int, n_positions: int) -> tuple[Tensor, Tensor]:
+        """Return the rows and codes of all n-grams of sequences."""
+        start, end = self.markers.tolist()
+        return list_ngrams(source, order, self.vocab_size, start, end, n_positions)
 
-        kept: dict[
-            str, tuple[Tensor, Tensor, SparseCounts, SparseCounts]
-        ] = {}  # of the newest split, by places
+    def select(self, features: dict[str, NGramRows], rows: Tensor, config: Any) -> Any:
+        ngrams = features[config.places]
+        limit = code_limit(config.order, self.vocab_size, config.n_positions)
+        width = int(torch.searchsorted(ngrams.codes, min(limit, LARGEST)))
+        return ngrams.select(rows)[:, :width]
 
-        def rows(places: str, learn: Tensor, check: Tensor) -> tuple[SparseCounts, SparseCounts]:
-            before = kept.get(places)
-            if before is None or before[0] is not learn or before[1] is not check:
-                bags = read[places][0]
-                kept[places] = learn, check, bags.rows(learn), bags.rows(check)
-            return kept[places][2:]
-
-        def answer(config: Any, learn: Tensor, check: Tensor) -> Tensor:
-            width = self.width(read[config.places][1], config)
-            learned, asked = (bags.part(width) for bags in rows(config.places, learn, check))
-            rare = rarity(learned)
-            coefficients, bias = self.solve(
-                self.weighed(learned, rare, config), judged.targets[learn], config, True
-            )
-            return self.weighed(asked, rare, config).product(coefficients) + bias
-
-        config = self.config
-        features, *rest = self.stages()
-        for number, stage in enumerate(({"places": tuple(read), **features}, *rest)):
-            tried = [c for c in varied(config, **stage) if c.order <= self.longest(c)]
-            later = sum(len(varied(config, **other)) for other in rest[number:])
-            share = len(tried) / (len(tried) + later)
-            config = judged.best(tried, answer, budget, share=share, finish=FINISH)
-        return config
-
-    def longest(self, config: Any) -> int:
-        """Tokens of the longest n-grams to be looked at."""
-        if self.config.order:
-            return int(self.config.order)
-        return min(self.limit, max(ORDERS if config.places == "each" else self.orders))
-
-    def width(self, known: Tensor, config: Any) -> int:
-        """How many of the known n-grams have at most `order` tokens."""
-        above = first_of(config.order, self.vocab_size, config.spread)
-        return int(torch.searchsorted(known, min(above, LARGEST)))
-
-    def weighed(self, bags: SparseCounts, rare: Tensor, config: Any) -> SparseCounts:
-        """Counts as what n-grams weigh."""
+    def weight_counts(self, counts: Any, idf: Tensor, config: Any) -> Any:
+        """Return the features: weighted counts."""
         weighting = self.weighting or config.weighting
         if weighting == "tf-idf":
-            return of_unit_length(bags, rare)
-        return bags.of(torch.ones_like(bags.values)) if weighting == "binary" else bags
+            return tf_idf(counts, idf)
+        return with_values(counts, np.ones_like(counts.data)) if weighting == "binary" else counts
 
-    def bags(self, source: Inputs) -> SparseCounts:
-        """(B, F) the n-grams of sequences, weighed; those never learned from are left out."""
-        start, end = self.markers.tolist()
-        rows, codes = ngrams_of(
-            source, self.config.order, self.vocab_size, start, end, self.config.spread
-        )
-        hit, at = found(codes, self.codes)
-        counts = count_ngrams(rows[hit], at[hit], len(source.ids), len(self.codes))
-        return self.weighed(counts, self.rarity, self.config)
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+        idf = inverse_frequency(x)
+        weights, bias = self.solve(self.weight_counts(x, idf, config), targets, config, rough)
+        return weights, bias, idf
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
-        return self.bags(source).product(self.coefficients) + self.bias
+    def predict_rows(self, x: Any, parameters: Sequence[Tensor], config: Any) -> Tensor:
+        weights, bias, idf = parameters
+        return multiply(self.weight_counts(x, idf, config), weights) + bias
+
+    def store(self, features: dict[str, NGramRows], parameters: Sequence[Any]) -> None:
+        super().store(features, parameters)
+        self.codes = features[self.config.places].codes[: len(self.idf)].clone()
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.codes):,} n-grams"
+
+    def features(self, source: Inputs) -> Any:
+        """Return the weighted n-grams of sequences, sparse (B, F), without those never fitted."""
+        rows, codes = self.list_ngrams(source, self.config.order, self.config.n_positions)
+        counts = count_ngrams(rows, codes, self.codes, len(source.ids))
+        return self.weight_counts(counts, self.idf, self.config)
+
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return multiply(self.features(source), self.coefficients) + self.bias
+
+
+def multiply(x: Any, weights: Tensor) -> Tensor:
+    """Return sparse rows (R, F) times (F, O), on the device of the weights."""
+    product: NDArray[np.float64] = x @ weights.cpu().numpy()
+    return torch.from_numpy(product).to(weights.device)
 
 
 class NaiveBayes(NGramModel):
     """log P(class) + Σ log P(n-gram | class), as log-posteriors."""
 
     Config = NaiveBayesConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "multinomial": lambda n_layers, d_model: NaiveBayesConfig()
-    }
+    PRESETS: ClassVar[Presets] = {"multinomial": lambda n_layers, d_model: NaiveBayesConfig()}
     weighting = "counts"
 
-    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
-        """See GramAssessor."""
-        return [{"order": self.orders, "alpha": ALPHAS}]
+    def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"order": orders_to_try(self.vocab_size), "alpha": ALPHAS}]
 
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """See GramAssessor."""
-        counts = counts_by_class(bags, targets, config.n_outputs) + config.alpha  # (F, C)
-        return (counts / counts.sum(0)).log(), shares(targets, config.n_outputs).log()
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        counts = sum_by_class(x, targets, config.n_outputs) + config.alpha  # (F, C)
+        return (counts / counts.sum(0)).log(), class_shares(targets, config.n_outputs).log()
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
-        return super().answers(source).log_softmax(-1)
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return super().predict(source).log_softmax(-1)
 
 
 class Logistic(NGramModel):
-    """The likeliest coefficients."""
+    """Logistic regression on n-grams."""
 
     Config = LinearConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "chosen": lambda n_layers, d_model: LinearConfig()
-    }
-    strengths: ClassVar[tuple[float, ...]] = STRENGTHS
+    PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: LinearConfig()}
+    penalties: ClassVar[tuple[float, ...]] = PENALTIES
 
-    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
-        """See GramAssessor."""
-        features = {"order": self.orders, "weighting": ("counts", "tf-idf")}
-        return [features, {"strength": self.strengths}]
+    def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
+        orders = orders_to_try(self.vocab_size)
+        features = {"order": orders, "weighting": ("counts", "tf-idf")}
+        return [features, {"strength": self.penalties}]
 
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """See GramAssessor."""
-        least = of_labels if self.task == "labels" else of_classes
-        strength = config.strength or self.strengths[0]
-        return least(bags, targets, config.n_outputs, strength, rough=rough)
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        l2 = config.strength or self.penalties[0]
+        return fit_regression(self.output, x, targets, config.n_outputs, l2, rough=rough)
 
 
 class Ridge(Logistic):
-    """Values in units of their deviation; the penalty is on these."""
+    """Ridge regression on n-grams. Values, and so the penalty, are in units of their deviation."""
 
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """See GramAssessor."""
-        mean, deviation = spread(targets)
-        strength, asked = (
-            config.strength or self.strengths[0],
-            (targets.double() - mean) / deviation,
-        )
-        weights, bias = of_values(bags, asked, config.n_outputs, strength, rough=rough)
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        missing, values = targets.isnan(), targets.double()
+        count = (~missing).sum(0).clamp_min(1)
+        mean = values.nan_to_num(0.0).sum(0) / count
+        variance = (values - mean).square().masked_fill(missing, 0.0).sum(0) / count
+        deviation = variance.sqrt().where(variance > 0, 1.0)
+        weights, bias = super().solve(x, (values - mean) / deviation, config, rough)
         return weights * deviation, bias * deviation + mean
 
 
 class LinearSvm(Logistic):
-    """The widest margins, one class against the rest; of two classes the answers mirror."""
+    """Support vector machines, one class against the rest; two classes have opposite scores."""
 
-    strengths = MARGINS
+    penalties = SVM_PENALTIES
 
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """See GramAssessor."""
-        strength = config.strength or self.strengths[0]
-        return of_margins(bags, targets, config.n_outputs, strength, rough=rough)
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        l2 = config.strength or self.penalties[0]
+        if self.output.multilabel:
+            return fit_margins(x, targets, l2, rough=rough)
+        labels = F.one_hot(targets, config.n_outputs)
+        if config.n_outputs != 2:
+            return fit_margins(x, labels, l2, rough=rough)
+        weights, bias = fit_margins(x, labels[:, :1], l2, rough=rough)
+        return torch.cat([weights, -weights], dim=1), torch.cat([bias, -bias])
 
 
 class NbSvm(NGramModel):
-    """n-grams that are there, by the ratio of their frequencies in a class and outside it, and a
-    support vector machine on that.
+    """Support vector machines on the presence of n-grams, each weighted by the log-ratio of its
+    frequencies inside and outside a class.
     """
 
     Config = NbSvmConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "wang-manning": lambda n_layers, d_model: NbSvmConfig()
-    }
+    PRESETS: ClassVar[Presets] = {"wang-manning": lambda n_layers, d_model: NbSvmConfig()}
     weighting = "binary"
 
-    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
-        """See GramAssessor."""
-        return [{"order": self.orders}, {"strength": MARGINS}]
+    def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"order": orders_to_try(self.vocab_size)}, {"strength": SVM_PENALTIES}]
 
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """See GramAssessor."""
-        counts = counts_by_class(bags, targets, config.n_outputs)
+    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+        counts = sum_by_class(x, targets, config.n_outputs)
         inside, outside = counts + 1, counts.sum(1, keepdim=True) - counts + 1
         ratios = (inside / inside.sum(0)).log() - (outside / outside.sum(0)).log()  # (F, C)
-        strength, outputs = config.strength or MARGINS[0], config.n_outputs
-        weights, bias = of_margins(bags, targets, outputs, strength, scales=ratios, rough=rough)
+        l2, labels = config.strength or SVM_PENALTIES[0], F.one_hot(targets, config.n_outputs)
+        weights, bias = fit_margins(x, labels, l2, scales=ratios, rough=rough)
         mean = weights.abs().mean(0) if len(weights) else weights.new_zeros(config.n_outputs)
         return ((1 - config.beta) * mean + config.beta * weights) * ratios, config.beta * bias
 
 
-def counts_by_class(bags: SparseCounts, targets: Tensor, classes: int) -> Tensor:
-    """(F, C) the sum of each column over the rows of each class."""
-    return bags.transposed().product(F.one_hot(targets, classes).double())
-
-
-def spread(targets: Tensor) -> Solved:
-    """Mean and deviation (O,) of values (R, O), gaps left out; 1 where all are alike."""
-    there, values = ~targets.isnan(), targets.double()
-    many = there.sum(0).clamp_min(1)
-    mean = values.nan_to_num(0.0).sum(0) / many
-    square = (values - mean).square().where(there, 0.0).sum(0) / many
-    return mean, square.sqrt().where(square > 0, 1.0)
+def sum_by_class(x: Any, targets: Tensor, n_classes: int) -> Tensor:
+    """Return the sum of each column over the rows of each class, (F, C)."""
+    return torch.from_numpy(x.T @ F.one_hot(targets, n_classes).double().numpy())
 
 
 WINDOWS = (13, 5, 9, 17, 21)  # tried
@@ -612,115 +516,95 @@ WINDOWS = (13, 5, 9, 17, 21)  # tried
 
 @dataclass(frozen=True, kw_only=True)
 class WindowConfig(SampledConfig):
-    """How many tokens are seen, and how large coefficients may get."""
+    """Width of the window, and the penalty on coefficients."""
 
-    window: int = 0  # the position itself in the middle; 0 = chosen by held-out records
-    strength: float = 0.0  # of the penalty on squared coefficients; 0 = chosen
+    window: int = 0  # tokens, the position itself in the middle; 0 = chosen by held-out records
+    strength: float = 0.0  # the L2 penalty; 0 = chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("strength")
-        if not 0 <= self.window <= 1001 or (self.window and self.window % 2 == 0):
+        if self.window > 1001 or (self.window and self.window % 2 == 0):
             raise ValueError(
                 f"window must be 0 (chosen) or odd and at most 1001, got {self.window}"
             )
 
 
-class WindowLogistic(FittedModel):
-    """Logistic regression on one-hot tokens around a position."""
+class WindowLogistic(TunedModel):
+    """Logistic regression on the one-hot tokens around a position."""
 
     Config = WindowConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "chosen": lambda n_layers, d_model: WindowConfig()
-    }
+    PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: WindowConfig()}
+    finish = 2.5
     coefficients: Tensor
     bias: Tensor
 
     def __init__(self, vocab_size: int, config: WindowConfig) -> None:
-        super().__init__()
-        self.vocab_size, self.config = vocab_size, config
+        super().__init__(vocab_size, config)
         shape = config.window * vocab_size, config.n_outputs
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))  # (W V, O)
         self.register_buffer("bias", torch.zeros(config.n_outputs, dtype=torch.float64))  # (O,)
 
-    def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
-    ) -> None:
-        """See FittedAssessor. What was open becomes part of the configuration."""
-        budget = budget or Budget(say)
-        config, widest = self.config, self.config.window or max(WINDOWS)
-        every, targets, groups = self.read(shard, widest)
-        train, others = len(targets), None
-        if valid is not None and valid.records:
-            more, others, _ = self.read(valid, widest)
-            every = concatenate([every, more])
-        judged = trials(self.task, targets, others, groups)
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        widest = self.config.window or max(WINDOWS)
+        x, targets, groups = self.read_positions(train, widest)
+        valid_targets = None
+        if valid is not None:
+            more, valid_targets, _ = self.read_positions(valid, widest)
+            x = vstack([x, more], format="csr")
+        return FitData(x, targets, valid_targets, groups)
 
-        def answer(one: Any, learn: Tensor, check: Tensor) -> Tensor:
-            learned = self.nearer(every.rows(learn), one.window)
-            weights, bias = self.solve(learned, judged.targets[learn], one, True)
-            return self.nearer(every.rows(check), one.window).product(weights) + bias
-
-        tried = varied(config, window=WINDOWS)
-        share = len(tried) / (len(tried) + len(varied(config, strength=STRENGTHS)))
-        config = judged.best(tried, answer, budget, share=share, finish=FINISH)
-        tried = varied(config, strength=STRENGTHS)
-        config = judged.best(tried, answer, budget, finish=FINISH)
-        self.config = config = judged.affordable(config, budget)
-        learned = few(torch.arange(train), config.records or train)
-        own = self.nearer(every.rows(learned), config.window)
-        self.coefficients, self.bias = self.solve(own, targets[learned], config, False)
-        say(
-            f"window {config.window}, strength {config.strength:g}, where open by {judged.how}, "
-            f"from {len(learned):,} positions"
-        )
-
-    def nearer(self, bags: SparseCounts, window: int) -> SparseCounts:
-        """The same positions with less around them."""
-        width = window * self.vocab_size
-        return bags.part(width, (bags.width - width) // 2)
-
-    def solve(self, bags: SparseCounts, targets: Tensor, config: Any, rough: bool) -> Solved:
-        """Coefficients and biases from positions."""
-        strength = config.strength or STRENGTHS[0]
-        return of_classes(bags, targets, config.n_outputs, strength, rough=rough)
-
-    def read(self, shard: Shard, window: int) -> tuple[SparseCounts, Tensor, Tensor]:
-        """The positions of a shard that have a label, what it is, and the record of each, records
-        numbered as they are read.
+    def read_positions(self, shard: Shard, window: int) -> tuple[Any, Tensor, Tensor]:
+        """Return the windows of all labelled positions of a shard, their labels, and the record of
+        each, records numbered as they are read.
         """
-        bags, targets, groups, before = [], [], [], 0
-        for batch, source in batches(shard, self.config.max_len):
-            asked = batch.targets >= 0
-            bags.append(windows(source, window, self.vocab_size, asked))
-            targets.append(batch.targets[asked])
-            groups.append(before + asked.nonzero()[:, 0])
-            before += len(asked)
-        _, numbered = torch.cat(groups).unique_consecutive(return_inverse=True)
-        return concatenate(bags), torch.cat(targets), numbered
+        windows, targets, groups, records = [], [], [], 0
+        for batch, source in read_batches(shard, self.config.max_len):
+            labelled = batch.targets >= 0
+            windows.append(one_hot_windows(source, window, self.vocab_size, labelled))
+            targets.append(batch.targets[labelled])
+            groups.append(records + labelled.nonzero()[:, 0])
+            records += len(labelled)
+        _, group = torch.cat(groups).unique_consecutive(return_inverse=True)
+        return vstack(windows, format="csr"), torch.cat(targets), group
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor. Padding has the answer 0."""
-        there = source.segments > 0
-        bags = windows(source, self.config.window, self.vocab_size, there)
-        found = self.bias.new_zeros(*there.shape, len(self.bias))  # (B, T, O)
-        found[there] = bags.product(self.coefficients) + self.bias
-        return found
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"window": WINDOWS}, {"strength": PENALTIES}]
+
+    def select(self, features: Any, rows: Tensor, config: Any) -> Any:
+        width = config.window * self.vocab_size
+        first = (features.shape[1] - width) // 2
+        return features[rows.numpy()][:, first : first + width]
+
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+        l2 = config.strength or PENALTIES[0]
+        return fit_classes(x, targets, config.n_outputs, l2, rough=rough)
+
+    def predict_rows(self, x: Any, parameters: Sequence[Tensor], config: Any) -> Tensor:
+        weights, bias = parameters
+        return multiply(x, weights) + bias
+
+    @property
+    def size(self) -> str:
+        return f"{self.config.window} × {self.vocab_size} tokens"
+
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        """Return scores (B, T, O); padding has zeros."""
+        mask = source.segments > 0
+        x = one_hot_windows(source, self.config.window, self.vocab_size, mask)
+        scores = self.bias.new_zeros(*mask.shape, len(self.bias))  # (B, T, O)
+        scores[mask] = multiply(x, self.coefficients) + self.bias
+        return scores
 
 
-def windows(source: Inputs, window: int, vocab_size: int, asked: Tensor) -> SparseCounts:
-    """The tokens around each position that is asked (B, T): at distance d from the left end of its
-    window, token x is in column d · V + x.
+def one_hot_windows(source: Inputs, window: int, vocab_size: int, mask: Tensor) -> Any:
+    """Return the tokens around each position of the mask (B, T), sparse (P, W V): token x at index
+    d of the window is in column d · V + x. There is nothing beyond the markers of a sequence.
     """
-    half, there = window // 2, source.segments > 0
-    ids = F.pad(source.ids.masked_fill(~there, -1), (half, half), value=-1)
-    near = ids.unfold(1, window, 1)[asked]  # (P, W), -1 where there is nothing
-    columns = near + vocab_size * torch.arange(window, device=near.device)
-    inside = near >= 0
-    starts = F.pad(inside.sum(1).cumsum(0), (1, 0))
-    values = torch.ones(int(starts[-1]), dtype=torch.float64, device=near.device)
-    return SparseCounts(starts, columns[inside], values, window * vocab_size)
+    half, inside = window // 2, source.segments > 0
+    ids = F.pad(source.ids.masked_fill(~inside, -1), (half, half), value=-1)
+    tokens = ids.unfold(1, window, 1)[mask].cpu()  # (P, W), -1 where there is nothing
+    columns = tokens + vocab_size * torch.arange(window)
+    starts = F.pad((tokens >= 0).sum(1).cumsum(0), (1, 0))
+    indices = columns[tokens >= 0].numpy()
+    shape = (len(tokens), window * vocab_size)
+    return csr_matrix((np.ones(len(indices)), indices, starts.numpy()), shape=shape)

@@ -1,43 +1,45 @@
-"""What assessors that are fitted in one go share: rows read from a shard, and choosing what was
-left open by rows that were not learned from.
+"""Models that are fitted at once and choose their open settings on held-out rows.
 
-Rows are judged by the validation part where it is large enough, and else by inner folds of the
-training part, in which the classes have their shares and views of one record stay together.
+Settings are compared on the validation split if it is large enough, and otherwise by
+cross-validation on the training split, stratified by class; all views of a record are in the same
+fold. With a time budget, the search is reduced until it fits.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from regard.data.batching import Batch, LabelledExamples
+from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Shard
 from regard.layers.embeddings import Inputs
-from regard.models.supervised import Budget, HeadConfig
+from regard.models.heads import Head
+from regard.models.supervised import Budget, FittedModel, HeadConfig, Log
 
-BATCH_TOKENS = 1 << 16  # positions read at once
-ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation part that can choose
+BATCH_TOKENS = 1 << 16
+ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation split that can choose
 FOLDS = 5
-MOST = 20_000  # rows learned from while choosing
-LEAST = 1000  # the same, and in the end, where time is short
-PROBED = (64, 256)  # rows that settings are timed on
-GROWTH = 1.5  # by which more rows take longer than few, row by row: solvers take more steps
-SCALES = tuple(2.0**n for n in range(-8, 5))  # of scores, when they are judged
-Trial = TypeVar("Trial", bound="FittedConfig")
-Sampled = TypeVar("Sampled", bound="SampledConfig")
+MOST = 20_000  # training rows while choosing
+LEAST = 1000  # training rows, at least, when time is short
+PROBED = 256  # rows that candidates are timed on
+GROWTH = 1.5  # a row takes longer among many rows than among few: solvers take more steps
+SCALES = tuple(2.0**n for n in range(-8, 5))  # of scores, when they are compared
+Candidate = TypeVar("Candidate", bound="FittedConfig")
+FitPredict = Callable[[Candidate, Tensor, Tensor], Tensor]  # fits rows and predicts others
+Split = tuple[Tensor, Tensor]  # indices of rows to fit, and of rows to predict
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedConfig(HeadConfig):
-    """Records are read up to max_len tokens."""
+    """Records are read up to max_len tokens. Settings that are 0 or "auto" are open."""
 
     max_len: int = 256
 
@@ -45,321 +47,370 @@ class FittedConfig(HeadConfig):
         super().__post_init__()
         if self.max_len < 1:
             raise ValueError(f"max_len must be at least 1, got {self.max_len}")
-
-    def positive(self, name: str, most: float = math.inf) -> None:
-        """Raise unless a number is 0, which leaves it open, or above."""
-        value = getattr(self, name)
-        if not (0 <= value <= most and math.isfinite(value)):
-            until = f" and at most {most:g}" if math.isfinite(most) else ""
-            raise ValueError(f"{name} must be 0 (chosen) or more{until}, got {value}")
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be finite and 0 or more, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledConfig(FittedConfig):
-    """A model learns from all records, or from some of them."""
+    """A model may be fitted to a sample of the records."""
 
-    records: int = 0  # learned from, drawn at random; 0 = all, unless time is short
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("records")
+    records: int = 0  # sampled at random; 0 = all, unless time is short
 
 
-def batches(shard: Shard, max_len: int) -> Iterator[tuple[Batch, Inputs]]:
-    """The records of a labelled shard, those of like length together."""
+def read_batches(shard: Shard, max_len: int) -> Iterator[tuple[Batch, Inputs]]:
+    """Yield the records of a labelled shard in batches of similar length."""
     for batch in LabelledExamples(shard, None, max_len).batches(BATCH_TOKENS):
         assert batch.segments is not None
         yield batch, Inputs(batch.ids, batch.segments)
 
 
-@dataclass(frozen=True)
-class FitPace:
-    """Seconds that a configuration takes to learn from rows and to answer: some, and some more for
-    each row.
-    """
-
-    once: float
-    each: float
-
-    def at(self, rows: int) -> float:
-        """Seconds of so many rows."""
-        return self.once + self.each * rows
-
-
-UNKNOWN = FitPace(0.0, 0.0)
+def read_rows(
+    shard: Shard, max_len: int, featurize: Callable[[Inputs, Batch], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return the features (R, …) and the targets of all records, in order."""
+    rows, targets, items = torch.empty(0), list[Tensor](), list[Tensor]()
+    for batch, source in read_batches(shard, max_len):
+        features, index = featurize(source, batch), torch.from_numpy(batch.items)
+        if not items:
+            rows = features.new_empty(shard.records, *features.shape[1:])
+        rows[index] = features
+        items.append(index)
+        targets.append(batch.targets)
+    return rows, torch.cat(targets)[torch.cat(items).argsort()]
 
 
 @dataclass(eq=False)
-class CandidateTrials:
-    """What is asked of rows, those of the training part first, and `splits` of them into numbers of
-    rows to learn from and to judge by; `how` says which. `rows` are learned from in the end.
-    """
+class CandidateSearch:
+    """Chooses among configs by the loss of their predictions on held-out rows."""
 
-    task: str
-    targets: Tensor
-    splits: Sequence[tuple[Tensor, Tensor]]
-    how: str
-    rows: int
-    chosen: FitPace | None = None  # of what was chosen
-    final: float = 0.0  # seconds that its fit takes in the end, as far as it is known
+    head: Head
+    targets: Tensor  # of the training rows, then of the validation rows
+    splits: Sequence[Split]
+    method: str  # what the splits are, for messages
+    rows: int  # of the final fit
+    row_seconds: float = 0.0  # that the config chosen last takes per row; 0: unknown
+    final_seconds: float = 0.0  # that its final fit takes, as far as known
 
     def best(
         self,
-        tried: Sequence[Trial],
-        answer: Callable[[Trial, Tensor, Tensor], Tensor],
-        budget: Budget | None = None,
+        candidates: Sequence[Candidate],
+        fit_predict: FitPredict[Candidate],
+        budget: Budget,
         *,
         share: float = 1.0,
         finish: float = 1.0,
-    ) -> Trial:
-        """The configuration whose answers cost least, the first of equals; `answer` learns from
-        some rows and answers others.
+    ) -> Candidate:
+        """Return the config of least loss, the first of equals.
 
-        With a budget, a `share` of the time left is for choosing; splits, rows and configurations
-        become fewer until it suffices. `finish` is how many times longer the fit of what is chosen
-        takes than one of the same rows while choosing. What follows from an earlier choice is as
-        fast as that.
+        With a limited budget, a `share` of the time left is for choosing; splits, rows and
+        candidates are reduced until it suffices. The final fit takes `finish` times as long as one
+        of the same rows while choosing. After an earlier choice, its time is used instead of timing
+        again.
         """
-        budget = budget or Budget(lambda line: None)
-        splits, paces, seconds = self.splits, [UNKNOWN for _ in tried], share * budget.left * 3 / 4
-        if budget.limited and splits and len(splits[0][0]) > 2 * max(PROBED):
-            known = self.chosen
-            paces = [known] * len(tried) if known else probed(tried, answer, splits[0], budget)
-            plan = ReducedSearch(self, budget, share, finish)
-            tried, paces, splits, seconds = plan(tried, paces)
-        place, rate = 0, 1.0
-        if len(tried) > 1:
-            place, rate = self.cheapest(tried, paces, splits, answer, budget, seconds)
-        self.chosen = FitPace(rate * paces[place].once, rate * paces[place].each)
-        self.final = finish * self.chosen.at(self.rows)
-        return tried[place]
+        splits, times = self.splits, [self.row_seconds] * len(candidates)
+        seconds = share * budget.left * 3 / 4
+        if budget.limited and splits and len(splits[0][0]) > 2 * PROBED:
+            if not self.row_seconds:
+                times = time_candidates(candidates, fit_predict, splits[0], budget)
+            selected, splits, seconds = self.reduce(candidates, times, budget, share, finish)
+            candidates, times = [candidates[n] for n in selected], [times[n] for n in selected]
+        index, slowdown = 0, 1.0
+        if len(candidates) > 1:
+            index, slowdown = self.compare(candidates, times, splits, fit_predict, budget, seconds)
+        self.row_seconds = slowdown * times[index]
+        self.final_seconds = finish * self.row_seconds * self.rows
+        return candidates[index]
 
-    def cheapest(
+    def compare(
         self,
-        tried: Sequence[Trial],
-        paces: Sequence[FitPace],
-        splits: Sequence[tuple[Tensor, Tensor]],
-        answer: Callable[[Trial, Tensor, Tensor], Tensor],
+        candidates: Sequence[Candidate],
+        times: Sequence[float],
+        splits: Sequence[Split],
+        fit_predict: FitPredict[Candidate],
         budget: Budget,
         seconds: float,
     ) -> tuple[int, float]:
-        """The place of the configuration whose answers cost least, split after split, and how many
-        times longer trials took than was expected.
+        """Return the index of the config of least loss, and how many times longer fits took than
+        expected.
 
-        When the seconds are over, it is that of the splits on which all have been tried, and of the
-        first split the best of those that have been.
+        When the seconds are over, only the splits on which all were tried count; within the first
+        split, only the candidates tried so far.
         """
-        found: list[list[float]] = [[] for _ in tried]
-        began, foreseen, rate = time.monotonic(), 0.0, 1.0
+        losses: list[list[float]] = [[] for _ in candidates]
+        started, expected, slowdown = time.monotonic(), 0.0, 1.0
         for number, (learn, check) in enumerate(splits):
-            past = time.monotonic() - began
-            if number and past * (number + 1) / number > seconds:
-                self.how = f"{number} of {len(self.splits)} inner folds"
-                budget.reduce(f"settings are compared on {self.how}")
+            elapsed = time.monotonic() - started
+            if number and elapsed * (number + 1) / number > seconds:
+                self.method = f"{number} of {len(self.splits)} inner folds"
+                budget.reduce(f"settings are compared on {self.method}")
                 break
-            for place, config in enumerate(tried):
-                expected = paces[place].at(len(learn))
-                past = time.monotonic() - began
-                if not number and place and past + rate * expected > seconds:
-                    budget.reduce(f"{len(tried) - place} of {len(tried)} settings are not tried")
-                    return int(np.argmin([sum(some) for some in found[:place]])), rate
-                scores = answer(config, learn, check)
-                found[place].append(cost(self.task, scores, self.targets[check]))
-                foreseen += expected
-                rate = (time.monotonic() - began) / foreseen if foreseen else 1.0
+            for index, config in enumerate(candidates):
+                predicted = times[index] * len(learn)
+                elapsed = time.monotonic() - started
+                if not number and index and elapsed + slowdown * predicted > seconds:
+                    rest = len(candidates) - index
+                    budget.reduce(f"{rest} of {len(candidates)} settings are not tried")
+                    return int(np.argmin([sum(values) for values in losses[:index]])), slowdown
+                scores = fit_predict(config, learn, check)
+                losses[index].append(selection_loss(self.head, scores, self.targets[check]))
+                expected += predicted
+                slowdown = (time.monotonic() - started) / expected if expected else 1.0
                 of = f", split {number + 1} of {len(splits)}" if len(splits) > 1 else ""
-                budget.progress(f"setting {place + 1} of {len(tried)}{of} ({named(config, tried)})")
-        return int(np.argmin([sum(some) for some in found])), rate
+                description = describe_differences(config, candidates)
+                budget.progress(f"setting {index + 1} of {len(candidates)}{of} ({description})")
+        return int(np.argmin([sum(values) for values in losses])), slowdown
 
-    def affordable(self, config: Sampled, budget: Budget) -> Sampled:
-        """The chosen configuration, and where time is short from how many rows it learns."""
+    def reduce(
+        self,
+        candidates: Sequence[Candidate],
+        times: Sequence[float],
+        budget: Budget,
+        share: float,
+        finish: float,
+    ) -> tuple[list[int], Sequence[Split], float]:
+        """Return the indices of candidates, the splits and the seconds of a search that fits into
+        the time left: if one split does not fit, fewer rows, then fewer candidates. Candidates that
+        were not timed, or whose final fit would take more than half of the time, are dropped if
+        there are others.
+        """
+        splits, left = self.splits, budget.left
+        final = [finish * self.rows * seconds for seconds in times]
+        timed = range(len(times))
+        selected = [n for n in timed if final[n] <= left / 2] or list(timed)
+        seconds = share * (left - min(left / 2, max(final[n] for n in selected)))
+        learn, check = splits[0]
+        per_row = sum(times[n] for n in selected)
+        if len(selected) > 1 and per_row * len(learn) > seconds:
+            rows = min(len(learn), max(LEAST, int(seconds / per_row)))
+            splits = [(sample_rows(learn, rows), check)]
+            fastest = sorted(selected, key=lambda n: times[n])
+            fits = rows * np.cumsum([times[n] for n in fastest]) <= seconds
+            selected = sorted(fastest[: max(1, int(fits.sum()))])
+            if len(selected) > 1:
+                one_fold = f"1 of {len(self.splits)} inner folds"
+                self.method = self.method if len(self.splits) == 1 else one_fold
+                if rows < len(learn):
+                    self.method += f", learning from {rows:,} of {len(learn):,}"
+                budget.reduce(f"settings are compared on {self.method}")
+        if dropped := [n for n in range(len(candidates)) if n not in selected]:
+            names = "; ".join(describe_differences(candidates[n], candidates) for n in dropped)
+            budget.reduce(f"{len(dropped)} of {len(candidates)} settings are not tried ({names})")
+        return selected, splits, seconds
+
+    def limit_final_fit(self, config: Any, budget: Budget) -> Any:
+        """Return the chosen config, with fewer training rows if time is short."""
         rows = config.records or self.rows
-        final = self.final * rows / max(1, self.rows)
-        if final <= budget.left:
+        seconds = self.final_seconds * rows / max(1, self.rows)
+        if seconds <= budget.left:
             return config
-        most = max(LEAST, int(rows * max(0.0, budget.left) / final))
+        most = max(LEAST, int(rows * max(0.0, budget.left) / seconds))
         if most >= rows:
             return config
         budget.reduce(f"the model learns from {most:,} of {rows:,} records")
         return replace(config, records=most)
 
 
-def probed(
-    tried: Sequence[Trial],
-    answer: Callable[[Trial, Tensor, Tensor], Tensor],
-    split: tuple[Tensor, Tensor],
+def time_candidates(
+    candidates: Sequence[Candidate],
+    fit_predict: FitPredict[Candidate],
+    split: Split,
     budget: Budget,
-) -> list[FitPace]:
-    """How long configurations take, from small parts of a split: of all, or of as many of the first
-    as a quarter of the time allows. What takes as long whatever the rows, all have in common.
+) -> list[float]:
+    """Return the seconds per row of candidates on a small part of a split: of all, or of the first
+    ones if that takes a quarter of the time left.
     """
     learn, check = split
-    small, large = (
-        (few(learn, n), few(check, max(1, n * len(check) // len(learn)))) for n in PROBED
-    )
-
-    def seconds(config: Trial, part: tuple[Tensor, Tensor]) -> float:
-        began = time.monotonic()
-        answer(config, *part)
-        return time.monotonic() - began
-
-    seconds(tried[0], small)  # imports, memory: what is slow only once
-    enough, found = budget.left * 3 / 4, list[FitPace]()
-    rows = PROBED[1] - PROBED[0]
-    first = [seconds(tried[0], part) for part in (small, large)]
-    once = max(0.0, first[1] - PROBED[1] * max(0.0, first[1] - first[0]) / rows)
-    for config in tried:
-        if len(found) > 1 and budget.left < enough:
+    sizes = PROBED, max(1, PROBED * len(check) // len(learn))
+    part = [sample_rows(rows, size) for rows, size in zip(split, sizes, strict=True)]
+    enough, times = budget.left * 3 / 4, list[float]()
+    fit_predict(candidates[0], *part)  # warm-up: imports, memory
+    for config in candidates:
+        if len(times) > 1 and budget.left < enough:
             break
-        took = first[1] if not found else seconds(config, large)
-        each = max(took / 10, took - once) / PROBED[1]
-        found.append(FitPace(min(once, took), GROWTH * each))
-        budget.progress(f"timing setting {len(found)} of {len(tried)}")
-    return found
+        started = time.monotonic()
+        fit_predict(config, *part)
+        times.append(GROWTH * (time.monotonic() - started) / PROBED)
+        budget.progress(f"timing setting {len(times)} of {len(candidates)}")
+    return times
 
 
-@dataclass(frozen=True)
-class ReducedSearch:
-    """Makes a choice fit into the time that is left where it does not hold one split: fewer rows,
-    then fewer configurations; and none whose final fit would take more than half of the time,
-    where there are others.
+def describe(config: FittedConfig, names: Iterable[str]) -> str:
+    """Return settings with their values."""
+    return ", ".join(f"{name} {getattr(config, name)}" for name in names)
+
+
+def describe_differences(config: FittedConfig, candidates: Sequence[FittedConfig]) -> str:
+    """Return the settings in which a config differs from other candidates."""
+    names = [field.name for field in fields(config)]
+    differ = [n for n in names if len({str(getattr(other, n)) for other in candidates}) > 1]
+    return describe(config, differ) or "as given"
+
+
+def make_search(
+    head: Head, train: Tensor, valid: Tensor | None, groups: Tensor | None = None
+) -> CandidateSearch:
+    """Split training rows, and validation rows if there are any, given their targets. Rows of one
+    of (R,) `groups`, numbered in order, are in the same fold.
     """
-
-    trials: CandidateTrials
-    budget: Budget
-    share: float
-    finish: float
-
-    def __call__(
-        self, tried: Sequence[Trial], paces: Sequence[FitPace]
-    ) -> tuple[list[Trial], list[FitPace], Sequence[tuple[Tensor, Tensor]], float]:
-        """Those of the configurations that are tried, the splits they are tried on, and seconds."""
-        trials, splits, left = self.trials, self.trials.splits, self.budget.left
-        final = [self.finish * one.at(trials.rows) for one in paces]
-        every = range(len(paces))  # of those that were timed
-        kept = [n for n in every if final[n] <= left / 2] or list(every)
-        seconds = self.share * (left - min(left / 2, max(final[n] for n in kept)))
-        learn, check = splits[0]
-        if len(kept) > 1 and sum(paces[n].at(len(learn)) for n in kept) > seconds:
-            once, each = (sum(getattr(paces[n], key) for n in kept) for key in ("once", "each"))
-            rows = min(len(learn), max(LEAST, int((seconds - once) / max(each, 1e-12))))
-            splits = [(few(learn, rows), check)]
-            kept = self.cheapest(kept, paces, rows, seconds)
-            if len(kept) > 1:
-                self.tell(rows)
-        if len(kept) < len(tried):
-            names = "; ".join(named(tried[n], tried) for n in range(len(tried)) if n not in kept)
-            self.budget.reduce(
-                f"{len(tried) - len(kept)} of {len(tried)} settings are not tried ({names})"
-            )
-        return [tried[n] for n in kept], [paces[n] for n in kept], splits, seconds
-
-    def cheapest(
-        self, kept: Sequence[int], paces: Sequence[FitPace], rows: int, seconds: float
-    ) -> list[int]:
-        """Those of some configurations, the slowest left out first, that fit into the seconds when
-        they learn from so many rows; one at least.
-        """
-        order = sorted(kept, key=lambda n: paces[n].at(rows))
-        total, found = 0.0, list[int]()
-        for n in order:
-            total += paces[n].at(rows)
-            if not found or total <= seconds:
-                found.append(n)
-        return sorted(found)
-
-    def tell(self, rows: int) -> None:
-        """Print what the settings are compared on."""
-        trials = self.trials
-        folds, whole = len(trials.splits), len(trials.splits[0][0])
-        where = trials.how if folds == 1 else f"1 of {folds} inner folds"
-        some = f", learning from {rows:,} of {whole:,}" if rows < whole else ""
-        trials.how = f"{where}{some}"
-        self.budget.reduce(f"settings are compared on {trials.how}")
-
-
-def named(config: FittedConfig, among: Sequence[FittedConfig]) -> str:
-    """What tells a configuration from others, in words."""
-    keys = [
-        one.name
-        for one in fields(config)
-        if len({str(getattr(other, one.name)) for other in among}) > 1
-    ]
-    return ", ".join(f"{key} {getattr(config, key)}" for key in keys) or "as given"
-
-
-def trials(
-    task: str, train: Tensor, valid: Tensor | None, groups: Tensor | None = None
-) -> CandidateTrials:
-    """Splits of training rows with these targets, and of those of the validation part, if any.
-    Rows of one of (R,) `groups`, numbered in order, stay together.
-    """
-    count, enough = len(train), POSITIONS if task == "position-label" else ENOUGH
-    if valid is not None and len(valid) >= enough:
-        check = torch.arange(count, count + len(valid))
-        if task in ("label", "position-label"):
-            check = check[valid >= 0]
-        part = few(torch.arange(count))
-        return CandidateTrials(
-            task, torch.cat([train, valid]), [(part, check)], "the validation part", count
-        )
+    count = len(train)
+    if valid is not None and len(valid) >= (POSITIONS if head.positional else ENOUGH):
+        labelled = torch.from_numpy(known(valid).reshape(len(valid), -1).any(1))
+        check = torch.arange(count, count + len(valid))[labelled]
+        learn = sample_rows(torch.arange(count))
+        targets = torch.cat([train, valid])
+        return CandidateSearch(head, targets, [(learn, check)], "the validation part", count)
     groups = torch.arange(count) if groups is None else groups
-    firsts = torch.cat([groups.new_ones(1), groups.diff()]).nonzero()[:, 0] if count else groups
-    fold = folds(train[firsts] if train.dim() == 1 else train[firsts, 0], FOLDS)[groups]
-    rows = [(fold != n, fold == n) for n in range(FOLDS)]
-    splits = [(few(a.nonzero()[:, 0]), b.nonzero()[:, 0]) for a, b in rows if a.any() and b.any()]
-    return CandidateTrials(task, train, splits, f"{FOLDS} inner folds", count)
+    first = torch.cat([groups.new_ones(1), groups.diff()]).nonzero()[:, 0] if count else groups
+    keys = train.view(count, -1)[first, 0]
+    fold = assign_folds(keys, FOLDS)[groups]
+    masks = [(fold != n, fold == n) for n in range(FOLDS)]
+    splits = [
+        (sample_rows(learn.nonzero()[:, 0]), check.nonzero()[:, 0])
+        for learn, check in masks
+        if learn.any() and check.any()
+    ]
+    return CandidateSearch(head, train, splits, f"{FOLDS} inner folds", count)
 
 
-def folds(keys: Tensor, many: int) -> Tensor:
-    """(G,) the fold of each group, such that every fold has its share of every key."""
-    mixed = torch.from_numpy(np.random.default_rng(0).permutation(len(keys)))
-    order = mixed[keys[mixed].nan_to_num().argsort(stable=True)]
+def assign_folds(keys: Tensor, n_folds: int) -> Tensor:
+    """Return the fold of each group (G,), stratified by key."""
+    shuffled = torch.from_numpy(np.random.default_rng(0).permutation(len(keys)))
+    order = shuffled[keys[shuffled].nan_to_num().argsort(stable=True)]
     fold = torch.empty_like(order)
-    fold[order] = torch.arange(len(keys)) % many
+    fold[order] = torch.arange(len(keys)) % n_folds
     return fold
 
 
-def few(rows: Tensor, most: int = MOST) -> Tensor:
-    """At most so many of some rows, in order, the same every time."""
+def sample_rows(rows: Tensor, most: int = MOST) -> Tensor:
+    """Return at most so many of the rows, in order; the sample is the same at every call."""
     if len(rows) <= most:
         return rows
-    chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)
-    return rows[torch.from_numpy(np.sort(chosen))]
+    index = np.random.default_rng(0).choice(len(rows), most, replace=False)
+    return rows[torch.from_numpy(np.sort(index))]
 
 
-def cost(task: str, scores: Tensor, targets: Tensor) -> float:
-    """What scores (R, O) cost beside their targets, to be compared: of values the square of the
-    difference in units of the deviation, else cross-entropy at the scale that suits the scores
-    best, since being too sure is not the same as being wrong.
+def selection_loss(head: Head, scores: Tensor, targets: Tensor) -> float:
+    """Return the loss of scores (R, O) by which configs are compared: for values the squared error
+    in units of the variance, otherwise cross-entropy at the best scale of the scores, since
+    overconfidence should not decide.
     """
-    if task == "value":
-        there = ~targets.isnan()
-        squares = (scores - targets.nan_to_num(0.0)).square().where(there, 0.0).sum(0)
-        mean = targets.nan_to_num(0.0).sum(0) / there.sum(0).clamp_min(1)
-        spread = (targets.nan_to_num(0.0) - mean).square().where(there, 0.0).sum(0)
-        return float((squares / spread.clamp_min(1e-12)).mean())
-    costs = []
-    for scale in SCALES:
-        if task == "labels":
-            there, wanted = targets >= 0, targets.clamp_min(0).to(scores.dtype)
-            each = F.binary_cross_entropy_with_logits(scores * scale, wanted, reduction="none")
-            costs.append(float(each.where(there, 0.0).sum() / there.sum().clamp_min(1)))
-        else:
-            costs.append(float(F.cross_entropy(scores * scale, targets)))
-    return min(costs)
+    mask = torch.from_numpy(known(targets))
+    if head.scaled:
+        values, count = targets.nan_to_num(0.0), mask.sum(0).clamp_min(1)
+        errors = (scores - values).square().where(mask, 0.0).sum(0)
+        variance = (values - values.sum(0) / count).square().where(mask, 0.0).sum(0)
+        return float((errors / variance.clamp_min(1e-12)).mean())
+    losses = [
+        head.loss(scores * scale, targets, smoothing=0.0, weights=None)[1] for scale in SCALES
+    ]
+    return float(min(losses) / mask.sum().clamp_min(1))
 
 
-def shares(targets: Tensor, classes: int) -> Tensor:
-    """(C,) the share of each class, fp64; a class that never occurs counts as half a record."""
-    counts = torch.bincount(targets[targets >= 0], minlength=classes).double().clamp_min(0.5)
+def class_shares(targets: Tensor, n_classes: int) -> Tensor:
+    """Return the share of each class (C,) in fp64; a class that never occurs counts as half a
+    record.
+    """
+    counts = torch.bincount(targets[targets >= 0], minlength=n_classes).double().clamp_min(0.5)
     return counts / counts.sum()
 
 
-def varied(config: Trial, **choices: Sequence[Any]) -> list[Trial]:
-    """The configuration with every combination of values for what it leaves open: 0 or "auto"."""
-    found = [config]
+def expand_open(config: Candidate, **choices: Sequence[Any]) -> list[Candidate]:
+    """Return the config with every combination of values for the settings left open (0 or
+    "auto").
+    """
+    configs = [config]
     for name, values in choices.items():
         if getattr(config, name) in (0, "auto"):
-            found = [replace(one, **{name: value}) for one in found for value in values]
-    return found
+            configs = [replace(one, **{name: value}) for one in configs for value in values]
+    return configs
+
+
+@dataclass(eq=False)
+class FitData:
+    """Features of the training rows, then of the validation rows, and their targets."""
+
+    features: Any
+    targets: Tensor  # of the training rows
+    valid_targets: Tensor | None = None
+    groups: Tensor | None = None  # (R,) the group of each training row: see `make_search`
+
+
+class TunedModel(FittedModel):
+    """A model that is fitted at once and chooses its open settings on held-out rows. Subclasses
+    load features, define the settings to try, and fit and predict rows.
+    """
+
+    finish: ClassVar[float] = 1.0  # times as long takes the final fit as one while choosing
+    learned: ClassVar[tuple[str, ...]] = ("coefficients", "bias")  # the buffers that are fitted
+
+    @abstractmethod
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        """Return the rows of both splits; `valid` is None if it has no records."""
+
+    @abstractmethod
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        """Return the values to try for each open setting, one stage after the other."""
+
+    @abstractmethod
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+        """Return the `learned` tensors, fitted to rows x; `rough` allows a less exact solution."""
+
+    @abstractmethod
+    def predict_rows(self, x: Any, parameters: Any, config: Any) -> Tensor:
+        """Return the scores (R, O) of rows, given what `fit_rows` returned."""
+
+    @property
+    @abstractmethod
+    def size(self) -> str:
+        """The size of the fitted model in words."""
+
+    def select(self, features: Any, rows: Tensor, config: Any) -> Any:
+        """Return rows of the features, as the config needs them."""
+        return features[rows]
+
+    def store(self, features: Any, parameters: Sequence[Any]) -> None:
+        """Store the result of `fit_rows` with `self.config` in the model's buffers."""
+        for name, value in zip(self.learned, parameters, strict=True):
+            setattr(self, name, value)
+
+    def candidates(self, config: Any, stage: dict[str, Sequence[Any]]) -> list[Any]:
+        """Return the configs to try in a stage."""
+        return expand_open(config, **stage)
+
+    def make_search(self, data: FitData) -> CandidateSearch:
+        """Return the search for the open settings."""
+        return make_search(self.output, data.targets, data.valid_targets, data.groups)
+
+    def limit_final_fit(
+        self, config: Any, search: CandidateSearch, data: FitData, budget: Budget
+    ) -> Any:
+        """Return the chosen config, with fewer training rows if time is short."""
+        return search.limit_final_fit(config, budget)
+
+    def fit(
+        self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
+    ) -> None:
+        budget = budget or Budget(log)
+        data = self.load(train, valid if valid is not None and valid.records else None, budget)
+        search = self.make_search(data)
+
+        def fit_predict(config: Any, learn: Tensor, check: Tensor) -> Tensor:
+            x = self.select(data.features, learn, config)
+            parameters = self.fit_rows(x, search.targets[learn], config, rough=True)
+            return self.predict_rows(self.select(data.features, check, config), parameters, config)
+
+        config, stages = self.config, self.stages()
+        for number, stage in enumerate(stages):
+            tried = self.candidates(config, stage)
+            later = sum(len(expand_open(config, **other)) for other in stages[number + 1 :])
+            share = len(tried) / (len(tried) + later)
+            config = search.best(tried, fit_predict, budget, share=share, finish=self.finish)
+        self.config = config = self.limit_final_fit(config, search, data, budget)
+        count = len(data.targets)
+        rows = sample_rows(torch.arange(count), config.records or count)
+        x = self.select(data.features, rows, config)
+        self.store(data.features, self.fit_rows(x, data.targets[rows], config, rough=False))
+        settings = describe(config, dict.fromkeys(name for stage in stages for name in stage))
+        log(f"{self.size}; {settings}, where open by {search.method}")

@@ -1,48 +1,47 @@
-"""Letters as digits, and the tables that motif models count and look up.
+"""Motifs: position weight matrices and Bayesian Markov models of short, aligned sequences.
 
-Everything is one gather: letters are digits in base A + 1 (the extra digit is an unknown letter, or
-one outside), a letter with its k predecessors is a code in base A + 1, and a model is a table of
-logarithms over (W positions, E codes). An unknown letter costs nothing and shortens the contexts
-that would have read it, which is exact marginalising at order 0.
-
-Motifs: position weight matrices and Bayesian Markov models of short, aligned sequences.
-
-A position weight matrix has one distribution per position, P_j(a), and reads positions as
-independent. `MarkovMotif` conditions position j on the k letters before it, P_j(a | context): the
-Bayesian Markov model of Siebert & Söding 2016 (BaMM, Nucleic Acids Research 44:6055), in which
-order k − 1 at the same position is the Dirichlet prior of order k:
+A position weight matrix has one distribution per position, P_j(a), and positions are independent.
+`MarkovMotif` conditions position j on the k letters before it, P_j(a | context): the Bayesian
+Markov model of Siebert & Söding 2016 (BaMM, Nucleic Acids Research 44:6055), in which order k − 1
+at the same position is the Dirichlet prior of order k:
 
     p_k(a | context) = (n(context a) + α_k p_{k−1}(a | shorter context)) / (n(context) + α_k)
 
-with α_k = β γ^k, so that contexts seen often speak for themselves and rare ones fall back. Below
-order 0 stands a base distribution. A position has no context outside its motif.
+with α_k = β γ^k, so that frequent contexts have their own estimates and rare ones fall back on
+shorter ones. Below order 0 is a base distribution. A position has no context outside its motif.
+
+Letters are digits in base A + 1, the extra digit being an unknown letter or one outside the
+sequence. A letter with its k predecessors is a code in base A + 1, and a model is a table of
+logarithms (W positions, E codes), so every computation is one gather. An unknown letter has
+logarithm 0 and shortens the contexts it is part of, which is exact marginalisation at order 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UsageError, UserError
+from regard.kernels import has_numba
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Letters = Sequence[str] | NDArray[np.integer[Any]]  # W letters each: texts, or digits (N, W)
 
 MOST_CODES = 1 << 25  # entries of one table: 256 MB
+BETA, GAMMA = 7.0, 3.0  # of the prior, α_k = β γ^k: defaults of the authors' BaMMmotif2
 
 
 @dataclass(frozen=True)
 class MotifAlphabet:
-    """Letters of a kind of sequence; `complement` pairs with them where strands exist.
+    """The letters of a kind of sequence, and their complements if there are two strands.
 
-    Letters in `wild` (such as N in DNA) are read as unknown. Case is ignored where the alphabet
-    does not use it.
+    Letters in `wild` (such as N in DNA) are unknown. Case is ignored unless the alphabet uses it.
     """
 
     letters: str
@@ -57,37 +56,28 @@ class MotifAlphabet:
 
     @property
     def size(self) -> int:
-        """A, which is also the digit of an unknown letter."""
+        """The number of letters A, which is also the digit of an unknown letter."""
         return len(self.letters)
 
     @cached_property
-    def _digits(self) -> NDArray[np.int64]:
-        """From code points to digits; -1 is a letter that does not belong."""
-        pairs = [(c, self.size) for c in self.wild] + [(c, i) for i, c in enumerate(self.letters)]
-        table = np.full(max(ord(c) for c, _ in pairs) + 34, -1, np.int64)
-        given = {c for c, _ in pairs}
-        for c, digit in pairs:
-            for other in (c.lower(), c.upper()):
-                if len(other) == 1 and other not in given and ord(other) < len(table):
-                    table[ord(other)] = digit
-            table[ord(c)] = digit
-        return table
+    def _digits(self) -> dict[str, int]:
+        digits = {c: self.size for c in self.wild} | {c: i for i, c in enumerate(self.letters)}
+        other_case = {c.swapcase(): digit for c, digit in digits.items()}
+        return other_case | digits
 
     def encode(self, sequence: str) -> Ids:
-        """(T,) digits."""
-        points = np.frombuffer(sequence.encode("utf-32-le", "surrogatepass"), "<u4")
-        digits = self._digits[np.minimum(points, len(self._digits) - 1)]
-        digits = np.where(points < len(self._digits), digits, -1)
+        """Return the digits (T,) of a sequence."""
+        digits = np.array([self._digits.get(c, -1) for c in sequence], np.int64)
         if (digits < 0).any():
-            at = int(np.argmin(digits))
+            index = int(np.argmin(digits))
             raise UserError(
-                f"{sequence[at]!r} at position {at + 1} is not a letter of this alphabet: "
+                f"{sequence[index]!r} at position {index + 1} is not a letter of this alphabet: "
                 f"{self.letters}" + (f", or unknown: {self.wild}" if self.wild else "")
             )
         return digits
 
-    def aligned(self, sequences: Letters) -> Ids:
-        """(N, W) digits of sequences of one length; digits pass through, checked."""
+    def encode_aligned(self, sequences: Letters) -> Ids:
+        """Return the digits (N, W) of sequences of one length; digits are checked and returned."""
         if isinstance(sequences, np.ndarray):
             if sequences.ndim != 2 or (sequences.size and not self._fits(sequences)):
                 raise UsageError(f"digits must be (N, W), from 0 to {self.size}")
@@ -103,11 +93,15 @@ class MotifAlphabet:
         return int(digits.min()) >= 0 and int(digits.max()) <= self.size
 
     def reverse_complement(self, digits: Ids) -> Ids:
-        """The other strand, read in its own direction, along the last axis."""
+        """Return the other strand, in its own direction, along the last axis."""
         if not self.complement:
             raise UsageError(f"the alphabet {self.letters!r} has no complement, so one strand only")
         partner = [self.letters.index(c) for c in self.complement] + [self.size]
         return np.array(partner)[digits][..., ::-1]
+
+    def strands(self, digits: Ids, both: bool) -> list[Ids]:
+        """Return the sequence, and with `both` its reverse complement."""
+        return [digits, self.reverse_complement(digits)] if both else [digits]
 
 
 DNA = MotifAlphabet("ACGT", complement="TGCA", wild="NRYSWKMBDHVX")
@@ -115,49 +109,52 @@ RNA = MotifAlphabet("ACGU", complement="UGCA", wild="NRYSWKMBDHVX")
 PROTEIN = MotifAlphabet("ACDEFGHIKLMNPQRSTVWY", wild="BJOUXZ*")
 
 
-def contexts(digits: Ids, order: int, size: int) -> Ids:
-    """Each letter with its `order` predecessors along the last axis as one code in base A + 1;
-    what lies before the start is unknown.
+def encode_contexts(digits: Ids, order: int, size: int) -> Ids:
+    """Return each letter with its `order` predecessors along the last axis as one code in base
+    A + 1; letters before the start are unknown.
     """
     codes = digits.copy()
-    for back in range(1, order + 1):
+    for distance in range(1, order + 1):
         earlier = np.full_like(digits, size)
-        earlier[..., back:] = digits[..., :-back]
-        codes += earlier * (size + 1) ** back
+        earlier[..., distance:] = digits[..., :-distance]
+        codes += earlier * (size + 1) ** distance
     return codes
 
 
-def by_order(counts: Floats, order: int, size: int) -> list[Floats]:
-    """Counts of codes (..., E) as n(context, letter) of orders 0 to k, each (..., A^m, A)."""
-    on_rank0, found = counts.shape[:-1], []
+def split_orders(counts: Floats, order: int, size: int) -> list[Floats]:
+    """Return counts of codes (..., E) as counts (..., A^m, A) of contexts and letters of each order
+    m from 0 to k.
+    """
+    shape, orders = counts.shape[:-1], []
     for m in range(order + 1):
-        last = counts.reshape(*on_rank0, -1, *[size + 1] * (m + 1)).sum(axis=len(on_rank0))
-        known = last[(..., *[slice(size)] * (m + 1))]
-        found.append(known.reshape(*on_rank0, size**m, size))
-    return found
+        grid = counts.reshape(*shape, -1, *[size + 1] * (m + 1)).sum(axis=len(shape))
+        known = grid[(..., *[slice(size)] * (m + 1))]
+        orders.append(known.reshape(*shape, size**m, size))
+    return orders
 
 
-def estimate(counts: list[Floats], alphas: Sequence[float], base: Floats) -> tuple[Floats, ...]:
-    """MAP of every order, each the prior of the next: (n + α p) / (N + α); 0 / 0 is the prior."""
-    found: list[Floats] = []
+def estimate_map(counts: list[Floats], alphas: Sequence[float], base: Floats) -> tuple[Floats, ...]:
+    """Return the MAP estimates of every order, each the prior of the next: (n + α p) / (N + α), or
+    the prior for 0 / 0.
+    """
+    estimates: list[Floats] = []
     prior = np.broadcast_to(base, counts[0].shape)
     for n, alpha in zip(counts, alphas, strict=True):
-        if found:  # a context's oldest letter is its most significant digit
-            prior = np.concatenate([found[-1]] * n.shape[-1], axis=-2)
+        if estimates:  # a context's oldest letter is its most significant digit
+            prior = np.concatenate([estimates[-1]] * n.shape[-1], axis=-2)
         total = n.sum(axis=-1, keepdims=True) + alpha
-        found.append(
-            np.where(total > 0, (n + alpha * prior) / np.where(total > 0, total, 1), prior)
-        )
-    return tuple(found)
+        p = (n + alpha * prior) / np.where(total > 0, total, 1)
+        estimates.append(np.where(total > 0, p, prior))
+    return tuple(estimates)
 
 
-def lookup(conditionals: Sequence[Floats], order: int) -> Floats:
-    """log p over all codes of `order`, (..., E): each reads as much context as is known, up to the
-    order of the conditionals; an unknown letter has logarithm 0.
+def tabulate_logs(conditionals: Sequence[Floats], order: int) -> Floats:
+    """Return log p of all codes of `order`, (..., E): each uses as much context as is known, up to
+    the order of the conditionals; an unknown letter has logarithm 0.
     """
     size = conditionals[0].shape[-1]
     codes = np.arange((size + 1) ** (order + 1))
-    digits = [codes // (size + 1) ** back % (size + 1) for back in range(order + 1)]
+    digits = [codes // (size + 1) ** distance % (size + 1) for distance in range(order + 1)]
     logs = np.zeros((*conditionals[0].shape[:-2], len(codes)))
     known, context = digits[0] < size, np.zeros_like(codes)
     with np.errstate(divide="ignore"):
@@ -170,116 +167,67 @@ def lookup(conditionals: Sequence[Floats], order: int) -> Floats:
 
 
 def window_sums(table: Floats, codes: Ids, starts: Ids) -> Floats:
-    """Σ_j table[j, codes[start + j]] for each start: (M,)."""
-    return kernels(len(starts) * len(table))[0](table, codes, starts)
+    """Return Σ_j table[j, codes[start + j]] for each start: (M,)."""
+    if not use_numba(len(starts) * len(table)):
+        return sum_windows(table, codes, starts)
+    from regard.kernels import counting
+
+    return np.asarray(counting.window_sums(table, codes, starts))
 
 
 def window_counts(codes: Ids, starts: Ids, weights: Floats, shape: tuple[int, int]) -> Floats:
-    """The weights of the windows that have a code at a position: (W, E)."""
-    return kernels(len(starts) * shape[0])[1](codes, starts, weights, np.zeros(shape))
+    """Return the total weight of the windows that have a code at a position: (W, E)."""
+    if not use_numba(len(starts) * shape[0]):
+        return count_windows(codes, starts, weights, np.zeros(shape))
+    from regard.kernels import counting
+
+    return np.asarray(counting.window_counts(codes, starts, weights, np.zeros(shape)))
 
 
-Kernels = tuple[Callable[[Floats, Ids, Ids], Floats], Callable[[Ids, Ids, Floats, Floats], Floats]]
+def use_numba(work: int) -> bool:
+    """Return whether a computation is large enough for compiled kernels, which have equal bits."""
+    return work >= 1 << 18 and has_numba()
 
 
-def kernels(work: int) -> Kernels:
-    """Sums and counts, compiled where numba is installed and the work is worth it. All add in the
-    same order, so that the bits are the same.
-    """
-    return (compiled() if work >= 1 << 18 else None) or (plain_sums, plain_counts)
-
-
-def plain_sums(table: Floats, codes: Ids, starts: Ids) -> Floats:
-    """`window_sums` in NumPy."""
+def sum_windows(table: Floats, codes: Ids, starts: Ids) -> Floats:
+    """Return `window_sums` by numpy."""
     total = np.zeros(len(starts))
     for j, row in enumerate(table):
         total += row[codes[starts + j]]
     return total
 
 
-def plain_counts(codes: Ids, starts: Ids, weights: Floats, into: Floats) -> Floats:
-    """`window_counts` in NumPy."""
-    for j, row in enumerate(into):
+def count_windows(codes: Ids, starts: Ids, weights: Floats, out: Floats) -> Floats:
+    """Return `window_counts` by numpy, added to `out`."""
+    for j, row in enumerate(out):
         row += np.bincount(codes[starts + j], weights, len(row))
-    return into
+    return out
 
 
-@cache
-def compiled() -> Kernels | None:
-    """Both as machine code, or None without numba."""
-    try:
-        import numba
-    except ImportError:
-        return None
-
-    def sums(table: Floats, codes: Ids, starts: Ids) -> Floats:
-        total = np.empty(len(starts))
-        for i in range(len(starts)):
-            found = 0.0
-            for j in range(len(table)):
-                found += table[j, codes[starts[i] + j]]
-            total[i] = found
-        return total
-
-    def counts(codes: Ids, starts: Ids, weights: Floats, into: Floats) -> Floats:
-        for i in range(len(starts)):
-            for j in range(len(into)):
-                into[j, codes[starts[i] + j]] += weights[i]
-        return into
-
-    make = numba.njit(nogil=True)
-    return make(sums), make(counts)
-
-
-def strengths(order: int, beta: float, gamma: float) -> list[float]:
-    """α_k = β γ^k of orders 0 to k."""
-    check_strength("beta", beta)
-    check_strength("gamma", gamma)
-    return [beta * gamma**k for k in range(order + 1)]
-
-
-def check_strength(name: str, value: float) -> None:
-    """Raise unless it can be the strength of a prior."""
+def check_pseudocount(name: str, value: float) -> None:
+    """Raise UsageError unless a number can be the concentration of a prior."""
     if not 0 <= value < np.inf:
         raise UsageError(f"{name} must be 0 or more, got {value}")
 
 
 def check_order(order: int, size: int, width: int) -> None:
-    """Raise where a table would not fit."""
+    """Raise UsageError if a table would be too large."""
     if order < 0 or (size + 1) ** (order + 1) * width > MOST_CODES:
         raise UsageError(
             f"order {order} with {size} letters and width {width} is negative or too large a table"
         )
 
 
-def tally(digits: Ids, order: int, size: int, weights: Floats | None = None) -> Floats:
-    """(W, E) how often each code stands at each position of digits (N, W)."""
-    many, width = digits.shape
-    if weights is None:
-        weights = np.ones(many)
-    codes = contexts(digits, order, size).ravel()
+def count_codes(digits: Ids, order: int, size: int) -> Floats:
+    """Return how often each code occurs at each position of digits (N, W): (W, E)."""
+    count, width = digits.shape
+    codes = encode_contexts(digits, order, size).ravel()
     shape = width, (size + 1) ** (order + 1)
-    return window_counts(codes, np.arange(many) * width, weights, shape)
-
-
-__all__ = [
-    "DNA",
-    "PROTEIN",
-    "RNA",
-    "Background",
-    "MarkovMotif",
-    "Motif",
-    "MotifAlphabet",
-    "MotifClassifier",
-    "PositionWeightMatrix",
-    "Scan",
-]
-
-BETA, GAMMA = 7.0, 3.0  # strength of the prior, α_k = β γ^k: defaults of the authors' BaMMmotif2
+    return window_counts(codes, np.arange(count) * width, np.ones(count), shape)
 
 
 class Background:
-    """What sequences look like without a motif: a homogeneous Markov model of any order."""
+    """The model of sequences without a motif: a homogeneous Markov chain of any order."""
 
     def __init__(self, alphabet: MotifAlphabet, conditionals: Sequence[Floats]) -> None:
         self.alphabet = alphabet
@@ -287,12 +235,12 @@ class Background:
 
     @classmethod
     def uniform(cls, alphabet: MotifAlphabet = DNA) -> Self:
-        """Every letter alike, whatever came before."""
+        """Return the background in which all letters are equally probable."""
         return cls.of(np.full(alphabet.size, 1 / alphabet.size), alphabet)
 
     @classmethod
     def of(cls, frequencies: ArrayLike, alphabet: MotifAlphabet = DNA) -> Self:
-        """Order 0 with these frequencies, brought to sum 1."""
+        """Return the background of order 0 with these frequencies, normalised to sum 1."""
         values = np.asarray(frequencies, np.float64)
         good = values.shape == (alphabet.size,) and np.isfinite(values).all() and values.sum() > 0
         if not good or (values < 0).any():
@@ -309,43 +257,43 @@ class Background:
         both_strands: bool = False,
         alpha: float = 1.0,
     ) -> Self:
-        """MAP of texts or digits, with prior strength `alpha` at every order, uniform at the
-        bottom.
+        """Return the MAP estimate from texts or digits, with the concentration `alpha` at every
+        order and a uniform base.
         """
         check_order(order, alphabet.size, 1)
         size = alphabet.size
         counts = np.zeros((size + 1) ** (order + 1))
         for sequence in sequences:
             digits = alphabet.encode(sequence) if isinstance(sequence, str) else sequence
-            for strand in [
-                digits,
-                *([alphabet.reverse_complement(digits)] if both_strands else []),
-            ]:
-                counts += np.bincount(contexts(strand, order, size), minlength=len(counts))
+            for strand in alphabet.strands(digits, both_strands):
+                counts += np.bincount(encode_contexts(strand, order, size), minlength=len(counts))
         base = np.full(size, 1 / size)
-        return cls(alphabet, estimate(by_order(counts, order, size), [alpha] * (order + 1), base))
+        return cls(
+            alphabet, estimate_map(split_orders(counts, order, size), [alpha] * (order + 1), base)
+        )
 
     @property
     def order(self) -> int:
-        """How many letters back it reads."""
+        """The number of letters of a context."""
         return len(self.conditionals) - 1
 
     @property
     def frequencies(self) -> Floats:
-        """(A,) letters by themselves."""
+        """(A,) of the letters, without context."""
         return np.asarray(self.conditionals[0][0])
 
     def positional(self, width: int) -> list[Floats]:
-        """The same model as a motif's conditionals (W, A^m, A): no context outside the window."""
-        size, found = self.alphabet.size, []
+        """Return the model as a motif's conditionals (W, A^m, A): no context outside the window."""
+        size, conditionals = self.alphabet.size, []
         for m in range(self.order + 1):
             rows = [self.conditionals[min(m, j)] for j in range(width)]
-            found.append(np.stack([np.tile(r, (size**m // len(r), 1)) for r in rows]))
-        return found
+            tiled = [np.tile(row, (size**m // len(row), 1)) for row in rows]
+            conditionals.append(np.stack(tiled))
+        return conditionals
 
 
 class Scan(NamedTuple):
-    """Windows of a sequence: first position on the forward strand (M,), strand 1 or -1, score."""
+    """Windows of a sequence: first position on the forward strand, strand 1 or -1, score; (M,)."""
 
     positions: Ids
     strands: NDArray[np.int8]
@@ -353,7 +301,7 @@ class Scan(NamedTuple):
 
 
 class Motif:
-    """A model of windows of width W, judged against a background; see the two kinds below."""
+    """A model of windows of width W, compared with a background."""
 
     def __init__(
         self,
@@ -369,82 +317,82 @@ class Motif:
 
     @property
     def width(self) -> int:
-        """W."""
+        """The number of positions W."""
         return len(self.conditionals[0])
 
     @property
     def order(self) -> int:
-        """How many letters back a position reads."""
+        """The number of letters of a context."""
         return len(self.conditionals) - 1
 
     @cached_property
     def probabilities(self) -> Floats:
-        """(W, A): how often each letter stands at each position, contexts summed out."""
-        size, contexts_ = self.alphabet.size, self.alphabet.size**self.order
-        state, found = np.full(contexts_, 1 / contexts_), []
+        """(W, A) the probability of each letter at each position, summed over contexts."""
+        size, n_contexts = self.alphabet.size, self.alphabet.size**self.order
+        state, rows = np.full(n_contexts, 1 / n_contexts), []
         for conditional in self.conditionals[-1]:
             joint = state[:, None] * conditional  # (A^k, A)
-            found.append(joint.sum(axis=0))
+            rows.append(joint.sum(axis=0))
             state = joint.reshape(size, -1).sum(axis=0) if self.order else np.ones(1)
-        return np.array(found)
+        return np.array(rows)
 
     @cached_property
     def log_odds(self) -> Floats:
-        """(W, E) log of motif over background, natural, for every code; E as in `contexts` of the
-        larger of the two orders. At order 0 the first A columns are the usual matrix.
+        """(W, E) natural log of motif over background for every code of the larger of the two
+        orders. At order 0 the first A columns are the usual matrix.
         """
         order = max(self.order, self.background.order)
         check_order(order, self.alphabet.size, self.width)
-        ours = lookup(self.conditionals, order)
-        theirs = lookup(self.background.positional(self.width), order)
-        impossible = np.isneginf(ours) & np.isneginf(theirs)
-        return np.where(impossible, -np.inf, ours - np.where(impossible, 0, theirs))
+        motif = tabulate_logs(self.conditionals, order)
+        background = tabulate_logs(self.background.positional(self.width), order)
+        impossible = np.isneginf(motif) & np.isneginf(background)
+        return np.where(impossible, -np.inf, motif - np.where(impossible, 0, background))
 
     def log_likelihood(self, windows: Letters) -> Floats:
-        """log P(window), (N,)."""
-        return self._sums(lookup(self.conditionals, self.order), self.order, windows)
+        """Return log P(window), (N,)."""
+        return self._sums(tabulate_logs(self.conditionals, self.order), self.order, windows)
 
     def score(self, windows: Letters) -> Floats:
-        """log P(window) / P(window | background), (N,), in nats."""
+        """Return log P(window) / P(window | background), (N,), in nats."""
         return self._sums(self.log_odds, max(self.order, self.background.order), windows)
 
     def _sums(self, table: Floats, order: int, windows: Letters) -> Floats:
-        digits = self.alphabet.aligned(windows)  # (N, W)
+        digits = self.alphabet.encode_aligned(windows)  # (N, W)
         if digits.shape[1] != self.width:
             raise UserError(f"windows must have {self.width} letters, got {digits.shape[1]}")
-        codes = contexts(digits, order, self.alphabet.size)
+        codes = encode_contexts(digits, order, self.alphabet.size)
         return window_sums(table, codes.ravel(), np.arange(len(digits)) * self.width)
 
     def scan(
         self, sequence: str | Ids, both_strands: bool = True, threshold: float = -np.inf
     ) -> Scan:
-        """The score of every window of at least `threshold`: forward strand first, each from the
-        left. A window on the other strand is scored as its reverse complement.
+        """Return all windows with a score of at least `threshold`, the forward strand first, each
+        from the left. A window on the other strand is scored as its reverse complement.
         """
         digits = self.alphabet.encode(sequence) if isinstance(sequence, str) else sequence
         order = max(self.order, self.background.order)
         starts = np.arange(max(0, len(digits) - self.width + 1))
         scores = []
-        for strand in [digits, *([self.alphabet.reverse_complement(digits)] * both_strands)]:
-            scores.append(
-                window_sums(self.log_odds, contexts(strand, order, self.alphabet.size), starts)
-            )
+        for strand in self.alphabet.strands(digits, both_strands):
+            codes = encode_contexts(strand, order, self.alphabet.size)
+            scores.append(window_sums(self.log_odds, codes, starts))
         if both_strands:
             scores[1] = scores[1][::-1]
         strands = np.repeat(np.array([1, -1], np.int8)[: len(scores)], len(starts))
-        positions, found = np.tile(starts, len(scores)), np.concatenate(scores)
-        kept = found >= threshold
-        return Scan(positions[kept], strands[kept], found[kept])
+        positions, values = np.tile(starts, len(scores)), np.concatenate(scores)
+        mask = values >= threshold
+        return Scan(positions[mask], strands[mask], values[mask])
 
     def sample(self, n: int, random: np.random.Generator) -> Ids:
-        """n windows drawn from the model, as digits (n, W)."""
-        size, drawn = self.alphabet.size, np.zeros((n, self.width), np.int64)
+        """Return n windows sampled from the model, as digits (n, W)."""
+        size, digits = self.alphabet.size, np.zeros((n, self.width), np.int64)
         context = np.zeros(n, np.int64)
         for j, conditional in enumerate(self.conditionals[-1]):
-            ladder = conditional.cumsum(axis=1)[context]  # (n, A)
-            drawn[:, j] = (random.random((n, 1)) * ladder[:, -1:] >= ladder).sum(axis=1)
-            context = (context * size + drawn[:, j]) % size**self.order
-        return drawn
+            cumulative = conditional.cumsum(axis=1)[context]  # (n, A)
+            threshold = random.random((n, 1)) * cumulative[:, -1:]
+            digits[:, j] = (threshold >= cumulative).sum(axis=1)
+            context = (context * size + digits[:, j]) % size**self.order
+        return digits
 
     @property
     def consensus(self) -> str:
@@ -452,8 +400,8 @@ class Motif:
         return "".join(self.alphabet.letters[i] for i in self.probabilities.argmax(axis=1))
 
     def information(self, *, against_background: bool = False) -> Floats:
-        """(W,) bits: log₂ A − entropy (Schneider & Stephens 1990, Nucleic Acids Research 18:6097),
-        or relative entropy to the background's frequencies.
+        """Return the information of each position in bits, (W,): log₂ A − entropy (Schneider &
+        Stephens 1990, Nucleic Acids Research 18:6097), or the relative entropy to the background.
         """
         p = self.probabilities
         q = self.background.frequencies if against_background else 1 / self.alphabet.size
@@ -473,9 +421,9 @@ class PositionWeightMatrix(Motif):
         pseudocount: float = 1.0,
         background: Background | None = None,
     ) -> Self:
-        """From aligned sequences of one length; unknown letters are not counted."""
-        digits = alphabet.aligned(sequences)
-        counts = tally(digits, 0, alphabet.size)[:, : alphabet.size]
+        """Fit aligned sequences of one length; unknown letters are not counted."""
+        digits = alphabet.encode_aligned(sequences)
+        counts = count_codes(digits, 0, alphabet.size)[:, : alphabet.size]
         return cls.of_counts(counts, alphabet, pseudocount=pseudocount, background=background)
 
     @classmethod
@@ -487,22 +435,22 @@ class PositionWeightMatrix(Motif):
         pseudocount: float = 1.0,
         background: Background | None = None,
     ) -> Self:
-        """From counts (W, A): P_j(a) = (n_j(a) + α b(a)) / (N_j + α), b the background's letters.
-        With α = 0 this takes probabilities as well.
+        """Fit counts (W, A): P_j(a) = (n_j(a) + α b(a)) / (N_j + α), b being the background. With
+        α = 0 the counts may be probabilities.
         """
         values = np.asarray(counts, np.float64)
-        check_strength("pseudocount", pseudocount)
+        check_pseudocount("pseudocount", pseudocount)
         if values.ndim != 2 or values.shape[1] != alphabet.size or not len(values):
             raise UsageError(f"counts must be (W, {alphabet.size}), got {values.shape}")
         if not np.isfinite(values).all() or (values < 0).any():
             raise UsageError("counts must be finite and 0 or more")
         background = background or Background.uniform(alphabet)
-        found = estimate([values[:, None]], [pseudocount], background.frequencies)
-        return cls(alphabet, found, background, float(values.sum(axis=1).max()))
+        p = estimate_map([values[:, None]], [pseudocount], background.frequencies)
+        return cls(alphabet, p, background, float(values.sum(axis=1).max()))
 
 
 class MarkovMotif(Motif):
-    """Positions that read their predecessors: P_j(a | the k letters before)."""
+    """Positions that depend on their predecessors: P_j(a | the k letters before)."""
 
     @classmethod
     def fit(
@@ -514,12 +462,11 @@ class MarkovMotif(Motif):
         beta: float = BETA,
         gamma: float = GAMMA,
         background: Background | None = None,
-        weights: Floats | None = None,
     ) -> Self:
-        """From aligned sequences of one length, each counted `weights` (N,) times."""
-        digits = alphabet.aligned(sequences)
+        """Fit aligned sequences of one length; unknown letters are not counted."""
+        digits = alphabet.encode_aligned(sequences)
         check_order(order, alphabet.size, digits.shape[1])
-        counts = tally(digits, order, alphabet.size, weights)
+        counts = count_codes(digits, order, alphabet.size)
         return cls.of_counts(
             counts, alphabet, order=order, beta=beta, gamma=gamma, background=background
         )
@@ -535,18 +482,20 @@ class MarkovMotif(Motif):
         gamma: float = GAMMA,
         background: Background | None = None,
     ) -> Self:
-        """From counts of codes (W, E), as `tally` makes them."""
-        alphas = strengths(order, beta, gamma)
-        split = by_order(counts, order, alphabet.size)
-        for m, n in enumerate(split):
-            n[:m] = 0  # a context that reaches outside the motif
+        """Fit counts of codes (W, E), as `count_codes` returns them."""
+        check_pseudocount("beta", beta)
+        check_pseudocount("gamma", gamma)
+        orders = split_orders(counts, order, alphabet.size)
+        for m, n in enumerate(orders):
+            n[:m] = 0  # contexts that reach outside the motif
         background = background or Background.uniform(alphabet)
-        found = estimate(split, alphas, background.frequencies)
-        return cls(alphabet, found, background, float(split[0].sum(axis=(1, 2)).max()))
+        alphas = [beta * gamma**k for k in range(order + 1)]
+        p = estimate_map(orders, alphas, background.frequencies)
+        return cls(alphabet, p, background, float(orders[0].sum(axis=(1, 2)).max()))
 
 
 class MotifClassifier:
-    """Aligned sequences to labels: one motif per label, log P(x | label) + log P(label)."""
+    """Classifies aligned sequences with one motif per label: log P(x | label) + log P(label)."""
 
     def __init__(
         self,
@@ -562,15 +511,15 @@ class MotifClassifier:
         self.log_priors = np.zeros(0)
 
     def fit(self, sequences: Letters, labels: Sequence[Hashable]) -> Self:
-        """Labels are sorted; the letters of all sequences together are every motif's prior."""
-        digits = self.alphabet.aligned(sequences)
+        """Fit; the letter frequencies of all sequences are the base of every motif's prior."""
+        digits = self.alphabet.encode_aligned(sequences)
         if len(labels) != len(digits):
             raise UserError(f"{len(digits)} sequences need as many labels, got {len(labels)}")
         self.classes = tuple(sorted(set(labels)))
         if len(self.classes) < 2:
             raise UserError(f"two or more different labels are needed, got {self.classes}")
-        where = {label: i for i, label in enumerate(self.classes)}
-        index = np.array([where[label] for label in labels])
+        numbers = {label: i for i, label in enumerate(self.classes)}
+        index = np.array([numbers[label] for label in labels])
         background = Background.fit(list(digits), self.alphabet)
         self.motifs = tuple(
             MarkovMotif.fit(
@@ -586,24 +535,24 @@ class MotifClassifier:
         self.log_priors = np.log(np.bincount(index) / len(index))
         return self
 
-    def log_posteriors(self, sequences: Letters) -> Floats:
-        """log P(label | x), (N, C)."""
+    def predict_log_proba(self, sequences: Letters) -> Floats:
+        """Return log P(label | x), (N, C)."""
         if not self.motifs:
             raise UsageError("this classifier has not been fitted")
-        digits = self.alphabet.aligned(sequences)
+        digits = self.alphabet.encode_aligned(sequences)
         joint = np.stack([m.log_likelihood(digits) for m in self.motifs], axis=1) + self.log_priors
         return np.asarray(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
 
     def decision_function(self, sequences: Letters) -> Floats:
-        """Log-odds: of the second label against the first, (N,), or of each against the rest,
-        (N, C).
+        """Return the log-odds of the second label against the first, (N,), or of each against the
+        rest, (N, C).
         """
-        logs = self.log_posteriors(sequences)
+        logs = self.predict_log_proba(sequences)
         if len(self.classes) == 2:
             return np.asarray(logs[:, 1] - logs[:, 0])
         rest = [np.logaddexp.reduce(np.delete(logs, i, 1), axis=1) for i in range(logs.shape[1])]
         return np.asarray(logs - np.stack(rest, axis=1))
 
     def predict(self, sequences: Letters) -> list[Any]:
-        """The most probable label of each."""
-        return [self.classes[i] for i in self.log_posteriors(sequences).argmax(axis=1)]
+        """Return the most probable label of each sequence."""
+        return [self.classes[i] for i in self.predict_log_proba(sequences).argmax(axis=1)]

@@ -1,21 +1,19 @@
-"""An encoder whose tokens are points of a cloud, each alone or with those around it.
+"""Point Transformer: an encoder whose tokens are the points of a cloud, or groups of neighbors.
 
-It is `encoder.EncoderModel`, block for block: a stem stands where the embedding of ids stands, and
-positions are those of space (Zhao et al. 2021, "Point Transformer", arXiv:2012.09164, is the same
-idea with attention of its own; ours is everybody's). Presets: `modern` (a learned code of the
-coordinates, distances as a bias of attention; the mean of all positions answers), `invariant`,
-which nothing changes that turns or moves a cloud: distances alone tell where points stand; and
-`molecule`, the same with many distances, what stands around each atom, and answers that are sums
-over all of them. There values begin from a sum over the elements, fitted to training by least
-squares, and what is learned is the rest.
+It is `encoder.EncoderModel` with points in place of tokens and positions in space. Where we differ
+from Zhao et al. 2021 (arXiv:2012.09164): attention is the usual one, with a bias that depends on
+distances. Presets: `modern` (a learned encoding of the coordinates, distances as a bias, mean
+pooling); `invariant`, which uses distances alone and therefore ignores rotations and translations;
+and `molecule`, the same with more basis functions, features of each atom's neighborhood and sum
+pooling. There the values start from a sum over the elements, fitted to the training data by least
+squares, and the network learns the residual.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,41 +24,38 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, PointEmbedding
 from regard.layers.positions import SPACE_POSITIONS, Positions, SpacePositions
 from regard.models import decoder
+from regard.models.config import Presets, check_ranges
 from regard.models.encoder import EncoderConfig, EncoderModel
 
 BATCH_TOKENS = 1 << 16  # positions read at once
-TINY = 1e-6  # of the squared coefficients of elements, so that one that never changes has none
+RIDGE = 1e-6  # keeps the least squares of elements solvable if a count never varies
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointSettings:
-    """What a model of points has from its data: see tokens/points.py."""
+    """What a model of points takes from its data: see tokenizers/points.py."""
 
     dimensions: int = 3
-    neighbours: int = 1  # of a centre, itself included
-    n_features: int = 0  # elements, then others
+    group_size: int = 1  # points of a token: a center and its neighbors
+    n_features: int = 0  # of a point: elements, then others
     elements: tuple[int, ...] = ()
-    reach: float = 2.0  # the largest distance of two points in training
-    spread: float = 1.0  # the usual one of a neighbour
+    max_distance: float = 2.0  # between two points of a training cloud
+    neighbor_scale: float = 1.0  # the typical distance of a neighbor from its center
 
     def __post_init__(self) -> None:
-        limits = {"dimensions": (1, 16), "neighbours": (1, 1 << 12), "n_features": (0, 1 << 13)}
-        for name, (least, most) in limits.items():
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(
-                    f"{name} must be from {least} to {most}, got {getattr(self, name)}"
-                )
+        check_ranges(self, dimensions=16, group_size=1 << 12)
+        check_ranges(self, least=0, n_features=1 << 13)
         if len(self.elements) > self.n_features:
             raise ValueError("n_features must count the elements too")
-        if not (self.reach > 0 and self.spread > 0):
-            raise ValueError("reach and spread must be positive")
+        if not (self.max_distance > 0 and self.neighbor_scale > 0):
+            raise ValueError("max_distance and neighbor_scale must be positive")
 
     def composition(self, source: Inputs) -> Tensor:
-        """(B, E) how many points of each element every cloud has, its tokens being all points."""
+        """Return (B, E) the number of points of each element, where every point is a token."""
         first = 2 * self.dimensions + 1
-        kinds = source.ids[..., first : first + len(self.elements)]
-        there = (source.segments > 0)[..., None]
-        return torch.where(there, kinds, 0).sum(1)[..., : len(self.elements)].float()
+        one_hot = source.ids[..., first : first + len(self.elements)]
+        valid = (source.segments > 0)[..., None]
+        return torch.where(valid, one_hot, 0).sum(1)[..., : len(self.elements)].float()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +63,9 @@ class PointTransformerConfig(PointSettings, EncoderConfig):
     """Shape and parts of an encoder of points."""
 
     positions: str = "learned"
-    distances: int = 16  # bells that distances are told by, as a bias of attention; 0 = not told
-    invariant: bool = False  # tell neighbours by distances alone, as nothing that turns changes
-    around: bool = False  # begin with what stands at which distance around each
+    n_rbf: int = 16  # radial basis functions of the attention bias; 0: no bias
+    invariant: bool = False  # describe neighbors by distances alone, which rotations preserve
+    neighborhood: bool = False  # add features of the neighborhood of each point
 
     def __post_init__(self) -> None:
         PointSettings.__post_init__(self)
@@ -78,117 +73,112 @@ class PointTransformerConfig(PointSettings, EncoderConfig):
             allowed = ", ".join(SPACE_POSITIONS)
             raise ValueError(f"positions of points are {allowed}, got {self.positions!r}")
         EncoderConfig.__post_init__(self)
-        if not 0 <= self.distances <= 1 << 12 or self.distances == 1:
-            raise ValueError(f"distances must be 0 or from 2 to {1 << 12}, got {self.distances}")
-        if self.around and not self.distances:
-            raise ValueError("around needs distances, got 0")
+        if not 0 <= self.n_rbf <= 1 << 12 or self.n_rbf == 1:
+            raise ValueError(f"n_rbf must be 0 or from 2 to {1 << 12}, got {self.n_rbf}")
+        if self.neighborhood and not self.n_rbf:
+            raise ValueError("neighborhood needs n_rbf > 0, got 0")
         if self.invariant and self.positions != "none":
             raise ValueError(f"positions must be none where invariant, got {self.positions!r}")
-        if self.n_types or set(self.kinds) != {"attention"}:
+        if self.n_types or set(self.layer_mixers) != {"attention"}:
             raise ValueError("n_types, windows and mixers are for texts")
 
     @property
     def supports_packing(self) -> bool:
-        """A cloud has a row of its own: what changes clouds changes rows."""
+        """False: augmentation changes whole rows, so each cloud has its own."""
         return False
 
     @property
     def additive(self) -> bool:
-        """Do values begin from a sum over the elements?"""
-        return self.task == "value" and self.pooling == "sum" and bool(self.elements)
+        """Whether values start from a sum over the elements."""
+        return self.head.scaled and self.pooling == "sum" and bool(self.elements)
 
-    def make_stem(self, vocab_size: int) -> nn.Module:
-        """See StackConfig."""
+    def make_embedding(self, vocab_size: int) -> nn.Module:
         return PointEmbedding(
             self.d_model,
             self.dimensions,
-            self.neighbours,
+            self.group_size,
             self.n_features,
             invariant=self.invariant,
-            spread=self.spread,
+            neighbor_scale=self.neighbor_scale,
         )
 
     def make_positions(self) -> Positions:
-        """See StackConfig."""
         return SpacePositions(
             self.positions,
             d_model=self.d_model,
             n_heads=self.n_heads,
             dimensions=self.dimensions,
-            distances=self.distances,
-            reach=self.reach,
-            around=self.around,
+            n_rbf=self.n_rbf,
+            max_distance=self.max_distance,
+            neighborhood=self.neighborhood,
         )
 
 
 def modern(n_layers: int, d_model: int) -> PointTransformerConfig:
-    """The encoder's modern preset, in space."""
-    told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "learned"}
-    return PointTransformerConfig(**told)
+    """The encoder's modern preset with positions in space."""
+    settings = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "learned"}
+    return PointTransformerConfig(**settings)
 
 
 def invariant(n_layers: int, d_model: int) -> PointTransformerConfig:
     """Distances alone."""
-    told = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "none"}
-    return PointTransformerConfig(**told, invariant=True, distances=32)
+    settings = dataclasses.asdict(decoder.modern(n_layers, d_model)) | {"positions": "none"}
+    return PointTransformerConfig(**settings, invariant=True, n_rbf=32)
 
 
 def molecule(n_layers: int, d_model: int) -> PointTransformerConfig:
-    """Distances alone, many of them, and sums."""
-    base = invariant(n_layers, d_model)
-    return dataclasses.replace(base, around=True, distances=64, pooling="sum")
+    """Distances alone, with more basis functions, neighborhood features and sum pooling."""
+    config = invariant(n_layers, d_model)
+    return dataclasses.replace(config, neighborhood=True, n_rbf=64, pooling="sum")
 
 
 class PointTransformer(EncoderModel):
-    """An encoder of points that answers. Where values begin from a sum over the elements, `each`
-    (E, O) is what one of each element adds, in units of `scale`.
+    """An encoder of points that predicts labels or values. Where values start from a sum over the
+    elements, `contributions` (E, O) are those of one atom of each, in units of `scale`.
     """
 
     Config = PointTransformerConfig
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]] = {
-        "modern": modern,
-        "invariant": invariant,
-        "molecule": molecule,
-    }
-    tokens = "points"
-    each: Tensor
+    PRESETS: ClassVar[Presets] = {"modern": modern, "invariant": invariant, "molecule": molecule}
+    reads = "points"
+    contributions: Tensor
 
     def __init__(self, vocab_size: int, config: PointTransformerConfig) -> None:
         super().__init__(vocab_size, config)
         if config.additive:
-            self.register_buffer("each", torch.zeros(len(config.elements), config.n_outputs))
+            shape = len(config.elements), config.n_outputs
+            self.register_buffer("contributions", torch.zeros(shape))
 
     def forward(
         self, source: Inputs, *, count: int | None = None, tap: Tap | None = None
     ) -> Tensor:
-        """See NeuralAssessor."""
-        found = super().forward(source, count=count, tap=tap)
+        scores = super().forward(source, count=count, tap=tap)
         if not self.config.additive:
-            return found
-        summed: Tensor = self.config.composition(source).to(self.each.dtype) @ self.each
-        return found + summed[: len(found)]  # rows that fill a batch up have no answer
+            return scores
+        counts = self.config.composition(source).to(self.contributions.dtype)  # (B, E)
+        sums: Tensor = counts @ self.contributions
+        return scores + sums[: len(scores)]  # rows that only fill up a batch have no score
 
-    def measure(self, shard: Shard) -> None:
-        """See NeuralAssessor; where values begin from a sum over the elements, also that sum, by
-        least squares, and the mean and the deviation of what it leaves.
+    def prepare(self, shard: Shard) -> None:
+        """Set the mean and deviation of values; where these start from a sum over the elements, fit
+        that sum by least squares, and take the mean and deviation of the residuals.
         """
-        super().measure(shard)
+        super().prepare(shard)
         if not self.config.additive or shard.targets is None:
             return
-        counts, wanted = [], []
+        counts, targets = [], []
         for batch in LabelledExamples(shard, None, int(self.config.max_len)).batches(BATCH_TOKENS):
             assert batch.segments is not None
             counts.append(self.config.composition(Inputs(batch.ids, batch.segments)).double())
-            wanted.append(batch.targets.double())
-        x, y = torch.cat(counts), torch.cat(wanted)
-        left = y.clone()
+            targets.append(batch.targets.double())
+        x, y = torch.cat(counts), torch.cat(targets)
+        residuals = y.clone()
         for column in range(y.size(1)):
-            there = ~y[:, column].isnan()
-            own, target = x[there], y[there, column]
-            middle = own - own.mean(0)
-            square = middle.T @ middle + TINY * torch.eye(x.size(1), dtype=x.dtype)
-            found = torch.linalg.solve(square, middle.T @ (target - target.mean()))
-            left[:, column] -= x @ found
-            self.each[:, column] = found
-        self.standardise(left)
-        self.each /= self.scale
+            known = ~y[:, column].isnan()
+            features, values = x[known], y[known, column]
+            centered = features - features.mean(0)
+            gram = centered.T @ centered + RIDGE * torch.eye(x.size(1), dtype=x.dtype)
+            coefficients = torch.linalg.solve(gram, centered.T @ (values - values.mean()))
+            residuals[:, column] -= x @ coefficients
+            self.contributions[:, column] = coefficients
+        self.standardise(residuals)
+        self.contributions /= self.scale

@@ -1,169 +1,151 @@
-"""What reads one sequence and speaks another: a language model, once it has seen its source.
+"""Models that generate a target sequence from a source, and ensembles of them.
 
-`given(source)` is that language model. Decoding, scoring, verifying and looking are written for
-language models and need to know nothing of sources.
+`condition(source)` returns a language model of the targets, so that decoding, scoring, verifying
+and the pages are written for language models alone.
 
-Several translators as one: the next word has the mean of the probabilities they give it.
-
-Runs that differ in nothing but their seed make different mistakes, and their mean makes fewer
-(Hansen and Salamon 1990, "Neural network ensembles"; of translators, Sutskever et al. 2014,
-arXiv:1409.3215).
+An ensemble averages the probabilities of its members: models that differ only in their seed make
+different errors, and their mean makes fewer (Hansen and Salamon 1990, "Neural network ensembles";
+for translation Sutskever et al. 2014, arXiv:1409.3215).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import Tap
-from regard.layers.cache import ALL, DecodeState
+from regard.layers.cache import ALL, DecodeState, LayerState
 from regard.layers.embeddings import Inputs
 from regard.models.language_model import Constrain, LanguageModel
+from regard.models.model import Model
 
 
-class Seq2SeqModel(nn.Module, ABC):
-    """Predicts a target sequence from a source sequence, token by token."""
+class Seq2SeqModel(Model):
+    """Predicts a target sequence from a source sequence, token by token. Its vocabulary is that of
+    the targets.
+    """
 
     task: ClassVar[str] = "target"
-    Config: ClassVar[type]  # the family's frozen dataclass
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
-    sized_by_config: ClassVar[bool] = True
-    supports_packing: bool = False  # may several pairs share a row, kept apart by segments?
-    static_shapes: bool = False  # are its steps the same kernels for every batch of a shape?
-
-    vocab_size: int  # of targets
-    config: Any
 
     @abstractmethod
     def condition(self, source: Inputs) -> ConditionedLM:
-        """The language model of what follows from these sources, a row of targets for each."""
+        """Return the language model of the targets of these sources, a row for each."""
 
 
 class NeuralSeq2Seq(Seq2SeqModel):
-    """A translator trained by gradients: ids to hidden vectors, and a linear head to logits."""
+    """A model trained by gradients: ids to hidden vectors, and a linear head to logits."""
 
+    loop = "gradient"
     head: nn.Linear
 
     @abstractmethod
     def forward(self, ids: Tensor, segments: Tensor | None, source: Inputs) -> Tensor:
-        """The (B, T, D) vectors that the head projects, for targets (B, T) given their sources."""
+        """Return the (B, T, D) vectors that the head projects, of targets (B, T) given sources."""
 
 
 class ConditionedLM(LanguageModel):
-    """A translator that has read its sources: a language model of their targets.
+    """A language model of the targets of given sources.
 
-    It has as many rows as `source`, or a multiple: row b·W + w then belongs to source b. What it
-    has read is kept in one memory, so that a recorded step stays valid when it reads other sources
-    of the same shape.
+    It has as many rows as `source`, or a multiple: row b·W + w then belongs to source b. The
+    encoded sources stay in the same memory, so that a recorded decoding step remains valid when
+    they are replaced by others of the same shape.
     """
 
-    def __init__(self, translator: Seq2SeqModel) -> None:
-        super().__init__(translator.vocab_size, translator.config)
-        self.training = translator.training  # it drops nothing that the translator does not
+    def __init__(self, model: Seq2SeqModel) -> None:
+        super().__init__(model.vocab_size, model.config)
+        self.training = model.training
 
     @abstractmethod
-    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
-        """Forget the sources and read these, of the same shape, in the same memory."""
+    def set_source(self, source: Inputs, *, tap: Tap | None = None) -> None:
+        """Replace the sources by others of the same shape."""
 
 
 class Ensemble(Seq2SeqModel):
-    """Translators of the same tokens, each of which has a say."""
+    """Models with one vocabulary whose probabilities are averaged."""
 
     def __init__(self, members: Sequence[Seq2SeqModel]) -> None:
-        super().__init__()
         sizes = {member.vocab_size for member in members}
         if len(sizes) != 1:
             raise ValueError(
                 f"members must be translators with one vocabulary, got sizes {sorted(sizes)}"
             )
+        configs = (member.config for member in members)
+        super().__init__(sizes.pop(), min(configs, key=lambda config: config.max_len))
         self.members = nn.ModuleList(members)
-        self.vocab_size = members[0].vocab_size
-        self.config = min((member.config for member in members), key=lambda one: one.max_len)
 
     def condition(self, source: Inputs) -> ConditionedLM:
-        """See Translator."""
         return EnsembleLM(self, source)
 
 
 class EnsembleLM(ConditionedLM):
-    """Translators that have read the same sources."""
+    """The members of an ensemble, conditioned on the same sources."""
 
-    def __init__(self, together: Ensemble, source: Inputs) -> None:
-        super().__init__(together)
-        found = [member.condition(source) for member in together.members]  # type: ignore[operator]
-        self.members: Sequence[ConditionedLM] = nn.ModuleList(found)  # type: ignore[assignment]
+    def __init__(self, ensemble: Ensemble, source: Inputs) -> None:
+        super().__init__(ensemble)
+        members = [member.condition(source) for member in ensemble.members]  # type: ignore[operator]
+        self.members: Sequence[ConditionedLM] = nn.ModuleList(members)  # type: ignore[assignment]
 
-    def read(self, source: Inputs, *, tap: Tap | None = None) -> None:
-        """See Given."""
+    def set_source(self, source: Inputs, *, tap: Tap | None = None) -> None:
         for member in self.members:
-            member.read(source)
+            member.set_source(source)
 
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        """See LanguageModel."""
-        logits = mean(member.logits(ids, segments) for member in self.members)
+        logits = average_logits(member.logits(ids, segments) for member in self.members)
         if tap is not None:
             tap("logits", logits)
         return logits
 
-    def score(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        segments: Tensor | None = None,
-        *,
-        constrain: Constrain | None = None,
+    def score_targets(
+        self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
     ) -> Tensor:
-        """See LanguageModel."""
-        asked = ids, targets, segments
-        free = torch.stack([member.score(*asked) for member in self.members])  # (M, B, T)
+        batch = ids, targets, segments
+        scores = torch.stack([member.score(*batch) for member in self.members])  # (M, B, T)
         if constrain is None:
-            return free.logsumexp(0) - math.log(len(free))
-        bound = [member.score(*asked, constrain=constrain) for member in self.members]
-        allowed = free - torch.stack(bound)  # log of what each gives to all that is not forbidden
-        return free.logsumexp(0) - allowed.logsumexp(0)
+            return scores.logsumexp(0) - math.log(len(scores))
+        constrained = [member.score(*batch, constrain=constrain) for member in self.members]
+        allowed = scores - torch.stack(constrained)  # log-probability of all that is permitted
+        return scores.logsumexp(0) - allowed.logsumexp(0)
 
-    def start(self, batch: int, capacity: int) -> DecodeState:
-        """See LanguageModel."""
-        layers = [MemberState(member.start(batch, capacity)) for member in self.members]
+    def init_state(self, batch: int, capacity: int) -> DecodeState:
+        layers = [MemberState(member.init_state(batch, capacity)) for member in self.members]
         return DecodeState(layers, batch, capacity)
 
-    def extend(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
-        """See LanguageModel."""
+    def step(self, ids: Tensor, lengths: Tensor | None, state: DecodeState) -> Tensor:
         state.check(ids.size(1))
-        both = zip(self.members, state.layers, strict=True)
-        logits = mean(member.extend(ids, lengths, own.state) for member, own in both)  # type: ignore[attr-defined]
+        logits = average_logits(
+            member.step(ids, lengths, cast(MemberState, layer).state)
+            for member, layer in zip(self.members, state.layers, strict=True)
+        )
         state.advance(lengths, ids.size(1))
         return logits
 
 
-class MemberState:
-    """The whole memory of one of several models, as a layer of the memory of all."""
+class MemberState(LayerState):
+    """The decode state of one member, as a layer of the ensemble's state."""
 
     def __init__(self, state: DecodeState) -> None:
         self.state = state
 
-    def select(self, parents: Tensor, places: slice = ALL) -> None:
-        """See LayerState."""
+    def select(self, parents: Tensor, columns: slice = ALL) -> None:
         self.state.select(parents)
 
     def expand(self, width: int) -> None:
-        """See LayerState."""
         self.state.expand(width)
 
     def reset(self) -> None:
-        """See LayerState."""
         self.state.reset()
 
 
-def mean(logits: Iterable[Tensor]) -> Tensor:
-    """The logarithm of the mean of the probabilities that logits (…, V) stand for."""
-    wide = (one.to(torch.promote_types(one.dtype, torch.float32)) for one in logits)
-    logs = torch.stack([one.log_softmax(-1) for one in wide])  # (M, …, V)
-    return logs.logsumexp(0) - math.log(len(logs))
+def average_logits(logits: Iterable[Tensor]) -> Tensor:
+    """Return the logarithm of the mean of the probabilities that logits (…, V) stand for."""
+    log_probs = torch.stack(
+        [x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(-1) for x in logits]
+    )  # (M, …, V)
+    return log_probs.logsumexp(0) - math.log(len(log_probs))

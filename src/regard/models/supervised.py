@@ -1,18 +1,15 @@
-"""The time that fitting may take, where models are fitted by counting or by a solver: what does not
-fit into it is reduced, and each reduction is printed.
+"""Models that predict labels or values: of a record, or of each of its positions.
 
-What answers a question about a sequence: which class, which of several, what value; one answer
-for all of it, or one at every position.
-
-Reading is the family's business: attention, recurrence or convolution make a vector of every
-position. What comes after is the same for all: the vectors are pooled, and one matrix answers.
+`FittedModel`s are fitted at once, by counting or by a solver, within a `Budget` of time.
+`NeuralSupervisedModel`s are trained by gradients: a family turns every position into a vector by
+attention, recurrence or convolution; the vectors are pooled, and a linear layer gives the scores.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,81 +23,69 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.pooling import POOLINGS, Pooling
+from regard.models.config import check_choices, check_ranges
 from regard.models.heads import HEADS, Head
+from regard.models.model import Model
 
-EVERY = 10.0  # seconds between two lines of progress
+INTERVAL = 10.0  # seconds between two lines of progress
+Log = Callable[[str], None]
 
 
 class Budget:
-    """Seconds from now on, and where lines go; without seconds there is no limit."""
+    """The seconds that fitting may take, counted from now on. What does not fit into them is
+    reduced, and each reduction is logged.
+    """
 
-    def __init__(self, say: Callable[[str], None], seconds: float = math.inf) -> None:
-        self.say = say
-        self.began = self.spoke = time.monotonic()
-        self.end = self.began + seconds
-        self.reductions: list[str] = []  # the lines that `reduce` has printed
+    def __init__(self, log: Log, seconds: float = math.inf) -> None:
+        self.log = log
+        self.started = self.last_line = time.monotonic()
+        self.end = self.started + seconds
+        self.reductions: list[str] = []  # those that were logged
 
     @property
     def limited(self) -> bool:
-        """Is there an end at all?"""
+        """Whether there is a limit."""
         return math.isfinite(self.end)
 
     @property
     def left(self) -> float:
-        """Seconds until the end; below 0 afterwards."""
+        """Seconds until the end; negative afterwards."""
         return self.end - time.monotonic()
 
-    def set_aside(self, seconds: float) -> None:
-        """Keep time for what comes after fitting."""
-        self.end -= seconds
-
-    def progress(self, doing: str) -> None:
-        """Print what is being done, every EVERY seconds at most."""
+    def progress(self, activity: str) -> None:
+        """Log the current activity, once per INTERVAL at most."""
         now = time.monotonic()
-        if now - self.spoke >= EVERY:
-            self.spoke = now
-            self.say(f"{now - self.began:,.0f} s: {doing}")
+        if now - self.last_line >= INTERVAL:
+            self.last_line = now
+            self.log(f"{now - self.started:,.0f} s: {activity}")
 
-    def reduce(self, what: str) -> None:
-        """Print what is left out because time is short, once."""
-        if what not in self.reductions:
-            self.reductions.append(what)
-            self.say(f"time is short: {what}")
+    def reduce(self, reduction: str) -> None:
+        """Log a reduction, the first time."""
+        if reduction not in self.reductions:
+            self.reductions.append(reduction)
+            self.log(f"time is short: {reduction}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """What is answered, and from what."""
+    """What is predicted, and how positions are pooled."""
 
     task: str = "label"
-    n_outputs: int = 1  # classes, labels or values: the data decide
+    n_outputs: int = 1  # classes, labels or values; set from the data
     pooling: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.task not in HEADS:
-            raise ValueError(f"task must be one of {', '.join(HEADS)}, got {self.task!r}")
-        if not 1 <= self.n_outputs <= 1 << 20:
-            raise ValueError(f"n_outputs must be from 1 to {1 << 20}, got {self.n_outputs}")
-        if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+        check_choices(self, task=HEADS, pooling=POOLINGS)
+        check_ranges(self, n_outputs=1 << 20)
 
     @property
-    def each(self) -> bool:
-        """Whether there is a prediction for each position, instead of one for the record."""
-        return HEADS[self.task].positional
+    def head(self) -> Head:
+        """What the scores mean."""
+        return HEADS[self.task]
 
 
-class SupervisedModel(nn.Module, ABC):
-    """Answers a question about sequences."""
-
-    Config: ClassVar[type]  # the family's frozen dataclass
-    PRESETS: ClassVar[dict[str, Callable[[int, int], Any]]]  # name to (n_layers, d_model) -> Config
-    sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
-    supports_packing: bool = False  # may several sequences share a row, kept apart by `segments`?
-    tokens: ClassVar[str] = ""  # the kind of tokens, where it reads one that is numbers
-
-    vocab_size: int
-    config: Any
+class SupervisedModel(Model):
+    """Predicts labels or values of sequences."""
 
     @property
     def task(self) -> str:
@@ -112,79 +97,77 @@ class SupervisedModel(nn.Module, ABC):
         """What its scores mean."""
         return HEADS[self.task]
 
+    @property
+    def n_outputs(self) -> int:
+        """The number of scores of a prediction."""
+        return int(self.config.n_outputs)
+
     @abstractmethod
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """(B, O) of sequences, one to a row, or of their positions (B, T, O): logits of classes or
-        labels, or values.
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        """Return logits of classes or labels, or values: (B, O) of sequences, one to a row, or
+        (B, T, O) of their positions.
         """
 
 
 class FittedModel(SupervisedModel):
-    """An assessor that is fitted in one go: by counting, or by solving for its coefficients. All
-    that it learns is in its buffers.
-    """
+    """A model that is fitted at once; its buffers hold all that it learns."""
+
+    loop = "solve"
 
     @abstractmethod
     def fit(
-        self,
-        shard: Shard,
-        valid: Shard | None,
-        say: Callable[[str], None],
-        budget: Budget | None = None,
+        self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
     ) -> None:
-        """Learn from labelled records; what has to be chosen is chosen on `valid`, or on a part of
-        the records where there is none. `say` takes what a user should know. What does not fit into
-        the budget is reduced, and without one nothing is.
+        """Fit to labelled records; hyperparameters are chosen on `valid`, or by cross-validation.
+        Without a budget nothing is reduced.
         """
 
 
 class NeuralSupervisedModel(SupervisedModel):
-    """An assessor trained by gradients. `shift` and `scale` (O,) are the mean and the deviation of
-    the values it was trained on; logits leave them at 0 and 1.
+    """A model trained by gradients. `shift` and `scale` (O,) are the mean and standard deviation of
+    the training values; for logits they are 0 and 1.
     """
 
-    static_shapes: bool = True  # are its steps the same kernels for every batch of a shape?
-
+    loop = "gradient"
+    static_shapes = True
+    sparse_targets: ClassVar[bool] = False  # `forward` can be limited to the positions with targets
     shift: Tensor
     scale: Tensor
 
     def add_head(self, d_model: int) -> None:
-        """Make what comes after reading."""
-        config: HeadConfig = self.config
+        """Create the layers after the encoder."""
+        config: Any = self.config
         self.pool = Pooling(config.pooling, d_model)
         self.head = nn.Linear(d_model, config.n_outputs)
-        few = self.config.max_len if config.pooling == "sum" else 1  # a sum is that much larger
-        nn.init.normal_(self.head.weight, std=0.5 * d_model**-0.5 / few)
+        terms = config.max_len if config.pooling == "sum" else 1  # a sum is that much larger
+        nn.init.normal_(self.head.weight, std=0.5 * d_model**-0.5 / terms)
         nn.init.zeros_(self.head.bias)
         if self.pool.score is not None:
-            nn.init.zeros_(self.pool.score.weight)  # at first all count alike
+            nn.init.zeros_(self.pool.score.weight)  # equal weights at first
         self.register_buffer("shift", torch.zeros(config.n_outputs))
         self.register_buffer("scale", torch.ones(config.n_outputs))
 
-    def measure(self, shard: Shard) -> None:
-        """Take from labelled training records what is fixed before the first step: of values, their
-        mean and deviation.
-        """
+    def prepare(self, shard: Shard) -> None:
         if self.output.scaled and shard.targets is not None:
             self.standardise(torch.tensor(np.array(shard.targets)))
 
     @torch.no_grad()
     def standardise(self, targets: Tensor) -> None:
-        """Take the mean and the deviation of the values (N, O) that are there."""
+        """Set `shift` and `scale` from values (N, O); NaN is missing."""
         for column, values in enumerate(targets.T):
-            there = values[~values.isnan()].double()
-            if len(there):
-                self.shift[column] = there.mean()
-                deviation = there.std(correction=0)
+            known = values[~values.isnan()].double()
+            if len(known):
+                self.shift[column] = known.mean()
+                deviation = known.std(correction=0)
                 self.scale[column] = deviation if deviation > 0 else 1.0
 
     @abstractmethod
     def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """(B, T, D): every position of the sequences, having seen the others."""
+        """Return (B, T, D) contextual vectors of all positions."""
 
     def embed(self, source: Inputs, *, count: int | None = None, tap: Tap | None = None) -> Tensor:
-        """(B, D): the sequences, a vector each. Where several share a row, `count` says how many
-        there are in all, and theirs are (N, D), row by row.
+        """Return (B, D) vectors of the sequences, one to a row; of packed rows with `count`
+        sequences in total, (N, D) row by row.
         """
         x = self.vectors(source, tap=tap)
         if tap is not None and tap.wants("pooling.weights"):
@@ -194,13 +177,14 @@ class NeuralSupervisedModel(SupervisedModel):
     def forward(
         self, source: Inputs, *, count: int | None = None, tap: Tap | None = None
     ) -> Tensor:
-        """What `answers` gives, less `shift` and in units of `scale`: what training compares. For
-        `count` see `embed`.
+        """Return standardised predictions, (`predict` - `shift`) / `scale`, which the loss is
+        computed of; for `count` see `embed`.
         """
-        each = self.config.each
-        x = self.vectors(source, tap=tap) if each else self.embed(source, count=count, tap=tap)
+        if self.output.positional:
+            x = self.vectors(source, tap=tap)
+        else:
+            x = self.embed(source, count=count, tap=tap)
         return self.head(dropout(x, self.config.dropout, self.training))  # type: ignore[no-any-return]
 
-    def answers(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        """See Assessor."""
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         return self(source, tap=tap) * self.scale + self.shift  # type: ignore[no-any-return]

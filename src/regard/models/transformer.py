@@ -1,8 +1,8 @@
-"""A stack of blocks over tokens: what the encoder and the decoder of a Transformer share.
+"""The stack of blocks that the encoder and the decoder of a Transformer share.
 
-Embed, add positions, send through the blocks. Where we differ from Vaswani et al. 2017
-(arXiv:1706.03762): dropout acts on embeddings and on the output of each part, not on attention
-weights, so that the fused kernel stays usable; queries, keys and values are one product.
+Embed tokens, add positions, apply the blocks: Vaswani et al. 2017 (arXiv:1706.03762), section 3.
+Where we differ: dropout acts on embeddings and on the output of each sublayer, not on attention
+weights, so that the fused kernel can be used; queries, keys and values are one matrix product.
 """
 
 from __future__ import annotations
@@ -16,19 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import (
-    SCORES,
-    AttentionContext,
-    CrossAttention,
-    MaskAndBias,
-    SelfAttention,
-    Tap,
-)
+from regard.layers.attention import SCORES, AttentionContext, CrossAttention, MaskAndBias, Tap
 from regard.layers.block import Block
 from regard.layers.cache import CrossKV, DecodeState
+from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import FEEDFORWARDS, dropout, make_feedforward
-from regard.layers.hyena import Hyena
-from regard.layers.linear_attention import LinearAttention
+from regard.layers.layer import MIXERS, Mixer, find_mixer
 from regard.layers.masks import Causal, Documents, Mask, Window
 from regard.layers.norms import NORMS, make_norm
 from regard.layers.positions import (
@@ -39,10 +32,8 @@ from regard.layers.positions import (
     make_positions,
     positions_in,
 )
-from regard.layers.sliding_window import NARROWEST, Blocks, banded
-from regard.layers.windowed_attention import WindowedAttention
-
-MIXERS = ("attention", "window", "linear", "hyena")
+from regard.layers.sliding_window import MIN_FLEX_HEAD, make_band
+from regard.models.config import check_choices, check_dropout, check_ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +52,7 @@ class TransformerConfig:
     norm_eps: float = 1e-6
     post_norm: bool = False
     positions: str = "rotary"
-    theta: float = 10_000.0  # base of the rotary angles
+    rope_theta: float = 10_000.0  # base of the rotary angles
     feedforward: str = "swiglu"
     bias: bool = False  # biases in linear layers
     qk_norm: bool = True
@@ -69,31 +60,22 @@ class TransformerConfig:
     scale_embedding: bool = False  # times sqrt(d_model), as in 2017
     score: str = "scaled_dot"
     projections: str = "learned"
-    window: int = 0  # 0 sees all of the past; r sees itself and r - 1 before
-    first_seen: int = 0  # positions that windows see wherever they are
-    mixers: tuple[str, ...] = ()  # of the layers, from the first, over and over; empty: attention
-    order: int = 2  # of Hyena: how many gates; one long convolution less
+    window: int = 0  # 0: attend to all of the past; r: to the position itself and r - 1 before
+    global_tokens: int = 0  # leading positions that every window includes
+    mixers: tuple[str, ...] = ()  # of the layers, repeated in order; empty: attention
+    order: int = 2  # of Hyena: the number of gates; it has one long convolution fewer
 
     def __post_init__(self) -> None:
-        limits = {"n_layers": 1_000, "d_model": 1 << 16, "n_heads": 1 << 12, "d_head": 1 << 12}
-        limits |= {"n_kv_heads": 1 << 12, "d_ff": 1 << 20, "max_len": 1 << 22}
-        for name, most in limits.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be from 1 to {most}, got {getattr(self, name)}")
+        check_ranges(self, n_layers=1_000, d_model=1 << 16, n_heads=1 << 12, d_head=1 << 12)
+        check_ranges(self, n_kv_heads=1 << 12, d_ff=1 << 20, max_len=1 << 22)
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_heads must be a multiple of n_kv_heads, got n_heads={self.n_heads} and "
                 f"n_kv_heads={self.n_kv_heads}"
             )
-        choices = {"norm": NORMS, "positions": POSITIONS, "feedforward": FEEDFORWARDS}
-        choices |= {"score": SCORES, "projections": ("learned", "identity")}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        check_choices(self, norm=NORMS, positions=POSITIONS, feedforward=FEEDFORWARDS)
+        check_choices(self, score=SCORES, projections=("learned", "identity"))
+        check_dropout(self)
         if self.window < 0:
             raise ValueError(f"window must be 0 (off) or positive, got {self.window}")
         self._check_mixers()
@@ -102,63 +84,79 @@ class TransformerConfig:
         for name in self.mixers:
             if name not in MIXERS:
                 raise ValueError(f"mixers must be of {', '.join(MIXERS)}, got {name!r}")
-        if "window" in self.mixers and not self.window:
-            raise ValueError("window must be positive where mixers has 'window', got 0")
-        if self.window and self.mixers and "window" not in self.mixers:
+        classes = [find_mixer(name) for name in self.mixers]
+        for mixer in classes:
+            mixer.check_config(self)
+        if self.window and classes and not any(mixer.uses_window for mixer in classes):
             raise ValueError(f"window = {self.window} needs 'window' among the mixers")
-        if not 0 <= self.first_seen <= 1 << 12 or (self.first_seen and not self.window):
+        if not 0 <= self.global_tokens <= 1 << 12 or (self.global_tokens and not self.window):
             raise ValueError(
-                f"first_seen must be from 0 to {1 << 12}, and 0 without a window, got "
-                f"{self.first_seen}"
+                f"global_tokens must be from 0 to {1 << 12}, and 0 without a window, got "
+                f"{self.global_tokens}"
             )
-        if not 2 <= self.order <= 8:
-            raise ValueError(f"order must be from 2 to 8, got {self.order}")
-        if self.score != "scaled_dot" and "linear" in self.mixers:
-            raise ValueError(f"score must be scaled_dot beside linear layers, got {self.score!r}")
+        check_ranges(self, least=2, order=8)
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The mixer of each layer."""
-        given = self.mixers or ("window" if self.window else "attention",)
-        return tuple(given[i % len(given)] for i in range(self.n_layers))
+    def layer_mixers(self) -> tuple[str, ...]:
+        """The name of each layer's mixer."""
+        mixers = self.mixers or ("window" if self.window else "attention",)
+        return tuple(mixers[i % len(mixers)] for i in range(self.n_layers))
 
     @property
-    def limited(self) -> bool:
-        """Is more than max_len, while decoding, further than anything learned? Filters of Hyena
-        fade out with the distance; positions and what looks at them do not.
-        """
-        return self.positions != "none" or set(self.kinds) != {"hyena"}
+    def mixer_classes(self) -> list[type[Mixer]]:
+        """The class of each layer's mixer."""
+        return [find_mixer(name) for name in self.layer_mixers]
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether positions and mixers are defined beyond the lengths of training."""
+        return self.positions == "none" and all(m.extrapolates for m in self.mixer_classes)
 
     @property
     def supports_packing(self) -> bool:
-        """May several records share a row? Masks keep them apart, where all mixers have one; the
-        first positions seen by all would be those of the row.
-        """
-        return not {"linear", "hyena"} & set(self.kinds) and not self.first_seen
+        """Whether records may share a row: no position may be visible to all of it."""
+        packable = all(mixer.supports_packing for mixer in self.mixer_classes)
+        return packable and not self.global_tokens
 
     @property
     def never_padded(self) -> bool:
-        """Are all sequences of training of one length, so that nothing has to be masked?"""
+        """Whether all training sequences have one length, so that no padding has to be masked."""
         return False
 
-    def make_stem(self, vocab_size: int) -> nn.Module:
-        """What makes vectors of tokens: here, of one of V ids."""
-        return nn.Embedding(vocab_size, self.d_model)
+    def make_embedding(self, vocab_size: int) -> nn.Module:
+        return TokenEmbedding(vocab_size, self.d_model)
+
+    def make_type_embedding(self) -> nn.Embedding | None:
+        """Return the embedding of sentence types, for encoders that have one."""
+        return None
+
+    def make_embedding_norm(self) -> nn.Module | None:
+        """Return the norm after the embeddings, for encoders that have one."""
+        return None
+
+    def make_norm(self) -> nn.Module:
+        return make_norm(self.norm, self.d_model, self.norm_eps, self.bias)
 
     def make_positions(self) -> Positions:
-        """How order is put in."""
         return make_positions(
             self.positions,
             d_model=self.d_model,
             d_head=self.d_head,
             n_heads=self.n_heads,
             max_len=self.max_len,
-            theta=self.theta,
+            theta=self.rope_theta,
         )
 
 
+class TokenEmbedding(nn.Embedding):
+    """An embedding of ids, whose positions are their order in the sequence."""
+
+    def where(self, source: Inputs) -> None:
+        """Return None: ids have no coordinates of their own, unlike patches and points."""
+
+
 class TransformerStack(nn.Module):
-    """Embedding, positions and blocks, to be built by the class that inherits them."""
+    """Embedding, positions and blocks; a base class, which calls `build`."""
 
     config: TransformerConfig
 
@@ -170,150 +168,129 @@ class TransformerStack(nn.Module):
         cross: bool = False,
         causal: bool = True,
     ) -> None:
-        """Make the parts; with `cross`, every block also looks at a memory, and those that are not
-        `causal` see what comes after them.
-        """
-        c = self.config = config
-        self.causal = causal
-        self.embedding: Any = c.make_stem(vocab_size)
-        self.positions = c.make_positions()
-        self.blocks = nn.ModuleList(self._block(kind, cross) for kind in c.kinds)
-        self.norm = nn.Identity() if c.post_norm else self._norm()
+        """Create the layers; with `cross`, every block also attends to an encoder's output."""
+        self.config, self.causal = config, causal
+        self.embedding: Any = config.make_embedding(vocab_size)
+        self.positions = config.make_positions()
+        mixers = config.mixer_classes
+        self.uses_mask = any(mixer.uses_mask for mixer in mixers)
+        self.uses_window = any(mixer.uses_window for mixer in mixers)
+        self.uses_longest = any(mixer.uses_longest for mixer in mixers)
+        self.blocks = nn.ModuleList(self._block(mixer, cross) for mixer in mixers)
+        self.norm = nn.Identity() if config.post_norm else config.make_norm()
 
-    def _norm(self) -> nn.Module:
-        return make_norm(
-            self.config.norm, self.config.d_model, self.config.norm_eps, self.config.bias
-        )
-
-    def _mixer(self, kind: str) -> nn.Module:
+    def _block(self, mixer: type[Mixer], cross: bool) -> Block:
         c = self.config
-        if kind == "hyena":
-            return Hyena(
-                c.d_model, order=c.order, max_len=c.max_len, bias=c.bias, causal=self.causal
-            )
-        options: dict[str, Any] = {
-            "n_kv_heads": c.n_kv_heads,
-            "d_head": c.d_head,
-            "bias": c.bias,
-            "qk_norm_eps": c.norm_eps if c.qk_norm else 0.0,
-            "score": c.score,
-            "projections": c.projections,
-        }
-        if kind == "linear":
-            return LinearAttention(c.d_model, c.n_heads, causal=self.causal, **options)
-        if kind == "window":
-            return WindowedAttention(
-                c.d_model, c.n_heads, width=c.window, first=c.first_seen, **options
-            )
-        return SelfAttention(c.d_model, c.n_heads, **options)
-
-    def _block(self, kind: str, cross: bool) -> Block:
-        c = self.config
-        looks = CrossAttention(c.d_model, c.n_heads, bias=c.bias, score=c.score) if cross else None
+        attention = None
+        if cross:
+            attention = CrossAttention(c.d_model, c.n_heads, bias=c.bias, score=c.score)
         feedforward = make_feedforward(c.feedforward, c.d_model, c.d_ff, bias=c.bias)
         return Block(
-            self._mixer(kind),
+            mixer.from_config(c, causal=self.causal),
             feedforward,
-            self._norm,
+            c.make_norm,
             post_norm=c.post_norm,
             dropout=c.dropout,
-            cross=looks,
+            cross=attention,
         )
 
-    def mask(self, kind: str, segments: Tensor | None = None) -> Mask | None:
-        """Who sees whom in layers of this kind; None: all see all."""
+    def mask(self, segments: Tensor | None = None, *, windowed: bool = False) -> Mask | None:
+        """Return the attention mask of layers with or without a window; None: all positions attend
+        to all.
+        """
         parts: list[Mask] = [Causal()] if self.causal else []
         if segments is not None:
             parts.append(Documents(segments))
-        if kind == "window":
-            parts.append(Window(self.config.window, self.config.first_seen))
+        if windowed:
+            parts.append(Window(self.config.window, self.config.global_tokens))
         return reduce(and_, parts) if parts else None
 
-    def check_length(self, end: int) -> None:
-        """Refuse more positions than the scheme can tell apart."""
+    def check_length(self, length: int) -> None:
+        """Raise ValueError where the positions cannot represent a sequence of this length."""
         most = self.positions.max_len
-        if most is not None and end > most:
+        if most is not None and length > most:
             raise ValueError(
-                f"positions = {self.config.positions!r} tells at most {most} positions apart, "
-                f"the input has {end}; shorten it or train with a larger max_len"
+                f"positions = {self.config.positions!r} distinguishes at most {most} positions, "
+                f"the input has {length}; shorten it or train with a larger max_len"
             )
 
-    def bias_of(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """What positions (..., T) and (..., S) add to the scores."""
-        return self.positions.bias(queries, keys) if self.biased else None
+    def position_bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """Return what positions (..., T) and (..., S) add to the attention scores."""
+        return self.positions.bias(queries, keys) if self.positions.biased else None
 
-    @property
-    def biased(self) -> bool:
-        """Do positions add something to the scores?"""
-        return self.positions.biased
-
-    def place(
-        self, ids: Tensor, segments: Tensor | None, *, whole: bool, where: Where | None = None
+    def make_context(
+        self, ids: Tensor, segments: Tensor | None, *, explicit: bool, where: Where | None = None
     ) -> tuple[AttentionContext, Where]:
-        """What every block needs to know about whole sequences (B, T), and their positions, unless
-        they say `where` they are. `segments` numbers the records of a row, 0 being padding. With
-        `whole`, masks are for all pairs of positions, as the explicit path needs them.
+        """Return what every block needs to know about complete sequences (B, T), and the positions
+        of their tokens, which are `where` if that is given.
+
+        `segments` numbers the records of a row, 0 being padding. With `explicit`, masks cover all
+        pairs of positions, as the explicit attention path needs them.
         """
-        (batch, length), device, kinds = ids.shape[:2], ids.device, self.config.kinds
+        (batch, length), device = ids.shape[:2], ids.device
         if where is None:
             where = range(length) if segments is None else positions_in(segments)
             if segments is None:
                 self.check_length(length)
-        at = as_tensor(where, device) if self.biased else None
-        mask, bias, near = None, None, None
-        if "attention" in kinds:
-            mask = self.mask("attention", segments)
+        indices = as_tensor(where, device) if self.positions.biased else None
+        mask, bias, windowed = None, None, None
+        if self.uses_mask:
+            mask = self.mask(segments)
             if mask is not None and segments is not None:
                 mask = mask.rendered(batch, length, length, device)
-            bias = None if at is None else self.bias_of(at, at)
-        if "window" in kinds:
-            near = self.near(segments, at, batch, length, device, whole=whole)
-        there = None if segments is None or self.causal else segments > 0
-        rotation = self.positions.rotation(where)
-        return AttentionContext(
-            mask, rotation, bias, near, there, 0, length, None, 0, length
-        ), where
+            bias = None if indices is None else self.position_bias(indices, indices)
+        if self.uses_window:
+            rows = batch if segments is not None else 1
+            windowed = self.window_mask(segments, indices, (rows, length), device, explicit)
+        context = AttentionContext(
+            mask=mask,
+            rotation=self.positions.rotation(where),
+            bias=bias,
+            windowed=windowed,
+            valid=None if segments is None or self.causal else segments > 0,
+            end=length,
+            longest_after=length,
+        )
+        return context, where
 
-    def near(
+    def window_mask(
         self,
         segments: Tensor | None,
-        at: Tensor | None,
-        batch: int,
-        length: int,
+        indices: Tensor | None,
+        shape: tuple[int, int],
         device: torch.device,
-        *,
-        whole: bool,
+        explicit: bool,
     ) -> MaskAndBias:
-        """The mask and bias of windowed layers, in bands where that saves work."""
-        c, mask = self.config, self.mask("window", segments)
+        """Return the mask and bias of windowed layers, in bands where that saves work.
+
+        `shape` is (B, T), B being 1 where all rows have one mask; `indices` are the positions where
+        these add a bias.
+        """
+        c, mask, (rows, length) = self.config, self.mask(segments, windowed=True), shape
         assert mask is not None
-        own = batch if segments is not None else 1
         band = None
-        if not whole and c.score == "scaled_dot":
-            band = banded(
+        if not explicit and c.score == "scaled_dot":
+            band = make_band(
                 mask,
                 width=c.window,
-                first=c.first_seen,
+                first=c.global_tokens,
                 ahead=not self.causal,
-                batch=own,
+                batch=rows,
                 length=length,
                 device=device,
-                flexible=at is None and c.d_head >= NARROWEST,
+                flexible=indices is None and c.d_head >= MIN_FLEX_HEAD,
             )
         if band is None:
-            full = mask.rendered(own, length, length, device)
-            return MaskAndBias(full, None if at is None else self.bias_of(at, at))
-        if at is None:
+            full = mask.rendered(rows, length, length, device)
+            return MaskAndBias(
+                full, None if indices is None else self.position_bias(indices, indices)
+            )
+        if indices is None:
             return MaskAndBias(band)
-        assert isinstance(band, Blocks)
-        cut = band.layout
-        if cut.first:
-            band.top = self.bias_of(at[..., : cut.first], at)
-        queries, keys = (turn(at[..., None])[..., 0] for turn in (cut.queries, cut.keys))
-        return MaskAndBias(band, self.bias_of(queries, keys))
+        return MaskAndBias(band, band.bias(self.position_bias, indices))
 
     def embed(self, ids: Tensor, where: Where, end: int) -> Tensor:
-        """(B, T) ids, or (B, T, V) numbers, at these positions, all below `end`, to (B, T, D)."""
+        """Return (B, T, D) vectors of (B, T) ids or (B, T, V) features at positions below `end`."""
         x = self.embedding(ids)  # (B, T, D)
         if self.config.scale_embedding:
             x = x * self.config.d_model**0.5
@@ -322,39 +299,40 @@ class TransformerStack(nn.Module):
     def run(
         self,
         x: Tensor,
-        place: AttentionContext,
+        context: AttentionContext,
         state: DecodeState | None,
         tap: Tap | None,
         memory: Sequence[CrossKV] | None = None,
         *,
-        asked: int = 0,
+        n_first: int = 0,
     ) -> Tensor:
-        """Send embedded tokens (B, T, D) through the stack. `memory` is what each block looks at,
-        if they do. Where no more than the first positions are `asked` for, the last block, which
-        must be attention, computes no others.
+        """Apply the blocks to embedded tokens (B, T, D).
+
+        `memory` has the keys and values for the cross-attention of each block. With `n_first`, the
+        last block, which must be attention, computes only that many leading positions.
         """
-        if torch.is_autocast_enabled(x.device.type):  # the residual stream too, not products alone
+        if torch.is_autocast_enabled(x.device.type):  # for the residual stream, not only products
             x = x.to(torch.get_autocast_dtype(x.device.type))
         x = dropout(x, self.config.dropout, self.training)
         if tap is not None:
             tap("embedding", x)
         for i, block in enumerate(self.blocks):
             inner = None if tap is None else tap.at("block").at(i)
-            own = None if state is None else state.layers[i]
-            if asked and i == len(self.blocks) - 1:
-                place = place.for_first(asked)
-            x = block(x, place, own, inner, None if memory is None else memory[i])
+            layer = None if state is None else state.layers[i]
+            if n_first and i == len(self.blocks) - 1:
+                context = context.for_first(n_first)
+            x = block(x, context, layer, inner, None if memory is None else memory[i])
         return self.norm(x)  # type: ignore[no-any-return]
 
 
 def initialise(model: TransformerStack) -> None:
-    """Every initial value of a stack, and of a `head` if it has one, in one place.
+    """Set every initial value of a stack, and of its `head` if it has one.
 
-    | parameter | drawn from |
+    | parameter | initial value |
     |---|---|
     | linear weights | normal, std 1 / sqrt(fan in) |
     | those that write to the residual stream | divided by sqrt(2 · n_layers) (Radford 2019) |
-    | embedding | normal, std 1; std 1 / sqrt(d_model) where it is tied; a stem's are linear |
+    | embedding of ids | normal, std 1; std 1 / sqrt(d_model) where it is tied |
     | learned positions, T5 biases | normal, std 0.02 |
     | head | normal, std 0.5 / sqrt(d_model) unless tied |
     | biases | 0 |
@@ -376,8 +354,7 @@ def initialise(model: TransformerStack) -> None:
                 nn.init.normal_(
                     part.weight, std=part.in_features**-0.5 * (2 * config.n_layers) ** -0.5
                 )
-        if isinstance(block.mixer, Hyena):
-            block.mixer.reset()
+        block.mixer.reset()  # type: ignore[union-attr, operator]
     for module in model.positions.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)

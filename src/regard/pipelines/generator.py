@@ -1,8 +1,8 @@
-"""What `regard.load` returns for a language model: continue, score, measure, look inside."""
+"""The pipeline of language models: generate, score, evaluate and inspect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 
 from regard.arguments import one_or_many
-from regard.data.inputs import TokenLimit
+from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import (
     DecodeSession,
@@ -21,52 +21,60 @@ from regard.decoding import (
     Strategy,
     generate,
 )
-from regard.evaluation.language_modeling import TokenLosses, measure, score
+from regard.errors import UsageError, UserError
+from regard.evaluation.eval_data import shard_from
+from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.layers.attention import Tap
 from regard.models.language_model import LanguageModel
-from regard.run import read_metadata
+from regard.pipelines.pipeline import EvaluationRequest, Pipeline
+from regard.run import Run
 from regard.tokenizers import Tokenizer
 
+REQUEST = EvaluationRequest()
 
-class Generator:
-    """What `load` returns: a trained model and its tokenizer, to generate, score and explain."""
+
+class Generator(Pipeline):
+    """A language model, to generate, score and explain."""
+
+    task = "next"
 
     def __init__(
         self,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        run: Path,
-        forbidden: ForbiddenTransitions | None,
+        run: Run | None = None,
+        forbidden: ForbiddenTransitions | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
-        self.workspace = DecodeSession(model)  # one for all that it generates, in any thread
+        super().__init__(model, tokenizer, run)
+        self.forbidden = forbidden
+        self.session = DecodeSession(model)  # shared by all calls, in any thread
 
     @cached_property
     def text(self) -> bool:
-        """Was it trained on running text rather than on records?"""
-        return bool(read_metadata(self.run).get("data", {}).get("format") == "text")
+        """Whether the model was trained on running text rather than on records."""
+        return bool(self.data.get("format") == "text")
 
     @cached_property
     def beginning(self) -> list[int]:
-        """What stands before a prompt: `<S>`, as in training, or where the model was imported what
-        its own tokenizer puts there, which may be nothing.
+        """The ids before a prompt: `<S>` as in training or, if the model was imported, those that
+        its tokenizer adds, which may be none.
         """
-        own = self.tokenizer
-        return own.beginning if "imported_from" in read_metadata(self.run) else [own.start]
+        imported = self.run is not None and "imported_from" in self.run.metadata
+        return self.tokenizer.beginning if imported else [self.tokenizer.start]
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """The beginning and the ids of a prompt; running text is entered in its middle, without a
-        beginning. A prompt without any ids is `<S>`.
+        """Return the beginning and the ids of a prompt; a prompt of running text has no beginning.
+        A prompt without any ids is `<S>`.
         """
         ids = [int(i) for i in self.tokenizer.encode(prompt)]
         return (ids if self.text and ids else [*self.beginning, *ids]) or [self.tokenizer.start]
 
     @property
     def context(self) -> TokenLimit | None:
-        """What of a long prompt is used; models without a limit use all of it."""
-        if not getattr(self.model.config, "limited", False):
+        """How much of a long prompt is used; None if the model has no limit."""
+        limit = self.model.max_context
+        if limit is None:
             return None
-        limit = int(self.model.config.max_len)
         before = 0 if self.text else len(self.beginning)
         return TokenLimit(limit - before, limit // 2, "last")
 
@@ -104,30 +112,29 @@ class Generator:
         on_token: Callable[[int, int], None] | None = None,
         batch_size: int = 64,
     ) -> list[Generated] | list[list[Generated]]:
-        """Continue one prompt, or each of several: a list of sequences, or one for each prompt.
+        """Return the sequences that continue a prompt, or a list of them for each prompt.
 
-        Samples by default. Never makes `<pad>`, `<S>` or `<unk>`.
+        Samples by default. Never produces `<pad>`, `<S>` or `<unk>`.
         """
-        several, one = one_or_many("prompts", prompts)
+        items, one = one_or_many("prompts", prompts)
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
-        limited = getattr(self.model.config, "limited", False)
-        found = generate(
+        sequences = generate(
             self.model,
-            [self.prompt_ids(p) for p in several],
+            [self.prompt_ids(prompt) for prompt in items],
             strategy or Sample(),
             max_new=max_new,
             end=tokenizer.end,
             pad=tokenizer.pad,
             banned=tokenizer.never_produced(self.model.vocab_size),
             constraint=constraint,
-            context=self.model.config.max_len if limited else None,
+            context=self.model.max_context,
             on_token=on_token,
             batch_size=batch_size,
-            workspace=self.workspace,
+            session=self.session,
         )
-        return found[0] if one else found
+        return sequences[0] if one else sequences
 
     @overload
     def score(  # type: ignore[overload-overlap]
@@ -140,29 +147,64 @@ class Generator:
     def score(
         self, texts: str | Sequence[str]
     ) -> tuple[list[str], list[float]] | list[tuple[list[str], list[float]]]:
-        """The tokens of a text, or of each of several (without `<S>`, with `<E>`), and their
-        natural log-probabilities.
+        """Return the tokens of a text (without `<S>`, with `<E>`) and their natural
+        log-probabilities, or a list of these for a list of texts.
         """
-        several, one = one_or_many("texts", texts)
-        scored = score(self.model, self.tokenizer, several, constrain=self.forbidden)
-        found = [(record.tokens, record.log_probs) for record in scored]
-        return found[0] if one else found
+        items, one = one_or_many("texts", texts)
+        records = score(self.model, self.tokenizer, items, constrain=self.forbidden)
+        scores = [(record.tokens, record.log_probs) for record in records]
+        return scores[0] if one else scores
 
-    def measure(self, shard: Shard, stride: int = 0) -> TokenLosses:
-        """What this model costs on a shard, by unit."""
-        return measure(self.model, shard, self.tokenizer, stride=stride, constrain=self.forbidden)
+    def example(self, most: int) -> str:
+        """Return the first held-out text; of running text, at most `most` tokens."""
+        record = [int(i) for i in self.held_out()[1].record(0)]
+        return self.tokenizer.decode(record[1 : 1 + most] if self.text else record[1:-1])
+
+    def score_example(self, example: str) -> tuple[list[str], list[float]]:
+        return self.score(example)
+
+    def score_files(
+        self, files: Sequence[Path], reader: InputReader, log: Any
+    ) -> tuple[Iterator[list[Item]], RecordNotes]:
+        """Return the records of a file, or of standard input (`-`), and an object for notes."""
+        if len(files) > 1 or reader.target_asked:
+            raise UsageError(f"{self.run} predicts the next symbol (task next): it has no targets")
+        path = None if str(files[0]) == "-" else files[0]
+        if path is not None and (why := reader.running_text(path)):
+            raise UserError(f"{path} is read as running text ({why}): regard evaluate measures it")
+        items = reader.records(path, self.modality, self.tokenizer, log)
+        return items, RecordNotes(self.tokenizer)
+
+    def score_items(self, items: Sequence[Item]) -> list[ScoredRecord]:
+        texts = [item.text for item in items]
+        return score(self.model, self.tokenizer, texts, constrain=self.forbidden)
+
+    def read(
+        self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
+    ) -> Shard:
+        if reader.target_asked:
+            raise UsageError(f"{self.run} predicts the next symbol (task next): it has no --target")
+        return shard_from(files, self.tokenizer, self.modality, reader, strict=strict, log=log)
+
+    def _log_notes(self, shard: Shard, request: EvaluationRequest) -> None:
+        """Log nothing: long records are read in windows, and the document has unknown symbols."""
+
+    def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TokenLosses:
+        """Return the losses on a shard, by record or by block of running text."""
+        stride, constrain = request.stride, self.forbidden
+        return measure(self.model, shard, self.tokenizer, stride=stride, constrain=constrain)
 
     @torch.inference_mode()
     def activations(self, text: str, patterns: Iterable[str]) -> dict[str, torch.Tensor]:
-        """The named activations (`*.attention.weights`, `logits`) while the model reads a text."""
+        """Return the activations on a text by name (`*.attention.weights`, `logits`)."""
         tap = Tap(patterns)
         self.model.logits(torch.tensor([self.prompt_ids(text)]), tap=tap)
-        return tap.found
+        return tap.activations
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """One sequence that a model made, as text."""
+    """A generated sequence as text."""
 
     input: str
     text: str
@@ -172,7 +214,7 @@ class GeneratedText:
     dead_end: bool
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of `regard generate --json` and `regard translate --json`."""
+        """Return an entry of `regard generate --json` and `regard translate --json`."""
         return {
             "input": self.input,
             "text": self.text,
@@ -183,7 +225,7 @@ class GeneratedText:
 
 
 class Continuation(GeneratedText):
-    """One generated sequence; its text is the prompt and what follows."""
+    """A generated sequence; its text includes the prompt."""
 
 
 def continuations(
@@ -196,21 +238,21 @@ def continuations(
     forbidden: ForbiddenTransitions | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
-    """A prompt, or each of several, `copies` times, continued, as text."""
+    """Continue a prompt, or each of a list, `copies` times; return texts."""
     repeated = [p for p in one_or_many("prompts", prompts)[0] for _ in range(copies)]
-    found = generator.generate(
+    sequences = generator.generate(
         repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
     )
     tokenizer = generator.tokenizer
     return [
         Continuation(
             input=prompt,
-            text=prompt + tokenizer.decode(one.ids),
-            tokens=[tokenizer.text(i) for i in one.ids],
-            score=one.score,
-            finished=one.finished,
-            dead_end=one.dead_end,
+            text=prompt + tokenizer.decode(sequence.ids),
+            tokens=[tokenizer.text(i) for i in sequence.ids],
+            score=sequence.score,
+            finished=sequence.finished,
+            dead_end=sequence.dead_end,
         )
-        for prompt, several in zip(repeated, found, strict=True)
-        for one in several
+        for prompt, candidates in zip(repeated, sequences, strict=True)
+        for sequence in candidates
     ]

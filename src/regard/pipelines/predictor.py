@@ -1,16 +1,14 @@
-"""Labels of words, and the spans that they make up: names of people, places, chemicals.
+"""The pipelines of models that predict labels or values, or fill in masked tokens.
 
-Many models tag words in a scheme of prefixes: `B-PER I-PER O` is one person of two words (Ramshaw
-and Marcus 1995, arXiv:cmp-lg/9505040). With `E-` or `L-` for the last word and `S-` or `U-` for the
-only one it is called BIOES or BILOU.
-
-What `regard.load` returns for a model of labels or values: texts in, answers and vectors out.
+Models of words often use tags with prefixes: `B-PER I-PER O` marks one person of two words (Ramshaw
+and Marcus 1995, arXiv:cmp-lg/9505040). With `E-` or `L-` for the last word and `S-` or `U-` for a
+single one, the scheme is called BIOES or BILOU. `merge_spans` joins tagged words into spans.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
@@ -22,19 +20,22 @@ from numpy.typing import NDArray
 from regard.arguments import one_or_many
 from regard.data.batching import LabelledExamples
 from regard.data.collate import Ints
-from regard.data.inputs import TokenLimit, opened
+from regard.data.inputs import InputReader, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.data.targets import Targets
 from regard.data.views import Views
 from regard.decoding.engine import device_of, evaluating
-from regard.errors import UsageError, UserError
-from regard.evaluation.eval_data import shard_of
+from regard.errors import UserError
+from regard.evaluation.eval_data import labelled_from, shard_from, shard_of
 from regard.evaluation.masked_lm import measure_masked_lm
+from regard.evaluation.metrics import Report, to_document
 from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
-from regard.models.encoder import MaskedLM
-from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
-from regard.tokenizers import Patches, Points, Tokenizer
+from regard.models.supervised import SupervisedModel
+from regard.pipelines.generator import REQUEST
+from regard.pipelines.pipeline import Evaluation, EvaluationRequest, Pipeline
+from regard.run import Run
+from regard.tokenizers import Tokenizer
 
 OUTSIDE = "O"
 TAG = re.compile(r"([BIELSU])-(.+)")
@@ -43,8 +44,8 @@ FIRST, LAST = "BSU", "ELSU"  # prefixes that begin and that end a span
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `start` to `end` of a text, the label they have, and the probability of each
-    label, of several words on average.
+    """Characters `start` to `end` of a text with their label, its probability (`score`), and that
+    of every label (`scores`); averages, if the span has more than one word.
     """
 
     text: str
@@ -55,53 +56,50 @@ class Span:
     score: float
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of `words` or `spans` in `regard classify --json`."""
+        """Return an entry of `words` or `spans` in `regard predict --json`."""
         keys = ("text", "start", "end", "label", "score")
         return {key: getattr(self, key) for key in keys}
 
 
 def tag_words(classes: Sequence[str]) -> bool:
-    """Are these labels tags of a scheme, such as O, B-PER and I-PER?"""
+    """Return whether labels are tags with prefixes, such as O, B-PER and I-PER."""
     others = [name for name in classes if name != OUTSIDE]
     return bool(others) and all(TAG.fullmatch(name) for name in others)
 
 
 def merge_spans(text: str, words: Sequence[Span]) -> list[Span]:
-    """Words with tags as spans with the types of these; words outside of spans as they are.
-
-    What follows no scheme is read as it was probably meant: an `I-` that continues nothing begins.
+    """Join tagged words into spans, labelled by the type of their tags; words outside of spans stay
+    single. An `I-` that continues no span starts one.
     """
     groups: list[tuple[str, list[Span]]] = []
-    before = ""  # the prefix of the word before
+    previous = ""  # the prefix of the word before
     for word in words:
         match = TAG.fullmatch(word.label)
         prefix, kind = match.groups() if match else ("", OUTSIDE)
-        begins = not match or not before or prefix in FIRST or before in LAST
-        if begins or groups[-1][0] != kind:
+        starts = not match or not previous or prefix in FIRST or previous in LAST
+        if starts or groups[-1][0] != kind:
             groups.append((kind, []))
         groups[-1][1].append(word)
-        before = prefix
+        previous = prefix
     return [join_spans(text, kind, group) for kind, group in groups]
 
 
 def join_spans(text: str, label: str, words: Sequence[Span]) -> Span:
-    """Some words in a row as one span."""
-    start, end, many = words[0].start, words[-1].end, len(words)
-    scores = {name: sum(word.scores[name] for word in words) / many for name in words[0].scores}
-    score = sum(word.score for word in words) / many
+    """Join consecutive words into one span."""
+    start, end, count = words[0].start, words[-1].end, len(words)
+    scores = {name: sum(word.scores[name] for word in words) / count for name in words[0].scores}
+    score = sum(word.score for word in words) / count
     return Span(text[start:end], start, end, label, scores, score)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one text.
+    """The prediction for one text.
 
-    `label` is the likeliest class, the labels that are likelier than not, with commas between, or
-    the likeliest at every position or word; of values there is none. `scores` are probabilities by
-    class, or values by name; `positions` the probability of the label at each position.
-
-    A model that labels words gives each of its `words` a label, where it stands and a score.
-    `spans` are words that belong together, where labels say so (B-PER, I-PER), and single words.
+    `label` is the most probable class, the labels with a probability of at least one half, joined
+    by commas, or the most probable labels of all positions or words; values have no label. `scores`
+    are probabilities by class, or values by name; `positions` are the probabilities of the labels
+    of positions. Models of words fill `words` and `spans`, words joined by tags (B-PER, I-PER).
     """
 
     text: str
@@ -112,151 +110,139 @@ class Prediction:
     spans: tuple[Span, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of `regard classify --json`."""
-        found: dict[str, Any] = {"text": self.text, "label": self.label, "scores": self.scores}
+        """Return an entry of `regard predict --json`."""
+        entry: dict[str, Any] = {"text": self.text, "prediction": self.label or self.scores}
+        if self.label:
+            entry["probabilities"] = self.scores
         if self.positions is not None:
-            found["positions"] = list(self.positions)
+            entry["positions"] = list(self.positions)
         if self.words is not None:
-            found["words"] = [word.to_json() for word in self.words]
-            found["spans"] = [span.to_json() for span in self.spans]
-        return found
+            entry["words"] = [word.to_json() for word in self.words]
+            entry["spans"] = [span.to_json() for span in self.spans]
+        return entry
 
 
-class Predictor:
-    """A model that answers, its tokenizer and the names of its answers; with `views`, what it says
-    of a text is what it says of all views of it, on average.
-    """
+class Predictor(Pipeline):
+    """A model of labels or values; with `views`, predictions are averaged over those of a text."""
 
     def __init__(
         self,
         model: SupervisedModel,
         tokenizer: Tokenizer,
         targets: Targets,
-        run: Path | None = None,
+        run: Run | None = None,
         views: Views | None = None,
-        told: Mapping[str, Any] | None = None,
     ) -> None:
-        """`told` is what the run knows of its data."""
-        self.model, self.tokenizer, self.targets, self.run = model, tokenizer, targets, run
-        self.views, self.told = views, told or {}
+        super().__init__(model, tokenizer, run)
+        self.targets, self.views = targets, views
+
+    @property
+    def task(self) -> str:  # type: ignore[override]
+        return self.targets.task
 
     @property
     def labels_words(self) -> bool:
-        """Does the model label each word of a text?"""
+        """Whether the model labels each word of a text."""
         return self.targets.kind.aligned and self.tokenizer.word_spans("") is not None
 
     def shard(self, texts: Sequence[Any], seconds: Sequence[str] | None = None) -> Shard:
-        """Texts, or pairs of them, as a shard of which nothing is known."""
-        texts = opened(texts, self.tokenizer, self.told)
-        found = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
+        """Return texts, or pairs of texts, as an unlabelled shard."""
+        texts = self.modality.open_all(texts, self.tokenizer)
+        shard = shard_of(self.views.texts(texts) if self.views else texts, self.tokenizer)
         if self.views:
-            found = replace(found, views=self.views.count)
+            shard = replace(shard, views=self.views.count)
         if seconds is not None:
-            found = found.paired(shard_of(seconds, self.tokenizer))
+            shard = shard.paired(shard_of(seconds, self.tokenizer))
         kind = self.targets.kind
-        targets = kind.unlabelled(self.targets, found.records, found.tokens)
-        return replace(found, targets=targets, aligned=kind.aligned)
+        targets = kind.unlabelled(self.targets, shard.records, shard.tokens)
+        return replace(shard, targets=targets, aligned=kind.aligned)
 
     @overload
-    def classify(self, texts: str | Path, seconds: str | None = ...) -> Prediction: ...
+    def predict(self, texts: str | Path, seconds: str | None = ...) -> Prediction: ...
 
     @overload
-    def classify(
+    def predict(
         self, texts: Sequence[Any], seconds: Sequence[str] | None = ...
     ) -> list[Prediction]: ...
 
-    def classify(
+    def predict(
         self, texts: str | Path | Sequence[Any], seconds: str | Sequence[str] | None = None
     ) -> Prediction | list[Prediction]:
-        """What the model says of a text, or of each of several; of an empty text, nothing. Of
-        pairs, `seconds` are the second texts; pictures and point clouds are named by their paths,
-        or given.
+        """Return the prediction for a text, or a list of them for a list; it is empty for an empty
+        text. Of pairs, `seconds` are the second texts. Images and point clouds may be given by
+        their paths.
         """
         tokenizer = self.tokenizer
-        several, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
+        items, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
         more = None if seconds is None else one_or_many("seconds", seconds)[0]
-        if more is not None and len(more) != len(several):
-            raise ValueError(
-                f"seconds must be as many as texts, got {len(more)} and {len(several)}"
-            )
-        found = self._classify(several, more)
-        return found[0] if one else found
+        if more is not None and len(more) != len(items):
+            raise ValueError(f"seconds must be as many as texts, got {len(more)} and {len(items)}")
+        predictions = self._predict(items, more)
+        return predictions[0] if one else predictions
 
-    def _classify(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
-        if isinstance(self.model, MaskedLM):
-            raise UserError(
-                "a run of task masked fills in tokens and answers nothing else; learn labels from "
-                "it with `regard train FILE --target COLUMN --pretrain RUN`"
-            )
+    def _predict(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
         empty = () if self.labels_words else None
-        found = [Prediction(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
-        there = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
-        if not there:
-            return found
-        others = None if seconds is None else [seconds[i] for i in there]
-        said = self.measure(self.shard([texts[i] for i in there], others))
-        likely = self.model.output.probabilities(torch.from_numpy(said.scores))
+        results = [Prediction(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
+        filled = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
+        if not filled:
+            return results
+        others = None if seconds is None else [seconds[i] for i in filled]
+        predictions = self.predictions(self.shard([texts[i] for i in filled], others))
+        probabilities = self.model.output.probabilities(torch.from_numpy(predictions.scores))
         first = 0
-        for i, length in zip(there, said.lengths.tolist(), strict=True):
-            own = likely[first : first + length]
-            found[i] = self._answer(found[i].text, own if said.positional else own[0])
+        for i, length in zip(filled, predictions.lengths.tolist(), strict=True):
+            rows = probabilities[first : first + length]
+            results[i] = self._prediction(
+                results[i].text, rows if predictions.positional else rows[0]
+            )
             first += length
-        return found
+        return results
 
-    def _answer(self, text: str, likely: torch.Tensor) -> Prediction:
+    def _prediction(self, text: str, probabilities: torch.Tensor) -> Prediction:
         kind, names = self.targets.kind, self.targets.names
         if kind.per_column:
-            scores = dict(zip(names, likely.tolist(), strict=True))
+            scores = dict(zip(names, probabilities.tolist(), strict=True))
             label = ",".join(n for n, p in scores.items() if p >= 0.5) if kind.categorical else ""
             return Prediction(text, label, scores)
         classes = self.targets.classes[0]
         if kind.aligned:
-            # without the markers, of which numbers have one
-            inside = likely[1:-1] if not isinstance(self.tokenizer, Points) else likely[1:]
-            return self._labelled(text, inside)
-        best = classes[int(likely.argmax())]
-        return Prediction(text, best, dict(zip(classes, likely.tolist(), strict=True)))
+            before, after = self.tokenizer.markers
+            return self._label_positions(text, probabilities[before : len(probabilities) - after])
+        best = classes[int(probabilities.argmax())]
+        return Prediction(text, best, dict(zip(classes, probabilities.tolist(), strict=True)))
 
-    def _labelled(self, text: str, likely: torch.Tensor) -> Prediction:
-        """What a model says of the positions of a text (T, C) or, where they are parts of words, of
-        these: a word has the label of its first token, as in training such models.
+    def _label_positions(self, text: str, probabilities: torch.Tensor) -> Prediction:
+        """Return the prediction for the positions of a text (T, C) or, if tokens are parts of
+        words, for its words: a word has the label of its first token, as in training.
         """
         classes = self.targets.classes[0]
         spans = self.tokenizer.word_spans(text)
         if spans is None:
-            sure, best = (x.tolist() for x in likely.max(-1))
-            letters = "".join if max(map(len, classes)) == 1 else " ".join
-            mean = {"mean": sum(sure) / len(sure) if sure else 1.0}
-            return Prediction(text, letters(classes[i] for i in best), mean, tuple(sure))
+            positions, best = (x.tolist() for x in probabilities.max(-1))
+            join = "".join if max(map(len, classes)) == 1 else " ".join
+            mean = {"mean": sum(positions) / len(positions) if positions else 1.0}
+            return Prediction(text, join(classes[i] for i in best), mean, tuple(positions))
         words = []
         for start, end, token in spans:
-            if token < len(likely):  # what is longer than the context is cut
-                scores = dict(zip(classes, likely[token].tolist(), strict=True))
+            if token < len(probabilities):  # texts longer than the context are truncated
+                scores = dict(zip(classes, probabilities[token].tolist(), strict=True))
                 label = max(scores, key=scores.__getitem__)
                 words.append(Span(text[start:end], start, end, label, scores, scores[label]))
         label = " ".join(word.label for word in words)
         mean = {"mean": sum(word.score for word in words) / len(words) if words else 1.0}
-        together = merge_spans(text, words) if tag_words(classes) else words
-        return Prediction(text, label, mean, words=tuple(words), spans=tuple(together))
+        merged = merge_spans(text, words) if tag_words(classes) else words
+        return Prediction(text, label, mean, words=tuple(words), spans=tuple(merged))
 
     @property
     def labels(self) -> bool:
-        """Does an answer have a label, or values alone?"""
+        """Whether predictions have labels; otherwise they are values."""
         return self.targets.kind.categorical
 
     @property
     def context(self) -> TokenLimit | None:
-        """What of a long record is used; images and point clouds are never cut."""
-        if isinstance(self.tokenizer, Patches | Points):
-            return None
-        room = int(self.model.config.max_len) - 2  # without `<S>` and `<E>`
-        return TokenLimit(room, room)
-
-    def refuse_pipe(self, file: Path) -> None:
-        """A UsageError where standard input (`-`) cannot hold what this model is for."""
-        if str(file) == "-" and isinstance(self.tokenizer, Patches | Points):
-            what = "images" if isinstance(self.tokenizer, Patches) else "point clouds"
-            raise UsageError(f"name a file or a folder of {what}; they are not read from a pipe")
+        """How much of a long record is used; None for images and point clouds."""
+        limit = self.tokenizer.content_limit(int(self.model.config.max_len))
+        return None if limit is None else TokenLimit(limit, limit)
 
     @overload
     def embed(
@@ -275,41 +261,92 @@ class Predictor:
         seconds: str | Sequence[str] | None = None,
         positions: bool = False,
     ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
-        """A vector (D,) of a text, or of each of several, or with `positions` one of each of its
-        tokens (T, D); of several views, those of the text itself. Of pairs, `seconds` are the
-        second texts.
+        """Return the vector (D,) of a text, with `positions` those of its tokens (T, D), or a list
+        for a list of texts; no other views are used. Of pairs, `seconds` are the second texts.
         """
         tokenizer = self.tokenizer
-        several, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
+        items, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
         more = None if seconds is None else one_or_many("seconds", seconds)[0]
-        found = self.vectors(self.shard(several, more), positions=positions) if several else []
-        return found[0] if one else found
+        vectors = self.vectors(self.shard(items, more), positions=positions) if items else []
+        return vectors[0] if one else vectors
 
     @torch.inference_mode()
     def vectors(
         self, shard: Shard, records: Ints | None = None, *, positions: bool = False
     ) -> list[NDArray[np.float32]]:
-        """What `embed` gives, of the records of a shard, or of those named, in their order."""
+        """Return the vectors of the records of a shard, or of `records`, in their order."""
         model = self.model
-        if not isinstance(model, NeuralSupervisedModel):
+        if not hasattr(model, "embed"):
             raise UserError(f"{type(model).__name__} has no vectors to embed texts by")
-        found: dict[int, NDArray[np.float32]] = {}
-        asked = LabelledExamples(shard, self.tokenizer, int(model.config.max_len), first=True)
+        by_record: dict[int, NDArray[np.float32]] = {}
+        before, after = self.tokenizer.markers
+        examples = LabelledExamples(shard, self.tokenizer, int(model.config.max_len), first=True)
         with evaluating(model):
-            for batch in asked.batches(1 << 14, records):
+            for batch in examples.batches(1 << 14, records):
                 assert batch.segments is not None
-                source = Inputs(batch.ids, batch.segments).to(device_of(model))
-                vectors = (model.vectors if positions else model.embed)(source).float().cpu()
+                inputs = Inputs(batch.ids, batch.segments).to(device_of(model))
+                vectors = (model.vectors if positions else model.embed)(inputs).float().cpu()
                 for row, record in enumerate(batch.items.tolist()):
-                    # without the markers, of which numbers have one
-                    last = int(asked.lengths[record]) - (batch.ids.dim() == 2)
-                    inside = slice(1, last)
-                    found[record] = (vectors[row][inside] if positions else vectors[row]).numpy()
-        return [found[i] for i in (sorted(found) if records is None else records.tolist())]
+                    inner = slice(before, int(examples.lengths[record]) - after)
+                    by_record[record] = (vectors[row][inner] if positions else vectors[row]).numpy()
+        return [by_record[i] for i in (sorted(by_record) if records is None else records.tolist())]
 
-    def measure(self, shard: Shard) -> Predictions:
-        """What the model answers to a labelled shard, beside the truths."""
+    def read(
+        self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
+    ) -> Shard:
+        return labelled_from(
+            files,
+            self.tokenizer,
+            self.targets,
+            self.modality,
+            reader,
+            views=self.views,
+            strict=strict,
+            log=log,
+        )
+
+    def predictions(self, shard: Shard) -> Predictions:
+        """Return predictions for the records of a labelled shard, with the true targets."""
         with evaluating(self.model):
-            if isinstance(self.model, MaskedLM):
-                return measure_masked_lm(self.model, shard, self.tokenizer)
             return predict_shard(self.model, shard, self.tokenizer, self.targets)
+
+    def check_comparable(self, other: Any) -> None:
+        super().check_comparable(other)
+        if other.targets != self.targets:
+            raise UserError(f"{other.run} predicts other targets or classes than {self.run}")
+
+    def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> Report:
+        """Return the metrics on a labelled shard."""
+        return self.predictions(shard).report
+
+    def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        name, shard = self._shard(request)
+        self._log_notes(shard, request)
+        predictions = self.predictions(shard)
+        report, count = predictions.report, predictions.records
+        document = {
+            "split": name,
+            "task": self.task,
+            "records": count,
+            "metrics": to_document(report.metrics()),
+        }
+        return Evaluation({name: report}, document, [f"{count:,} records"])
+
+
+class MaskedPredictor(Predictor):
+    """A masked language model, which embeds texts."""
+
+    def _predict(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
+        raise UserError(
+            "a run of task masked fills in tokens and predicts nothing else; learn labels from it "
+            "with `regard train FILE --target COLUMN --pretrain RUN`"
+        )
+
+    def read(
+        self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
+    ) -> Shard:
+        return shard_from(files, self.tokenizer, self.modality, reader, strict=strict, log=log)
+
+    def predictions(self, shard: Shard) -> Predictions:
+        with evaluating(self.model):
+            return measure_masked_lm(self.model, shard, self.tokenizer)

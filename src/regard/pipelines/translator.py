@@ -1,14 +1,13 @@
-"""What `regard.load` returns for a translator: texts in, translations out, in their order.
+"""The pipeline of sequence-to-sequence models: translate texts or caption images, score, evaluate.
 
-A source is read as `a b c <E>`. One of more tokens than the model has learned to read (max_len) is
-cut there, and its translation says so; an empty one has an empty translation, and no model is
-asked. Where sources are pictures, texts are their paths, and a translation is a caption.
+The model reads a source as `a b c <E>`. A source with more tokens than max_len is truncated; an
+empty source has an empty translation. If sources are images, a translation is a caption.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,26 +16,32 @@ from typing import Any, overload
 import numpy as np
 
 from regard.arguments import one_or_many
-from regard.data.inputs import TokenLimit, opened
+from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
-from regard.decoding.seq2seq import USUAL, TranslationRequest, translate
-from regard.evaluation.eval_data import shard_of
+from regard.decoding.seq2seq import RATIO, TranslationSession, translate
+from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
+from regard.evaluation.translation import TranslationReport, measure_translation
 from regard.models.seq2seq import Seq2SeqModel
-from regard.pipelines.generator import GeneratedText
-from regard.tokenizers import Patches, Tokenizer
+from regard.pipelines.generator import REQUEST, GeneratedText
+from regard.pipelines.pipeline import EvaluationRequest, Pipeline
+from regard.run import Run
+from regard.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Translation(GeneratedText):
-    """One translation; `cut` tokens at the end of its input were too many to be read."""
+    """A translation; the last `cut` tokens of its source were beyond the context of the model."""
 
     cut: int = 0
 
 
-class Translator:
-    """A translator and its tokenizers, to translate, score and measure."""
+class Translator(Pipeline):
+    """A sequence-to-sequence model, to translate texts or caption images, to score and measure."""
+
+    task = "target"
+    reads_source = True
 
     def __init__(
         self,
@@ -44,38 +49,38 @@ class Translator:
         tokenizer: Tokenizer,
         source_tokenizer: Tokenizer | None = None,
         *,
-        run: Path | None = None,
+        run: Run | None = None,
         forbidden: ForbiddenTransitions | None = None,
-        told: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
-        """`told` is what the run knows of its data."""
-        self.model, self.tokenizer, self.run, self.forbidden = model, tokenizer, run, forbidden
-        self.source_tokenizer = source_tokenizer or tokenizer
-        known = self.told = told or {}
-        # tokens of a translation for one of its source, at most, or whatever it is
-        self.ratio, self.longest = known.get("ratio", USUAL), int(known.get("longest", 0))
-        self.side = int(known.get("resize", 0))  # pixels that pictures are brought to
-
-    @cached_property
-    def interpreting(self) -> TranslationRequest:
-        """One for all that it translates, where the model is when the first is asked for."""
-        return TranslationRequest(self.model)
+        """`data` is the metadata of the training data, if there is no run yet."""
+        super().__init__(model, tokenizer, run)
+        self._source_tokenizer, self.forbidden = source_tokenizer or tokenizer, forbidden
+        self._data = data
+        # at most so many tokens of a translation for each of its source, and for any source
+        self.ratio, self.longest = self.data.get("ratio", RATIO), int(self.data.get("longest", 0))
 
     @property
-    def sees(self) -> bool:
-        """Are sources pictures?"""
-        return isinstance(self.source_tokenizer, Patches)
+    def data(self) -> Mapping[str, Any]:
+        return super().data if self._data is None else self._data
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        return self._source_tokenizer
+
+    @cached_property
+    def session(self) -> TranslationSession:
+        """The session of all calls, on the device where the model is at the first of them."""
+        return TranslationSession(self.model)
 
     @property
     def makes(self) -> str:
-        """What a translation is, in words."""
-        return "caption" if self.sees else "translation"
+        """ "translation" or, if sources are images, "caption"."""
+        return "translation" if self.source_tokenizer.reads_text else "caption"
 
     def sources(self, texts: Sequence[Any]) -> list[Any]:
-        """What texts are read as: themselves or, of one that sees, the pictures at these paths;
-        what is a picture already stays one.
-        """
-        return opened(texts, self.source_tokenizer, self.told)
+        """Return the sources: texts, or images that may be given by their paths."""
+        return list(self.modality.open_all(texts, self.source_tokenizer))
 
     @overload
     def translate(
@@ -111,53 +116,51 @@ class Translator:
         first: int = 0,
         names: Sequence[str] | None = None,
     ) -> list[Translation] | list[list[Translation]]:
-        """The translations of a text, or a list for each of several, best first: one, or the n best
-        of a `Beam`. Where sources are pictures, a text is the path of one, or the picture itself;
-        `names` are what they are called, if not as they are spelt.
+        """Return the translations of a text, best first, or a list of these for a list of texts:
+        one translation, or the n best of a `Beam`.
 
-        By default a beam of 5, ranked by log-probability per token. `max_new` limits the tokens of
-        a translation (0: in proportion to the text). `batch_size` is how many rows are decoded
-        together, beams counted. Samples of text i are drawn with the key (seed, first + i).
+        Images may be given by their paths. `names` are the inputs of the translations, by default
+        the texts. The default strategy is a beam of 5, ranked by log-probability per token.
+        `max_new` limits the tokens of a translation (0: in proportion to the text). `batch_size`
+        counts rows that are decoded at once, including beams. Samples of text i are drawn with the
+        key (seed, first + i).
         """
-        own = self.source_tokenizer
-        several, one = one_or_many("texts", texts, own.reads, own.item)
-        named = names or [str(x) if isinstance(x, str | Path) else "a picture" for x in several]
-        asked = [i for i, name in enumerate(named) if name.strip()]
-        read = self.sources([several[i] for i in asked])
-        ids, lengths = self.source_tokenizer.encode_batch(read)
-        sources = np.split(ids, np.cumsum(lengths)[:-1]) if asked else []
-        found = self.answers(
-            sources,
-            strategy,
-            max_new=max_new,
-            batch_size=batch_size,
-            keys=[first + i for i in asked],
+        tokenizer = self.source_tokenizer
+        items, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
+        names = names or [str(x) if isinstance(x, str | Path) else "a picture" for x in items]
+        filled = [i for i, name in enumerate(names) if name.strip()]
+        ids, lengths = tokenizer.encode_batch(self.sources([items[i] for i in filled]))
+        sources = np.split(ids, np.cumsum(lengths)[:-1]) if filled else []
+        keys = [first + i for i in filled]
+        sequences = self.translate_ids(
+            sources, strategy, max_new=max_new, batch_size=batch_size, keys=keys
         )
         results = [
-            [Translation(name, "", [], score=0.0, finished=True, dead_end=False)] for name in named
+            [Translation(name, "", [], score=0.0, finished=True, dead_end=False)] for name in names
         ]
-        for i, source, made in zip(asked, sources, found, strict=True):
-            cut = max(0, len(source) - self.room)
-            results[i] = [self._translation(named[i], each, cut) for each in made]
+        for i, source, candidates in zip(filled, sources, sequences, strict=True):
+            cut = max(0, len(source) - self.max_source)
+            results[i] = [self._translation(names[i], each, cut) for each in candidates]
         return results[0] if one else results
 
     @property
-    def room(self) -> int:
-        """The most tokens of a source that are read, `<E>` not counted; pictures are read whole."""
-        return sys.maxsize if self.sees else int(self.model.config.max_len) - 1
+    def max_source(self) -> int:
+        """The most tokens of a source, without `<E>`; images have no limit."""
+        cuttable = self.source_tokenizer.cuttable
+        return int(self.model.config.max_len) - 1 if cuttable else sys.maxsize
 
     @property
     def context(self) -> TokenLimit | None:
-        """What of a long source is used; pictures are read whole."""
-        return None if self.sees else TokenLimit(self.room, self.room)
+        limit = self.max_source
+        return TokenLimit(limit, limit) if self.source_tokenizer.cuttable else None
 
     def readable(self, source: Sequence[int] | np.ndarray) -> Sequence[int] | np.ndarray:
-        """A source's ids without markers as the model reads them; a picture's tokens are."""
-        if self.sees:
+        """Return the ids of a source, truncated and with `<E>`; tokens of images are unchanged."""
+        if not self.source_tokenizer.cuttable:
             return source
-        return [*map(int, source[: self.room]), self.source_tokenizer.end]
+        return [*map(int, source[: self.max_source]), self.source_tokenizer.end]
 
-    def answers(
+    def translate_ids(
         self,
         sources: Sequence[Sequence[int] | np.ndarray],
         strategy: Strategy | None = None,
@@ -166,7 +169,7 @@ class Translator:
         batch_size: int = 64,
         keys: Sequence[int] | None = None,
     ) -> list[list[Generated]]:
-        """As `translate`, from ids without markers to ids; `keys` are those of samples."""
+        """Translate sources given as ids without markers, into ids; `keys` seed the samples."""
         tokenizer = self.tokenizer
         return translate(
             self.model,
@@ -180,25 +183,25 @@ class Translator:
             max_new=max_new or self.longest,
             ratio=self.ratio,
             batch_size=batch_size,
-            interpreting=self.interpreting,
+            session=self.session,
             keys=keys,
         )
 
-    def _translation(self, text: str, made: Generated, cut: int) -> Translation:
+    def _translation(self, text: str, sequence: Generated, cut: int) -> Translation:
         return Translation(
             input=text,
-            text=self.tokenizer.decode(made.ids),
-            tokens=[self.tokenizer.text(i) for i in made.ids],
-            score=made.score,
-            finished=made.finished,
-            dead_end=made.dead_end,
+            text=self.tokenizer.decode(sequence.ids),
+            tokens=[self.tokenizer.text(i) for i in sequence.ids],
+            score=sequence.score,
+            finished=sequence.finished,
+            dead_end=sequence.dead_end,
             cut=cut,
         )
 
     def pairs(self, sources: Sequence[Any], targets: Sequence[str]) -> Shard:
-        """Sources and targets as a shard in memory."""
-        read = shard_of(self.sources(sources), self.source_tokenizer)
-        return shard_of(targets, self.tokenizer).paired(read)
+        """Return sources and targets as a shard in memory."""
+        inputs = shard_of(self.sources(sources), self.source_tokenizer)
+        return shard_of(targets, self.tokenizer).paired(inputs)
 
     @overload
     def score(self, pairs: tuple[Any, str]) -> ScoredRecord: ...
@@ -209,21 +212,76 @@ class Translator:
     def score(
         self, pairs: tuple[Any, str] | Sequence[tuple[Any, str]]
     ) -> ScoredRecord | list[ScoredRecord]:
-        """What each symbol of the target costs, for a (source, target), or for each of several."""
-        several, one = one_or_many("pairs", pairs, self._is_pair, "a tuple (source, target)")
-        if not several:
+        """Return the log-probabilities of the target of a pair (source, target), or a list of these
+        for a list of pairs.
+        """
+        items, one = one_or_many("pairs", pairs, self._is_pair, "a tuple (source, target)")
+        if not items:
             return []
-        sources, targets = map(list, zip(*several, strict=True))
-        answered = shard_of(self.sources(sources), self.source_tokenizer)
-        found = score(
-            self.model, self.tokenizer, targets, constrain=self.forbidden, sources=answered
+        sources, targets = map(list, zip(*items, strict=True))
+        inputs = shard_of(self.sources(sources), self.source_tokenizer)
+        records = score(
+            self.model, self.tokenizer, targets, constrain=self.forbidden, sources=inputs
         )
-        return found[0] if one else found
+        return records[0] if one else records
 
     def _is_pair(self, value: object) -> bool:
         pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
         return pair and self.source_tokenizer.reads(value[0])  # type: ignore[index]
 
-    def measure(self, shard: Shard) -> TokenLosses:
-        """What the targets of a shard of pairs cost, by pair."""
+    def example(self, most: int) -> tuple[Any, str]:
+        """Return the first held-out pair."""
+        shard = self.held_out()[1]
+        assert shard.source is not None
+        source = self.source_tokenizer.decode_record(shard.source.record(0))
+        return source, self.tokenizer.decode([int(i) for i in shard.record(0)][1:-1])
+
+    def score_example(self, example: tuple[Any, str]) -> tuple[list[str], list[float]]:
+        """Return the tokens of the target of a pair and their log-probabilities."""
+        scored = self.score(example)
+        return scored.tokens, scored.log_probs
+
+    def score_files(
+        self, files: Sequence[Path], reader: InputReader, log: Any
+    ) -> tuple[Iterator[list[Item]], RecordNotes]:
+        """Return the pairs of files, and an object for notes."""
+        items = pair_items(files, self.modality, reader, log)
+        return items, RecordNotes(self.source_tokenizer, self.context, self.tokenizer)
+
+    def score_items(self, items: Sequence[Item]) -> list[ScoredRecord]:
+        """Return the log-probabilities of the targets of pairs."""
+        return self.score([(item.text, item.second) for item in items])
+
+    def losses(self, shard: Shard) -> TokenLosses:
+        """Return the losses of the targets of a shard of pairs, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
+
+    def read(
+        self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
+    ) -> Shard:
+        return pairs_from(
+            files,
+            self.tokenizer,
+            self.source_tokenizer,
+            self.modality,
+            reader,
+            strict=strict,
+            log=log,
+        )
+
+    def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TranslationReport:
+        """Translate the sources of a shard; return quality and losses."""
+        strategy = request.strategy(self.tokenizer) if request.strategy else None
+        return measure_translation(self, shard, strategy, **request.bleu)
+
+    def describe(
+        self, report: TranslationReport, request: EvaluationRequest
+    ) -> tuple[dict[str, Any], str]:
+        document, line = super().describe(report.losses, request)
+        document["strategy"] = request.strategy_name
+        document["signatures"] = {name: one.signature for name, one in report.quality.items()}
+        for name in ("bleu", "chrf"):
+            line += f"\n{name}: {report.quality[name].signature}"
+        if request.strategy_name != "beam":
+            line += f"\ntranslated by {request.strategy_name}"
+        return document, line

@@ -1,9 +1,16 @@
-"""Tokenizers of text, of DNA, RNA and proteins, of molecules, of images; and other people's."""
+"""Tokenizers of texts, biological sequences, molecules; featurizers of images, point clouds."""
 
 from regard.tokenizers.biology import Kmers, Nucleotides, ProteinBPE, Residues
 from regard.tokenizers.bpe import BPE
 from regard.tokenizers.characters import Bytes, Characters
-from regard.tokenizers.loading import KINDS, LEARNED, TEXT_KINDS, learn, load, load_sources
+from regard.tokenizers.featurizer import Featurizer
+from regard.tokenizers.loading import (
+    PREPROCESSOR,
+    SOURCE_TOKENIZER,
+    TOKENIZER,
+    load,
+    load_sources,
+)
 from regard.tokenizers.patches import Patches
 from regard.tokenizers.points import Points
 from regard.tokenizers.pretrained import Pretrained
@@ -13,11 +20,12 @@ from regard.tokenizers.words import Words
 
 __all__ = [
     "BPE",
-    "KINDS",
-    "LEARNED",
-    "TEXT_KINDS",
+    "PREPROCESSOR",
+    "SOURCE_TOKENIZER",
+    "TOKENIZER",
     "Bytes",
     "Characters",
+    "Featurizer",
     "Kmers",
     "Nucleotides",
     "Patches",
@@ -29,7 +37,6 @@ __all__ = [
     "SmilesBPE",
     "Tokenizer",
     "Words",
-    "learn",
     "load",
     "load_sources",
 ]

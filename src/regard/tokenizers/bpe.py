@@ -2,15 +2,14 @@
 
 Sennrich et al. 2016 (arXiv:1508.07909), section 3.2, merge the most frequent pair of symbols again
 and again; Radford et al. 2019 start from bytes and merge only inside words, numbers and runs of
-punctuation, as we do. We differ in one point: the `<` of a literal special (`<S>`) is kept apart,
-so that no merge can ever spell a special.
+punctuation, as we do. We differ in one point: the `<` of a literal special (`<S>`) is a piece of
+its own, so that no merge can ever spell a special.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Self
 
@@ -24,126 +23,115 @@ from regard.tokenizers.tokenizer import (
     SPECIALS,
     Document,
     Ids,
-    OwnTokenizer,
+    NativeTokenizer,
+    check_each,
     check_size,
     check_unicode,
     encode_all,
-    filled,
+    fill,
+    find_words,
     layout,
-    learned_tokens,
     open_tokenizer,
-    words_of,
+    split,
 )
 
-DEFAULT_SIZE = (
-    4096  # 3 to 4 bytes per token on a few megabytes of prose, with a small embedding table
-)
+DEFAULT_SIZE = 4096  # 3 to 4 bytes per token of prose, with a small embedding table
 LEAST_SIZE = len(SPECIALS) + len(ALPHABET)
-MIN_FREQUENCY = 2  # a pair seen once compresses nothing but the training text
+MIN_FREQUENCY = 2  # a pair that occurs once compresses nothing but the training text
 PART = 1 << 18  # characters of a long text encoded as one part
 # No token goes on from another character into whitespace: a cut there changes no token.
 BOUNDARY = re.compile(r"(?<=\S)[ \n]")
 
 
-class Merges(OwnTokenizer):
+class MergeTokenizer(NativeTokenizer):
     """A vocabulary of merged pairs, learned and applied by the `tokenizers` library."""
 
-    learns_from: ClassVar[float] = 1e7  # without words, learning costs about 10 s a megabyte
+    learns_from: ClassVar[float] = 1e7  # without words, training takes about 10 s a megabyte
 
     def __init__(
-        self, tokens: Sequence[str], merges: Sequence[Sequence[str]], raw: Sequence[bytes]
+        self,
+        tokens: Sequence[str],
+        merges: Sequence[Sequence[str]],
+        raw: Sequence[bytes] | None = None,
     ) -> None:
         """`tokens`, decoding to `raw`, get the ids after the specials; `merges` are by rank."""
-        super().__init__([b"", b"", b"", b"<unk>", *raw])
-        self.tokens = tuple(tokens)
+        super().__init__(tokens, raw)
         self.merges = [list(pair) for pair in merges]
         self._model = open_tokenizer(json.dumps(self.document()), "model.merges")
 
     @classmethod
-    @abstractmethod
-    def of(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
-        """The tokenizer of a vocabulary, once it is known to be sound; else UserError."""
+    def from_merges(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
+        """Return the tokenizer of a vocabulary; UserError if the vocabulary is damaged."""
+        raise NotImplementedError
+
+    @property
+    def learned(self) -> Document:
+        return {"merges": self.merges}
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        """See Tokenizer."""
         check_unicode(texts)
-        parts = [list(_parts(text)) for text in texts]
-        ids, lengths = encode_all(self._model, [p for own in parts for p in own], self.dtype)
-        ends = np.cumsum([len(own) for own in parts], dtype=np.int64)  # (R,)
+        parts = [list(split_long(text)) for text in texts]
+        flat = [part for text_parts in parts for part in text_parts]
+        ids, lengths = encode_all(self._model, flat, self.dtype)
+        ends = np.cumsum([len(text_parts) for text_parts in parts], dtype=np.int64)  # (R,)
         totals = np.concatenate([[0], np.cumsum(lengths)])
         return ids, np.diff(totals[ends], prepend=0)
 
     def word_spans(self, text: str) -> list[tuple[int, int, int]]:
-        """See Tokenizer."""
-        return words_of(self._model, text)
-
-    def document(self) -> Document:
-        """See Tokenizer."""
-        return filled(self.layout, self.tokens, merges=self.merges)
+        return find_words(self._model, text)
 
     @classmethod
-    def from_document(cls, document: Document, name: str) -> Self:
-        """See Tokenizer."""
-        merges = document["model"].get("merges")
-        if not isinstance(merges, list) or not all(_is_pair(pair) for pair in merges):
-            raise UserError(f"{name}: damaged: model.merges must be a list of pairs of tokens")
-        try:
-            return cls.of(learned_tokens(document, name), merges)
-        except UserError as error:
-            raise UserError(f"{name}: damaged: {error}") from error
+    def from_tokens(cls, tokens: list[str], model: Document) -> Self:
+        merges = model.get("merges")
+        if not isinstance(merges, list) or not all(map(_is_pair, merges)):
+            raise UserError("model.merges must be a list of pairs of tokens")
+        return cls.from_merges(tokens, merges)
 
 
-class BPE(Merges):
+class BPE(MergeTokenizer):
     """Byte-level byte-pair encoding."""
 
-    kind: ClassVar[str] = "bpe"
+    name = "bpe"
     learns_from: ClassVar[float] = 1e8
-    layout: ClassVar[Document] = layout(
-        model=BYTE_LEVEL_MODEL,
+    layout = layout(
+        BYTE_LEVEL_MODEL,
         pre_tokenizer={
             "type": "Sequence",
-            "pretokenizers": [
-                {
-                    "type": "Split",
-                    "pattern": {"Regex": "<(?=(?:pad|S|E|unk)>)"},
-                    "behavior": "Isolated",
-                    "invert": False,
-                },
-                {**BYTE_LEVEL, "use_regex": True},
-            ],
+            "pretokenizers": [split("<(?=(?:pad|S|E|unk)>)"), {**BYTE_LEVEL, "use_regex": True}],
         },
         decoder={**BYTE_LEVEL, "use_regex": True},
     )
 
     @classmethod
-    def of(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
-        """See Merges; tokens are spelt in the byte alphabet, of which none may be missing."""
-        raw = [token_bytes(token) for token in tokens]
-        for token, spelt in zip(tokens, raw, strict=True):
-            if not spelt:
-                raise UserError(f"{token!r} in model.vocab is not spelt in the byte alphabet")
+    def from_merges(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
+        raw: list[bytes] = []
+        for token in tokens:
+            content = token_bytes(token)
+            if not content:
+                raise UserError(f"{token!r} in model.vocab is not spelled in the byte alphabet")
+            raw.append(content)
         absent = set(ALPHABET).difference(tokens)
         if absent:
             raise UserError(f"model.vocab lacks {len(absent)} of the 256 bytes")
-        return cls(tokens, merges, [spelt for spelt in raw if spelt])
+        return cls(tokens, merges, raw)
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:
-        """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer."""
-        check_size(cls.kind, size, LEAST_SIZE)
-        size = size or DEFAULT_SIZE
-        return cls.of(*learn(_parts_of_all(texts), cls.layout, size, ALPHABET))
+        """Merge until the vocabulary is full or no pair occurs twice."""
+        check_size(cls.name, size, LEAST_SIZE)
+        parts = (part for text in check_each(texts) for part in split_long(text))
+        return cls.from_merges(*learn_merges(parts, cls.layout, size or DEFAULT_SIZE, ALPHABET))
 
 
-def learn(
+def learn_merges(
     texts: Iterable[str], layout: Document, size: int, alphabet: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Tokens after the specials, at most `size` with them, and the merges that made them.
+    """Return the tokens after the specials, at most `size` with them, and the merges.
 
     `alphabet` is in the vocabulary whether or not it occurs. Nothing is merged across the borders
-    that the layout's pre-tokenizer makes, nor what occurs once.
+    of the layout's pre-tokenizer, nor what occurs once.
     """
-    model = tokenizers.Tokenizer.from_str(json.dumps(filled(layout, [], merges=[])))
+    model = tokenizers.Tokenizer.from_str(json.dumps(fill(layout, [], merges=[])))
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=MIN_FREQUENCY,
@@ -159,20 +147,27 @@ def learn(
     return tokens[len(SPECIALS) :], learned["merges"]
 
 
+def check_spelling(tokens: Sequence[str], letters: Sequence[str]) -> None:
+    """Refuse a vocabulary that lacks a letter, or has a token with another one."""
+    for token in tokens:
+        if not token or not set(token) <= set(letters):
+            raise UserError(f"{token!r} in model.vocab is not spelled in {''.join(letters)}")
+    if absent := [letter for letter in letters if letter not in set(tokens)]:
+        raise UserError(f"model.vocab lacks {' '.join(absent)}")
+
+
+# Letters stand for themselves rather than for bytes; other characters are unknown.
+PLAIN_MODEL: Document = {**BYTE_LEVEL_MODEL, "unk_token": "<unk>"}
+
+
 def _is_pair(pair: object) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """The text in parts of about PART characters, which the library then handles in parallel."""
+def split_long(text: str) -> Iterator[str]:
+    """Yield the text in parts of about PART characters, which the library encodes in parallel."""
     start = 0
     while len(text) - start > PART and (match := BOUNDARY.search(text, start + PART)):
         yield text[start : match.start()]
         start = match.start()
     yield text[start:]
-
-
-def _parts_of_all(texts: Iterable[str]) -> Iterator[str]:
-    for number, text in enumerate(texts):
-        check_unicode([text], number)
-        yield from _parts(text)

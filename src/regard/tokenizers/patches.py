@@ -1,19 +1,15 @@
-"""Images as tokens: a picture is cut into square patches, and each is a token (Dosovitskiy et al.
-2021, arXiv:2010.11929).
+"""Images as tokens: an image is cut into square patches (Dosovitskiy et al. 2021,
+arXiv:2010.11929).
 
-A token of text is one of V ids; a token here is V numbers: where the patch stands, its row and its
-column counted from 1, and then its pixels, channel by channel. A record is `<S>` and the patches
-row by row; `<S>` stands at row 0, column 0, and has no pixels. What comes after, from shards to
-training, only knows that tokens are V numbers each.
-
-It is saved as Hugging Face's `preprocessor_config.json`: where the sides are whole patches, a stock
-ViTImageProcessor gives the pixels that our models see.
+A token is the row and column of a patch, counted from 1, and its pixels, channel by channel. A
+record is `<S>`, at row 0 and column 0 and without pixels, and the patches row by row. If the sides
+are multiples of the patch, a stock ViTImageProcessor gives the pixels that our models see.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,25 +17,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.tokenizers.tokenizer import SPECIALS, Ids, Tokenizer, read_json
+from regard.tokenizers.featurizer import Featurizer
+from regard.tokenizers.tokenizer import Document, Ids, read_json
 
-PLACE = 2  # numbers before the pixels: row and column, from 1
-MOST = 255  # patches a side, which a byte can count
-# The side of a patch where it is left open: up to so many pixels of the shorter side, this.
-SIDES = ((12, 2), (48, 4), (128, 8))
-LARGE = 16
+N_COORDINATES = 2  # numbers before the pixels: row and column, from 1
+MAX_PATCHES = 255  # per side: what a byte can count
 
 Image = NDArray[np.uint8]  # (height, width, C)
 
 
-class Patches(Tokenizer):
-    """Square patches of images of any size, whose sides are filled up by repeating the last row and
-    column of pixels. `height` and `width` are the largest that training has; `uniform` says that
-    all are so large. Channels have this mean and deviation in training, white being 1.
+def default_patch(side: int) -> int:
+    """Return the patch size for images whose shorter side is at least `side` pixels."""
+    sizes = ((12, 2), (48, 4), (128, 8))
+    return next((patch for limit, patch in sizes if side <= limit), 16)
+
+
+class Patches(Featurizer):
+    """Square patches of images of any size; sides are padded by repeating the last row and column.
+
+    `height` and `width` are the largest in training; `uniform`: all images have this size. `mean`
+    and `deviation` are those of the channels in training, white being 1.
     """
 
-    kind: ClassVar[str] = "patches"
-    file: ClassVar[str] = "preprocessor_config.json"
+    name: ClassVar[str] = "patches"
+    modality = "images"
+    options: ClassVar[Mapping[str, Any]] = {"patch": 0}
+    words: ClassVar[tuple[str, str]] = ("image", "images")
     item: ClassVar[str] = "an image of shape (height, width, channels), or the path of one"
 
     def __init__(
@@ -54,23 +57,18 @@ class Patches(Tokenizer):
     ) -> None:
         self.patch, self.height, self.width, self.uniform = patch, height, width, uniform
         self.mean, self.deviation = tuple(map(float, mean)), tuple(map(float, deviation))
-        super().__init__([b""] * len(SPECIALS))
-        self.raw = [json.dumps(self.document(), sort_keys=True).encode()]  # told apart by this
-        self.vocab_size = PLACE + patch * patch * self.channels
-        self.dtype = np.dtype(np.uint8)
+        super().__init__(N_COORDINATES + patch * patch * self.channels, np.uint8)
 
     def reads(self, value: object) -> bool:
-        """See Tokenizer."""
         return isinstance(value, str | Path) or (isinstance(value, np.ndarray) and value.ndim == 3)
 
     @property
     def channels(self) -> int:
-        """C: 1 of grey pictures, 3 of coloured ones."""
+        """C: 1 for gray images, 3 for color."""
         return len(self.mean)
 
     @property
-    def decides(self) -> dict[str, Any]:
-        """What a model's configuration has from here."""
+    def model_config(self) -> dict[str, Any]:
         rows, columns = (-(-side // self.patch) for side in (self.height, self.width))
         return {
             "patch": self.patch,
@@ -98,83 +96,83 @@ class Patches(Tokenizer):
         if not sizes:
             raise UserError("there is no image to measure")
         height, width = (max(size[i] for size in sizes) for i in range(2))
-        least = min(min(size) for size in sizes)
-        side = patch or next((own for most, own in SIDES if least <= most), LARGE)
         mean = sums / count
-        spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
-        deviation = np.where(spread > 1e-6, spread, 1.0)  # a channel that is always the same
-        told = (np.round(x, 6).tolist() for x in (mean, deviation))
-        return cls(side, height, width, *told, uniform=len(sizes) == 1)
+        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+        deviation = np.where(deviation > 1e-6, deviation, 1.0)  # 1 for a constant channel
+        return cls(
+            patch or default_patch(min(min(size) for size in sizes)),
+            height,
+            width,
+            np.round(mean, 6).tolist(),
+            np.round(deviation, 6).tolist(),
+            uniform=len(sizes) == 1,
+        )
 
     def encode_batch(self, texts: Sequence[Any]) -> tuple[Ids, Ids]:
-        """The tokens (N, V) of all images (height, width, C), `<S>` before each, and how many each
-        has.
+        """Return the tokens (N, V) of all images (height, width, C), `<S>` before each, and the
+        number of tokens of each.
         """
-        parts, lengths = [], []
-        first = 0
-        while first < len(texts):
-            last = first + 1
-            while last < len(texts) and texts[last].shape == texts[first].shape:
-                last += 1
-            tokens = self._cut(np.stack(texts[first:last]))
+        parts, lengths = [np.empty((0, self.vocab_size), np.uint8)], []
+        for _, images in groupby(texts, lambda image: image.shape):
+            tokens = self._cut_patches(np.stack(list(images)))
             parts.append(tokens.reshape(-1, self.vocab_size))
-            lengths += [tokens.shape[1]] * (last - first)
-            first = last
-        flat = np.concatenate(parts) if parts else np.empty((0, self.vocab_size), np.uint8)
-        return flat, np.array(lengths, np.int64)
+            lengths += [tokens.shape[1]] * len(tokens)
+        return np.concatenate(parts), np.array(lengths, np.int64)
 
-    def _cut(self, images: Image) -> NDArray[np.uint8]:
-        """(B, 1 + N, V) tokens of images (B, height, width, C) of one size."""
+    def _cut_patches(self, images: Image) -> NDArray[np.uint8]:
+        """Return the (B, 1 + N, V) tokens of images (B, height, width, C) of one size."""
         count, height, width, channels = images.shape
         if channels != self.channels:
             raise UserError(f"an image has {channels} channels, the model reads {self.channels}")
         side = self.patch
         rows, columns = -(-height // side), -(-width // side)
-        if max(rows, columns) > MOST:
+        if max(rows, columns) > MAX_PATCHES:
             raise UserError(
-                f"an image of {height} × {width} pixels has more than {MOST} patches of {side} "
-                "a side: set tokens.patch higher"
+                f"an image of {height} × {width} pixels has more than {MAX_PATCHES} patches of "
+                f"{side} a side: set input.patch higher"
             )
-        more = (0, 0), (0, rows * side - height), (0, columns * side - width), (0, 0)
-        whole = np.pad(images, more, mode="edge")
-        cut = whole.reshape(count, rows, side, columns, side, channels)
+        padding = (0, 0), (0, rows * side - height), (0, columns * side - width), (0, 0)
+        padded = np.pad(images, padding, mode="edge")
+        grid = padded.reshape(count, rows, side, columns, side, channels)
         tokens = np.zeros((count, 1 + rows * columns, self.vocab_size), np.uint8)
         tokens[:, 1:, 0] = np.repeat(np.arange(1, rows + 1), columns)
         tokens[:, 1:, 1] = np.tile(np.arange(1, columns + 1), rows)
-        pixels = cut.transpose(0, 1, 3, 5, 2, 4)  # (B, rows, columns, C, side, side)
-        tokens[:, 1:, PLACE:] = pixels.reshape(count, rows * columns, -1)
+        pixels = grid.transpose(0, 1, 3, 5, 2, 4)  # (B, rows, columns, C, side, side)
+        tokens[:, 1:, N_COORDINATES:] = pixels.reshape(count, rows * columns, -1)
         return tokens
 
-    def picture(self, ids: NDArray[Any]) -> Image:
-        """The image (height, width, C) of a record's tokens (1 + N, V), filled up to patches."""
-        patches = np.asarray(ids)[1:]
+    def decode_record(self, record: NDArray[Any]) -> Image:
+        """Return the image (height, width, C) of a record's tokens (1 + N, V), with the padding."""
+        patches = np.asarray(record)[1:]
         rows, columns = int(patches[:, 0].max()), int(patches[:, 1].max())
         shape = rows, columns, self.channels, self.patch, self.patch
-        pixels = patches[:, PLACE:].reshape(shape).transpose(0, 3, 1, 4, 2)
+        pixels = patches[:, N_COORDINATES:].reshape(shape).transpose(0, 3, 1, 4, 2)
         return pixels.reshape(rows * self.patch, columns * self.patch, -1).astype(np.uint8)
 
-    def content(self, record: Ids) -> Ids:
-        """See Tokenizer: `<S>` is among what encoding gives."""
-        return record
-
-    def read_back(self, record: Ids) -> Image:
-        """See Tokenizer; filled up to patches."""
-        return self.picture(record)
-
     def decode(self, ids: Sequence[int] | Ids) -> str:
-        """What the tokens of an image are, in words."""
-        found = np.asarray(ids)
-        if found.ndim != 2 or len(found) < 2:
+        """Describe the image of tokens in words."""
+        tokens = np.asarray(ids)
+        if tokens.ndim != 2 or len(tokens) < 2:
             return "an image"
-        rows, columns = (int(n) * self.patch for n in found[:, :PLACE].max(0))
+        rows, columns = (int(n) * self.patch for n in tokens[:, :N_COORDINATES].max(0))
         return f"an image of {rows} × {columns} pixels"
 
-    def text(self, id: int) -> str:
-        """See Tokenizer: tokens that are numbers have no names."""
-        return f"{id}"
+    def round_trip(self, item: Image) -> bool:
+        height, width, _ = item.shape
+        return bool(np.array_equal(self.decode_record(self.encode(item))[:height, :width], item))
 
-    def document(self) -> dict[str, Any]:
-        """The contents of preprocessor_config.json."""
+    def sample_items(self, count: int) -> list[Image]:
+        random = np.random.default_rng(0)
+        images = []
+        for number in range(count):
+            height, width = self.height, self.width
+            if number % 2:
+                height, width = (max(1, n * (number + 1) // count) for n in (height, width))
+            shape = height, width, self.channels
+            images.append(random.integers(0, 256, shape, dtype=np.uint8))
+        return images
+
+    def document(self) -> Document:
         return {
             "image_processor_type": "ViTImageProcessor",
             "do_resize": True,
@@ -189,28 +187,32 @@ class Patches(Tokenizer):
             "one_size": self.uniform,
         }
 
-    def save(self, path: str | Path) -> None:
-        """See Tokenizer."""
-        Path(path).write_text(json.dumps(self.document(), indent=2) + "\n", encoding="utf-8")
+    @classmethod
+    def recognises(cls, document: Document) -> bool:
+        return "point_processor_type" not in document
 
     @classmethod
     def load(cls, path: str | Path, *, patch: int = 0) -> Self:
-        """The tokenizer of a preprocessor_config.json; the side of a `patch` stands in there, or is
-        given, where somebody else wrote it.
+        """Return the featurizer of a preprocessor_config.json; UserError if it is damaged.
+
+        Files that others wrote do not name the side of a `patch`.
         """
-        document = read_json(path)[1]
+        return cls.from_document(read_json(path)[1], str(path), patch=patch)
+
+    @classmethod
+    def from_document(cls, document: Document, name: str, *, patch: int = 0) -> Self:
         try:
             size = document["size"]
-            if isinstance(size, int):  # as older files have it
+            if isinstance(size, int):  # in older files
                 size = {"height": size, "width": size}
             height, width = int(size["height"]), int(size["width"])
             mean, deviation = (list(map(float, document[f"image_{n}"])) for n in ("mean", "std"))
             side, uniform = int(patch or document["patch_size"]), document.get("one_size", True)
             if not document.get("do_normalize", True):
                 mean, deviation = [0.0] * len(mean), [1.0] * len(mean)
-            sound = 1 <= side <= 1 << 10 and min(height, width) >= 1 and len(mean) == len(deviation)
-            if not sound or not 1 <= len(mean) <= 64 or not min(deviation) > 0:
+            valid = 1 <= side <= 1 << 10 and min(height, width) >= 1 and len(mean) == len(deviation)
+            if not valid or not 1 <= len(mean) <= 64 or not min(deviation) > 0:
                 raise ValueError("sizes must be positive, and there is a deviation for every mean")
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is damaged: {error}") from None
+            raise UserError(f"{name} is damaged: {error}") from None
         return cls(side, height, width, mean, deviation, uniform=bool(uniform))

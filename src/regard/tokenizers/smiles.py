@@ -1,24 +1,20 @@
 """Atoms, bonds and rings of molecules written as SMILES (Weininger 1988, doi:10.1021/ci00057a005).
 
-One token each: an element of two letters (`Cl` is never `C`), an atom in brackets with all that is
-said of it (`[nH]`, `[C@@H]`, `[13CH3]`), a ring closure of two digits (`%10`), and any other sign.
-An atom in brackets that training has not met is spelt out sign by sign, so every SMILES comes back
-whole and only what no SMILES has (spaces, accents) is unknown.
+`Smiles` has one token each for an element of two letters (`Cl` is never `C`), an atom in brackets
+with all its attributes (`[nH]`, `[C@@H]`, `[13CH3]`), a ring closure of two digits (`%10`), and any
+other sign. An atom in brackets that training has not met is spelled out sign by sign, so every
+SMILES comes back and only what no SMILES has (spaces, accents) is unknown.
 
-Byte-pair encoding over the atoms of SMILES: frequent groups of atoms become tokens.
+`SmilesBPE` is byte-pair encoding over atoms, as in Li & Fourches 2021
+(doi:10.1021/acs.jcim.0c01127). The trainer of bpe.py gets one stand-in character for each atom, and
+what it learns is spelled back. The first merges of the file build atoms of several signs from the
+left (`[`, `[n`, `[nH`, `[nH]`); then come the learned ones. The beginnings of atoms are tokens too;
+they spell atoms that training has not met. Nothing is merged across the `.` between molecules and
+the `>` of reactions.
 
-Li & Fourches 2021 (doi:10.1021/acs.jcim.0c01127) merge pairs of SMILES tokens as Sennrich et al.
-merge pairs of characters. The learner is that of bpe.py: it is given one stand-in character for an
-atom, and what it learns is spelt back. So that tokenizer.json needs no stand-ins, its first merges
-put atoms of several signs together from the left (`[`, `[n`, `[nH`, `[nH]`); only then come the
-learned ones. The beginnings of atoms are tokens too; they spell atoms that training has not met.
-Nothing is merged across the `.` between molecules and the `>` of reactions.
-
-What a vocabulary of groups has to do with chemistry, and molecules cut as chemists cut them.
-
-Both need RDKit, the extra `chem`. BRICS (Degen et al. 2008, doi:10.1002/cmdc.200800178) is here and
-not among the tokenizers: its fragments say where they were bound but not to which other fragment,
-so a molecule, let alone the way its SMILES was written, does not come back from them.
+The chemistry of a vocabulary (functional groups, BRICS fragments) needs RDKit, the extra `chem`.
+BRICS (Degen et al. 2008, doi:10.1002/cmdc.200800178) is no tokenizer: its fragments do not say to
+which other fragment they were bound, so a molecule does not come back from them.
 """
 
 from __future__ import annotations
@@ -29,136 +25,153 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import repeat
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from regard.errors import UserError, missing_extra
-from regard.tokenizers.biology import PLAIN_MODEL, check_spelling
-from regard.tokenizers.bpe import Merges, learn
-from regard.tokenizers.characters import BYTE_LEVEL_MODEL
+from regard.tokenizers.bpe import PLAIN_MODEL, MergeTokenizer, check_spelling, learn_merges
 from regard.tokenizers.tokenizer import (
     SPECIALS,
     Canonical,
     Document,
     Ids,
-    OwnTokenizer,
-    Tokenizer,
+    NativeTokenizer,
+    check_each,
     check_size,
     check_unicode,
-    filled,
     layout,
-    learned_tokens,
-    molecules,
 )
 
 PAIRS = ("Cl", "Br", "@@")  # written outside brackets too, or inside every chiral atom
 SIGNS = string.ascii_letters + string.digits + "()[]-=#$:/\\~.>%@+*"  # > is for reactions
+BASIC = (*SIGNS, *PAIRS)  # the tokens of every vocabulary
 BRACKET, RING = r"\[[^\[\]\s]+\]", r"%[0-9]{2}|%\([0-9]+\)"
 PIECE = rf"{BRACKET}|Cl|Br|@@|{RING}|[\s\S]"
 LINKS = frozenset("()-=#$:/\\~.")
 ORGANIC = frozenset(["Cl", "Br", *"BCNOPSFIbcnops*"])  # atoms that need no brackets
-# A piece that is in the vocabulary is one token, and any other is spelt, sign by sign.
-SPELLING_MODEL: Document = {**BYTE_LEVEL_MODEL, "unk_token": "<unk>", "ignore_merges": True}
+BORDER = r"[.>\s]"
+DEFAULT_SIZE = 1024
+STAND_IN = 0xF0000  # the first of 65,534 code points for private use, which no text has
+MAX_ATOMS = 65_000  # of several signs
 
-_find = re.compile(PIECE).findall
+find_pieces = re.compile(PIECE).findall  # atoms, ring closures and single signs
+_find_units = re.compile(r"Cl|Br|@@|[\s\S]").findall
+_split_molecules = re.compile(f"({BORDER})").split
 
 
-class Smiles(OwnTokenizer):
-    """Every sign, and the longer pieces that training has met."""
+class SmilesTokenizer(NativeTokenizer):
+    """A tokenizer of molecules."""
 
-    kind: ClassVar[str] = "smiles"
-    layout: ClassVar[Document] = layout(
-        model=SPELLING_MODEL,
-        pre_tokenizer={
-            "type": "Split",
-            "pattern": {"Regex": PIECE},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        decoder={"type": "Fuse"},
-    )
-
-    def __init__(self, longer: Sequence[str]) -> None:
-        """`longer` are pieces of several signs; they get the ids after PAIRS, in this order."""
-        self.pieces = (*SIGNS, *PAIRS, *longer)
-        super().__init__([b"", b"", b"", b"<unk>", *(piece.encode() for piece in self.pieces)])
-        self._ids = {piece: id for id, piece in enumerate(self.pieces, start=len(SPECIALS))}
-        self.atoms = atom_counts(self)
+    @cached_property
+    def atoms(self) -> Ids:
+        """(V,) number of atoms in each token; signs that spell an atom out count like atoms."""
+        counts = np.zeros(self.vocab_size, np.int64)
+        for id, token in enumerate(self.tokens, start=len(SPECIALS)):
+            closed = re.sub(r"\[[^\[\]\s]+$", "[*]", token)  # the beginning of an atom is one
+            counts[id] = sum(map(is_atom, find_pieces(closed)))
+        return counts
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:
-        """See Tokenizer: the molecule counts, not how it is written."""
-        return molecules()
+        return canonical_smiles()
+
+    def count_unknown(self, text: str) -> Counter[str]:
+        return Counter(sign for sign in text if sign not in SIGNS)
+
+    def problems(self, texts: Sequence[str]) -> list[str]:
+        """Return which texts RDKit cannot parse; it parses no reactions, and may be missing."""
+        try:
+            from rdkit import Chem
+        except ImportError:
+            return [""] * len(texts)
+        with silence():
+            valid = [">" in text or Chem.MolFromSmiles(text) is not None for text in texts]
+        return ["" if ok else "RDKit cannot parse this SMILES" for ok in valid]
+
+
+class Smiles(SmilesTokenizer):
+    """Every sign, and the longer pieces of the training text."""
+
+    name = "smiles"
+    modality = "chemistry"
+    # A piece that is in the vocabulary is one token, and any other is spelled sign by sign.
+    layout = layout({**PLAIN_MODEL, "ignore_merges": True}, PIECE)
+
+    def __init__(self, longer: Sequence[str]) -> None:
+        """`longer` are pieces of several signs; they get the ids after BASIC, in this order."""
+        super().__init__((*BASIC, *longer))
+        self._ids = {piece: id for id, piece in enumerate(self.tokens, start=len(SPECIALS))}
+
+    @property
+    def learned(self) -> Document:
+        return {"merges": []}
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:
-        """Keep all longer pieces, or the most frequent (ties: by code points); see Tokenizer."""
-        known = (*SIGNS, *PAIRS)
-        least = len(SPECIALS) + len(known)
-        check_size(cls.kind, size, least)
+        """Take all longer pieces, or the most frequent (ties: by code points)."""
+        least = len(SPECIALS) + len(BASIC)
+        check_size(cls.name, size, least)
         counts: Counter[str] = Counter()
-        for number, text in enumerate(texts):
-            check_unicode([text], number)
-            counts.update(find(text))
-        longer = longer_pieces(counts)
+        for text in check_each(texts):
+            counts.update(find_pieces(text))
+        longer = _longer_pieces(counts)
         return cls(longer[: size - least] if size else longer)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        """See Tokenizer."""
         check_unicode(texts)
-        ids, lengths, known = [], [], self._ids.get
+        ids: list[int | None] = []
+        lengths, lookup = [], self._ids.get
         for text in texts:
-            found = list(map(known, find(text)))
-            if None in found:
-                found = [known(sign, self.unk) for sign in self._spelt(text)]
-            ids += found
-            lengths.append(len(found))
+            pieces = find_pieces(text)
+            text_ids = list(map(lookup, pieces))
+            if None in text_ids:
+                spelled = [sign for p in pieces for sign in ([p] if p in self._ids else p)]
+                text_ids = [lookup(sign, self.unk) for sign in spelled]
+            ids += text_ids
+            lengths.append(len(text_ids))
         return np.array(ids, self.dtype), np.array(lengths, np.int64)
 
-    def _spelt(self, text: str) -> list[str]:
-        """The pieces of a text, those that are not in the vocabulary sign by sign."""
-        return [s for p in find(text) for s in ([p] if p in self._ids else p)]
-
-    def unknown(self, text: str) -> Counter[str]:
-        """See Tokenizer."""
-        return unknown_signs(text)
-
-    def problems(self, texts: Sequence[str]) -> list[str]:
-        """See Tokenizer: molecules, where RDKit is installed."""
-        return unparsed(texts)
-
-    def document(self) -> Document:
-        """See Tokenizer."""
-        return filled(self.layout, self.pieces, merges=[])
-
     @classmethod
-    def from_document(cls, document: Document, name: str) -> Self:
-        """See Tokenizer."""
-        pieces, known = learned_tokens(document, name), [*SIGNS, *PAIRS]
-        longer = pieces[len(known) :]
+    def from_tokens(cls, tokens: list[str], model: Document) -> Self:
+        longer = tokens[len(BASIC) :]
         odd = [piece for piece in longer if not _is_longer(piece)]
-        if pieces[: len(known)] != known or odd or document["model"].get("merges") != []:
+        if tuple(tokens[: len(BASIC)]) != BASIC or odd or model.get("merges") != []:
             raise UserError(
-                f"{name}: damaged: model.vocab must be the signs of SMILES, then atoms in brackets "
-                "and ring closures" + (f"; {odd[0]!r} is neither" if odd else "")
+                "model.vocab must be the signs of SMILES, then atoms in brackets and ring closures"
+                + (f"; {odd[0]!r} is neither" if odd else "")
             )
         return cls(longer)
 
 
-def find(text: str) -> list[str]:
-    """The pieces of a text: atoms, ring closures and single signs, nothing left out."""
-    return _find(text)
+def canonical_smiles() -> Canonical:
+    """Compare SMILES by the molecule, as RDKit writes it; without RDKit, as they are written."""
+    try:
+        from rdkit import Chem
+    except ImportError:
+        return Canonical(
+            note="spellings of one molecule were not compared: RDKit is not installed "
+            "(pip install 'regard[chem]')"
+        )
+
+    @cache  # data is read several times
+    def rewrite(text: str) -> str:
+        with silence():  # what is no molecule is compared as it is
+            molecule = Chem.MolFromSmiles(text)
+        return text if molecule is None else str(Chem.MolToSmiles(molecule))
+
+    return Canonical(rewrite, ("the spelling of SMILES",), slow=True)
 
 
 def written_as_smiles(text: str) -> bool:
-    """Is a text nothing but atoms, bonds and rings, its branches closed and its rings in pairs?
+    """Return whether a text is nothing but atoms, bonds and rings, with closed branches and paired
+    ring numbers.
 
     Words, bases and residues have letters that are no atom outside brackets.
     """
-    pieces, depth = find(text), 0
+    pieces, depth = find_pieces(text), 0
     for piece in pieces:
         depth += (piece == "(") - (piece == ")")
         if depth < 0:
@@ -168,142 +181,80 @@ def written_as_smiles(text: str) -> bool:
     return known and not depth and all(times % 2 == 0 for times in rings.values())
 
 
-def unknown_signs(text: str) -> Counter[str]:
-    """What no SMILES has, and how often."""
-    return Counter(sign for sign in text if sign not in SIGNS)
+def is_atom(piece: str) -> bool:
+    return piece in ORGANIC or (len(piece) > 2 and piece[0] == "[")
 
 
-def unparsed(texts: Sequence[str]) -> list[str]:
-    """What is wrong with each SMILES; nothing is known without RDKit, the extra `chem`, and of
-    reactions, which are no molecules.
-    """
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError:
-        return [""] * len(texts)
-    with rdBase.BlockLogs():
-        sound = (">" in text or Chem.MolFromSmiles(text) is not None for text in texts)
-        return ["" if one else "RDKit cannot parse this SMILES" for one in sound]
-
-
-def longer_pieces(counts: Counter[str]) -> list[str]:
-    """Atoms in brackets and ring closures of valid signs, the most frequent first."""
+def _longer_pieces(counts: Counter[str]) -> list[str]:
+    """Return atoms in brackets and ring closures of valid signs, the most frequent first."""
     return sorted(filter(_is_longer, counts), key=lambda piece: (-counts[piece], piece))
 
 
 def _is_longer(piece: str) -> bool:
-    """Is this an atom in brackets or a ring closure, not met in every vocabulary?"""
-    whole = len(piece) > 1 and piece not in PAIRS and find(piece) == [piece]
-    return whole and set(piece) <= set(SIGNS)
+    """Return whether a piece is an atom in brackets or a ring closure, of valid signs."""
+    complete = len(piece) > 1 and piece not in PAIRS and find_pieces(piece) == [piece]
+    return complete and set(piece) <= set(SIGNS)
 
 
-def atom_counts(tokenizer: Tokenizer) -> Ids:
-    """(V,) how many atoms a token has. Signs that spell an atom out are not told from atoms."""
-    counts = np.zeros(tokenizer.vocab_size, np.int64)
-    for id, raw in enumerate(tokenizer.raw):
-        if id not in tokenizer.names:
-            whole = re.sub(r"\[[^\[\]\s]+$", "[*]", raw.decode())  # the beginning of an atom is one
-            counts[id] = sum(map(is_atom, find(whole)))
-    return counts
+class SmilesBPE(SmilesTokenizer, MergeTokenizer):
+    """Groups of one or more atoms."""
 
-
-def is_atom(piece: str) -> bool:
-    """Is this piece an atom, in brackets or without?"""
-    return piece in ORGANIC or (len(piece) > 2 and piece[0] == "[")
-
-
-DEFAULT_SIZE = 1024
-STAND_IN = 0xF0000  # the first of 65,534 code points for private use, of which no text is made
-MOST_ATOMS = 65_000  # of several signs, and the signs besides
-BORDER = r"[.>\s]"
-PLAIN = layout(model=PLAIN_MODEL, pre_tokenizer=None, decoder={"type": "Fuse"})
-
-_unit = re.compile(r"Cl|Br|@@|[\s\S]").findall
-_split = re.compile(f"({BORDER})").split
-
-
-class SmilesBPE(Merges):
-    """Groups of atoms, from one up."""
-
-    kind: ClassVar[str] = "groups"
-    layout: ClassVar[Document] = layout(
-        model=PLAIN_MODEL,
-        pre_tokenizer={
-            "type": "Split",
-            "pattern": {"Regex": BORDER},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        decoder={"type": "Fuse"},
-    )
+    name = "smiles-bpe"
+    modality = "chemistry"
+    layout = layout(PLAIN_MODEL, BORDER)
 
     @classmethod
-    def of(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
-        """See Merges."""
+    def from_merges(cls, tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> Self:
         check_spelling(tokens, SIGNS)
-        return cls(tokens, merges, [token.encode() for token in tokens])
-
-    @cached_property
-    def atoms(self) -> Ids:
-        """(V,) how many atoms a token has: see atom_counts."""
-        return atom_counts(self)
-
-    def unknown(self, text: str) -> Counter[str]:
-        """See Tokenizer."""
-        return unknown_signs(text)
-
-    def problems(self, texts: Sequence[str]) -> list[str]:
-        """See Tokenizer: molecules, where RDKit is installed."""
-        return unparsed(texts)
-
-    @classmethod
-    def canonical(cls, **options: Any) -> Canonical:
-        """See Tokenizer: the molecule counts, not how it is written."""
-        return molecules()
+        return cls(tokens, merges)
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 0) -> Self:
-        """Merge until the vocabulary is full or no pair occurs twice; see Tokenizer.
+        """Merge until the vocabulary is full or no pair occurs twice.
 
         Atoms of several signs, the most frequent first, take at most half of what the single signs
         leave.
         """
-        check_size(cls.kind, size, len(SPECIALS) + len(SIGNS) + len(PAIRS))
+        check_size(cls.name, size, len(SPECIALS) + len(BASIC))
         size = size or DEFAULT_SIZE
         molecules: Counter[str] = Counter()
-        for number, text in enumerate(texts):
-            check_unicode([text], number)
-            molecules.update(part for part in _split(text) if part)
+        for text in check_each(texts):
+            molecules.update(part for part in _split_molecules(text) if part)
         counts: Counter[str] = Counter()
         for molecule, n in molecules.items():
-            for piece, found in Counter(find(molecule)).items():
-                counts[piece] += n * found
-        tokens, merges, atoms = _atoms(longer_pieces(counts), size)
-        stand_ins = {atom: chr(STAND_IN + i) for i, atom in enumerate([*SIGNS, *PAIRS, *atoms])}
-        spelt = {stand_in: atom for atom, stand_in in stand_ins.items()}
-        room = size - len(tokens) + len(stand_ins)  # the stand-ins take the place of the atoms
-        _, learned = learn(_written(molecules, stand_ins), PLAIN, room, [*spelt])
+            for piece, times in Counter(find_pieces(molecule)).items():
+                counts[piece] += n * times
+        tokens, merges, atoms = _merge_atoms(_longer_pieces(counts), size)
+        stand_ins = {atom: chr(STAND_IN + i) for i, atom in enumerate([*BASIC, *atoms])}
+        atom_of = {stand_in: atom for atom, stand_in in stand_ins.items()}
+        trainer_size = size - len(tokens) + len(stand_ins)  # stand-ins replace the atoms
+        _, learned = learn_merges(
+            _write_stand_ins(molecules, stand_ins), layout(PLAIN_MODEL), trainer_size, [*atom_of]
+        )
         known = set(map(tuple, merges))
         for pair in learned:
-            a, b = ("".join(map(spelt.__getitem__, part)) for part in pair)
+            a, b = ("".join(map(atom_of.__getitem__, part)) for part in pair)
             tokens.setdefault(a + b)
             if (a, b) not in known:
                 merges.append([a, b])
-        return cls.of(list(tokens), merges)
+        return cls.from_merges(list(tokens), merges)
 
 
-def _atoms(longer: Sequence[str], size: int) -> tuple[dict[str, None], list[list[str]], list[str]]:
-    """Tokens (in order), the merges that make atoms of several signs, and those that fit."""
-    tokens = dict.fromkeys(SIGNS)
+def _merge_atoms(
+    longer: Sequence[str], size: int
+) -> tuple[dict[str, None], list[list[str]], list[str]]:
+    """Return tokens (in order), the merges that make atoms of several signs, and the atoms that
+    fit.
+    """
+    tokens = dict.fromkeys(BASIC)
     merges = [[*pair] for pair in PAIRS]
-    tokens |= dict.fromkeys(PAIRS)
     atoms: list[str] = []
-    most = (size - len(SPECIALS) + len(tokens)) // 2
+    limit = (size - len(SPECIALS) + len(tokens)) // 2
     for atom in longer:
-        units = _unit(atom)
+        units = _find_units(atom)
         steps = [["".join(units[:i]), units[i]] for i in range(1, len(units))]
         new = [step for step in steps if "".join(step) not in tokens]
-        if len(tokens) + len(new) > most or len(atoms) == MOST_ATOMS:
+        if len(tokens) + len(new) > limit or len(atoms) == MAX_ATOMS:
             continue
         merges += new
         tokens |= dict.fromkeys("".join(step) for step in new)
@@ -311,28 +262,27 @@ def _atoms(longer: Sequence[str], size: int) -> tuple[dict[str, None], list[list
     return tokens, merges, atoms
 
 
-def _written(molecules: Mapping[str, int], stand_ins: Mapping[str, str]) -> Iterator[str]:
-    """The molecules in stand-ins, cut at atoms that have none."""
+def _write_stand_ins(molecules: Mapping[str, int], stand_ins: Mapping[str, str]) -> Iterator[str]:
+    """Yield the molecules in stand-ins, cut at atoms that have none."""
     for molecule, n in molecules.items():
-        written = "".join(stand_ins.get(piece, " ") for piece in find(molecule))
+        written = "".join(stand_ins.get(piece, " ") for piece in find_pieces(molecule))
         for part in written.split(" "):
             yield from repeat(part, n)
 
 
 @dataclass(frozen=True)
 class FunctionalGroups:
-    """How many tokens of a vocabulary are of several atoms (`merged`), how many of those are
-    molecules by themselves (`whole`: no open ring or branch), and `names`, which functional groups
-    the whole ones hold.
+    """How many tokens have several atoms (`merged`), how many of those are molecules by themselves,
+    without an open ring or branch (`complete`), and which functional groups these have.
     """
 
     merged: int
-    whole: int
-    names: dict[str, tuple[str, ...]]  # token → patterns, for the tokens that hold any
+    complete: int
+    names: dict[str, tuple[str, ...]]  # token → patterns, for the tokens that have any
 
     @property
     def share(self) -> float:
-        """Of the merged tokens, those that hold a functional group; 0 where none is merged."""
+        """The share of merged tokens with a functional group; 0 if none is merged."""
         return len(self.names) / max(1, self.merged)
 
 
@@ -343,18 +293,18 @@ def functional_groups(tokenizer: SmilesBPE) -> FunctionalGroups:
 
     merged = [tokenizer.text(id) for id, n in enumerate(tokenizer.atoms.tolist()) if n > 1]
     with silence():
-        read = {token: chem.MolFromSmiles(token) for token in merged}
-    whole = {token: molecule for token, molecule in read.items() if molecule is not None}
-    found = {
+        parsed = {token: chem.MolFromSmiles(token) for token in merged}
+    molecules = {token: molecule for token, molecule in parsed.items() if molecule is not None}
+    groups = {
         token: tuple(name for name, count in Fragments.fns if count(molecule))
-        for token, molecule in whole.items()
+        for token, molecule in molecules.items()
     }
-    return FunctionalGroups(len(merged), len(whole), {t: n for t, n in found.items() if n})
+    return FunctionalGroups(len(merged), len(molecules), {t: g for t, g in groups.items() if g})
 
 
 def fragments(smiles: str) -> tuple[str, ...]:
-    """The BRICS fragments of a molecule as canonical SMILES, in the order of its atoms; `[3*]` is
-    where a bond was broken, with the kind of its environment.
+    """Return the BRICS fragments of a molecule as canonical SMILES, in the order of its atoms;
+    `[3*]` is where a bond was broken, with the kind of its environment.
     """
     chem = rdkit()
     from rdkit.Chem import BRICS
@@ -368,7 +318,7 @@ def fragments(smiles: str) -> tuple[str, ...]:
 
 
 def rdkit() -> Any:
-    """RDKit's Chem; where it is not installed, a UserError that says how to."""
+    """Return RDKit's Chem; if it is not installed, a UserError says how to install it."""
     try:
         from rdkit import Chem
     except ImportError:
@@ -378,7 +328,7 @@ def rdkit() -> Any:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """RDKit writes what it cannot read to stderr; here that is an answer, not an error."""
+    """Suppress RDKit's messages about invalid SMILES: here that is a result, not an error."""
     from rdkit import rdBase
 
     with rdBase.BlockLogs():

@@ -1,19 +1,12 @@
-"""When two texts are the same record: what a tokenizer reads alike, and what names one thing.
+"""The base classes of tokenizers, and the `tokenizer.json` files they are saved in.
 
-Copies, splits and leaks go by the canonical form of a text, so that a record does not count as new
-because it is spelled in another way. Every tokenizer class knows its form before anything is
-learned (`Tokenizer.canonical`); `data.canonical` adds what the other settings say.
+A tokenizer maps text to ids and back. It is saved as a Hugging Face `tokenizer.json` that the
+`tokenizers` library opens and that encodes the same there. The four special tokens come first in
+the vocabulary but are no "added tokens", so no text can produce them: a literal `<S>` in a text
+stays three characters.
 
-What every discrete tokenizer is: text in, ids out, and back, with a file other tools can open.
-
-A tokenizer is saved as a Hugging Face `tokenizer.json` that the `tokenizers` library opens and that
-encodes the same there. The four specials stand first in the vocabulary but are no "added tokens",
-so no text can reach them: a literal `<S>` in a text stays three characters, in every kind.
-
-The one door to the `tokenizers` library, whose failures come out as UserErrors.
-
-Encoding a batch runs on all cores. A process that forks afterwards may see the library warn about
-TOKENIZERS_PARALLELISM; it is harmless, and the variable is the user's to set.
+Encoding a batch with the `tokenizers` library uses all cores. A process that forks afterwards may
+see the library's warning about TOKENIZERS_PARALLELISM; it is harmless.
 """
 
 from __future__ import annotations
@@ -25,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -35,36 +27,50 @@ import numpy as np
 import tokenizers
 
 from regard.errors import UsageError, UserError
-from regard.storage import Malformed, parse, read_source
+from regard.storage import Malformed, parse, read_bytes
 
+PAD, START, END, UNK = range(4)
+SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
+NAMES = MappingProxyType(dict(enumerate(SPECIALS)))
+MAX_FILE_BYTES = 256 << 20  # the largest published vocabularies take about 35 MB
+BATCH_CHARACTERS = 1 << 22  # text given to the library at once: bounds the memory of its results
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character (RFC 3629, section 3)
+
+Ids = np.ndarray[Any, np.dtype[Any]]
+Document = dict[str, Any]
 Spelling = Callable[[str], str]
+
+WORD_LEVEL: Document = {"type": "WordLevel", "unk_token": "<unk>"}
+FUSE: Document = {"type": "Fuse"}
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """The form in which texts are compared; `spelling` is applied to texts in Unicode's NFC."""
+    """The form in which texts are compared for copies, splits and leaks.
 
-    spelling: Spelling | None = None  # None: nothing but NFC
-    ignores: tuple[str, ...] = ()  # without regard to what texts are compared
+    A record is not new because it is spelled in another way. `spelling` is applied to texts in
+    Unicode's NFC.
+    """
+
+    spelling: Spelling | None = None  # None: NFC only
+    ignores: tuple[str, ...] = ()  # the differences that do not count
     note: str = ""  # what was not compared, and why
-    slow: bool = False  # does a text take a good part of a millisecond?
+    slow: bool = False  # a text takes a large part of a millisecond
 
     def of(self, text: str) -> str:
-        """The canonical form of one text."""
         if not text.isascii():
             text = normalize("NFC", text)
         return self.spelling(text) if self.spelling else text
 
     def all(self, texts: Sequence[str]) -> Sequence[str]:
-        """The canonical forms of some texts."""
         if self.spelling is None and all(map(str.isascii, texts)):
             return texts
         return [self.of(text) for text in texts]
 
     def then(self, spelling: Spelling, *ignores: str) -> Canonical:
-        """This form, spelled in one more way."""
-        before = self.spelling
-        both = spelling if before is None else lambda text: spelling(before(text))
+        """Return this form followed by another spelling."""
+        first = self.spelling
+        both = spelling if first is None else lambda text: spelling(first(text))
         return Canonical(both, (*self.ignores, *ignores), self.note, self.slow)
 
 
@@ -72,50 +78,30 @@ PLAIN = Canonical()
 
 
 def without_regard(ignores: Sequence[str]) -> str:
-    """How texts were compared, in words to stand behind a count; nothing where as they are."""
+    """Return how texts were compared, as a clause that follows a count; "" if as they are."""
     return f" (compared without regard to {', '.join(ignores)})" if ignores else ""
 
 
-def molecules() -> Canonical:
-    """SMILES by the molecule that they name, as RDKit writes it; without RDKit as they are."""
-    try:
-        from rdkit import Chem
-    except ImportError:
-        return Canonical(
-            note="spellings of one molecule were not compared: RDKit is not installed "
-            "(pip install 'regard[chem]')"
-        )
-    from rdkit.rdBase import BlockLogs
-
-    @cache  # data is read several times
-    def spelled(text: str) -> str:
-        with BlockLogs():  # what is no molecule is compared as it is
-            molecule = Chem.MolFromSmiles(text)
-        return text if molecule is None else str(Chem.MolToSmiles(molecule))
-
-    return Canonical(spelled, ("the spelling of SMILES",), slow=True)
-
-
-PAD, START, END, UNK = range(4)
-SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
-NAMES = MappingProxyType(dict(enumerate(SPECIALS)))
-MAX_FILE_BYTES = 256 << 20  # the largest published vocabularies take about 35 MB
-CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character (RFC 3629, section 3)
-
-Ids = np.ndarray[Any, np.dtype[Any]]
-Document = dict[str, Any]
-
-
 class Tokenizer(ABC):
-    """Text to ids of a fixed vocabulary and back: `decode(encode(text)) == normal(text)`, which is
-    the text itself in most kinds, unless something in it is unknown.
+    """Maps text to ids of a fixed vocabulary and back.
+
+    `decode(encode(text)) == normalize(text)` unless the text has unknown symbols; most tokenizers
+    normalize nothing. A stored record is the encoded text between the markers `<S>` and `<E>`.
+    Methods that featurizers (images, point clouds) override say "item" where it may be no text.
     """
 
-    kind: ClassVar[str]  # the name in recipes: tokens.kind
+    name: ClassVar[str]  # in recipes: input.tokenizer or output.tokenizer
+    modality: ClassVar[str] = "text"
+    options: ClassVar[Mapping[str, Any]] = {}  # keyword arguments of its `train`, with the defaults
+    words: ClassVar[tuple[str, str]] = ("text", "texts")  # one item, several items
+    item: ClassVar[str] = "a str"  # the type of an item, for error messages
+    file: ClassVar[str] = "tokenizer.json"
+    markers: ClassVar[tuple[int, int]] = (1, 1)  # positions before and after an item in a record
+    cuttable: ClassVar[bool] = True  # a record longer than the model's context may be cut
+    reads_text: ClassVar[bool] = True  # items are texts; other items are given by their paths
+    padded_vocab: ClassVar[bool] = False  # models may have more outputs than there are tokens
+    prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding removes
     learns_from: ClassVar[float] = math.inf  # characters that are enough to train on
-    prefix: ClassVar[str] = ""  # what encoding puts before every text and decoding takes away
-    file: ClassVar[str] = "tokenizer.json"  # what it is saved as
-    item: ClassVar[str] = "a str"  # what it reads, in words
 
     def __init__(
         self,
@@ -139,46 +125,19 @@ class Tokenizer(ABC):
         self.byte_counts[specials] = self.symbols[specials] = 0
         self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
 
-    @property
-    def decides(self) -> dict[str, Any]:
-        """What a model's configuration has from here, beside the vocabulary: nothing."""
-        return {}
-
-    def reads(self, value: object) -> bool:
-        """Is this one thing that it reads: a text, and of images or point clouds also a path?"""
-        return isinstance(value, str)
-
-    def content(self, record: Ids) -> Ids:
-        """A record of a shard without its markers: what encoding gave."""
-        return record[1:-1]
-
-    def read_back(self, record: Ids) -> Any:
-        """What a record of a shard was made of."""
-        return self.decode(self.content(record))
-
-    @property
-    def mask(self) -> int:
-        """What stands for a token that is to be filled in: `<pad>`, which nothing else reads, since
-        padding itself is never looked at.
-        """
-        return self.pad
-
-    @staticmethod
-    def count_symbols(token: bytes) -> int:
-        """Characters that begin in these UTF-8 bytes: the parts of a cut one add up to one."""
-        return len(token.translate(None, CONTINUATION))
+    # Training, encoding, decoding, saving
 
     @classmethod
     @abstractmethod
-    def train(cls, texts: Iterable[str], size: int = 0) -> Self:
+    def train(cls, texts: Iterable[Any], size: int = 0) -> Self:
         """Learn a vocabulary of at most `size` tokens, specials included, in one pass over `texts`.
 
-        Size 0 is this kind's default. The same texts in the same order give the same vocabulary.
+        Size 0 is the class's default. The same texts in the same order give the same vocabulary.
         """
 
     @abstractmethod
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        """The ids of all texts in a row, of type `dtype`, and the (R,) number of ids of each.
+    def encode_batch(self, texts: Sequence[Any]) -> tuple[Ids, Ids]:
+        """Return the ids of all texts in a row, of type `dtype`, and the (R,) lengths of the texts.
 
         Adds no `<S>` or `<E>`. A lone surrogate, which no UTF-8 file can hold, is a UserError that
         names its position.
@@ -186,81 +145,38 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json at `path`."""
+        """Write the tokenizer's file at `path`."""
 
-    def encode(self, text: str) -> Ids:
-        """(T,) ids of one text, without `<S>` or `<E>`: see encode_batch."""
-        return self.encode_batch([text])[0]
-
-    def normal(self, text: str) -> str:
-        """The text as it is read: what decoding gives back where nothing is unknown."""
-        return text
-
-    @classmethod
-    def canonical(cls, **options: Any) -> Canonical:
-        """How texts are compared before anything is learned: those of one form are one record to
-        every tokenizer of this kind. `options` are those of `train`.
-        """
-        return PLAIN
-
-    def changed(self, texts: Sequence[str]) -> Counter[str]:
-        """How often each symbol occurs that is read as another, in words: "a as A"."""
-        return Counter()
-
-    def unknown(self, text: str) -> Counter[str]:
-        """How often each symbol of the text occurs that becomes `<unk>`, where this can be told."""
-        return Counter()
-
-    @property
-    def beginning(self) -> list[int]:
-        """What stands before a text that a model continues: `<S>`."""
-        return [self.start]
-
-    def word_spans(self, text: str) -> list[tuple[int, int, int]] | None:
-        """The words of a text, in order, as (start, end, number of its first token), the first two
-        counting characters; None where tokens are symbols rather than parts of words.
-        """
+    def document(self) -> Document | None:
+        """Return the contents of its file; None if it is someone else's, saved as it is."""
         return None
 
-    def problems(self, texts: Sequence[str]) -> list[str]:
-        """What is wrong with each text as one of what this kind is for, such as a molecule that is
-        none; "" where nothing is, or nothing can be known.
-        """
-        return [""] * len(texts)
+    @classmethod
+    def recognises(cls, document: Document) -> bool:
+        """Return whether a file with these contents was written by this class."""
+        return False
 
-    def spelt(self, text: str) -> str:
-        """The text as the `tokenizers` library must be given it for the same ids."""
-        return text
+    @classmethod
+    def from_document(cls, document: Document, name: str) -> Self:
+        """Return the tokenizer of a recognised document; `name` is the file, for error messages."""
+        raise NotImplementedError
 
-    def cut(self, text: str) -> int:
-        """The last place to cut running text at without changing a token; 0 where none is seen.
-
-        Here, between a word and the space after it.
-        """
-        at = text.rfind(" ")
-        while at > 0 and text[at - 1].isspace():  # a run of white space stays whole
-            at = text.rfind(" ", 0, at)
-        return max(at, 0)
+    def encode(self, text: Any) -> Ids:
+        """Return the (T,) ids of one text, without `<S>` or `<E>`."""
+        return self.encode_batch([text])[0]
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
-        """The text of (T,) ids: no specials but `<unk>`; invalid UTF-8 becomes U+FFFD."""
-        raw = map(self.raw.__getitem__, self.checked(ids))
+        """Return the text of (T,) ids: no specials but `<unk>`; invalid UTF-8 becomes U+FFFD."""
+        raw = map(self.raw.__getitem__, self.check_ids(ids))
         return b"".join(raw).decode("utf-8", "replace")
 
     def text(self, id: int) -> str:
-        """How one token is displayed; bytes that are no character alone appear as `\\xe2`."""
-        (id,) = self.checked([id])
+        """Return how one token is displayed; bytes that are no character appear as `\\xe2`."""
+        (id,) = self.check_ids([id])
         return self.names.get(id) or self.raw[id].decode("utf-8", "backslashreplace")
 
-    def never_produced(self, vocab_size: int) -> list[int]:
-        """What a model of `vocab_size` outputs must not say: `<pad>`, `<S>`, `<unk>`, and rows that
-        stand for no token, which published models have where they round their vocabulary up.
-        """
-        markers = {self.pad, self.start, self.unk} - {self.end}
-        return sorted(markers | set(range(self.vocab_size, vocab_size)))
-
-    def checked(self, ids: Sequence[int] | Ids) -> list[int]:
-        """(T,) ids as whole numbers; any other shape or type, or an id that is none: UserError."""
+    def check_ids(self, ids: Sequence[int] | Ids) -> list[int]:
+        """Return (T,) ids as a list; UserError if they are not one row of ids of the vocabulary."""
         array = np.asarray(ids)
         if array.size == 0:
             return []
@@ -274,92 +190,280 @@ class Tokenizer(ABC):
         numbers: list[int] = array.tolist()
         return numbers
 
+    def equals(self, other: Tokenizer) -> bool:
+        """Return whether both give the same tokens for every item."""
+        return type(self) is type(other) and self.raw == other.raw
 
-class OwnTokenizer(Tokenizer):
-    """A kind whose tokenizer.json we write ourselves, the specials being its first tokens."""
+    def with_start(self, start: int) -> Tokenizer:
+        """Return the tokenizer with another id for `<S>`; ValueError if its ids are fixed."""
+        raise ValueError(f"{self.name} start with {self.start}")
 
-    layout: ClassVar[Document]  # the file without what was learned: by this it is recognised
+    # What models need to know
 
-    @abstractmethod
-    def document(self) -> Document:
-        """The contents of tokenizer.json."""
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """Fields of a model's configuration that the tokenizer determines, besides vocab_size."""
+        return {}
+
+    @property
+    def mask(self) -> int:
+        """The id in place of a token to be filled in: `<pad>`, since padding is never attended to
+        and no text produces it.
+        """
+        return self.pad
+
+    @property
+    def beginning(self) -> list[int]:
+        """The ids before a text that a model continues: `<S>`."""
+        return [self.start]
+
+    def never_produced(self, vocab_size: int) -> list[int]:
+        """Return the ids that a model of `vocab_size` outputs must not generate: `<pad>`, `<S>`,
+        `<unk>`, and the rows without a token of models that round their vocabulary up.
+        """
+        markers = {self.pad, self.start, self.unk} - {self.end}
+        return sorted(markers | set(range(self.vocab_size, vocab_size)))
+
+    def fits(self, vocab_size: int) -> bool:
+        """Return whether a model with `vocab_size` outputs can have this tokenizer."""
+        unused = vocab_size - self.vocab_size
+        return unused == 0 or (unused > 0 and self.padded_vocab)
+
+    def content_limit(self, max_len: int) -> int | None:
+        """Return how many tokens of an item fit into a context of `max_len`; None if items are
+        never cut.
+        """
+        return max_len - sum(self.markers) if self.cuttable else None
+
+    # Symbols and words of a text
+
+    @staticmethod
+    def count_symbols(token: bytes) -> int:
+        """Return how many characters begin in these bytes: parts of a character add up to one."""
+        return len(token.translate(None, CONTINUATION))
+
+    def normalize(self, text: str) -> str:
+        """Return the text as it is read: what decoding gives if nothing is unknown."""
+        return text
 
     @classmethod
-    @abstractmethod
-    def from_document(cls, document: Document, name: str) -> Self:
-        """The tokenizer of a document of this layout; `name` is the file to blame for damage."""
+    def canonical(cls, **options: Any) -> Canonical:
+        """Return how texts are compared before training; `options` are those of `train`.
+
+        Texts of one form are one record to every tokenizer of this class.
+        """
+        return PLAIN
+
+    def count_substitutions(self, texts: Sequence[str]) -> Counter[str]:
+        """Count the symbols that are read as others, under names such as "a as A"."""
+        return Counter()
+
+    def count_unknown(self, text: str) -> Counter[str]:
+        """Count the symbols of a text that become `<unk>`, if the class can tell them."""
+        return Counter()
+
+    def word_spans(self, text: str) -> list[tuple[int, int, int]] | None:
+        """Return the words of a text as (start, end, number of the first token), the first two in
+        characters; None if tokens are symbols rather than parts of words.
+        """
+        return None
+
+    def problems(self, texts: Sequence[str]) -> list[str]:
+        """Return what is wrong with each text, such as a SMILES that is no molecule; "" if nothing
+        is, or nothing can be known.
+        """
+        return [""] * len(texts)
+
+    def cut(self, text: str) -> int:
+        """Return the last position where running text can be cut without changing a token, 0 if
+        there is none: here, between a word and the space after it.
+        """
+        position = text.rfind(" ")
+        while position > 0 and text[position - 1].isspace():  # whitespace runs stay together
+            position = text.rfind(" ", 0, position)
+        return max(position, 0)
+
+    def spell_for_library(self, text: str) -> str:
+        """Return the text in the spelling for which the `tokenizers` library gives the same ids."""
+        return text
+
+    @property
+    def export_warnings(self) -> list[str]:
+        """What the saved file cannot do in the `tokenizers` library."""
+        return []
+
+    # Items and stored records
+
+    def reads(self, value: object) -> bool:
+        """Return whether a value is one item: a text, or for featurizers also a path."""
+        return isinstance(value, str)
+
+    def check_pipe(self) -> None:
+        """Raise a UsageError if items cannot be read from standard input."""
+        if not self.reads_text:
+            raise UsageError(
+                f"name a file or a folder of {self.words[1]}; they are not read from a pipe"
+            )
+
+    def content(self, record: Ids) -> Ids:
+        """Return what encoding gave of a stored record: the record without the added markers."""
+        return record[1:-1]
+
+    def decode_record(self, record: Ids) -> Any:
+        """Return a stored record as an item that encodes to the same record."""
+        return self.decode(self.content(record))
+
+    def round_trip(self, item: Any) -> bool:
+        """Return whether an item comes back from its tokens; True if parts of it are unknown."""
+        ids = self.encode(item)
+        return self.unk in ids or self.decode(ids) == self.normalize(item)
+
+    def record_round_trip(self, record: Ids) -> bool:
+        """Return whether a stored record is what its decoded item encodes to; True if parts of it
+        are unknown.
+        """
+        content = self.content(record)
+        return self.unk in content or bool(
+            np.array_equal(self.encode(self.decode_record(record)), content)
+        )
+
+    def sample_records(self, lengths: Sequence[int]) -> list[Ids]:
+        """Return made-up records of these lengths, markers included, to check a model with.
+
+        Those of featurizers have lengths of their own.
+        """
+        random = np.random.default_rng(0)
+        records = [random.integers(0, self.vocab_size, length) for length in lengths]
+        for record in records:
+            record[0], record[-1] = self.start, self.end
+        return records
+
+    def permuted_items(self, count: int, random: np.random.Generator) -> list[tuple[Any, Any, Ids]]:
+        """Return made-up items, each with an equal one whose parts are in another order, and that
+        order; empty if order matters.
+        """
+        return []
+
+
+class NativeTokenizer(Tokenizer):
+    """A tokenizer whose tokenizer.json we write: the specials, then its tokens."""
+
+    layout: Document  # the file without what was learned: a file is recognised by it
+
+    def __init__(
+        self, tokens: Sequence[str], raw: Sequence[bytes] | None = None, unk: bytes = b"<unk>"
+    ) -> None:
+        """`tokens` get the ids after the specials; they decode to `raw`, by default themselves."""
+        self.tokens = tuple(tokens)
+        content = [token.encode() for token in tokens] if raw is None else raw
+        super().__init__([b"", b"", b"", unk, *content])
+
+    def check_fixed_size(self, size: int) -> None:
+        """Refuse a size other than the tokenizer's; 0 is the default."""
+        if size not in (0, self.vocab_size):
+            raise UsageError(
+                f"vocab_size must be {self.vocab_size} for these {self.name}, or 0 for the "
+                f"default; got {size}"
+            )
+
+    @property
+    def learned(self) -> Document:
+        """Fields of the file's model that training sets, besides the vocabulary."""
+        return {}
+
+    @classmethod
+    def from_tokens(cls, tokens: list[str], model: Document) -> Self:
+        """Return the tokenizer of the `tokens` after the specials and the file's `model`.
+
+        A UserError says what is wrong with them.
+        """
+        raise NotImplementedError
+
+    def document(self) -> Document:
+        return fill(self.layout, self.tokens, **self.learned)
 
     def save(self, path: str | Path) -> None:
-        """See Tokenizer."""
         Path(path).write_text(json.dumps(self.document(), ensure_ascii=False), encoding="utf-8")
 
     @classmethod
     def recognises(cls, document: Document) -> bool:
-        """Was this document written by this kind of tokenizer?"""
-        return without_learned(document) in cls.layouts()
+        return remove_learned(document) == cls.layout
 
     @classmethod
-    def layouts(cls) -> list[Document]:
-        """The layouts that files of this kind may have: one, unless it has options."""
-        return [cls.layout]
+    def from_document(cls, document: Document, name: str) -> Self:
+        try:
+            return cls.from_tokens(learned_tokens(document), document["model"])
+        except UserError as error:
+            raise UserError(f"{name}: damaged: {error}") from error
+
+
+# The contents of tokenizer.json
 
 
 def layout(
     model: Document,
-    pre_tokenizer: Document | None,
-    decoder: Document,
+    pattern: str = "",
+    *,
+    pre_tokenizer: Document | None = None,
+    decoder: Document = FUSE,
     normalizer: Document | None = None,
 ) -> Document:
-    """A tokenizer.json without its vocabulary, with the keys the `tokenizers` library writes."""
+    """Return a tokenizer.json without its vocabulary, with the keys the `tokenizers` library
+    writes. The regular expression `pattern` is what texts are first split into.
+    """
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [],
         "normalizer": normalizer,
-        "pre_tokenizer": pre_tokenizer,
+        "pre_tokenizer": split(pattern) if pattern else pre_tokenizer,
         "post_processor": None,
         "decoder": decoder,
         "model": model,
     }
 
 
-def without_learned(document: Document) -> Document:
-    """The layout of a document."""
-    learned = ("vocab", "merges")
-    model = {key: value for key, value in document["model"].items() if key not in learned}
-    return {**document, "model": model}
+def split(pattern: str) -> Document:
+    """Return the pre-tokenizer that makes each match of a regular expression a piece."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def filled(layout: Document, tokens: Sequence[str], **learned: Any) -> Document:
-    """The layout with the specials, then `tokens`, as its vocabulary."""
+def fill(layout: Document, tokens: Sequence[str], **learned: Any) -> Document:
+    """Return the layout with the specials, then `tokens`, as its vocabulary."""
     vocab = {token: id for id, token in enumerate([*SPECIALS, *tokens])}
     return {**layout, "model": {**layout["model"], "vocab": vocab, **learned}}
 
 
-def learned_tokens(document: Document, name: str) -> list[str]:
-    """The tokens after the specials, by id, once the vocabulary is known to be sound."""
+def remove_learned(document: Document) -> Document:
+    learned = ("vocab", "merges")
+    model = {key: value for key, value in document.get("model", {}).items() if key not in learned}
+    return {**document, "model": model}
+
+
+def learned_tokens(document: Document) -> list[str]:
+    """Return the tokens after the specials, by id; UserError if the vocabulary is damaged."""
     vocab = document["model"]["vocab"]
     if not isinstance(vocab, dict) or not all(type(id) is int for id in vocab.values()):
-        raise UserError(f"{name}: damaged: model.vocab must map tokens to whole numbers")
+        raise UserError("model.vocab must map tokens to whole numbers")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"{name}: damaged: the ids in model.vocab must be 0, 1, 2, … without gaps")
+        raise UserError("the ids in model.vocab must be 0, 1, 2, … without gaps")
     if tuple(tokens[: len(SPECIALS)]) != SPECIALS:
-        raise UserError(f"{name}: damaged: model.vocab must begin with {' '.join(SPECIALS)}")
+        raise UserError(f"model.vocab must begin with {' '.join(SPECIALS)}")
     try:
         "".join(tokens).encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{name}: damaged: model.vocab has a lone surrogate") from error
+        raise UserError("model.vocab has a lone surrogate") from error
     return tokens[len(SPECIALS) :]
 
 
 def read_json(path: str | Path) -> tuple[bytes, Document]:
-    """The bytes of a JSON file and the object they hold; huge, damaged, absent: UserError."""
+    """Return the bytes of a JSON file and the object in it; huge, damaged, absent: UserError."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    source = read_source(path, MAX_FILE_BYTES)
+    source = read_bytes(path, MAX_FILE_BYTES)
     try:
         document = parse(source)
     except Malformed as error:
@@ -371,7 +475,7 @@ def read_json(path: str | Path) -> tuple[bytes, Document]:
 
 
 def read_document(path: str | Path) -> tuple[bytes, Document]:
-    """The bytes and contents of a tokenizer.json, whoever wrote it, once its keys are checked."""
+    """Return the bytes and contents of a tokenizer.json, whoever wrote it, with checked keys."""
     source, document = read_json(path)
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
@@ -381,44 +485,44 @@ def read_document(path: str | Path) -> tuple[bytes, Document]:
     return source, document
 
 
-def check_size(kind: str, size: int, least: int) -> None:
-    """Refuse a vocabulary too small to hold what this kind must have."""
+# Checks of arguments
+
+
+def check_size(name: str, size: int, least: int) -> None:
+    """Refuse a vocabulary too small for the tokens that this tokenizer must have."""
     if size != 0 and size < least:
         raise UsageError(
-            f"tokens.size must be at least {least} for {kind}, or 0 for the default; got {size}"
+            f"vocab_size must be at least {least} for {name}, or 0 for the default; got {size}"
         )
 
 
 def check_unicode(texts: Sequence[str], first: int = 0) -> None:
-    """Refuse texts that no UTF-8 file can hold; errors number them from `first`."""
-    try:
-        for text in texts:
-            text.encode()
-    except UnicodeEncodeError as error:
-        raise surrogate_error(texts, first) from error
-
-
-def surrogate_error(texts: Sequence[str], first: int = 0) -> UserError:
-    """The error that names the first lone surrogate in `texts`, numbered from `first`."""
+    """Refuse texts with a lone surrogate; error messages number the texts from `first`."""
     for number, text in enumerate(texts, start=first):
         try:
             text.encode()
         except UnicodeEncodeError as error:
             where = f"text {number}, " if first + len(texts) > 1 else ""
-            found = f"U+{ord(text[error.start]):04X}"
-            return UserError(
-                f"{where}position {error.start}: {found} is a lone surrogate, which is no "
-                "character and cannot be saved as UTF-8; replace it by U+FFFD"
-            )
-    raise AssertionError("no text has a lone surrogate")
+            raise UserError(
+                f"{where}position {error.start}: U+{ord(text[error.start]):04X} is a lone "
+                "surrogate, which is no character and cannot be saved as UTF-8; replace it by "
+                "U+FFFD"
+            ) from error
 
 
-BATCH_CHARACTERS = 1 << 22  # text handed over at once; bounds the memory its results take
+def check_each(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts, refusing those with a lone surrogate."""
+    for number, text in enumerate(texts):
+        check_unicode([text], number)
+        yield text
+
+
+# The `tokenizers` library
 
 
 @contextmanager
-def blaming(name: str) -> Iterator[None]:
-    """Turn whatever the library raises into a one-line UserError naming the file."""
+def library_errors(name: str) -> Iterator[None]:
+    """Turn whatever the library raises into a one-line UserError that names the file."""
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
@@ -429,12 +533,12 @@ def blaming(name: str) -> Iterator[None]:
 
 
 def open_tokenizer(source: str, name: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer from the text of a tokenizer.json, neither truncating nor padding."""
-    with blaming(name):
+    """Return the library's tokenizer of a tokenizer.json; it neither truncates nor pads."""
+    with library_errors(name):
         tokenizer = tokenizers.Tokenizer.from_str(source)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # a special written out in a text stays text
+        tokenizer.encode_special_tokens = True  # a literal special in a text stays text
     return tokenizer
 
 
@@ -444,11 +548,11 @@ def encode_all(
     dtype: np.dtype[Any],
     name: str = "tokenizer.json",
 ) -> tuple[Ids, Ids]:
-    """Flat ids and the (R,) number of ids of each text, which must be valid Unicode."""
+    """Return flat ids and the (R,) number of ids of each text, which must be valid Unicode."""
     ids: list[Ids] = [np.empty(0, dtype)]
     lengths: list[int] = []
     for batch in _batches(texts):
-        with blaming(name):
+        with library_errors(name):
             encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         parts = [encoding.ids for encoding in encodings]
         ids.extend(np.array(part, dtype) for part in parts)
@@ -456,42 +560,42 @@ def encode_all(
     return np.concatenate(ids), np.array(lengths, dtype=np.int64)
 
 
-def words_of(
+def find_words(
     tokenizer: tokenizers.Tokenizer, text: str, name: str = "tokenizer.json"
 ) -> list[tuple[int, int, int]]:
-    """The words of a text as (start, end, number of the first token); see Tokenizer.word_spans.
+    """Return the words of a text as Tokenizer.word_spans does.
 
-    Words are what the library cuts a text into before it looks for tokens, and never go on past a
+    Words are the pieces the library splits a text into before it looks for tokens, and end at a
     space.
     """
-    with blaming(name):
+    with library_errors(name):
         encoding = tokenizer.encode(text, add_special_tokens=False)
-    found: list[tuple[int, int, int]] = []
-    before: int | None = None
+    spans: list[tuple[int, int, int]] = []
+    previous: int | None = None
     for token, (word, (start, end)) in enumerate(
         zip(encoding.word_ids, encoding.offsets, strict=True)
     ):
-        inside = text[start:end]
-        start += len(inside) - len(inside.lstrip())  # some tokens begin with their space
-        end = start + len(inside.strip())
+        content = text[start:end]
+        start += len(content) - len(content.lstrip())  # some tokens begin with their space
+        end = start + len(content.strip())
         if start >= end:
             continue
-        if found and word == before and not any(map(str.isspace, text[found[-1][1] : start])):
-            found[-1] = (found[-1][0], max(end, found[-1][1]), found[-1][2])
+        if spans and word == previous and not any(map(str.isspace, text[spans[-1][1] : start])):
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]), spans[-1][2])
         else:
-            found.append((start, end, token))
-        before = word
-    return found
+            spans.append((start, end, token))
+        previous = word
+    return spans
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
-    held = 0
+    characters = 0
     for text in texts:
         batch.append(text)
-        held += len(text)
-        if held >= BATCH_CHARACTERS:
+        characters += len(text)
+        if characters >= BATCH_CHARACTERS:
             yield batch
-            batch, held = [], 0
+            batch, characters = [], 0
     if batch:
         yield batch

@@ -1,8 +1,8 @@
-"""Checkpoints: what resuming needs, written so that a kill at any moment costs nothing but time.
+"""Checkpoints: the state that resuming needs, safe against a kill at any moment.
 
-A checkpoint is a folder written under a temporary name, every file flushed, then renamed; its
-manifest holds a checksum of every file and of itself. Loading takes the newest one that is whole;
-damaged ones are named and passed over.
+A checkpoint is a folder that is written under a temporary name, flushed, then renamed; its manifest
+has a checksum of every file and of itself. The newest intact checkpoint is loaded; damaged ones are
+reported and skipped.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.run import read_tensors, sync, write_json, write_tensors
 from regard.schemas import Checkpoint
-from regard.storage import read_json
+from regard.storage import read_json, read_tensors, sync, write_json, write_tensors
 
 FOLDER, MANIFEST = "checkpoints", "checkpoint.json"
 
 
 def checksum(path: Path) -> str:
-    """blake2b of a file, streamed."""
+    """Return the BLAKE2b checksum of a file."""
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -35,10 +34,9 @@ def checksum(path: Path) -> str:
 
 
 def seal(manifest: dict[str, Any]) -> str:
-    """The checksum of a manifest's own contents."""
-    return hashlib.blake2b(
-        json.dumps(manifest, sort_keys=True).encode(), digest_size=16
-    ).hexdigest()
+    """Return the checksum of a manifest."""
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def save(
@@ -49,7 +47,9 @@ def save(
     *,
     keep: int = 2,
 ) -> Path:
-    """Write checkpoints/step-NNNNNN, a file per group and `state`; only the newest `keep` stay."""
+    """Write checkpoints/step-NNNNNN with a file for each group of tensors and the `state`; remove
+    all but the newest `keep`.
+    """
     parent = run / FOLDER
     final = parent / f"step-{step:06d}"
     temporary = parent / f".{final.name}.{os.getpid()}.tmp"
@@ -63,7 +63,7 @@ def save(
             sums[f"{name}.safetensors"] = checksum(temporary / f"{name}.safetensors")
         manifest = {"step": step, "checksums": sums, "state": state}
         write_json(temporary / MANIFEST, manifest | {"seal": seal(manifest)})
-        if final.exists():  # written before, by the run this one repeats
+        if final.exists():  # left by an earlier session that went further
             discard(final)
         os.replace(temporary, final)
         sync(parent)
@@ -78,26 +78,26 @@ def save(
 
 
 def discard(path: Path) -> None:
-    """Remove a checkpoint; it stops being one before its files go."""
+    """Remove a checkpoint; it is renamed first, so that it is never seen without some files."""
     doomed = path.with_name(f".{path.name}.old.tmp")
     os.replace(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def sweep(run: Path) -> None:
-    """Remove what a process killed inside a save has left."""
+    """Remove temporary folders of a process that was killed while saving."""
     for left in (run / FOLDER).glob(".*.tmp"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def steps(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
-    found = [path for path in (run / FOLDER).glob("step-*") if path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+    """Return the checkpoints of a run, oldest first."""
+    paths = [path for path in (run / FOLDER).glob("step-*") if path.name[5:].isdigit()]
+    return sorted(paths, key=lambda path: int(path.name[5:]))
 
 
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors by group and the state of one checkpoint; UserError if any of it is damaged."""
+    """Return the tensors by group and the state of a checkpoint; damage is a UserError."""
     manifest = read_json(path / MANIFEST, Checkpoint)
     try:
         written = manifest.pop("seal")
@@ -117,17 +117,17 @@ def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
 def newest(
     run: Path, say: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]] | None:
-    """The newest checkpoint that is whole, damaged ones being named; None if there is none at all.
+    """Return the newest intact checkpoint; None if there is none.
 
-    Where all are damaged that is an error: starting over must be asked for.
+    `say` is called with the damage of others. If all are damaged, that is a UserError.
     """
-    found = steps(run)
-    for i, path in reversed(list(enumerate(found))):
+    paths = steps(run)
+    for i, path in reversed(list(enumerate(paths))):
         try:
             return load(path)
         except UserError as error:
-            say(f"{error}; " + (f"trying {found[i - 1].name}" if i else "there is none before it"))
-    if found:
+            say(f"{error}; " + (f"trying {paths[i - 1].name}" if i else "there is none before it"))
+    if paths:
         raise UserError(
             f"every checkpoint in {run / FOLDER} is damaged; delete that folder to start over"
         )

@@ -1,29 +1,15 @@
-"""Who takes part in a comparison: which rows when nobody says, how large each, over which folds.
+"""The runs of a comparison: their recipes, their shares of the time, training, and the final table.
 
-Dividing the minutes of a comparison among its rows.
+A row of the table is a run folder like any other, trained in its own process on one tokenized copy
+of the data. A finished run is not trained again and a stopped one is resumed, so the same command
+resumes a comparison. Folds of a row are small runs that share one process
+(`python -m regard.training.comparison_runs RUN…`), since a process takes longer to start than a
+fold to train; all take as many steps as fit into the minutes of the first.
 
-All of it counts: that a process starts, that a row is measured, that the table is put together.
-Rows fitted in one go come first, and what they leave of their share goes to the neural rows, which
-have equal shares. Where the minutes do not hold all rows, the first of KEPT that fit are chosen.
-The others wait, and are left out if the time does not hold them at the end; before any of them,
-points of scaling curves and later seeds.
-
-Training the rows of a comparison: each in its own process, on one tokenised copy of the data.
-The folds of a row are runs of their own, which share its process and, with the same fold of other
-rows, the data.
-
-A row is a run folder like any other. One that is finished is not trained again, one that was
-stopped goes on, so an interrupted comparison is resumed by the same command.
-
-What a comparison says while it runs: a live table on a terminal, plain lines elsewhere.
-
-From finished runs to the table: what came of each, and the rows that they make up.
-
-Train one run after the other in this process: `python -m regard.training.comparison_runs RUN…`.
-
-The folds of a row are many small runs, for each of which a process of its own would take longer to
-start than to train. Folds are of one size: as many steps as fit into the minutes of the first are
-taken by all. What is finished is not trained again.
+The minutes include starting processes, evaluation and the table. Rows that are fitted in one pass
+come first; the rest of their share goes to the neural rows, which have equal shares. If the minutes
+are too few for all rows, the first in KEPT that fit are chosen; points of scaling curves and later
+seeds are left out first.
 """
 
 from __future__ import annotations
@@ -43,144 +29,94 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-import numpy as np
 from rich.live import Live
 from rich.table import Table
 
 from regard.data.corpus import FOLDER, Corpus
-from regard.data.labelled import LabelledFiles
 from regard.data.sources import DataSource
-from regard.data.targets import LABELLED
 from regard.errors import UserError, one_line
-from regard.evaluation import predictions, translation
-from regard.evaluation.comparison import Comparison, Row, leading, mean, ranked, verdict
-from regard.evaluation.estimates import BootstrapEstimate, Folds, mean_over_seeds, symbol_cost
-from regard.evaluation.eval_data import held_out
-from regard.evaluation.language_modeling import TokenLosses, measure
-from regard.evaluation.predictions import StoredPredictions, join_folds
-from regard.evaluation.translation import Sentence, score_translations
-from regard.models.counts import CountingFit
-from regard.models.parameter_matching import parameters, sized
-from regard.models.seq2seq import Seq2SeqModel
-from regard.models.supervised import FittedModel
+from regard.evaluation.bootstrap import BootstrapEstimate, Folds, mean_over_seeds
+from regard.evaluation.comparison import (
+    SYMBOL_LOSS,
+    Comparison,
+    Row,
+    rank_rows,
+    write_verdict,
+)
+from regard.evaluation.language_modeling import TokenLosses, mean_losses
+from regard.evaluation.predictions import Predictions, join_folds
+from regard.evaluation.translation import Sentence, TranslationReport, score_translations
+from regard.models.parameter_matching import count_parameters, find_config
 from regard.recipe import Recipe, build, read, to_toml
 from regard.recipe import tables as tables_of
-from regard.registry import families, family
-from regard.run import (
-    FACTS,
-    METRICS,
-    PREPROCESSOR,
-    RECIPE,
-    SOURCE_TOKENIZER,
-    TOKENIZER,
-    load_model,
-    read_metadata,
-    validations,
-    write_json,
-    write_text,
-)
+from regard.registry import MODELS
+from regard.run import METADATA, METRICS, RECIPE, Run
 from regard.schemas import StoredMemory, TrainedFacts
-from regard.storage import read_json
-from regard.tokenizers import load as load_tokenizer
-from regard.tokenizers import load_sources
-from regard.training.defaults import choose
+from regard.storage import read_json, write_json, write_text
+from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
+from regard.training.defaults import ONE_PASS, fill_defaults
 from regard.training.progress import PLAIN_EVERY, Reporter, clock
-from regard.training.session import fitting
-
-# Of labelled records, from the simplest; which of them a task has, the registry says.
-ANSWERING = (
-    "majority",
-    "naive-bayes",
-    "nb-svm",
-    "logistic",
-    "coulomb",
-    "svm",
-    "pwm",
-    "markov",
-    "cnn",
-    "lstm",
-    "hyena",
-    "transformer",
-)
-ALPHABET = 64  # tokens that there may be for a chain of them to be counted
+from regard.training.session import fit_config
 
 
-def default_models(task: str, corpus: Corpus, say: Callable[[str], None]) -> list[str]:
-    """The rows for a task; `say` hears which are left out, and why."""
-    known = list(families(task, (corpus.source_tokenizer or corpus.tokenizer).kind))
-    if task not in LABELLED:
-        return known
-    rows = [name for name in ANSWERING if name in known]
-    reasons = {}
-    if not of_one_length(corpus):
-        reasons["pwm"] = "records are of different lengths"
-    if corpus.tokenizer.vocab_size > ALPHABET:
-        reasons["markov"] = f"there are more than {ALPHABET} tokens"
-    if not corpus.tokenizer.decides.get("elements"):
-        reasons["coulomb"] = "points have no elements"
-    for name, why in reasons.items():
-        if name in rows:
-            rows.remove(name)
-            say(f"{name} is left out: {why}")
+def default_models(recipe: Recipe, corpus: Corpus, log: Callable[[str], None]) -> list[str]:
+    """Return the rows for a task, in registration order; those left out are logged with reasons."""
+    rows = []
+    for name in MODELS.names(recipe.task.name, recipe.reads):
+        family = MODELS.get(name, recipe.task.name, recipe.reads)
+        if reason := family.unsuitable(corpus):
+            log(f"{name} is left out: {reason}")
+        else:
+            rows.append(name)
     return rows
 
 
-def of_one_length(corpus: Corpus) -> bool:
-    """Have all records, training and held out, as many tokens?"""
-    shards = [one for one in (corpus.train, corpus.valid, corpus.test) if one is not None]
-    if any(one.source is not None for one in shards):
-        return False
-    lengths = np.concatenate([np.diff(one.offsets) for one in shards])
-    return bool((lengths == lengths[0]).all())
-
-
 def folds_of(recipe: Recipe) -> int:
-    """Into how many parts the records are split that are tested one after the other; 1: no such."""
+    """Return the number of folds of cross-validation; 1 without it."""
     if not recipe.data.folds:
         return 1
-    sources = DataSource(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
-    assert sources.plan is not None and isinstance(sources.train, LabelledFiles)
+    sources = DataSource.of(recipe, recipe.train.init_from)
+    assert sources.plan is not None
     return sources.plan.count_folds(sources.train)
 
 
 def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
-    """The recipes of a comparison: neural models as large as the chosen Transformer, to a tenth,
-    with its dropout; all with its context.
+    """Return the recipes of a comparison: neural models have the number of parameters of the chosen
+    Transformer, to a tenth, and its dropout; all have its context.
     """
-    config, vocab_size = fitting(chosen.model.config, corpus), corpus.tokenizer.vocab_size
-    kind = chosen.tokens.reads
-    shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": chosen.task}
-    own = {"source_vocab": getattr(config, "source_vocab", 0)}
-    reads = corpus.source_tokenizer or corpus.tokenizer
-    own = {key: value for key, value in own.items() if value} | reads.decides
-    shape |= {"tokens": kind, "decided": own}
-    found = []
+    config, vocab_size = fit_config(chosen.model.config, corpus), corpus.tokenizer.vocab_size
+    task, kind = chosen.task.name, chosen.reads
+    shape = {"n_layers": config.n_layers, "max_len": config.max_len, "task": task}
+    source = {"source_vocab": getattr(config, "source_vocab", 0)}
+    decided = {key: value for key, value in source.items() if value} | corpus.reads.model_config
+    shape |= {"reads": kind, "decided": decided}
+    recipes = []
     for name in models:
-        told: dict[str, Any] = {"name": name}
-        fields = family(name, chosen.task, kind).Config.__dataclass_fields__
+        model: dict[str, Any] = {"name": name}
+        fields = MODELS.get(name, task, kind).Config.__dataclass_fields__
         if "d_model" in fields and name != "transformer":
-            size = parameters("transformer", vocab_size, config, chosen.task, kind)
-            told |= dataclasses.asdict(sized(name, size, vocab_size, **shape))
-        told |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
-        whole = {**tables_of(chosen), "model": told}
-        found.append(chosen if name == "transformer" else build(choose(whole)[0]))
-    return found
+            size = count_parameters("transformer", vocab_size, config, task, kind)
+            model |= dataclasses.asdict(find_config(name, size, vocab_size, **shape))
+        model |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
+        tables = {**tables_of(chosen), "model": model}
+        recipes.append(chosen if name == "transformer" else build(fill_defaults(tables)[0]))
+    return recipes
 
 
-# Floors, the strongest of the cheap rows and the Transformer are what a verdict needs first.
+# Rows by priority: baselines, the strongest of the cheap rows and the Transformer come first.
 KEPT = (
     *("majority", "ibm1", "nearest", "bigram", "logistic", "kneser-ney", "transformer"),
     *("naive-bayes", "nb-svm", "rnn-attention", "lstm", "cnn", "svm", "coulomb", "map", "gru"),
     *("pwm", "markov", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
 )
-START = 4.0  # seconds that a row takes beside its fitting, until the first has shown
-SPAWN = 0.5  # of them, those before its own clock begins
-COUNTING, NEURAL = 3.0, 8.0  # seconds of fitting that a row has at least
+START = 4.0  # seconds of a row besides its training, until the first one is measured
+SPAWN = 0.5  # the part of them before the clock of the run starts
+COUNTING, NEURAL = 3.0, 8.0  # the least seconds of training of a row
 CLOSING, PER_ROW = 2.0, 0.1  # seconds for intervals and the page, and more for each row
 
 
 class Planned(Protocol):
-    """A run to be planned, as `rungs.ComparisonRun` is."""
+    """The attributes of a run that a schedule needs."""
 
     @property
     def model(self) -> str: ...
@@ -199,45 +135,45 @@ One = TypeVar("One", bound=Planned)
 
 
 def priority(one: Planned) -> tuple[bool, float, int, int]:
-    """What is left out last comes first."""
-    place = KEPT.index(one.model) if one.model in KEPT else len(KEPT)
-    return one.fraction < 1, one.fraction, one.seed, place
+    """Return a sort key: runs that are left out last come first."""
+    rank = KEPT.index(one.model) if one.model in KEPT else len(KEPT)
+    return one.fraction < 1, one.fraction, one.seed, rank
 
 
 @dataclass
 class Schedule:
-    """When a comparison ends (time.monotonic), and what its rows have taken so far."""
+    """The end of a comparison (time.monotonic), and the times of its rows so far."""
 
     end: float
-    starts: list[float] = field(default_factory=list)  # seconds of rows beside their fitting
+    starts: list[float] = field(default_factory=list)  # seconds of rows besides their training
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """The remaining seconds."""
         return self.end - time.monotonic()
 
     @property
     def start(self) -> float:
-        """Seconds that a row takes beside its fitting."""
+        """The mean seconds of a row besides its training."""
         return fmean(self.starts) if self.starts else START
 
     def need(self, row: Sequence[Planned]) -> float:
-        """Seconds that a row, given as its folds, needs at least."""
+        """Return the least seconds of a row, given as its folds."""
         return self.start + len(row) * (COUNTING if row[0].counts else NEURAL)
 
     def holds(self, rows: Sequence[list[One]]) -> list[list[One]]:
-        """Those of the rows that the time left holds, in the order given."""
-        total, kept = 0.0, list[list[One]]()
+        """Return the rows that fit into the remaining time, in the given order."""
+        total, chosen = 0.0, list[list[One]]()
         for row in sorted(rows, key=lambda row: priority(row[0])):
             if total + self.need(row) <= self.left:  # a cheaper row after it may still fit
                 total += self.need(row)
-                kept.append(row)
-        return [row for row in rows if any(row is one for one in kept)]
+                chosen.append(row)
+        return [row for row in rows if any(row is one for one in chosen)]
 
     def minutes(self, row: Sequence[Planned], ahead: Sequence[Sequence[Planned]]) -> float:
-        """For each fold of a row: what it needs, and an equal share of what the rows that are
-        ahead, it among them, do not need. The clock of a single run begins when its process starts,
-        that of a fold later.
+        """Return the minutes of each fold of a row: what it needs, and an equal share of the time
+        that the rows `ahead`, including it, do not need. The clock of a single run starts with its
+        process, that of a fold later.
         """
         spare = max(0.0, self.left - sum(self.need(one) for one in ahead))
         seconds = self.need(row) + spare / len(ahead)
@@ -245,15 +181,15 @@ class Schedule:
         return max(0.05, seconds / len(row) / 60)
 
 
-FRACTIONS = (0.125, 0.25, 0.5)  # of the training part, besides all of it
-TICK = 0.1  # seconds between two looks at a run that trains
-MEMORY = "memory.json"  # what the process of a row took at its peak
+FRACTIONS = (0.125, 0.25, 0.5)  # of the training split in scaling curves, besides all of it
+TICK = 0.1  # seconds between two checks of a process
+MEMORY = "memory.json"  # the peak memory of the process of a row
 LOG = "train.log"
 
 
 @dataclass(frozen=True)
 class ComparisonRun:
-    """One run to be made: a row of the table, one of its seeds or folds, or a point of a curve."""
+    """A run of a comparison: a row of the table, a seed or fold of it, or a point of a curve."""
 
     model: str
     recipe: Recipe
@@ -263,39 +199,39 @@ class ComparisonRun:
 
     @property
     def done(self) -> bool:
-        """Was it finished before?"""
+        """Whether the run is finished."""
         return finished(self.run)
 
     @property
     def fold(self) -> int:
-        """Which fold of its row it tests, from 0."""
+        """The number of the fold, from 0."""
         return self.recipe.data.fold
 
     @property
     def row(self) -> Path:
-        """Its folder, or the one that it shares with the other folds."""
+        """The folder of the run, or that of all folds."""
         return self.run.parent if self.recipe.data.folds else self.run
 
     @property
     def counts(self) -> bool:
-        """Is it fitted in one pass, whatever time there is?"""
-        return issubclass(self.recipe.family, (CountingFit, FittedModel))
+        """Whether the model is fitted in one pass, whatever time there is."""
+        return self.recipe.family.loop in ONE_PASS
 
 
 def finished(run: Path) -> bool:
-    """Was training in this folder brought to its end?"""
-    return read_metadata(run).get("outcome") in ("done", "early")
+    """Return whether training in this folder has ended."""
+    return Run(run).metadata.get("outcome") in ("done", "early")
 
 
 def seconds_of(run: Path) -> float:
-    """How long a finished run was trained."""
-    return float(read_json(run / FACTS, TrainedFacts)["train_seconds"])
+    """Return the training time of a finished run."""
+    return float(read_json(run / METADATA, TrainedFacts)["train_seconds"])
 
 
 def comparison_run(
     recipe: Recipe, folder: Path, seed: int = 0, fraction: float = 1.0, fold: int = 0
 ) -> ComparisonRun:
-    """The run of a recipe with another seed, on a fraction of its training data or another fold."""
+    """Return the run of a recipe with a seed, on a fraction of its training data or on a fold."""
     name = recipe.model.name
     ending = "".join([f"-seed{seed}" if seed else "", f"-{fraction:g}" if fraction < 1 else ""])
     run = folder / f"{name}{ending}" / (f"fold-{fold:03d}" if recipe.data.folds else "")
@@ -304,29 +240,27 @@ def comparison_run(
 
 
 def share_minutes(comparison_runs: Sequence[ComparisonRun], share: float) -> float:
-    """Minutes for each of the rungs that take as long as they are given: an equal share.
-
-    Where one of them has begun, as many as it was given: a row that is made up later, or added, has
-    no advantage.
+    """Return the minutes of each neural run: an equal share or, if one was started before, as many
+    as that had, so that later rows have no advantage.
     """
-    begun = [one for one in comparison_runs if not one.counts and (one.run / RECIPE).exists()]
-    return build(read(begun[0].run / RECIPE)).train.minutes if begun else share
+    started = [one for one in comparison_runs if not one.counts and (one.run / RECIPE).exists()]
+    return build(read(started[0].run / RECIPE)).train.minutes if started else share
 
 
 def train_all(
     comparison_runs: Sequence[ComparisonRun],
     end: float,
     shared: Path,
-    told: Callable[[ComparisonRun, str], None],
+    progress: Callable[[ComparisonRun, str], None],
     *,
     judge: Callable[[ComparisonRun], object] = bool,
     warn: Callable[[str], object] = bool,
 ) -> list[ComparisonRun]:
-    """Train all that is not done until `end` (time.monotonic); those that were made, in order.
+    """Train the runs that are not done until `end` (time.monotonic); return those that are done.
 
-    `told(rung, state)` hears of each what it does, `judge` takes each that is done, and `warn`
-    hears which rows are left out because the time does not hold them. The `shared` folder holds the
-    tokenised data, those of the first fold where there are several.
+    `progress(run, state)` is called while a run trains, `judge` with each that is done, and `warn`
+    with the rows that are left out for lack of time. The `shared` folder has the tokenized data, of
+    the first fold if there are several.
     """
     data, share = {(1.0, 0): shared}, 0.0
     rows = [list(group) for _, group in groupby(comparison_runs, key=lambda one: one.row)]
@@ -338,70 +272,71 @@ def train_all(
     )
     for row in rows:
         if complete(row):
-            finish(row, data, told, judge)
-    while held := schedule.holds(ahead) if timed and schedule.starts else ahead:
-        row = held[0]
-        minutes = schedule.minutes(row, held)
+            finish(row, data, progress, judge)
+    while chosen := schedule.holds(ahead) if timed and schedule.starts else ahead:
+        row = chosen[0]
+        minutes = schedule.minutes(row, chosen)
         if not row[0].counts:
             share = share or share_minutes(comparison_runs, minutes)
             minutes = min(share, minutes)
         for one in row:
             if not one.done:
                 prepare(one, minutes, data.get((one.fraction, one.fold)))
-        fit(row, told, schedule)
+        fit(row, progress, schedule)
         ahead.remove(row)
-        finish(row, data, told, judge)
-    left_out = without(ahead, schedule, warn)
+        finish(row, data, progress, judge)
+    left_out = leave_out(ahead, schedule, warn)
     return [one for one in comparison_runs if one not in left_out]
 
 
 def finish(
     row: Sequence[ComparisonRun],
     data: dict[tuple[float, int], Path],
-    told: Callable[[ComparisonRun, str], None],
+    progress: Callable[[ComparisonRun, str], None],
     judge: Callable[[ComparisonRun], object],
 ) -> None:
-    """Hand on what a row that is done has: its tokenised data, and what came of it."""
+    """Register the tokenized data of a row that is done, and pass its runs to `judge`."""
     for one in row:
         data.setdefault((one.fraction, one.fold), one.run)
         judge(one)
-    told(row[-1], "done")
+    progress(row[-1], "done")
 
 
 def complete(row: Sequence[ComparisonRun]) -> bool:
-    """Were all folds of a row finished before?"""
     return all(one.done for one in row)
 
 
 def fit(
-    row: Sequence[ComparisonRun], told: Callable[[ComparisonRun, str], None], schedule: Schedule
+    row: Sequence[ComparisonRun],
+    progress: Callable[[ComparisonRun, str], None],
+    schedule: Schedule,
 ) -> None:
-    """Train the folds of a row that are not done; the schedule learns what that took beside."""
-    left = [one for one in row if not one.done]
+    """Train the folds of a row that are not done, and add the overhead to the schedule."""
+    remaining = [one for one in row if not one.done]
     began = time.monotonic()
-    train(row[0], told) if len(row) == 1 else train_folds(row, told)
+    train(row[0], progress) if len(row) == 1 else train_folds(row, progress)
     if row[0].counts:
-        fitting = sum(seconds_of(one.run) for one in left)
+        fitting = sum(seconds_of(one.run) for one in remaining)
         schedule.starts.append(max(0.0, time.monotonic() - began - fitting))
 
 
-def without(
-    lost: Sequence[Sequence[ComparisonRun]], schedule: Schedule, warn: Callable[[str], object]
+def leave_out(
+    rows: Sequence[Sequence[ComparisonRun]], schedule: Schedule, warn: Callable[[str], object]
 ) -> list[ComparisonRun]:
-    """The runs of rows that the time does not hold; `warn` hears which."""
-    if lost:
-        needed = sum(schedule.need(row) for row in lost) - schedule.left
-        names = ", ".join(row[0].row.name for row in lost)
+    """Warn of rows for which there is no time; return their runs."""
+    if rows:
+        needed = sum(schedule.need(row) for row in rows) - schedule.left
+        names = ", ".join(row[0].row.name for row in rows)
         warn(
             f"left out: {names}. The time left, {max(0.0, schedule.left):.0f} s, does not hold "
             f"them: give about {needed / 60:.1f} more --minutes, or run the command again to add "
             "them"
         )
-    return [one for row in lost for one in row]
+    return [one for row in rows for one in row]
 
 
 def prepare(one: ComparisonRun, minutes: float, source: Path | None) -> None:
-    """The run folder with its recipe and, linked, the data that another run has tokenised."""
+    """Create a run folder with its recipe and with links to the tokenized data of another run."""
     if (one.run / RECIPE).exists():
         return
     one.run.mkdir(parents=True, exist_ok=True)
@@ -417,57 +352,55 @@ def prepare(one: ComparisonRun, minutes: float, source: Path | None) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """One file under two names; where the file system cannot, a copy."""
+    """Link a file; copy it if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
 
 
-def train(one: ComparisonRun, told: Callable[[ComparisonRun, str], None]) -> None:
-    """`regard train` in a process of its own; what it took at its peak is noted."""
-    words = ["regard", "train", str(one.run / RECIPE), "--out", str(one.run)]
-    words += ["--resume", "--json"]
-    peak = watched(words, one, lambda: told(one, "training"))
+def train(one: ComparisonRun, progress: Callable[[ComparisonRun, str], None]) -> None:
+    """Run `regard train` in another process, and store its peak memory."""
+    command = ["regard", "train", str(one.run / RECIPE), "--out", str(one.run)]
+    command += ["--resume", "--json"]
+    peak = run_module(command, one, lambda: progress(one, "training"))
     write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
 def train_folds(
-    several: Sequence[ComparisonRun], told: Callable[[ComparisonRun, str], None]
+    folds: Sequence[ComparisonRun], progress: Callable[[ComparisonRun, str], None]
 ) -> None:
-    """The folds of a row one after the other, in one process; what that took at its peak is noted
-    of each.
-    """
-    left = list(several)
+    """Train the folds of a row in one other process, and store its peak memory for each."""
+    remaining = list(folds)
 
-    def look() -> None:
-        while len(left) > 1 and left[0].done:
-            left.pop(0)
-        told(left[0], "training")
+    def check() -> None:
+        while len(remaining) > 1 and remaining[0].done:
+            remaining.pop(0)
+        progress(remaining[0], "training")
 
-    words = ["regard.training.comparison_runs", *(str(one.run) for one in several)]
-    peak = watched(words, several[0], look)
-    for one in several:
+    command = ["regard.training.comparison_runs", *(str(one.run) for one in folds)]
+    peak = run_module(command, folds[0], check)
+    for one in folds:
         write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
-def watched(words: Sequence[str], one: ComparisonRun, look: Callable[[], None]) -> int:
-    """Run a module of ours to its end, looking every now and then; the bytes it held at its peak.
+def run_module(command: Sequence[str], one: ComparisonRun, check: Callable[[], None]) -> int:
+    """Run `python -m COMMAND` and call `check` repeatedly until it ends; return its peak memory.
 
-    What it says goes to a log in the row's folder, and what it fails by becomes an error.
+    Its stderr goes to a log in the folder of the row; a failure is a UserError.
     """
     path = one.row / LOG
     with open(path, "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words], stdout=subprocess.DEVNULL, stderr=log
+            [sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=log
         )
         ended = 0
         try:
             while not ended:
-                look()
+                check()
                 time.sleep(TICK)
                 ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        except KeyboardInterrupt:  # it was told too, and saves
+        except KeyboardInterrupt:  # the process has the signal too, and saves
             process.wait()
             raise
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -478,18 +411,18 @@ def watched(words: Sequence[str], one: ComparisonRun, look: Callable[[], None]) 
     return int(usage.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
-LOOKED = 4096  # bytes at the end of a log
+LOG_TAIL = 4096  # bytes
 
 
 class ProgressTable:
-    """The runs of a comparison and how far each has come; silent where the reporter is."""
+    """The progress of all runs: a live table on a terminal, otherwise lines."""
 
     def __init__(self, reporter: Reporter, comparison_runs: Sequence[ComparisonRun]) -> None:
         self.reporter, self.began = reporter, time.monotonic()
-        self.spoke = self.began  # when the last line was said
+        self.printed = self.began  # when the last line was printed
         self.states = {one.row.name: "" for one in comparison_runs}
-        self.fold: dict[str, str] = {}  # which one is trained now
-        self.figures: dict[str, str] = {}
+        self.fold: dict[str, str] = {}  # the one that is trained now
+        self.losses: dict[str, str] = {}
         shows = reporter.console.is_terminal and not reporter.quiet
         self.live = Live(console=reporter.console, transient=True) if shows else None
 
@@ -508,155 +441,147 @@ class ProgressTable:
             self.live.stop()
 
     def __call__(self, one: ComparisonRun, state: str) -> None:
-        """A run is in this state now; called again and again while it trains."""
+        """Update the state of a run; called repeatedly while it trains."""
         name = one.row.name
         changed, self.states[name] = self.states[name] != state, state
         if one.recipe.data.folds and state != "done":
             self.fold[name] = f", fold {one.fold + 1}"
         else:
             self.fold.pop(name, None)
-        figure = latest(one)
-        if figure is not None:
-            self.figures[name] = f"{figure:.4f}"
+        loss = best_loss(one)
+        if loss is not None:
+            self.losses[name] = f"{loss:.4f}"
         if self.live is not None:
             self.live.update(self.table())
         elif changed:
-            found = f", validation {self.figures[name]}" if name in self.figures else ""
-            self.say(f"{name}: {state}{found}")
-        elif state != "done" and time.monotonic() - self.spoke >= PLAIN_EVERY:
+            validation = f", validation {self.losses[name]}" if name in self.losses else ""
+            self.say(f"{name}: {state}{validation}")
+        elif state != "done" and time.monotonic() - self.printed >= PLAIN_EVERY:
             self.say(f"{name}{self.fold.get(name, '')}: {last_line(one.row / LOG)}")
         if state == "done":
-            for line in reductions(one):
+            for line in Run(one.run).metadata.get("reductions") or ():
                 self.say(f"{name}: {line}")
 
     def say(self, text: str) -> None:
-        """One line, and when it was said."""
-        self.spoke = time.monotonic()
-        self.reporter.say(f"{clock(self.spoke - self.began)} {text}")
+        """Print a line with the time."""
+        self.printed = time.monotonic()
+        self.reporter.say(f"{clock(self.printed - self.began)} {text}")
 
     def table(self) -> Table:
-        """All runs as they stand."""
+        """Return the states of all runs as a table."""
         title = f"{clock(time.monotonic() - self.began)}  cost on the validation part, in nats"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("model", "", "validation"):
             table.add_column(column)
         for name, state in self.states.items():
-            doing = state + self.fold.get(name, "")
-            table.add_row(name, doing, self.figures.get(name, ""))
+            table.add_row(name, state + self.fold.get(name, ""), self.losses.get(name, ""))
         return table
 
 
 def last_line(log: Path) -> str:
-    """The last line that the process of a row has printed."""
+    """Return the last line in the log of a process."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - LOOKED))
+            file.seek(max(0, log.stat().st_size - LOG_TAIL))
             lines = file.read().decode(errors="replace").split("\n")[:-1]
     except OSError:
         return "training"
     return lines[-1] if lines else "training"
 
 
-def reductions(one: ComparisonRun) -> list[str]:
-    """What a run has left out because time was short."""
-    return [str(line) for line in read_metadata(one.run).get("reductions") or ()]
-
-
-def latest(one: ComparisonRun) -> float | None:
-    """The best validation figure that a run has logged so far."""
+def best_loss(one: ComparisonRun) -> float | None:
+    """Return the best validation loss that a run has logged so far."""
     if not (one.run / METRICS).exists():
         return None
-    return min((nats for _, nats in validations(one.run)), default=None)
+    return min((nats for _, nats in Run(one.run).validations()), default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What came of a finished run on what was held out: what symbols cost it, what it translated,
-    what it answered.
-    """
+    """The result of a finished run on a held-out split: losses, translations or predictions."""
 
     facts: dict[str, Any]
-    side: str
+    split: str
     measured: TokenLosses | None = None
     made: Sequence[Sentence] = ()
-    seconds: float = 0.0  # that making them took
-    answers: StoredPredictions | None = None
+    seconds: float = 0.0  # of the translations
+    answers: Predictions | None = None
 
     @property
     def trained_on(self) -> dict[str, int]:
-        """How much the training side holds."""
-        held: dict[str, int] = self.facts["data"]["sides"]["train"]
-        return held
+        """The size of the training split."""
+        size: dict[str, int] = self.facts["data"]["splits"]["train"]
+        return size
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of training: as many more or less than symbols as the training data has."""
+        """The training speed in tokens."""
         rate = self.facts.get("symbols_per_second") or 0.0
         return float(rate * self.trained_on["tokens"] / max(1, self.trained_on["symbols"]))
 
 
 def run_result(one: ComparisonRun, shared: Path) -> RunResult:
-    """What came of a run on what was held out of the shared data; what it answered is kept."""
-    facts = read_json(one.run / FACTS, TrainedFacts)
-    if one.recipe.task in LABELLED:
-        side = "test" if facts["data"]["sides"]["test"]["records"] else "valid"
-        return RunResult(facts, side, answers=predictions.load_predictions(one.run))
-    tokenizer = load_tokenizer(one.run / TOKENIZER)
-    side, shard = held_out(shared, tokenizer, load_sources(one.run, tokenizer))
-    model = load_model(one.run)
-    if facts.get("device", "cpu").startswith("cuda"):
-        model = model.to(facts["device"])
-    made, seconds = (
-        translation.load_translations(one.run) if isinstance(model, Seq2SeqModel) else ([], 0.0)
-    )
-    return RunResult(facts, side, measure(model, shard, tokenizer), made, seconds)
+    """Return the result of a run on the held-out split of the shared data."""
+    facts = read_json(one.run / METADATA, TrainedFacts)
+    result: RunResult = one.recipe.build_task().result(Run(one.run), facts, shared)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """One seed of a row: the runs of its folds, or its only one, and what came of each. Sentences
-    are judged as far as all rows have translated them.
+    """One seed of a row: the runs of its folds, or its only one, and their results. Only the first
+    `sentences` are scored, which all rows have translated.
     """
 
     comparison_runs: Sequence[ComparisonRun]
-    found: Sequence[RunResult]
+    results: Sequence[RunResult]
     sentences: int
 
     @cached_property
-    def answers(self) -> StoredPredictions | None:
-        """Those of all folds."""
-        parts = [one.answers for one in self.found if one.answers is not None]
+    def answers(self) -> Predictions | None:
+        """The predictions of all folds."""
+        parts = [one.answers for one in self.results if one.answers is not None]
         return join_folds(parts) if parts else None
 
     @cached_property
-    def judged(self) -> dict[str, BootstrapEstimate]:
-        """How good translations or answers are; nothing of a language model."""
+    def quality(self) -> Mapping[str, BootstrapEstimate]:
+        """Metrics of translations or predictions; empty for language models."""
         if self.answers is not None:
-            return self.answers.answered.estimates
-        made = self.found[0].made[: self.sentences]
-        return score_translations(made, lenient=True) if made else {}
+            return self.answers.estimates
+        made = self.results[0].made[: self.sentences]
+        if not made:
+            return {}
+        translations, references = ([s.translation for s in made], [s.reference for s in made])
+        return score_translations(translations, references, lenient=True)
+
+    @property
+    def ranked_by(self) -> str:
+        """The metric that ranks rows."""
+        if self.answers is not None:
+            return self.answers.report.ranked_by
+        known = (name for name in TranslationReport.ranking if name in self.quality)
+        return next(known, SYMBOL_LOSS)
 
     def value(self, name: str) -> float:
-        """One of these figures, or else nats per symbol."""
-        measured = self.found[0].measured
-        if name in self.judged or measured is None:
-            return self.judged[name].value
-        return symbol_cost(measured).value
+        """Return a metric or, if there is none of that name, nats per symbol."""
+        measured = self.results[0].measured
+        if name in self.quality or measured is None:
+            return self.quality[name].value
+        return measured.per_symbol.value
 
 
 def build_comparison(
     comparison_runs: Sequence[ComparisonRun],
     shared: Path,
-    found: Mapping[Path, RunResult] | None = None,
+    results: Mapping[Path, RunResult] | None = None,
     *,
     left_out: Sequence[str] = (),
 ) -> Comparison:
-    """The table of finished rungs; what came of them by run, where it is known already."""
-    found = (
-        {one.run: run_result(one, shared) for one in comparison_runs} if found is None else found
-    )
-    found = on_common_records(comparison_runs, found)
-    sentences = min(len(each.made) for each in found.values())  # each has the first of the same
+    """Return the table of finished runs; `results` are by run folder, if known already."""
+    if results is None:
+        results = {one.run: run_result(one, shared) for one in comparison_runs}
+    results = on_common_records(comparison_runs, results)
+    sentences = min(len(each.made) for each in results.values())  # all have the first sentences
     rows, curves = [], {}
     for model in dict.fromkeys(one.model for one in comparison_runs):
         points: dict[float, list[ComparisonRun]] = {}
@@ -666,126 +591,113 @@ def build_comparison(
                 seeds.setdefault(one.seed, []).append(one)
             if one.model == model and one.seed == 0:
                 points.setdefault(one.fraction, []).append(one)
-        rows.append(row([Seed(some, of(some, found), sentences) for some in seeds.values()]))
+        rows.append(row([Seed(f, [results[x.run] for x in f], sentences) for f in seeds.values()]))
         if len(points) > 1:
             sizes = [points[fraction] for fraction in sorted(points)]
-            curves[model] = [point(Seed(some, of(some, found), 0)) for some in sizes]
-    table = ranked(rows)
+            curves[model] = [point(Seed(f, [results[x.run] for x in f], 0)) for f in sizes]
+    table = rank_rows(rows)
     return Comparison(
         rows=table,
-        verdict=verdict(table, curves),
+        verdict=write_verdict(table, curves),
         curves=curves,
         sentences=sentences,
         left_out=tuple(left_out),
-        **material(comparison_runs[0], found[comparison_runs[0].run], table[0]),
+        **describe_data(comparison_runs[0], results[comparison_runs[0].run], table[0]),
     )
 
 
 def on_common_records(
-    comparison_runs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
+    comparison_runs: Sequence[ComparisonRun], results: Mapping[Path, RunResult]
 ) -> dict[Path, RunResult]:
-    """The same outcomes, each with its answers to those records that all runs of its fold answered:
-    where time was short, a run has answered the first records only.
+    """Return the results with predictions for those records that all runs of a fold have predicted:
+    with little time, a run predicts only the first records.
     """
     fewest: dict[int, int] = {}
     for one in comparison_runs:
-        answers = found[one.run].answers
+        answers = results[one.run].answers
         if answers is not None:
             fewest[one.fold] = min(answers.records, fewest.get(one.fold, answers.records))
     common = {}
     for one in comparison_runs:
-        each = common[one.run] = found[one.run]
+        each = common[one.run] = results[one.run]
         if each.answers is not None and each.answers.records > fewest[one.fold]:
             common[one.run] = replace(each, answers=each.answers.first(fewest[one.fold]))
     return common
 
 
-def of(
-    comparison_runs: Sequence[ComparisonRun], found: Mapping[Path, RunResult]
-) -> list[RunResult]:
-    """What came of some rungs."""
-    return [found[one.run] for one in comparison_runs]
-
-
-def material(one: ComparisonRun, first: RunResult, row: Row) -> dict[str, Any]:
-    """What was measured on, for the table."""
-    task, folds = one.recipe.task, one.recipe.data.folds
+def describe_data(one: ComparisonRun, first: RunResult, row: Row) -> dict[str, Any]:
+    """Return the size of the evaluation data, for the table."""
+    task, folds = one.recipe.task.name, one.recipe.data.folds
     if first.measured is not None:
         symbols, records = int(first.measured.symbols.sum()), first.measured.records
-        return {"side": first.side, "symbols": symbols, "records": records, "task": task}
-    assert row.answers is not None
-    sides = first.facts["data"]["sides"]
-    held = sides.values() if folds else [sides[first.side]]
+        return {"split": first.split, "symbols": symbols, "records": records, "task": task}
+    assert row.predictions is not None
+    splits = first.facts["data"]["splits"]
+    evaluated = splits.values() if folds else [splits[first.split]]
     return {
-        "side": first.side,
-        "symbols": sum(side["symbols"] for side in held),
-        "records": row.answers.records,
-        "unknown": row.answers.unknown,
+        "split": first.split,
+        "symbols": sum(split["symbols"] for split in evaluated),
+        "records": row.predictions.records,
+        "unknown": row.predictions.unknown,
         "task": task,
         "folds": len(row.runs) // len(row.values) if folds else 0,
     }
 
 
 def point(seed: Seed) -> tuple[int, float]:
-    """Symbols trained on, and nats per symbol or what leads the task."""
-    leads = leading(seed.comparison_runs[0].recipe.task, seed.judged)
-    return int(seed.found[0].trained_on["symbols"]), seed.value(leads)
+    """Return a point of a scaling curve: training symbols, and the metric that ranks rows."""
+    return int(seed.results[0].trained_on["symbols"]), seed.value(seed.ranked_by)
 
 
 def row(seeds: Sequence[Seed]) -> Row:
-    """The row of a model's seeds."""
+    """Return the row of a model from its seeds."""
     comparison_runs = [one for seed in seeds for one in seed.comparison_runs]
-    found = [one for seed in seeds for one in seed.found]
-    first, answers = found[0], seeds[0].answers
-    leads = leading(comparison_runs[0].recipe.task, seeds[0].judged)
-    costs = [each.measured for each in found if each.measured is not None]
+    results = [one for seed in seeds for one in seed.results]
+    first, answers = results[0], seeds[0].answers
+    metric = seeds[0].ranked_by
+    losses = [each.measured for each in results if each.measured is not None]
     made, seconds = (len(first.made) if seeds[0].sentences else 0), first.seconds
     if answers is not None:
         made, seconds = answers.records, answers.seconds
     return Row(
         model=comparison_runs[0].model,
         parameters=first.facts["parameters"],
-        train_seconds=sum(each.facts["train_seconds"] for each in found) / len(seeds),
+        train_seconds=sum(each.facts["train_seconds"] for each in results) / len(seeds),
         symbols_per_second=first.facts.get("symbols_per_second") or 0.0,
         peak_memory_bytes=max(memory_of(one.run) for one in comparison_runs),
-        measured=mean(costs) if costs else None,
-        values=tuple(seed.value(leads) for seed in seeds),
+        losses=mean_losses(losses) if losses else None,
+        values=tuple(seed.value(metric) for seed in seeds),
         runs=tuple(one.run for one in comparison_runs),
-        judged=mean_over_seeds([seed.judged for seed in seeds]),
+        quality=mean_over_seeds([seed.quality for seed in seeds]),
         tokens_per_second=first.tokens_per_second,
-        answers_per_second=made / max(seconds, 1e-3),
-        epochs=fmean(each.facts.get("epochs") or 1.0 for each in found),
-        ranked_by=leads,
-        folds=over_folds(seeds, leads),
-        answers=answers,
+        outputs_per_second=made / max(seconds, 1e-3),
+        epochs=fmean(each.facts.get("epochs") or 1.0 for each in results),
+        ranked_by=metric,
+        folds=over_folds(seeds, metric),
+        predictions=answers,
     )
 
 
 def memory_of(run: Path) -> int:
-    """Bytes that the process of a run took at its peak."""
+    """Return the peak memory of the process of a run."""
     return int(read_json(run / MEMORY, StoredMemory)["peak_memory_bytes"])
 
 
-def over_folds(seeds: Sequence[Seed], leads: str) -> Folds | None:
-    """What leads, of each fold, the mean over seeds; nothing where a fold is a single record."""
-    folds = len(seeds[0].found)
-    if folds == 1 or all(one.answers and one.answers.records == 1 for one in seeds[0].found):
+def over_folds(seeds: Sequence[Seed], metric: str) -> Folds | None:
+    """Return a metric of each fold, averaged over seeds; None if a fold is a single record."""
+    results = seeds[0].results
+    if len(results) == 1 or all(one.answers and one.answers.records == 1 for one in results):
         return None
-    figures = []
-    for fold in range(folds):
-        alone = [Seed([seed.comparison_runs[fold]], [seed.found[fold]], 0).judged for seed in seeds]
-        figures.append(mean_over_seeds(alone)[leads].figure())
-    return Folds(tuple(figures))
+    values = []
+    for i in range(len(results)):
+        folds = [Seed([seed.comparison_runs[i]], [seed.results[i]], 0).quality for seed in seeds]
+        values.append(mean_over_seeds(folds)[metric].metric())
+    return Folds(tuple(values))
 
 
 def main(runs: Sequence[str | Path]) -> int:
-    """Train the recipes that stand in run folders; the exit code, as that of `regard train`."""
-    from regard.training.final_report import evaluate_and_write as conclude
-
-    pass
-    from regard.recipe import build, read, to_toml
-    from regard.run import RECIPE, write_text
-    from regard.training.progress import Reporter
+    """Train the recipes in run folders; return the exit code, as that of `regard train`."""
+    from regard.training.final_report import evaluate_and_write
     from regard.training.session import Session
 
     steps = 0
@@ -798,10 +710,10 @@ def main(runs: Sequence[str | Path]) -> int:
             if steps and not recipe.train.steps:
                 recipe = recipe.replace(train={"steps": steps})
                 write_text(run / RECIPE, to_toml(recipe))
-            fitted = Session(run, True, Reporter(), time.monotonic()).fit(recipe)
-            if conclude(run, fitted).outcome == "interrupted":
-                return 128 + fitted.signal
-            steps = fitted.recipe.train.steps
+            outcome = Session(run, True, Reporter(), time.monotonic()).fit(recipe)
+            if evaluate_and_write(run, outcome).outcome == "interrupted":
+                return 128 + outcome.signal
+            steps = outcome.recipe.train.steps
     except UserError as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code

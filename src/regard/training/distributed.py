@@ -1,10 +1,9 @@
-"""Training in many processes: who this one is, and the few words they have for one another.
+"""Training in many processes.
 
-`torchrun` starts the processes and tells each its place in environment variables; `joined` makes
-them a group and gives a `ProcessGroup`, which is passed to whatever needs it. Every process holds
-all the weights and computes its part of each step; gradients are summed (DistributedDataParallel,
-Li et al. 2020, arXiv:2006.15704), so all make the same update. The first process alone writes and
-speaks.
+`torchrun` starts the processes and sets their ranks in environment variables; `joined` yields their
+`ProcessGroup`, which is passed to all that needs it. Every process has all weights and computes its
+part of each step; gradients are averaged (DistributedDataParallel, Li et al. 2020,
+arXiv:2006.15704), so all make the same update. Only the first process writes files and messages.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from torch.nn import functional as F
 from regard.data.batching import Batch
 from regard.data.collate import IGNORE
 from regard.errors import UserError
-from regard.run import Metrics
+from regard.run import MetricsLog
 from regard.training.progress import Reporter
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(days=7)  # that the others wait while the first tokenises or measures
-GRACE = 2.0  # seconds others stay after a refusal: a launcher that misses one ends all at once
+PATIENCE = timedelta(days=7)  # the others wait while the first tokenizes or evaluates
+GRACE = 2.0  # seconds that others stay after an error: a launcher ends all when one has ended
 
 
 class PeerRefused(UserError):
-    """All processes refuse; the first says why."""
+    """An error of another process; the first process prints the message."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -47,24 +46,24 @@ class PeerRefused(UserError):
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes that train together and this one's place among them.
+    """The processes that train together, and the rank of this one.
 
-    Methods that speak of all processes must be called by all of them, in the same order. Alone,
-    they return at once and torch.distributed is not touched.
+    Collective methods must be called by all processes, in the same order. In a single process they
+    return at once, without torch.distributed.
     """
 
     rank: int = 0
     size: int = 1
-    local: int = 0  # its number on its machine
-    words: Any = None  # the group for numbers and words, on the CPU wherever the model is
+    local: int = 0  # the rank on this machine
+    words: Any = None  # the group for objects on the CPU, wherever the model is
 
     @property
     def first(self) -> bool:
-        """Is this the process that writes and speaks?"""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The tensor, summed in place over all processes."""
+        """Sum a tensor over all processes, in place, and return it."""
         if self.size > 1:
             import torch.distributed as dist
 
@@ -72,24 +71,24 @@ class ProcessGroup:
         return tensor
 
     def total(self, number: int) -> int:
-        """The sum of every process's number."""
-        return self._reduced(number, "SUM")
+        """Return the sum of the numbers of all processes."""
+        return self._reduce(number, "SUM")
 
     def agree(self, number: int) -> int:
-        """The largest of every process's number: 0 where nobody asks for anything."""
-        return self._reduced(number, "MAX")
+        """Return the largest number of all processes."""
+        return self._reduce(number, "MAX")
 
-    def _reduced(self, number: int, how: str) -> int:
+    def _reduce(self, number: int, operation: str) -> int:
         if self.size == 1:
             return number
         import torch.distributed as dist
 
-        held = torch.tensor(number)
-        dist.all_reduce(held, getattr(dist.ReduceOp, how), group=self.words)
-        return int(held)
+        tensor = torch.tensor(number)
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, operation), group=self.words)
+        return int(tensor)
 
     def exchange(self, value: Any) -> list[Any]:
-        """What every process gave, in the order of their ranks, as JSON carries it."""
+        """Return the values of all processes by rank; they are sent as JSON."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -100,75 +99,79 @@ class ProcessGroup:
         longest = int(torch.cat(sizes).max())
         parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         dist.all_gather(parts, F.pad(mine, (0, longest - len(mine))), group=self.words)
-        whole = zip(parts, sizes, strict=True)
-        return [json.loads(part[: int(size)].numpy().tobytes()) for part, size in whole]
+        return [
+            json.loads(part[: int(size)].numpy().tobytes())
+            for part, size in zip(parts, sizes, strict=True)
+        ]
 
     def share(self, value: T) -> T:
-        """The first process's value."""
+        """Return the value of the first process."""
         return cast(T, self.exchange(value if self.first else None)[0])
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` in every process, without a word between them; what one refuses, all refuse."""
+        """Return the result of `work`, which must not communicate; if it raises in one process, all
+        raise.
+        """
         if self.size == 1:
             return work()
         error: BaseException | None = None
         try:
-            found = work()
+            result = work()
         except BaseException as caught:
             error = caught
         try:
-            refusals = self.exchange(error and refusal(error))
+            errors = self.exchange(error and describe_error(error))
         except RuntimeError:
-            if error is not None:  # which matters more than that others are gone
+            if error is not None:  # more important than a lost process
                 raise error from None
             raise
         if error is not None and (self.first or not isinstance(error, UserError)):
             raise error
-        for rank, refused in enumerate(refusals):
-            if refused and self.first:
-                raise UserError(f"process {rank} of {self.size}: {refused[0]}")
-            if refused:
-                raise PeerRefused(*refused)
-        return found
+        for rank, described in enumerate(errors):
+            if described and self.first:
+                raise UserError(f"process {rank} of {self.size}: {described[0]}")
+            if described:
+                raise PeerRefused(*described)
+        return result
 
     def on_rank0(self, work: Callable[[], T]) -> T | None:
-        """The first process does `work`, the others wait: None. What it refuses, all refuse."""
+        """Do `work` in the first process; return its result there, and None in the others."""
         return self.together(lambda: work() if self.first else None)
 
     def broadcast_from_rank0(self, work: Callable[[], T]) -> T:
-        """What `work` gives the first process, in all of them, as JSON carries it."""
+        """Do `work` in the first process; return its result, sent as JSON, in all of them."""
         return cast(T, self.share(self.on_rank0(work)))
 
     def build_then_open(self, make: Callable[[], T], find: Callable[[], T]) -> T:
-        """What the first process makes and then, when it is there, the others find."""
+        """Return the result of `make` in the first process, then that of `find` in the others."""
         made = self.on_rank0(make)
         return self.together(lambda: cast(T, made) if self.first else find())
 
     def spread(self, objective: nn.Module, device: torch.device) -> nn.Module:
-        """The objective, its gradient being the mean over all processes and the same in each.
+        """Return the objective in DistributedDataParallel, which averages gradients.
 
-        Torch lays the gradients out anew after the first of them, and the rounding of a sum over
-        more than two processes depends on the layout. So a first one is taken here, of nothing:
-        then every step is alike, and the one after a resume no exception.
+        Torch changes the layout of gradients after the first one, and the rounding of a sum over
+        more than two processes depends on it. So we compute a first gradient here, of an empty
+        batch: then the first step after a resume has the same rounding as any other.
         """
         if self.size == 1:
             return objective
         from torch.nn.parallel import DistributedDataParallel
 
-        known = inspect.signature(DistributedDataParallel).parameters  # a name of torch 2.13 on
+        known = inspect.signature(DistributedDataParallel).parameters  # renamed in torch 2.13
         sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         options: dict[str, Any] = {sync: False}  # buffers are tables, the same everywhere
         if device.type == "cuda":
             options["device_ids"] = [device.index]
-        found = DistributedDataParallel(objective, gradient_as_bucket_view=True, **options)
-        nothing = empty(0)
-        loss, _ = found(nothing.ids.to(device), nothing.targets.to(device), None)
+        wrapped = DistributedDataParallel(objective, gradient_as_bucket_view=True, **options)
+        batch = empty(0)
+        loss, _ = wrapped(batch.ids.to(device), batch.targets.to(device), None)
         loss.backward()
         objective.zero_grad(set_to_none=True)
-        return found
+        return wrapped
 
     def reporter(self, reporter: Reporter) -> Reporter:
-        """Who is told in this process."""
+        """Return the reporter of this process, which is silent unless it is the first."""
         return reporter if self.first else SilentReporter()
 
 
@@ -176,23 +179,23 @@ ALONE = ProcessGroup()
 
 
 def keeping(objective: nn.Module, more: bool) -> AbstractContextManager[object]:
-    """While `more` of a step is to come, a gradient stays in its process."""
+    """Return a context in which gradients are not synchronized, if `more` batches follow."""
     if more and (no_sync := getattr(objective, "no_sync", None)):
         return cast(AbstractContextManager[object], no_sync())
     return contextlib.nullcontext()
 
 
 def empty(start: int, features: tuple[int, ...] = ()) -> Batch:
-    """Return a batch without targets, for a process that has no part in a step but in its
-    gradient; `features` is the shape of a token that is no id.
+    """Return a batch without targets, for a process that has no data in a step; `features` is the
+    shape of a token, if it is not an id.
     """
     targets = torch.tensor([[IGNORE]])
     ids = torch.zeros(1, 2, *features, dtype=torch.uint8) if features else torch.tensor([[start]])
     return Batch(ids, targets, None, np.empty(0, dtype=np.int64), 0, 0)
 
 
-def refusal(error: BaseException) -> tuple[str, int]:
-    """What the others are told, and the code they exit with."""
+def describe_error(error: BaseException) -> tuple[str, int]:
+    """Return the message and the exit code of an error, for other processes."""
     if isinstance(error, UserError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -201,7 +204,7 @@ def refusal(error: BaseException) -> tuple[str, int]:
 
 
 def place(environment: Mapping[str, str]) -> ProcessGroup:
-    """This process's place, from the variables that torchrun sets; ALONE where there are none."""
+    """Return the process group of the variables that torchrun sets; ALONE without them."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if environment.get("WORLD_SIZE", "1") == "1":
         return ALONE
@@ -223,10 +226,10 @@ def place(environment: Mapping[str, str]) -> ProcessGroup:
 
 @contextlib.contextmanager
 def joined(environment: Mapping[str, str] = os.environ) -> Iterator[ProcessGroup]:
-    """The processes that torchrun started as one group, for a while; ALONE where it started none.
+    """Yield the group of the processes that torchrun started; ALONE without torchrun.
 
-    What is refused inside is for the first process to say: in the others it is Told. When one of
-    them is gone, whoever notices leaves with a UserError.
+    A UserError inside becomes PeerRefused in all processes but the first. A lost process is a
+    UserError in the others.
     """
     world = place(environment)
     if world.size == 1:
@@ -257,27 +260,26 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[ProcessGroup
 
 
 class SilentReporter(Reporter):
-    """What the other processes say: nothing."""
+    """The reporter of other processes than the first."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
 
     def warn(self, text: str) -> None:
-        """Nothing: the first process warns of the same."""
+        pass
 
 
-class NoMetrics(Metrics):
-    """What the other processes log: nothing."""
+class NoMetrics(MetricsLog):
+    """The metrics log of other processes than the first."""
 
     def __init__(self) -> None:
         self.end = 0
 
     def log(self, event: str, **values: Any) -> None:
-        """Nothing: the first process logs it."""
+        pass
 
     def offset(self) -> int:
-        """Nothing is written."""
         return 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        pass

@@ -1,12 +1,8 @@
-"""The mean of the weights at the last validations of a run (Vaswani et al. 2017, section 6.1).
+"""The training loop: the same steps in the same order, however often it is stopped and resumed.
 
-Steps near the end go to and fro around a place that is better than each of them.
-
-The training loop: the same steps, in the same order, however often it is stopped and resumed.
-
-Nothing about the position in the data or the random numbers is stored: a step's batch is a pure
-function of its number, and every step seeds torch from (seed, step, rank). What is stored are
-weights, optimizer and a few running sums. Nothing of it depends on how many processes train.
+A checkpoint has no position in the data and no random state: the batch of a step is a pure function
+of its number, and every step seeds torch from (seed, step, rank). It stores the weights, the
+optimizer and a few running sums, none of which depends on the number of processes.
 """
 
 from __future__ import annotations
@@ -29,32 +25,35 @@ from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UserError
+from regard.evaluation.scoring import BATCH_TOKENS, MeanLoss, Stopped, log_probs, symbol_loss
 from regard.recipe import TrainRecipe
-from regard.run import WEIGHTS, Metrics, check_names, read_tensors, weights, write_tensors
-from regard.storage import adapter
+from regard.run import WEIGHTS, MetricsLog, weights
+from regard.storage import adapter, check_names, read_tensors, write_tensors
 from regard.training import checkpoint
 from regard.training.distributed import NoMetrics, ProcessGroup
 from regard.training.progress import Interrupt, Reporter, Status
 from regard.training.throughput import SEEN, Clock, Pace, final_parts
-from regard.training.validation import BATCH_TOKENS, MeanLoss, Stopped, log_probs, nats_per_symbol
 
-COUNT = "count"  # among the tensors of a checkpoint, beside the sums
+COUNT = "count"  # the name of a tensor in a checkpoint, next to the sums
 
 
 class WeightAverage:
-    """Sums of weights, over the last `last` validations of a run that are known beforehand."""
+    """The mean of the weights at the last validations of a run (Vaswani et al. 2017, section 6.1).
+
+    The last checkpoints oscillate around a better point; we average them.
+    """
 
     def __init__(self, last: int) -> None:
         self.last, self.count = last, 0
         self.sums: dict[str, Tensor] = {}
 
     def wants(self, left: int, every: int) -> bool:
-        """Does a validation with so many steps left count, where there is one `every` so many?"""
+        """Return whether to add the weights with `left` steps to go, validated `every` steps."""
         return self.last > 1 and left < self.last * every
 
     @torch.no_grad()
     def add(self, model: nn.Module) -> None:
-        """Count the weights as they are."""
+        """Add the weights of a model."""
         for name, value in weights(model).items():
             if name in self.sums:
                 self.sums[name] += value
@@ -64,87 +63,87 @@ class WeightAverage:
 
     @contextmanager
     def inside(self, model: nn.Module) -> Iterator[None]:
-        """The model has the mean of what was added for weights, and its own again afterwards."""
-        own = {name: value.clone() for name, value in weights(model).items()}
+        """Give the model the mean weights, and its former ones afterwards."""
+        former = {name: value.clone() for name, value in weights(model).items()}
         model.load_state_dict({n: x / self.count for n, x in self.sums.items()}, strict=False)
         try:
             yield
         finally:
-            model.load_state_dict(own, strict=False)
+            model.load_state_dict(former, strict=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
+        """Return the state for a checkpoint."""
         return {**self.sums, COUNT: torch.tensor(self.count)}
 
     def load(self, tensors: dict[str, Tensor], device: torch.device) -> None:
-        """Take back what `tensors` gave."""
+        """Restore the state that `tensors` returned."""
         self.count = int(tensors[COUNT])
         self.sums = {n: x.to(device) for n, x in tensors.items() if n != COUNT}
 
 
-EVALUATIONS = 20  # validations in a run, unless the recipe says how often ...
-FEWEST = 8  # ... or they would take too long: then so many at least
+EVALUATIONS = 20  # validations in a run, unless the recipe sets their interval ...
+FEWEST = 8  # ... or they would take too long: then at least so many
 VALIDATION_SHARE = 0.15  # tokens validated per token trained: about 5% of the time
 RECORDS = 200  # records in a validation, unless that would be too long: an accuracy is then +-0.035
 LOGGED = 200  # training lines in metrics.jsonl, about
-CLEARLY, WORSE = 2.0, 3  # standard errors above the best, in so many validations in a row
-ANNEALING = 0.5  # steps in which the learning rate then falls, of those that led to the best
-SAME = 0.02  # a new plan of the steps that differs by less is the old one
-CHECKS = 100  # times that many processes agree, during a run, on what the clock says
+CLEARLY, WORSE = 2.0, 3  # overfitting: standard errors above the best, in consecutive validations
+ANNEALING = 0.5  # steps in which the learning rate then falls, as a share of those to the best
+SAME = 0.02  # a new number of steps that differs by a smaller share is ignored
+CHECKS = 100  # how often many processes agree on the time during a run
 
 
 def seed_of(*numbers: int) -> int:
-    """One 63-bit seed from several numbers, the same everywhere."""
+    """Return a 63-bit seed from numbers, the same on every machine."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 @dataclass
 class Progress:
-    """What a run remembers besides tensors; saved with every checkpoint, exactly."""
+    """The state of a run besides tensors; saved with every checkpoint."""
 
     step: int = 0
     best: float | None = None  # validation nats per symbol
     best_error: float | None = None  # its standard error
     best_step: int = 0
     stale: int = 0  # validations since the best
-    due: bool = False  # is a validation of this step's weights still to come?
+    due: bool = False  # the weights of this step are still to be validated
     nats: float = 0.0  # summed since the last logged line ...
     symbols: int = 0  # ... and over how many symbols
     seconds: float = 0.0  # spent training, over all sessions
-    seen: int = 0  # symbols trained on
+    symbols_read: int = 0  # over all sessions
     metrics: int = 0  # bytes of metrics.jsonl
-    steps: int = 0  # planned on the way; 0 = as many as the recipe says
+    steps: int = 0  # replanned during the run; 0 = those of the recipe
     sampled: int = 0  # tokens that a validation reads; 0 until the first one
-    timed: bool = False  # do minutes decide how many steps there are?
-    worse: int = 0  # validations in a row that are clearly worse than the best
-    annealed: bool = False  # has it gone back to the best weights?
+    timed: bool = False  # the minutes decide the number of steps
+    worse: int = 0  # consecutive validations that are clearly worse than the best
+    annealed: bool = False  # the best weights were restored
 
     def __post_init__(self) -> None:
-        counts = (self.step, self.steps, self.best_step, self.stale, self.symbols, self.seen)
-        if min(*counts, self.metrics, self.seconds) < 0:
+        counts = (self.step, self.steps, self.best_step, self.stale, self.symbols)
+        if min(*counts, self.symbols_read, self.metrics, self.seconds) < 0:
             raise ValueError("what was counted must not be negative")
 
 
 class ExtraState(Protocol):
-    """What a way of training remembers besides the weights."""
+    """The state of an optimizer, or of what a loop has in its place."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
+        """Return the state for a checkpoint."""
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take back what `tensors` gave."""
+        """Restore the state that `tensors` returned."""
 
 
 class Loop(ABC):
-    """Trains a language model in a run folder: steps, validations, checkpoints, until told to stop.
+    """Train a model in a run folder: steps, validations and checkpoints, until done or interrupted.
 
-    What a step is and what it remembers, is for the subclass to say.
+    Subclasses define a step and its state.
     """
 
     optimizer: ExtraState
-    figure: ClassVar[str] = "nats_per_symbol"  # what is measured, in metrics.jsonl
-    unit: ClassVar[str] = "symbol"  # what is read, in what is said meanwhile
+    figure: ClassVar[str] = "nats_per_symbol"  # the loss, in metrics.jsonl
+    unit: ClassVar[str] = "symbol"  # of the rate in progress lines
 
     def __init__(
         self,
@@ -159,46 +158,46 @@ class Loop(ABC):
     ) -> None:
         self.model, self.corpus, self.recipe, self.world = model, corpus, recipe, world
         self.run_folder, self.reporter, self.constrain = run, reporter, forbidden
-        self.repeated = world.size > 1  # may a signal come twice?
+        self.repeated = world.size > 1  # a launcher may send a signal twice
         self.signal = 0  # that interrupted the run
         self.progress = Progress()
-        self.average = WeightAverage(recipe.average)
-        self.sample: Shard | None = None  # what a validation reads, drawn when the first one comes
-        self.clock: Clock | None = None  # of a run whose minutes decide how many steps it makes
-        self.pace: Pace | None = None  # what calibration found, likewise
-        self.step_seconds: list[float] = []  # of the steps since planning, while there is a clock
+        self.average = WeightAverage(recipe.average_last)
+        self.sample: Shard | None = None  # what validations read, drawn at the first of them
+        self.clock: Clock | None = None  # of a run whose minutes decide the number of steps
+        self.pace: Pace | None = None  # the result of calibration, likewise
+        self.step_seconds: list[float] = []  # of the steps since planning, if there is a clock
         self.token_seconds: list[float] = []  # of each validation
 
     @abstractmethod
     def take_step(self, step: int) -> tuple[float, int]:
-        """One update of the weights; the nats before it and the symbols they are for."""
+        """Update the weights once; return the summed loss before it and its number of symbols."""
 
-    def seen(self, symbols: int) -> int:
-        """How much of the data the step has read whose nats are for so many symbols."""
+    def count_read(self, symbols: int) -> int:
+        """Return how much data the last step read, whose loss is summed over `symbols`."""
         return symbols
 
     def better(self, value: float | None) -> bool:
-        """Is a model of this (finite) validation to be kept, instead of the one that is?"""
+        """Return whether a model with this (finite) validation loss replaces the stored one."""
         best = self.progress.best
         return best is None or (value is not None and value < best)
 
     def plan(self, steps: int) -> None:
-        """Train for so many steps, and validate, save and log at the intervals that gives."""
+        """Set the number of steps, and with it the intervals to validate, save and log."""
         self.steps = steps
         self.eval_every, _ = self.validations(steps)
         self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
         self.log_every = max(1, steps // LOGGED)
 
     def validations(self, steps: int) -> tuple[int, int]:
-        """Return how many steps lie between two validations of a run of so many steps, and how many
-        tokens each reads at most.
+        """Return the steps between two validations of a run of `steps` steps, and the most tokens
+        that each reads.
 
-        They are RECORDS records at least, unless that is more than an eighth of what the run trains
-        on; where they take long, validations become fewer rather than smaller.
+        A validation reads at least RECORDS records, unless that is more than an eighth of what the
+        run trains on; if validations take long, there are fewer of them rather than smaller ones.
         """
         recipe, valid = self.recipe, self.corpus.valid
         trained = steps * recipe.batch_tokens
-        mean = valid.tokens / max(1, valid.records) if valid and valid.kind == "records" else 0.0
+        mean = valid.tokens / max(1, valid.records) if valid and valid.has_records else 0.0
         least = max(BATCH_TOKENS, round(min(RECORDS * mean, trained / 8)))
         if every := recipe.eval_every:
             return every, max(least, round(every * recipe.batch_tokens * VALIDATION_SHARE))
@@ -209,28 +208,28 @@ class Loop(ABC):
         return max(1, steps // count), tokens
 
     def final_parts(self, steps: int, pace: Pace | None = None) -> dict[str, int]:
-        """How many tokens of each held-out split are measured after so many steps, at most."""
+        """Return the most tokens of each held-out split to evaluate on after `steps` steps."""
         pace = pace or self.pace
         most = pace.measurable(self.clock) if pace and self.clock else math.inf
         return final_parts(self.recipe, self.corpus, steps, most)
 
     @property
     def block(self) -> int:
-        """Tokens of running text that a validation reads at a time: a window, and its target."""
+        """Tokens of running text that a validation reads at a time: a window and its target."""
         return int(self.model.config.max_len) + 1
 
     def first_not_finite(self) -> str:
-        """The first parameter, else gradient, that holds NaN or infinity; else the loss."""
+        """Return the name of the first parameter, else gradient, with NaN or infinity."""
         named = list(self.model.named_parameters())
-        held = [(name, p.detach()) for name, p in named]
-        held += [(f"the gradient of {name}", p.grad) for name, p in named if p.grad is not None]
-        wrong = (name for name, x in held if not bool(torch.isfinite(x).all()))
-        return next(wrong, "the loss")
+        tensors = [(name, p.detach()) for name, p in named]
+        tensors += [(f"the gradient of {name}", p.grad) for name, p in named if p.grad is not None]
+        names = (name for name, x in tensors if not bool(torch.isfinite(x).all()))
+        return next(names, "the loss")
 
     def validate(self, stop: Callable[[], object] = bool) -> MeanLoss | None:
-        """Return the mean loss on a sample of the validation set, the same every time.
+        """Return the mean loss on a fixed sample of the validation set.
 
-        The processes share the work; the result does not depend on how many they are.
+        Processes share the work; the result does not depend on their number.
         """
         if self.corpus.valid is None:
             return None
@@ -241,9 +240,9 @@ class Loop(ABC):
         return self.cost(self.sample, stop)
 
     def cost(self, shard: Shard, stop: Callable[[], object] = bool) -> MeanLoss:
-        """Nats per symbol of a shard."""
+        """Return the mean loss on a shard."""
         tokenizer = self.corpus.tokenizer
-        stride = self.model.config.max_len  # cold windows: the cheapest, and the same every time
+        stride = self.model.config.max_len  # windows without overlap are the cheapest
         values, scored = log_probs(
             self.model,
             shard,
@@ -253,20 +252,20 @@ class Loop(ABC):
             stop=stop,
             world=self.world,
         )
-        return nats_per_symbol(values, scored, shard, tokenizer)
+        return symbol_loss(values, scored, shard, tokenizer)
 
     def resume(self) -> bool:
-        """Take the newest whole checkpoint, the same in all processes; False if there is none."""
-        found = self.world.together(self._restore)
+        """Load the newest intact checkpoint in all processes; return whether there is one."""
+        restored = self.world.together(self._restore)
         if len(set(self.world.exchange(self.progress.step))) > 1:
             raise UserError(f"not every process finds the same checkpoint in {self.run_folder}")
-        return found
+        return restored
 
     def _restore(self) -> bool:
-        found = checkpoint.newest(self.run_folder, self.reporter.warn)
-        if found is None:
+        newest = checkpoint.newest(self.run_folder, self.reporter.warn)
+        if newest is None:
             return False
-        tensors, state = found
+        tensors, state = newest
         try:
             check_names(self.run_folder, set(tensors["model"]), set(weights(self.model)))
             self.model.load_state_dict(tensors["model"], strict=False)
@@ -282,8 +281,8 @@ class Loop(ABC):
             ) from None
         return True
 
-    def save(self, metrics: Metrics) -> None:
-        """Write a checkpoint of this moment; it says nothing of how many processes there are."""
+    def save(self, metrics: MetricsLog) -> None:
+        """Write a checkpoint; it does not depend on the number of processes."""
 
         def write() -> None:
             self.progress.metrics = metrics.offset()
@@ -295,24 +294,24 @@ class Loop(ABC):
         self.world.on_rank0(write)
 
     def run(self) -> str:
-        """Train to the end; "done", "early", or "interrupted" with a checkpoint written."""
+        """Train; return "done", "early", or "interrupted" after a checkpoint was written."""
         keep = self.progress.metrics
-        metrics = Metrics(self.run_folder, keep=keep) if self.world.first else NoMetrics()
+        metrics = MetricsLog(self.run_folder, keep=keep) if self.world.first else NoMetrics()
         self.model.train()
         if self.clock is not None:
             self.clock.start()
         self.reporter.start(self.steps, self.progress.step)
         try:
             with Interrupt(repeated=self.repeated) as interrupt:
-                # the one place where the processes agree to stop, each after the same step
+                # the only point at which processes agree to stop, all after the same step
                 return self._run(metrics, lambda: self.world.agree(interrupt.asked))
         finally:
             self.reporter.stop()
             metrics.close()
 
-    def _run(self, metrics: Metrics, asked: Callable[[], int]) -> str:
+    def _run(self, metrics: MetricsLog, interrupted: Callable[[], int]) -> str:
         p, began, first = self.progress, time.monotonic(), self.progress.step
-        spent, seen = p.seconds, p.seen
+        spent, read_before = p.seconds, p.symbols_read
         patience = self.recipe.patience
         while (p.step < self.steps or p.due) and not (patience and p.stale >= patience):
             if not p.due:
@@ -320,18 +319,18 @@ class Loop(ABC):
                 nats, symbols = self.take_step(p.step)
                 p.step += 1
                 p.nats, p.symbols = p.nats + nats, p.symbols + symbols
-                p.seen += self.seen(symbols)
+                p.symbols_read += self.count_read(symbols)
                 elapsed = time.monotonic() - began
                 p.seconds = spent + elapsed
-                rate = (p.seen - seen) / max(elapsed, 1e-9)
+                rate = (p.symbols_read - read_before) / max(elapsed, 1e-9)
                 self.report(nats / symbols, rate, elapsed / (p.step - first), p.step - first)
                 self.log(metrics, rate)
                 self.keep_time(time.monotonic() - start)
                 p.due = p.step % self.eval_every == 0 or p.step == self.steps
             if p.due:
-                p.due = not self.evaluate(metrics, asked)
+                p.due = not self.evaluate(metrics, interrupted)
             last = not p.due and (p.step == self.steps or (patience and p.stale >= patience))
-            number = asked()
+            number = interrupted()
             if last or number or p.step % self.checkpoint_every == 0:
                 self.save(metrics)
             if number and not last:
@@ -341,12 +340,12 @@ class Loop(ABC):
 
     @property
     def steady(self) -> bool:
-        """Did the last step take the time that those to come will take?"""
+        """Whether the time of the last step is representative of those to come."""
         return True
 
     def keep_time(self, seconds: float) -> None:
-        """Take note of a step's time where the minutes decide: plan the steps again when it is time
-        to, and end here when the time is over.
+        """Record the time of a step of a run whose minutes decide: replan the steps at the marks of
+        the clock, and end now if the time is over.
         """
         clock, p = self.clock, self.progress
         if clock is None:
@@ -354,7 +353,7 @@ class Loop(ABC):
         if self.steady:
             self.step_seconds.append(seconds)
         if self.world.size > 1 and p.step % max(1, self.steps // CHECKS):
-            return  # the processes do not ask each other after every step
+            return  # processes do not synchronize after every step
         marked = len(self.step_seconds) >= SEEN and clock.passes_mark()
         over, marked = self.world.share((clock.over, marked))
         if over:
@@ -363,7 +362,7 @@ class Loop(ABC):
             self.replan(clock)
 
     def replan(self, clock: Clock) -> None:
-        """Plan how many steps fit into the rest of the time, by the pace of those made so far."""
+        """Plan how many steps fit into the remaining time, at the pace of those so far."""
         p = self.progress
         if self.pace is None or p.annealed:
             return
@@ -374,34 +373,33 @@ class Loop(ABC):
             self.plan(steps)
             p.steps = steps
 
-    def log(self, metrics: Metrics, rate: float) -> None:
-        """A line of metrics.jsonl every so often, over the steps since the last."""
+    def log(self, metrics: MetricsLog, rate: float) -> None:
+        """Log the mean loss since the last line, at the planned intervals."""
         p = self.progress
         if p.step % self.log_every == 0 or p.step == self.steps:
-            mean = p.nats / p.symbols
-            told = {"step": p.step, self.figure: mean, "symbols": p.seen, "seconds": p.seconds}
-            metrics.log("train", **told, symbols_per_second=rate)
+            values = {"step": p.step, self.figure: p.nats / p.symbols, "symbols": p.symbols_read}
+            metrics.log("train", **values, seconds=p.seconds, symbols_per_second=rate)
             p.nats, p.symbols = 0.0, 0
 
-    def evaluate(self, metrics: Metrics, asked: Callable[[], int]) -> bool:
-        """Validate, keep the best model, log; False if a signal cut it short."""
+    def evaluate(self, metrics: MetricsLog, interrupted: Callable[[], int]) -> bool:
+        """Validate, store the best model and log; return False if a signal interrupted it."""
         p, start = self.progress, time.monotonic()
         try:
-            found = self.validate(asked)
+            loss = self.validate(interrupted)
         except Stopped:
             return False
         if self.sample is not None:
             self.token_seconds.append((time.monotonic() - start) / self.sample.tokens)
-        if found is not None and math.isnan(found.value):
+        if loss is not None and math.isnan(loss.value):
             raise UserError(
                 f"step {p.step}: validation gives no number "
                 f"({self.first_not_finite()} is not finite); training stopped. Try a lower train.lr"
             )
         # forbidden transitions can make it infinite: then the last model is as good as any
-        better = self.better(found.value if found and math.isfinite(found.value) else None)
+        better = self.better(loss.value if loss and math.isfinite(loss.value) else None)
         p.stale = 0 if better else p.stale + 1
-        self.note(metrics, "valid", found, better)
-        if found is not None and self.overfits(found):
+        self.note(metrics, "valid", loss, better)
+        if loss is not None and self.overfits(loss):
             self.anneal()
         if self.average.wants(self.steps - p.step, self.eval_every):
             self.average.add(self.model)
@@ -409,19 +407,19 @@ class Loop(ABC):
                 self.try_average(metrics)
         return True
 
-    def overfits(self, found: MeanLoss) -> bool:
-        """Has a run whose minutes decide been clearly worse than its best for several validations?
-        More steps at this learning rate then lead away from it.
+    def overfits(self, loss: MeanLoss) -> bool:
+        """Return whether the last validations of a run whose minutes decide were all clearly worse
+        than the best, so that more steps at this learning rate do not help.
         """
         p = self.progress
-        if p.best is None or found.error is None or not p.timed or p.annealed:
+        if p.best is None or loss.error is None or not p.timed or p.annealed:
             return False
-        p.worse = p.worse + 1 if found.value > p.best + CLEARLY * found.error else 0
+        p.worse = p.worse + 1 if loss.value > p.best + CLEARLY * loss.error else 0
         return p.worse >= WORSE and self.steps - p.step > ANNEALING * p.best_step
 
     def anneal(self) -> None:
-        """Go back to the best weights and let the learning rate fall to its end from there, in half
-        as many steps as led to them.
+        """Restore the best weights and let the learning rate fall to its end in half as many steps
+        as led to them.
         """
         p = self.progress
         self.restore_best()
@@ -433,34 +431,33 @@ class Loop(ABC):
         )
 
     def restore_best(self) -> None:
-        """Take back the weights of the best validation."""
+        """Load the weights of the best validation."""
         best = read_tensors(self.run_folder / WEIGHTS)
         self.model.load_state_dict(best, strict=False)
 
-    def note(self, metrics: Metrics, event: str, found: MeanLoss | None, better: bool) -> None:
-        """Log a validation; write the model if it is better than those before."""
+    def note(self, metrics: MetricsLog, event: str, loss: MeanLoss | None, better: bool) -> None:
+        """Log a validation; write the model if it is better than the stored one."""
         p = self.progress
         if better:
-            known = found is not None and math.isfinite(found.value)
-            p.best, p.best_error = found if known and found else (None, None)
+            p.best, p.best_error = loss if loss and math.isfinite(loss.value) else (None, None)
             p.best_step = p.step
             self.world.on_rank0(
                 lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model))
             )
-        if found is not None:
-            told = {"step": p.step, self.figure: found.value, **found.to_json()}
-            metrics.log(event, **told, best=better, seconds=p.seconds)
+        if loss is not None:
+            values = {"step": p.step, self.figure: loss.value, **loss.to_json()}
+            metrics.log(event, **values, best=better, seconds=p.seconds)
 
-    def try_average(self, metrics: Metrics) -> None:
-        """Take the mean of the last weights instead where it is better."""
+    def try_average(self, metrics: MetricsLog) -> None:
+        """Store the mean of the last weights if it is better than the best."""
         p = self.progress
         with self.average.inside(self.model):
-            found = self.validate()
-            if found is not None and math.isfinite(found.value):
-                self.note(metrics, "average", found, p.best is None or found.value < p.best)
+            loss = self.validate()
+            if loss is not None and math.isfinite(loss.value):
+                self.note(metrics, "average", loss, p.best is None or loss.value < p.best)
 
     def report(self, nats: float, rate: float, per_step: float, done: int) -> None:
-        """Tell the reporter; the ETA once 20 steps, or a tenth of the run, have been timed."""
+        """Update the reporter, with an ETA once 20 steps, or a tenth of the run, were timed."""
         p = self.progress
         known = done >= min(20, max(1, self.steps // 10))
         eta = per_step * (self.steps - p.step) if known else None
@@ -468,13 +465,13 @@ class Loop(ABC):
         self.reporter.update(status)
 
     def facts(self) -> dict[str, Any]:
-        """What the run was, for regard.json."""
+        """Return facts about the run for regard.json."""
         p = self.progress
         return {
             "parameters": sum(x.numel() for x in self.model.parameters()),
             "steps": p.step,
             "best_step": p.best_step,
             "train_seconds": round(p.seconds, 3),
-            "symbols_per_second": round(p.seen / p.seconds, 1) if p.seconds else None,
+            "symbols_per_second": round(p.symbols_read / p.seconds, 1) if p.seconds else None,
             "threads": torch.get_num_threads(),
         }

@@ -1,12 +1,10 @@
-"""Learning-rate schedules: a factor between 0 and 1 for each step, after a linear warm-up.
+"""Optimizers and learning-rate schedules.
 
-Optimizers: Muon for the matrices inside blocks, AdamW for everything else, or AdamW for all;
-filters of Hyena are never decayed.
-
-Muon (Jordan et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal
-matrix, found by a few Newton-Schulz steps, so that every direction is learned at one speed. Ours
-runs them in fp32 on a CPU and bf16 on CUDA, batched over all matrices of one shape; the fused
-query-key-value and gate-up products are orthogonalised part by part.
+Muon trains the matrices inside blocks and AdamW everything else, or AdamW trains all. Muon (Jordan
+et al. 2024) replaces the momentum of a weight matrix by the nearest semi-orthogonal matrix, by a
+few Newton-Schulz steps, so that all directions are learned at one speed. Ours runs them in fp32 on
+a CPU and bf16 on CUDA, batched over all matrices of one shape; the parts of fused query-key-value
+and gate-up matrices are orthogonalised separately.
 """
 
 from __future__ import annotations
@@ -19,19 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from regard.layers.attention import CrossAttention, SelfAttention
-from regard.layers.embeddings import PatchEmbedding
-from regard.layers.feedforward import SwiGLU
-from regard.layers.hyena import Filters, Hyena
+from regard.kernels.torch_private import foreach_add_
+from regard.layers.layer import find_layers
 from regard.recipe import TrainRecipe
 
 
 def factor(schedule: str, step: int, steps: int, warmup: float) -> float:
-    """The factor for step 0 ... steps - 1; `warmup` is a share of the steps.
+    """Return the learning-rate factor of step 0 ... steps - 1, after a linear warm-up over a share
+    of the steps.
 
     `cosine` falls along half a wave to a tenth (Loshchilov & Hutter 2017, arXiv:1608.03983),
-    `linear` straight to zero, and `inverse_sqrt` as 1 / sqrt(step), peaking at the end of the
-    warm-up (Vaswani et al. 2017, section 5.3, "Noam").
+    `linear` falls to zero, and `inverse_sqrt` falls as 1 / sqrt(step) from its peak at the end of
+    the warm-up (Vaswani et al. 2017, section 5.3, "Noam").
     """
     rise = max(1, round(warmup * steps))
     if step < rise:
@@ -48,8 +45,8 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, 
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """(N, R, C) matrices to nearly semi-orthogonal ones with the same singular vectors, all
-    singular values near 1.
+    """Return nearly semi-orthogonal matrices (N, R, C) with the singular vectors of the given ones
+    and all singular values near 1.
     """
     a, b, c = NEWTON_SCHULZ
     x = matrices.bfloat16() if matrices.is_cuda else matrices
@@ -66,8 +63,8 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalised, with decoupled weight decay.
 
-    `parts` says into how many rows each a fused matrix is cut; a matrix not in it is one piece. The
-    step of an R × C piece is scaled by sqrt(max(1, R / C)), as in the original.
+    `parts` has the numbers of rows of the parts of fused matrices. The step of an R × C part is
+    scaled by sqrt(max(1, R / C)), as in the original.
     """
 
     def __init__(
@@ -84,7 +81,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient."""
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
             pieces: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -103,13 +99,11 @@ class Muon(torch.optim.Optimizer):
             for shape, pairs in pieces.items():
                 updates = orthogonalise(torch.stack([part for _, part in pairs]))
                 updates.mul_(-lr * max(1.0, shape[0] / shape[1]) ** 0.5)
-                torch._foreach_add_([target for target, _ in pairs], list(updates.unbind()))
+                foreach_add_([target for target, _ in pairs], list(updates.unbind()))
 
 
 class Optimizer:
-    """One or two optimizers behind one door: a shared learning-rate factor and one flat, named
-    state.
-    """
+    """One or two optimizers with a common learning-rate factor and a flat, named state."""
 
     def __init__(self, model: nn.Module, recipe: TrainRecipe) -> None:
         self.names: dict[Tensor, str] = {
@@ -117,23 +111,23 @@ class Optimizer:
         }
         matrices, parts = block_matrices(model) if recipe.optimizer == "muon" else ([], {})
         chosen = set(matrices)
-        filters = filters_of(model)
-        rest = [p for p in self.names if p not in chosen and p not in filters]
+        undecayed = undecayed_parameters(model)
+        rest = [p for p in self.names if p not in chosen and p not in undecayed]
         betas = (recipe.beta1, recipe.beta2)
         adam_lr = recipe.adam_lr if recipe.optimizer == "muon" else recipe.lr
-        groups = [  # norms and biases are never decayed, nor are embeddings beside Muon
+        groups = [  # norms and biases are never decayed, nor are embeddings if Muon is used
             {
                 "params": [p for p in rest if p.dim() >= 2],
                 "weight_decay": recipe.weight_decay * (not chosen),
             },
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
-            {"params": [p for p in self.names if p in filters], "weight_decay": 0.0},
+            {"params": [p for p in self.names if p in undecayed], "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
-        # On a GPU steps and rates are tensors there, so that an update can be captured as a graph.
-        there = all(p.is_cuda for p in self.names)
+        # On a GPU steps and rates are tensors, so that an update can be captured as a graph.
+        on_gpu = all(p.is_cuda for p in self.names)
         self.parts: list[torch.optim.Optimizer] = [
-            AdamW(groups, lr=adam_lr, betas=betas, fused=True, capturable=there)
+            AdamW(groups, lr=adam_lr, betas=betas, fused=True, capturable=on_gpu)
         ]
         if matrices:
             muon = Muon(
@@ -147,11 +141,11 @@ class Optimizer:
         for part in self.parts:
             for group in part.param_groups:
                 group["peak"] = group["lr"]
-                if there:
+                if on_gpu:
                     group["lr"] = torch.tensor(group["lr"], device=rest[0].device)
 
     def set_rates(self, factor: float) -> None:
-        """Every learning rate at `factor` of its peak."""
+        """Set every learning rate to `factor` times its peak."""
         for part in self.parts:
             for group in part.param_groups:
                 if isinstance(group["lr"], Tensor):
@@ -160,22 +154,21 @@ class Optimizer:
                     group["lr"] = group["peak"] * factor
 
     def step(self) -> None:
-        """Update at the rates that were set."""
         for part in self.parts:
             part.step()
 
     def clear(self) -> None:
-        """Drop the gradients."""
+        """Remove the gradients."""
         for part in self.parts:
             part.zero_grad()
 
     def forget(self) -> None:
-        """Back to before the first step, in the same memory."""
+        """Reset the state to that before the first step, in the same memory."""
         for value in self.tensors().values():
             value.zero_()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All state as named tensors: `blocks.0.mixer.out.weight/momentum`."""
+        """Return the state as named tensors, such as `blocks.0.mixer.out.weight/momentum`."""
         return {
             f"{self.names[parameter]}/{key}": value
             for part in self.parts
@@ -184,7 +177,7 @@ class Optimizer:
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take back what `tensors` gave."""
+        """Restore the state that `tensors` returned."""
         parameters = {name: parameter for parameter, name in self.names.items()}
         owner = {p: part for part in self.parts for g in part.param_groups for p in g["params"]}
         for key, value in tensors.items():
@@ -196,39 +189,27 @@ class Optimizer:
 def block_matrices(
     model: nn.Module,
 ) -> tuple[list[nn.Parameter], dict[Tensor, tuple[int, ...]]]:
-    """The weight matrices inside blocks, and how the fused ones fall into parts."""
+    """Return the weight matrices inside blocks, and the rows of the parts of fused ones."""
     parts: dict[Tensor, tuple[int, ...]] = {}
+    excluded = undecayed_parameters(model)
+    for layer in find_layers(model):
+        parts |= layer.fused_weights()
+        excluded.update(layer.embedding_weights())
     for module in model.modules():
-        if isinstance(module, SelfAttention) and module.qkv is not None:
-            parts[module.qkv.weight] = module.sizes
-        elif isinstance(module, Hyena):
-            parts[module.streams.weight] = (module.d_model,) * (module.order + 1)
-        elif isinstance(module, CrossAttention):
-            parts[module.kv.weight] = (module.kv.out_features // 2,) * 2
-        elif isinstance(module, SwiGLU):
-            parts[module.gate_up.weight] = (module.down.in_features,) * 2
+        if isinstance(module, nn.Embedding):
+            excluded.add(module.weight)
         elif isinstance(module, nn.RNNBase):  # one part for each gate
             for name, parameter in module.named_parameters():
                 if name.startswith("weight"):
-                    parts[parameter] = (module.hidden_size,) * (
-                        len(parameter) // module.hidden_size
-                    )
-    outside = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    outside |= {id(m.project.weight) for m in model.modules() if isinstance(m, PatchEmbedding)}
+                    gates = len(parameter) // module.hidden_size
+                    parts[parameter] = (module.hidden_size,) * gates
     head = getattr(model, "head", None)
     if isinstance(head, nn.Linear):
-        outside.add(id(head.weight))
-    outside |= {id(p) for p in filters_of(model)}
-    matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in outside]
+        excluded.add(head.weight)
+    matrices = [p for p in model.parameters() if p.dim() == 2 and p not in excluded]
     return matrices, parts
 
 
-def filters_of(model: nn.Module) -> set[Tensor]:
-    """The parameters of Hyena's filters: functions of distance, which nothing is to shrink."""
-    found: set[Tensor] = set()
-    for module in model.modules():
-        if isinstance(module, Hyena):
-            found.add(module.short)
-        elif isinstance(module, Filters):
-            found |= set(module.parameters())
-    return found
+def undecayed_parameters(model: nn.Module) -> set[Tensor]:
+    """Return the parameters that layers exempt from weight decay."""
+    return {p for layer in find_layers(model) for p in layer.undecayed_parameters()}

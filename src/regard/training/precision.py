@@ -1,4 +1,4 @@
-"""Where and how precisely to compute: device, number format, compilation, determinism."""
+"""Device, precision and determinism of training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from regard.training.distributed import ALONE, ProcessGroup
 
 
 def choose_device(name: str, world: ProcessGroup = ALONE) -> torch.device:
-    """The device of that name; `auto` is a GPU where there is one. A GPU asked for and absent is an
-    error. Where many processes train, each has the GPU of its number.
+    """Return the device of that name; `auto` is a GPU if there is one. A missing GPU is an error.
+    Each process of a group has the GPU of its local rank.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -45,7 +45,7 @@ def choose_device(name: str, world: ProcessGroup = ALONE) -> torch.device:
 
 
 def idle(device: torch.device, world: ProcessGroup = ALONE) -> str:
-    """How to use the GPUs that nobody has asked not to use; nothing if none is left over."""
+    """Return how to use all GPUs, if only one of several is used; otherwise ""."""
     count = torch.cuda.device_count()
     if device.type != "cuda" or device.index is not None or count < 2 or world.size > 1:
         return ""
@@ -56,7 +56,7 @@ def idle(device: torch.device, world: ProcessGroup = ALONE) -> str:
 
 
 def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
-    """fp32, bf16 (autocast, a GPU only) or fp64 (for proofs)."""
+    """Return fp32, bf16 (autocast, GPU only) or fp64 (for exact checks)."""
     if recipe.precision != "auto":
         if recipe.precision == "bf16" and device.type != "cuda":
             raise UserError("train.precision: bf16 is for a GPU; this run is on the CPU, use fp32")
@@ -65,7 +65,7 @@ def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """The context forward passes run in."""
+    """Return the context manager for forward passes."""
     if precision == "bf16":
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
     return contextlib.nullcontext()
@@ -73,18 +73,18 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 
 @contextlib.contextmanager
 def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
-    """Global switches of torch for the length of a run, put back afterwards."""
+    """Set global options of torch for a run, and restore them afterwards."""
     before = torch.are_deterministic_algorithms_enabled()
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         if device.type == "cuda":
-            exact = recipe.precision == "fp32"  # else products may have ten bits (TF32)
+            exact = recipe.precision == "fp32"  # otherwise TF32 is allowed
             torch.set_float32_matmul_precision("highest" if exact else "high")
             torch.backends.cudnn.allow_tf32 = not exact  # convolutions and recurrences
             if recipe.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
                 torch.use_deterministic_algorithms(True)
-        # the GPU that is chosen is the one used by default: nothing is put on another's
+        # make it the current device, so that nothing is allocated on another GPU
         with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
             yield
     finally:

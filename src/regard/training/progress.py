@@ -1,7 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, say how to go on.
-
-What a run says while it runs: a live bar on a terminal, plain lines elsewhere, on stderr.
-"""
+"""Progress of a run on stderr (a live bar on a terminal, otherwise lines), and its interruption."""
 
 from __future__ import annotations
 
@@ -22,14 +19,12 @@ from regard.errors import one_line, printable
 
 
 class Interrupt:
-    """While open, the first SIGINT or SIGTERM sets `asked`; a second one acts as it always does.
-
-    Not so where one may come twice, as a launcher passes on what all have had: then it changes
-    nothing.
+    """A context in which the first SIGINT or SIGTERM sets `asked`, and a second one has its usual
+    effect; with `repeated`, a second one is ignored, since a launcher may send each signal twice.
     """
 
     def __init__(self, *, repeated: bool = False) -> None:
-        self.asked = 0  # the signal's number
+        self.asked = 0  # the number of the signal
         self.repeated = repeated
         self._before: dict[int, Any] = {}
 
@@ -57,7 +52,7 @@ PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 def resident_bytes() -> int:
-    """Memory this process holds now."""
+    """Return the resident memory of this process."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -69,27 +64,27 @@ def resident_bytes() -> int:
 
 
 def clock(seconds: float) -> str:
-    """1:02:03, or 2:03 below an hour."""
-    whole = max(0, round(seconds))
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+    """Return a time as 1:02:03, or 2:03 below an hour."""
+    total = max(0, round(seconds))
+    hours, minutes = divmod(total // 60, 60)
+    return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes}:{total % 60:02d}"
 
 
 @dataclass
 class Status:
-    """Where a run stands."""
+    """The state of a run for progress lines."""
 
     step: int
     steps: int
-    nats: float  # training loss per symbol, lately
-    rate: float  # symbols a second
-    eta: float | None  # seconds left; None until it can be told
+    nats: float  # training loss per symbol of the last step
+    rate: float  # symbols per second
+    eta: float | None  # seconds left; None until it is known
     valid: float | None  # best validation nats per symbol so far
     valid_error: float | None = None  # its standard error
-    unit: str = "symbol"  # what the rate counts; of anything else the loss is not bits
+    unit: str = "symbol"  # of the rate; bits are shown only for symbols
 
     def line(self) -> str:
-        """The status in words and figures."""
+        """Return the status as a line."""
         parts = [f"loss {self.nats:.4f}"]
         if self.unit == "symbol":
             parts.append(f"{self.nats / math.log(2):.3f} bits/symbol")
@@ -102,7 +97,7 @@ class Status:
 
 
 class Reporter:
-    """Says things on stderr; `quiet` says nothing but warnings."""
+    """Print progress and warnings on stderr; if `quiet`, only warnings."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -111,16 +106,16 @@ class Reporter:
         self.last = 0.0
 
     def say(self, text: str) -> None:
-        """One line of information."""
+        """Print a line, unless quiet."""
         if not self.quiet:
             self.console.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
-        """One line that matters even when quiet."""
+        """Print a warning, even if quiet."""
         self.console.print(f"warning: {one_line(text)}", markup=False)
 
     def start(self, steps: int, step: int) -> None:
-        """Training begins, or goes on, at `step`."""
+        """Show a progress bar at `step`, on a terminal."""
         self.last = time.monotonic()
         if self.console.is_terminal and not self.quiet:
             self.bar = Progress(
@@ -134,7 +129,7 @@ class Reporter:
             self.bar.add_task("train", total=steps, completed=step, line="")
 
     def update(self, status: Status) -> None:
-        """Show where training stands, at most a few times a second."""
+        """Show the status in the bar or, now and then, as a line."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=status.step, line=status.line())
         elif not self.quiet and time.monotonic() - self.last >= PLAIN_EVERY:
@@ -142,7 +137,7 @@ class Reporter:
             self.say(f"step {status.step}/{status.steps} · {status.line()}")
 
     def stop(self) -> None:
-        """Training has ended: take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None

@@ -1,7 +1,6 @@
-"""A training session: from a recipe and a folder to a fitted model, afresh or from a checkpoint.
+"""A training session: from a recipe and a run folder to a trained model, new or resumed.
 
-Whatever is refused before the first step leaves no folder behind; whatever is stopped later leaves
-one that can be resumed.
+An error before the first step leaves no folder behind; a run that stops later can be resumed.
 """
 
 from __future__ import annotations
@@ -22,32 +21,16 @@ import torch
 from regard.data.corpus import Corpus, prepare, reopen
 from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.models.counts import CountingFit
-from regard.models.hidden_markov import EMModel
-from regard.models.ngrams import has_numba
-from regard.models.supervised import Budget, FittedModel, NeuralSupervisedModel
-from regard.models.word2vec import Word2Vec
+from regard.kernels import has_numba
+from regard.models.supervised import Budget
 from regard.recipe import Recipe, build, read, to_toml
-from regard.run import (
-    FORBIDDEN,
-    METRICS,
-    RECIPE,
-    WEIGHTS,
-    Metrics,
-    described,
-    open_run,
-    replacing,
-    sweep,
-    weights,
-    write_config,
-    write_tensors,
-    write_text,
-)
-from regard.tokenizers import Pretrained
+from regard.run import FORBIDDEN, METRICS, RECIPE, WEIGHTS, MetricsLog, Run, weights, write_config
+from regard.storage import atomic_write, sweep, write_tensors, write_text
 from regard.training import checkpoint
+from regard.training.defaults import ONE_PASS
 from regard.training.distributed import ALONE, ProcessGroup
 from regard.training.em_loop import EMLoop, SingleLoop
-from regard.training.init_from import PRETRAINED, begin, lend, tokens_of
+from regard.training.init_from import PRETRAINED, copy_embeddings, copy_weights, tokens_of
 from regard.training.loop import seed_of
 from regard.training.precision import choose_device, idle, settings
 from regard.training.progress import Interrupt, Reporter
@@ -55,16 +38,17 @@ from regard.training.throughput import Clock, check_weights, measure
 from regard.training.trainer import Trainer
 from regard.training.word2vec_training import Word2VecLoop
 
-SLOW = 10_000_000  # tokens whose counting is felt
-CALIBRATION = 0.03  # of the minutes pass while it is found out how many steps they are
-MEASURING = 0.05  # of the minutes are for measuring a model that counts
+LOOPS: dict[str, Callable[..., SingleLoop]] = {"em": EMLoop, "word2vec": Word2VecLoop}
+SLOW = 10_000_000  # tokens from which counting without numba is slow
+CALIBRATION = 0.03  # share of the time that is spent on timing steps
+MEASURING = 0.05  # share of the time for evaluating a model that counts
 CLOSING = 1.0  # seconds for its intervals and files
-TIMED = 100  # steps of a run from which a few are timed beforehand
+TIMED = 100  # runs of at least so many steps are timed beforehand
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What a session leaves for measuring: the recipe as carried out, the data, how it ended."""
+    """The result of a session, to be evaluated: the final recipe, the data, how it ended."""
 
     recipe: Recipe
     corpus: Corpus
@@ -73,14 +57,14 @@ class TrainingOutcome:
     signal: int  # that interrupted it
     facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
     clock: Clock | None = None  # of a run whose minutes decide
-    parts: dict[str, int] | None = None  # tokens of each held-out split to measure, where known
+    parts: dict[str, int] | None = None  # tokens of each held-out split to evaluate on, if known
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where a model is trained and who is told; `began` is when train.minutes began to count.
+    """Train the model of a recipe in a run folder; `began` is when train.minutes started.
 
-    Of a world of processes all take part, and the first alone writes.
+    All processes of `world` take part, and only the first writes.
     """
 
     run: Path
@@ -90,34 +74,33 @@ class Session:
     world: ProcessGroup = ALONE
 
     def fit(self, recipe: Recipe) -> TrainingOutcome:
-        """Fit the recipe's model in the run folder; one that is resumed keeps its own recipe."""
+        """Train the model of a recipe; a run that is resumed uses its stored recipe."""
         world = self.world
-        # a missing GPU is told before anything is written
+        # a missing GPU is an error before anything is written
         world.together(lambda: choose_device(recipe.train.device, world))
         with contextlib.ExitStack() as stack:
             new = world.broadcast_from_rank0(lambda: stack.enter_context(self.folder()))
-            recipe = world.build_then_open(lambda: self.carried(recipe, new), self.stored)
+            recipe = world.build_then_open(lambda: self.store(recipe, new), self.stored)
             corpus = world.build_then_open(lambda: self.corpus(recipe), lambda: reopen(self.run))
             forbidden = world.build_then_open(
                 lambda: self.forbidden(recipe, corpus, new),
                 lambda: self.forbidden(recipe, corpus, False),
             )
             cls = recipe.family
-            if issubclass(cls, (CountingFit, FittedModel)):
+            if cls.loop in ONE_PASS:
                 known = world.broadcast_from_rank0(
                     lambda: count(recipe, corpus, self.run, self.reporter.say, self.began)
                 )
                 return TrainingOutcome(recipe, corpus, forbidden, "done", 0, known)
-            for kind, loop in ((EMModel, EMLoop), (Word2Vec, Word2VecLoop)):
-                if issubclass(cls, kind):
-                    return self.by_one(loop, recipe, corpus, forbidden, new)
+            if cls.loop in LOOPS:
+                return self.fit_on_rank0(LOOPS[cls.loop], recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
-                recipe = self.settled(recipe, trainer)
-                self.enter(trainer, recipe, new)
+                recipe = self.plan_steps(recipe, trainer)
+                self.start(trainer, recipe, new)
                 outcome = trainer.run()
             trainer.stepper.release()
-            if planned := trainer.progress.steps:  # on the way
+            if planned := trainer.progress.steps:  # replanned during the run
                 recipe = recipe.replace(train={"steps": planned})
                 self.world.on_rank0(lambda: write_text(self.run / RECIPE, to_toml(recipe)))
             parts = trainer.final_parts(trainer.progress.step)
@@ -132,7 +115,7 @@ class Session:
                 parts,
             )
 
-    def by_one(
+    def fit_on_rank0(
         self,
         loop: Callable[..., SingleLoop],
         recipe: Recipe,
@@ -140,9 +123,7 @@ class Session:
         forbidden: ForbiddenTransitions | None,
         new: bool,
     ) -> TrainingOutcome:
-        """Fit a model as only one process can: the first does, the others wait, until it has
-        saved.
-        """
+        """Train a model in the first process; the others wait until it has saved."""
         world = self.world
 
         def work() -> tuple[int, str, int, dict[str, Any]]:
@@ -159,9 +140,9 @@ class Session:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[bool]:
-        """The run folder, made or taken over, for one process; True if training starts afresh.
+        """Create or reuse the run folder, and lock it; yield whether the run is new.
 
-        If what happens inside is refused before training starts, a folder made here goes again.
+        After an error before training has started, a folder made here is removed.
         """
         run = self.run
         if run.exists() and not run.is_dir():
@@ -174,8 +155,8 @@ class Session:
                 else "choose another --out"
             )
             raise UserError(f"{run} exists and is not empty: {hint}")
-        made = [path for path in (run, *run.parents) if not path.exists()]
-        ours = bool(made) or not any(run.iterdir())
+        created = [path for path in (run, *run.parents) if not path.exists()]
+        removable = bool(created) or not any(run.iterdir())
         try:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -188,87 +169,84 @@ class Session:
                 checkpoint.sweep(run)
                 yield not (self.resume and started)
         except Exception:
-            if ours and not (run / METRICS).exists():
-                shutil.rmtree(made[-1] if made else run, ignore_errors=True)
+            if removable and not (run / METRICS).exists():
+                shutil.rmtree(created[-1] if created else run, ignore_errors=True)
             raise
 
     def stored(self) -> Recipe:
-        """The run's own recipe."""
+        """Return the stored recipe."""
         return build(read(self.run / RECIPE))
 
-    def carried(self, recipe: Recipe, new: bool) -> Recipe:
-        """The recipe to carry out: a new run stores the one that is asked for."""
+    def store(self, recipe: Recipe, new: bool) -> Recipe:
+        """Store the recipe of a new run and return it; otherwise return the stored one."""
         if not new:
             return self.stored()
         write_text(self.run / RECIPE, to_toml(recipe))
         return recipe
 
     def corpus(self, recipe: Recipe) -> Corpus:
-        """The tokenised data, from RUN/data where it is whole; says what was left out."""
+        """Return the tokenized data, from RUN/data if it is complete, and print its warnings."""
         fixed = bool(checkpoint.steps(self.run))
-        corpus = prepare(
-            recipe.data,
-            recipe.tokens,
-            self.run,
-            self.reporter.say,
-            fixed=fixed,
-            task=recipe.task,
-            start=tokens_of(recipe.train.start),
-        )
-        for line in (*corpus.warnings, *corpus.cut(context(recipe.model.config))):
+        init_from = tokens_of(recipe.train.init_from)
+        corpus = prepare(recipe, self.run, self.reporter.say, fixed=fixed, init_from=init_from)
+        for line in (
+            *corpus.warnings,
+            *corpus.truncation_warnings(context(recipe.model.config)),
+        ):
             self.reporter.warn(line)
         return corpus
 
     def forbidden(self, recipe: Recipe, corpus: Corpus, new: bool) -> ForbiddenTransitions | None:
-        """The forbidden transitions of a recipe, saved in the run; the data must not break them."""
-        asked, tokenizer, shard = recipe.train.forbid, corpus.tokenizer, corpus.train
+        """Return the forbidden transitions of a recipe, and store them in the run; it is an error
+        if the training data contains one.
+        """
+        rule, tokenizer, shard = getattr(recipe.task, "forbid", ""), corpus.tokenizer, corpus.train
         path = self.run / FORBIDDEN
-        if not asked:
+        if not rule:
             return None
         if not new and path.exists():
             return ForbiddenTransitions.load(path)
-        if asked == "unseen":
+        if rule == "unseen":
             size, start, end = tokenizer.vocab_size, tokenizer.start, tokenizer.end
-            found = ForbiddenTransitions.unseen([shard.ids], size, start=start, end=end)
+            forbidden = ForbiddenTransitions.unseen([shard.ids], size, start=start, end=end)
         else:
-            found = ForbiddenTransitions.from_file(asked, tokenizer)
-            broken = found.violations(shard.ids, shard.offsets)
-            if broken:
-                first = tokenizer.decode(shard.record(broken[0])[:60])
+            forbidden = ForbiddenTransitions.from_file(rule, tokenizer)
+            records = forbidden.violations(shard.ids, shard.offsets)
+            if records:
+                first = tokenizer.decode(shard.record(records[0])[:60])
                 raise UserError(
-                    f"{asked}: {len(broken):,} training records contain a forbidden transition, "
-                    f"the first is record {broken[0]:,}: {first!r}"
+                    f"{rule}: {len(records):,} training records contain a forbidden transition, "
+                    f"the first is record {records[0]:,}: {first!r}"
                 )
-        with replacing(path) as temporary:
-            found.save(temporary)
-        return found
+        with atomic_write(path) as temporary:
+            forbidden.save(temporary)
+        return forbidden
 
     def trainer(
         self, recipe: Recipe, corpus: Corpus, forbidden: ForbiddenTransitions | None
     ) -> Trainer:
-        """A trainer before its first step; the seed alone decides its weights."""
+        """Return a trainer before its first step; its weights depend on the seed only."""
         torch.manual_seed(seed_of(recipe.train.seed))
-        start, size = recipe.train.start, corpus.tokenizer.vocab_size
-        if isinstance(corpus.tokenizer, Pretrained) and tokens_of(start):
-            size = described(open_run(start))[2]  # published models round up
-        config = fitting(recipe.model.config, corpus)
+        start, size = recipe.train.init_from, corpus.tokenizer.vocab_size
+        if corpus.tokenizer.padded_vocab and tokens_of(start):
+            size = Run.open(start).description[2]
+        config = fit_config(recipe.model.config, corpus)
         device = choose_device(recipe.train.device, self.world)
         check_weights(lambda: recipe.family(size, config), config, device)
         model = recipe.family(size, config)
         if start and not checkpoint.steps(self.run):
             if tokens_of(start):
-                self.reporter.say(begin(model, Path(start)))
+                self.reporter.say(copy_weights(model, Path(start)))
             else:
-                self.reporter.say(lend(model, Path(start), corpus.tokenizer))
-        if isinstance(model, NeuralSupervisedModel):
-            model.measure(corpus.train)
+                self.reporter.say(copy_embeddings(model, Path(start), corpus.tokenizer))
+        model.prepare(corpus.train)
         return Trainer(
             model, corpus, recipe, self.run, self.reporter, forbidden=forbidden, world=self.world
         )
 
-    def settled(self, recipe: Recipe, trainer: Trainer) -> Recipe:
-        """The recipe with the number of steps that fit into its minutes, which is stored; the
-        trainer's forecast then knows how long they take.
+    def plan_steps(self, recipe: Recipe, trainer: Trainer) -> Recipe:
+        """Return the recipe with the number of steps that fit into its minutes, and store it; add
+        the time to the forecast of the trainer.
         """
         steps = recipe.train.steps
         if steps and (trainer.forecast is None or steps < TIMED or self.world.size > 1):
@@ -279,7 +257,7 @@ class Session:
             trainer.clock = clock = Clock(self.began, recipe.train.minutes * 60)
             pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
             steps = pace.steps_within(clock)
-            if trainer.compile(steps):  # repaid by so many
+            if trainer.compile(steps):
                 pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
                 steps = pace.steps_within(clock)
             trainer.plan(steps)
@@ -290,8 +268,8 @@ class Session:
             trainer.forecast = trainer.forecast.timed(pace.per_step, pace.cost(steps))
         return recipe
 
-    def enter(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
-        """Take the newest checkpoint of a run that goes on, and say what will be done."""
+    def start(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
+        """Load the newest checkpoint of a run that is resumed, and print what will be trained."""
         loader = trainer.loader
         if loader.windowed and recipe.data.strict and not loader.running:
             raise UserError(
@@ -305,7 +283,8 @@ class Session:
             if recipe.data.strict:
                 raise UserError(f"{loader.dropped:,} pairs are {why}, and data.strict is set")
             self.reporter.warn(f"{loader.dropped:,} pairs do not train: they are {why}")
-        self.world.on_rank0(lambda: write_config(self.run, recipe.model.name, trainer.model))
+        name, task = recipe.model.name, recipe.task.name
+        self.world.on_rank0(lambda: write_config(self.run, name, trainer.model, task))
         resumed = not new and trainer.resume()
         size = sum(p.numel() for p in trainer.model.parameters())
         epochs = trainer.steps / loader.steps_per_epoch
@@ -327,22 +306,21 @@ class Session:
 
 
 def context(config: Any) -> int:
-    """How many tokens a model reads at once; 0 where there is no limit."""
+    """Return how many tokens a model reads at once; 0 if there is no limit."""
     return int(getattr(config, "max_len", 0))
 
 
-def fitting(config: Any, corpus: Corpus) -> Any:
-    """The configuration with what the data decide: the vocabulary of a translator's sources, where
-    they have one of their own, how many answers there are, how images are cut and points grouped.
+def fit_config(config: Any, corpus: Corpus) -> Any:
+    """Return the configuration with the values that the data determines: the vocabulary of sources
+    with another tokenizer, the number of outputs, patches of images, groups of points.
     """
-    source, targets = corpus.source_tokenizer, corpus.targets
-    if targets is not None:
-        own = corpus.tokenizer.decides
-        own = {key: own[key] for key in own if hasattr(config, key)}  # whoever counts, needs none
-        return dataclasses.replace(config, task=targets.task, n_outputs=targets.n_outputs, **own)
-    if source is None or source is corpus.tokenizer:
-        return config
-    return dataclasses.replace(config, source_vocab=source.vocab_size, **source.decides)
+    values = dict(corpus.reads.model_config)
+    if corpus.source_tokenizer is not None and corpus.source_tokenizer is not corpus.tokenizer:
+        values["source_vocab"] = corpus.source_tokenizer.vocab_size
+    if corpus.targets is not None:
+        values |= {"task": corpus.targets.task, "n_outputs": corpus.targets.n_outputs}
+    fields = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{k: v for k, v in values.items() if k in fields})
 
 
 @contextlib.contextmanager
@@ -366,11 +344,11 @@ def alone(run: Path) -> Iterator[None]:
 def count(
     recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None], started: float
 ) -> dict[str, Any]:
-    """Fit a model that counts, within the minutes that began at `started`; its facts."""
+    """Fit a model that counts, within the minutes that began at `started`; return facts."""
     began = time.monotonic()
     shard = corpus.train
     cls = recipe.family
-    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
+    model = cls(corpus.tokenizer.vocab_size, fit_config(recipe.model.config, corpus))
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")
     say(f"fitting {recipe.model.name} to {shard.records:,} records")
@@ -378,9 +356,10 @@ def count(
     budget = Budget(say, (1 - MEASURING) * seconds - (began - started) - CLOSING)
     model.fit(shard, corpus.valid, say, budget)
     seconds = time.monotonic() - began
-    write_config(run, recipe.model.name, model)  # with what fitting has chosen
+    # after fitting, which may choose some settings
+    write_config(run, recipe.model.name, model, recipe.task.name)
     write_tensors(run / WEIGHTS, weights(model))
-    metrics = Metrics(run)
+    metrics = MetricsLog(run)
     metrics.log("train", step=1, symbols=shard.symbols, seconds=seconds)
     metrics.close()
     return {

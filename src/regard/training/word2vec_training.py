@@ -1,16 +1,15 @@
-"""Training word vectors: the same loop as for gradients (`loop.Loop`), a step being a stretch of
-the text, read in order.
+"""Training word vectors: a step reads a stretch of the text, in order.
 
-A step is read in `model.shares` parts at the same time, each with a copy of both matrices of its
-own; at its end the copies' changes are brought together. What is learned depends on the seed and on
-how many parts there are, and not on how many threads read them, nor on how fast (unlike Hogwild:
-Niu et al. 2011, arXiv:1106.5730).
+A step is split into `model.shares` parts that are trained in parallel, each on a copy of both
+matrices; at its end the changes of the copies are merged. The result depends on the seed and the
+number of parts, but not on the number or the speed of threads (unlike Hogwild: Niu et al. 2011,
+arXiv:1106.5730).
 
-To add the changes up is right for rare words, but frequent ones have each copy walk most of the way
-to the same place, and the sum would go far past it. If each of a word's n updates in a part closes
-a share a of the gap to where it is heading, one part closes 1 - q of it, q = (1 - a)^n, and P parts
-one after the other would close 1 - q^P. So the mean change is taken (1 - q^P) / (1 - q) times:
-nearly P times where n is small, nearly once where it is large.
+The sum of the changes is right for rare words; of frequent words, each copy goes most of the way to
+the same point, and the sum would overshoot. If each of the n updates of a word in a part closes a
+share a of the gap to its target, one part closes 1 - q of it, q = (1 - a)^n, and P parts one after
+the other would close 1 - q^P. So the mean change is multiplied by (1 - q^P) / (1 - q), which is
+nearly P if n is small and nearly 1 if n is large.
 """
 
 from __future__ import annotations
@@ -31,115 +30,114 @@ from torch import Tensor
 from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decoding.constraints import ForbiddenTransitions
-from regard.errors import UsageError, UserError
-from regard.models.word2vec import UNIT, Word2Vec, kernels, survey
+from regard.errors import UserError
+from regard.evaluation.scoring import MeanLoss, mean_loss
+from regard.models.word2vec import UNIT, Word2Vec, build_vocabulary, load_kernels
 from regard.recipe import Recipe
-from regard.registry import family
 from regard.run import weights
 from regard.training.distributed import ALONE
 from regard.training.em_loop import SingleLoop
 from regard.training.loop import EVALUATIONS, seed_of
 from regard.training.optimizer import factor
 from regard.training.progress import Reporter
-from regard.training.validation import MeanLoss, mean_loss
 
-CURVATURE = 0.25  # the logistic loss's at 0, the steepest: an update closes about rate · CURVATURE
-OVERHEAD = 1.1  # validating and saving, by the time of the steps alone
-TIMED = 2.0  # seconds that steps are timed for
+CURVATURE = 0.25  # of the logistic loss at 0, its maximum: an update closes about rate · CURVATURE
+OVERHEAD = 1.1  # time with validating and saving, relative to the steps alone
+TIMED = 2.0  # seconds of steps that are timed
 
 Floats = NDArray[np.float64]
 
 
 class ThreadCopies:
-    """Both matrices as several threads have them, each its own; `read` is one step."""
+    """A copy of both matrices for each part of a step; `read` trains one step."""
 
     def __init__(self, model: Word2Vec, tokens: int) -> None:
         c = model.config
         self.model, self.tokens = model, -(-tokens // c.shares)
-        self.way, self.chances, self.base = model.way(), model.chances(), model.weights()
+        self.options, self.tables = model.window_options(), model.sampling_tables()
+        self.base = model.weights()
         self.changed = np.zeros((2, c.shares, c.n_words), np.uint8)
-        self.held = [self.base] if c.shares == 1 else self._copies()
-        self.room = [model.scratch(self.tokens) for _ in range(c.shares)]
+        self.parts = [self.base] if c.shares == 1 else self._copies()
+        self.scratch = [model.scratch(self.tokens) for _ in range(c.shares)]
         self.pool = ThreadPoolExecutor(min(c.shares, torch.get_num_threads()))
-        self.often = updates(model, self.chances.keep, self.tokens)
-        self.read(np.zeros(0, np.int32), 0.0, [0] * c.shares)  # compiled, once on a machine
+        self.updates = count_updates(model, self.tables.keep, self.tokens)
+        self.read(np.zeros(0, np.int32), 0.0, [0] * c.shares)  # compiles the kernels
 
     def _copies(self) -> list[Any]:
         shares = self.model.config.shares
         self.copies = [np.stack([matrix] * shares) for matrix in self.base[:2]]  # (P, R, D)
         return [
-            kernels().Weights(*(m[p] for m in self.copies), *self.changed[:, p])
+            load_kernels().Weights(*(m[p] for m in self.copies), *self.changed[:, p])
             for p in range(shares)
         ]
 
     def refresh(self) -> None:
-        """Take the matrices as they are now."""
-        if len(self.held) > 1:
+        """Copy the matrices of the model again."""
+        if len(self.parts) > 1:
             for copies, matrix in zip(self.copies, self.base[:2], strict=True):
                 copies[:] = matrix
 
     def read(self, ids: NDArray[Any], rate: float, seeds: list[int]) -> tuple[float, int]:
-        """Learn from a stretch of the text: the sum of the losses, and of how many predictions."""
-        part = max(1, -(-len(ids) // len(self.held)))
+        """Train on a stretch of the text; return the sum of the losses and their number."""
+        size = max(1, -(-len(ids) // len(self.parts)))
 
-        def learn(p: int) -> tuple[float, int]:
-            own = ids[p * part : (p + 1) * part].astype(np.int32)  # one type, compiled once
-            more = (self.chances, self.room[p], self.way, np.float32(rate), np.uint64(seeds[p]))
-            found: tuple[float, int] = kernels().read(own, self.held[p], *more)
-            return found
+        def train_part(p: int) -> tuple[float, int]:
+            part = ids[p * size : (p + 1) * size].astype(np.int32)  # one type, compiled once
+            more = (self.tables, self.scratch[p], self.options, np.float32(rate))
+            loss: tuple[float, int] = load_kernels().train_tokens(
+                part, self.parts[p], *more, np.uint64(seeds[p])
+            )
+            return loss
 
-        found = list(self.pool.map(learn, range(len(self.held))))
-        if len(self.held) > 1:
-            self._merge(rate, part / self.tokens)
-        return math.fsum(loss for loss, _ in found), sum(count for _, count in found)
+        losses = list(self.pool.map(train_part, range(len(self.parts))))
+        if len(self.parts) > 1:
+            self._merge(rate, size / self.tokens)
+        return math.fsum(loss for loss, _ in losses), sum(count for _, count in losses)
 
     def _merge(self, rate: float, share: float) -> None:
-        threads = len(self.room)
+        threads = len(self.scratch)
         borders = np.linspace(0, self.model.config.n_words, threads + 1).astype(np.int64)
-        for which, matrix in enumerate(self.base[:2]):
-            gain = gains(share * self.often[which], rate, len(self.held)).astype(np.float32)
-            whole = (matrix, self.copies[which], self.changed[which], gain)
-            ends = pairwise(borders)
-            work = [self.pool.submit(kernels().merge, *whole, *part) for part in ends]
-            for one in work:
-                one.result()
+        for i, matrix in enumerate(self.base[:2]):
+            gain = gains(share * self.updates[i], rate, len(self.parts)).astype(np.float32)
+            tables = (matrix, self.copies[i], self.changed[i], gain)
+            rows = pairwise(borders)
+            for work in [self.pool.submit(load_kernels().merge, *tables, *ends) for ends in rows]:
+                work.result()
 
 
-def updates(model: Word2Vec, keep: NDArray[np.float32], tokens: int) -> tuple[Floats, Floats]:
-    """(R,) how often each word's input and output vector is changed in so many tokens, about."""
+def count_updates(model: Word2Vec, keep: NDArray[np.float32], tokens: int) -> tuple[Floats, Floats]:
+    """Return the expected updates (R,) of each input and output vector in a number of tokens."""
     c = model.config
     counts = model.counts.double().numpy()
     read = counts * keep * (tokens / max(1.0, counts.sum()))
-    around = c.window + 1.0  # words around one, on average
-    drawn = c.negatives * model.noise() if c.negatives else read / read.sum()
-    times = 1.0 if model.mean else around  # of a mean, each word has one part in so many
-    return times * read, times * (read + read.sum() * drawn)
+    context = c.window + 1.0  # words around one, on average
+    sampled = c.negatives * model.noise() if c.negatives else read / read.sum()
+    times = 1.0 if model.mean else context  # with a mean, all words of a context share one update
+    return times * read, times * (read + read.sum() * sampled)
 
 
-def gains(often: Floats, rate: float, shares: int) -> Floats:
-    """(R,) by how much the sum of the copies' changes is taken; see above."""
-    q = (1 - min(rate * CURVATURE, 0.5)) ** often
-    near = q > 1 - 1e-6
-    found: Floats = np.where(near, 1.0, (1 - q**shares) / np.where(near, 1, 1 - q) / shares)
-    return found
+def gains(updates: Floats, rate: float, shares: int) -> Floats:
+    """Return the factors (R,) of the summed changes of the copies, as explained above."""
+    q = (1 - min(rate * CURVATURE, 0.5)) ** updates
+    rare = q > 1 - 1e-6
+    return np.asarray(np.where(rare, 1.0, (1 - q**shares) / np.where(rare, 1, 1 - q) / shares))
 
 
 class NoState:
-    """What plain gradient descent remembers besides the weights."""
+    """The state of plain gradient descent: none."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """See loop.Memory; a file of tensors holds one at least."""
-        return {"nothing": torch.zeros(1)}
+        return {"nothing": torch.zeros(1)}  # a file of tensors cannot be empty
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """See loop.Memory."""
+        pass
 
 
 class Word2VecLoop(SingleLoop):
-    """Fits word vectors.
+    """Train word vectors.
 
-    The last vectors are kept, and not those of the least held-out loss: rare words, of which that
-    loss has few, go on finding their places.
+    The last vectors are stored, not those of the least validation loss: that loss has few rare
+    words, which still improve.
     """
 
     model: Word2Vec
@@ -154,10 +152,6 @@ class Word2VecLoop(SingleLoop):
         *,
         forbidden: ForbiddenTransitions | None = None,
     ) -> None:
-        if forbidden is not None:
-            raise UsageError(
-                "train.forbid is for models that predict the next symbol, not for vectors"
-            )
         model = untrained(recipe, corpus)
         super().__init__(model, corpus, recipe.train, run, reporter, forbidden=None, world=ALONE)
         self.optimizer = NoState()
@@ -167,15 +161,14 @@ class Word2VecLoop(SingleLoop):
         self.plan(recipe.train.steps)
 
     def plan(self, steps: int) -> None:
-        """So many steps; every pass over the text is logged, and validated, but not too often."""
+        """Set the number of steps; log every epoch, and validate every one or every few."""
         super().plan(steps)
-        passes = -(-steps // self.per_epoch)
+        epochs = -(-steps // self.per_epoch)
         self.log_every = self.per_epoch
-        self.eval_every = self.recipe.eval_every or self.per_epoch * -(-passes // EVALUATIONS)
+        self.eval_every = self.recipe.eval_every or self.per_epoch * -(-epochs // EVALUATIONS)
         self.checkpoint_every = self.recipe.checkpoint_every or self.eval_every
 
     def take_step(self, step: int) -> tuple[float, int]:
-        """Read one stretch; its loss before, prediction by prediction."""
         train, tokens = self.recipe, self.recipe.batch_tokens
         first = step % self.per_epoch * tokens
         ids = self.corpus.train.ids[first : first + tokens]
@@ -190,24 +183,21 @@ class Word2VecLoop(SingleLoop):
         self.read = len(ids)
         return loss, max(1, predictions)
 
-    def seen(self, symbols: int) -> int:
-        """See Loop: words read, and not predictions."""
+    def count_read(self, symbols: int) -> int:
+        """Return the words that were read, not the predictions."""
         return self.read
 
     @property
     def block(self) -> int:
-        """See Loop."""
         return UNIT
 
     def cost(self, shard: Shard, stop: Any = bool) -> MeanLoss:
-        """See Loop: the mean loss of a prediction."""
         losses = self.model.losses(shard)
-        found = mean_loss(losses[:, 0], losses[:, 1])
-        return found if losses[:, 1].any() else MeanLoss(math.nan, None)
+        mean = mean_loss(losses[:, 0], losses[:, 1])
+        return mean if losses[:, 1].any() else MeanLoss(math.nan, None)
 
     def better(self, value: float | None) -> bool:
-        """See Loop: the last is kept."""
-        return True
+        return True  # the last vectors are stored
 
     def _restore(self) -> bool:
         restored = super()._restore()
@@ -215,21 +205,18 @@ class Word2VecLoop(SingleLoop):
         return restored
 
     def run(self) -> str:
-        """See Loop."""
         try:
             return super().run()
         finally:
             self.copies.pool.shutdown()
 
     def within(self, seconds: float) -> int:
-        """See SingleLoop: the passes that the recipe asks for, or whole ones by the pace of a few
-        steps.
-        """
+        """Return the steps of the epochs of the recipe, or of those that fit, by timing a few."""
         if self.model.config.epochs:
-            return self.model.config.epochs * self.per_epoch
+            return int(self.model.config.epochs * self.per_epoch)
         before = {name: value.clone() for name, value in weights(self.model).items()}
         self.plan(1 << 30)
-        self.take_step(0)  # slow: compiled, or read from the disk
+        self.take_step(0)  # slow: compiles, and reads from the disk
         times: list[float] = []
         began = time.monotonic()
         while len(times) < 3 or time.monotonic() - began < min(TIMED, 0.03 * seconds):
@@ -242,7 +229,6 @@ class Word2VecLoop(SingleLoop):
         return self.per_epoch * max(1, int(seconds / each / self.per_epoch))
 
     def intent(self) -> str:
-        """See SingleLoop."""
         text, symbols = int(self.model.counts.sum()), self.corpus.train.symbols
         return (
             f"vectors of {self.model.config.n_words:,} words, which are {text:,} of {symbols:,} "
@@ -250,15 +236,14 @@ class Word2VecLoop(SingleLoop):
         )
 
     def facts(self) -> dict[str, Any]:
-        """See Loop."""
         epochs = round(self.progress.step / self.per_epoch, 3)
         return super().facts() | {"words": self.model.config.n_words, "epochs": epochs}
 
 
 def untrained(recipe: Recipe, corpus: Corpus) -> Word2Vec:
-    """The model of a recipe, with the words of its data; torch's random state decides the rest."""
-    vocabulary = survey(corpus.train, corpus.tokenizer, recipe.model.config.min_count)
+    """Return the untrained model of a recipe, with the vocabulary of the data."""
+    vocabulary = build_vocabulary(corpus.train, corpus.tokenizer, recipe.model.config.min_count)
     config = dataclasses.replace(recipe.model.config, n_words=len(vocabulary.counts))
-    model: Word2Vec = family(recipe.model.name, "vectors")(corpus.tokenizer.vocab_size, config)
-    model.take(vocabulary)
+    model: Word2Vec = recipe.family(corpus.tokenizer.vocab_size, config)
+    model.set_vocabulary(vocabulary)
     return model

@@ -1,113 +1,137 @@
-"""The list of checks and the function that runs them on a run folder."""
+"""Verifying a run folder: which checks apply to its model, and the report on them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch
 
-from regard.errors import UserError
-from regard.models.supervised import SupervisedModel
+from regard.errors import UserError, one_line
+from regard.models.encoder import MaskedLM
+from regard.models.language_model import LanguageModel
+from regard.models.seq2seq import Seq2SeqModel
+from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.word2vec import Word2Vec
-from regard.run import load_model, open_run
-from regard.verify import prediction_checks, word2vec_checks
-from regard.verify.files import resume_bit_equality, save_and_load, tokenizer_round_trip
-from regard.verify.fixtures import Fixture, SequenceFixture, open_fixture
-from regard.verify.lm_checks import (
-    batch_is_single,
-    beam_is_brute_force,
-    beam_one_is_greedy,
-    cached_is_uncached,
-    causality_by_gradient,
-    fused_is_explicit,
-    padded_is_unpadded,
-    probabilities_sum_to_one,
-    scores_are_logits,
+from regard.run import Run
+from regard.verify import files, lm_checks, prediction_checks, word2vec_checks
+from regard.verify.fixtures import (
+    Finding,
+    Fixture,
+    LMFixture,
+    PredictionFixture,
+    Seq2SeqFixture,
+    Word2VecFixture,
 )
-from regard.verify.prediction_checks import PredictionFixture
-from regard.verify.report import Check, Finding, Report
-from regard.verify.seq2seq_checks import sources_together_are_alone, translated_together_is_alone
-from regard.verify.word2vec_checks import Word2VecFixture
 
-Tried = TypeVar("Tried", bound=Fixture)
+# A check returns whether its law holds and what it measured; None if it does not apply.
+CheckFunction = Callable[[Any], Finding | None]
+Checks = dict[str, CheckFunction]
 
-# A check says whether its property holds and what it measured; None where it does not apply.
-CHECKS: dict[str, Callable[[SequenceFixture], Finding | None]] = {
-    "fused = explicit": fused_is_explicit,
-    "cached = uncached": cached_is_uncached,
-    "batch = single": batch_is_single,
-    "padded = unpadded": padded_is_unpadded,
-    "scores = logits": scores_are_logits,
-    "sources together = alone": sources_together_are_alone,
-    "translated together = alone": translated_together_is_alone,
-    "beam 1 = greedy": beam_one_is_greedy,
-    "beam = brute force": beam_is_brute_force,
-    "causality by gradient": causality_by_gradient,
-    "probabilities sum to one": probabilities_sum_to_one,
-    "save/load identity": save_and_load,
-    "tokenizer round trip": tokenizer_round_trip,
-    "resume bit-equality": resume_bit_equality,
+FILE_CHECKS: Checks = {
+    "save/load identity": files.save_and_load,
+    "tokenizer round trip": files.tokenizer_round_trip,
+    "resume bit-equality": files.resume_bit_equality,
 }
-
-ANSWERING: dict[
-    str, Callable[[PredictionFixture], Finding | None]
-] = {  # of models of labels and values
+LM_CHECKS: Checks = {
+    "fused = explicit": lm_checks.fused_is_explicit,
+    "cached = uncached": lm_checks.cached_is_uncached,
+    "batch = single": lm_checks.batch_is_single,
+    "padded = unpadded": lm_checks.padded_is_unpadded,
+    "scores = logits": lm_checks.scores_are_logits,
+    "beam 1 = greedy": lm_checks.beam_one_is_greedy,
+    "beam = brute force": lm_checks.beam_is_brute_force,
+    "causality by gradient": lm_checks.causality_by_gradient,
+    "probabilities sum to one": lm_checks.probabilities_sum_to_one,
+    **FILE_CHECKS,
+}
+SEQ2SEQ_CHECKS: Checks = {
+    "sources together = alone": lm_checks.sources_together_are_alone,
+    "translated together = alone": lm_checks.translated_together_is_alone,
+    **LM_CHECKS,
+}
+PREDICTION_CHECKS: Checks = {
     "fused = explicit": prediction_checks.fused_is_explicit,
     "batch = single": prediction_checks.batch_is_single,
     "shuffled = in order": prediction_checks.shuffled_is_ordered,
-    "points permuted = in order": prediction_checks.permuted_is_ordered,
+    "permuted = in order": prediction_checks.permuted_is_ordered,
+    "probabilities sum to one": prediction_checks.probabilities_sum_to_one,
+    **FILE_CHECKS,
+}
+RECORDED: Checks = {"metrics on record": prediction_checks.metrics_are_on_record}
+NEURAL_CHECKS: Checks = {
     "embedded together = alone": prediction_checks.embedded_together_is_alone,
-    "probabilities sum to one": prediction_checks.probabilities_are_some,
-    "gradient = finite differences": prediction_checks.gradient_is_a_difference,
-    "figures on record": prediction_checks.figures_are_on_record,
-    "save/load identity": save_and_load,
-    "tokenizer round trip": tokenizer_round_trip,
-    "resume bit-equality": resume_bit_equality,
+    "gradient = finite differences": prediction_checks.gradient_is_slope,
+    **PREDICTION_CHECKS,
+}
+WORD2VEC_CHECKS: Checks = {
+    "one thread = many": word2vec_checks.one_thread_is_many,
+    "metrics on record": word2vec_checks.metrics_are_on_record,
+    **FILE_CHECKS,
+}
+BY_MODEL: Mapping[type, tuple[type[Fixture], Checks]] = {  # the nearest base class decides
+    LanguageModel: (LMFixture, LM_CHECKS),
+    Seq2SeqModel: (Seq2SeqFixture, SEQ2SEQ_CHECKS),
+    SupervisedModel: (PredictionFixture, PREDICTION_CHECKS | RECORDED),
+    NeuralSupervisedModel: (PredictionFixture, NEURAL_CHECKS | RECORDED),
+    MaskedLM: (PredictionFixture, NEURAL_CHECKS),
+    Word2Vec: (Word2VecFixture, WORD2VEC_CHECKS),
 }
 
-GUESSING: dict[str, Callable[[Word2VecFixture], Finding | None]] = {  # of word vectors
-    "one thread = many": word2vec_checks.threads_do_not_matter,
-    "figures on record": word2vec_checks.figures_are_on_record,
-    "save/load identity": save_and_load,
-    "tokenizer round trip": tokenizer_round_trip,
-    "resume bit-equality": resume_bit_equality,
-}
+
+@dataclass(frozen=True)
+class Check:
+    """One law, whether it holds for a run, and what was measured."""
+
+    name: str
+    ok: bool
+    detail: str
 
 
-def verify(run: str | Path) -> Report:
-    """Try every check that applies to the model in a run folder, on the CPU in single precision.
+@dataclass(frozen=True)
+class VerifyReport:
+    """All checks that apply to a run, in order."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `regard verify --json` prints."""
+        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks]
+        return {"checks": checks, "ok": self.ok}
+
+
+def checks_for(run: Run) -> tuple[Fixture, Checks]:
+    """Return the fixture of a run folder, and the checks to apply to it."""
+    model = run.model()
+    fixture, checks = next(BY_MODEL[cls] for cls in type(model).__mro__ if cls in BY_MODEL)
+    return fixture.open(run.path, model), checks
+
+
+def verify(run: str | Path) -> VerifyReport:
+    """Apply every check to the model of a run folder, on the CPU in single precision.
 
     The folder is not changed, nor is torch's random state. A check that raises has failed, and its
-    detail is the error in one line; UserError is raised only where there is no model to check.
+    detail is the error in one line; a UserError is raised only if there is no model to check.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        folder = open_run(run)
-        model = load_model(folder)
-        if isinstance(model, SupervisedModel):
-            checks = tried(ANSWERING, prediction_checks.open_prediction_fixture(folder, model))
-        elif isinstance(model, Word2Vec):
-            checks = tried(GUESSING, word2vec_checks.open_word2vec_fixture(folder, model))
-        else:
-            checks = tried(CHECKS, open_fixture(folder, model))
-    return Report(checks)
+        fixture, checks = checks_for(Run.open(run))
+        results = [apply(name, check, fixture) for name, check in checks.items()]
+    return VerifyReport(tuple(result for result in results if result is not None))
 
 
-def tried(
-    checks: Mapping[str, Callable[[Tried], Finding | None]], subject: Tried
-) -> tuple[Check, ...]:
-    """The results of the checks that apply."""
-    found = (try_check(name, check, subject) for name, check in checks.items())
-    return tuple(check for check in found if check is not None)
-
-
-def try_check(name: str, check: Callable[[Tried], Finding | None], subject: Tried) -> Check | None:
-    """The result of one check; None where it does not apply."""
+def apply(name: str, check: CheckFunction, fixture: Fixture) -> Check | None:
+    """Return the result of one check; None if it does not apply."""
     try:
-        finding = check(subject)
-    except Exception as error:  # whatever goes wrong inside a check is what the check has found
+        finding = check(fixture)
+    except UserError as error:
+        return Check(name, False, one_line(str(error))[:300])
+    except Exception as error:  # whatever goes wrong inside a check is its result
         message = " ".join(str(error).split())
-        kind = "" if isinstance(error, UserError) and message else f"{type(error).__name__}: "
-        return Check(name, False, f"{kind}{message}"[:300])
+        return Check(name, False, f"{type(error).__name__}: {message}"[:300])
     return None if finding is None else Check(name, *finding)

@@ -1,221 +1,168 @@
-"""Checks of what a run keeps on disk: weights come back bit by bit, texts letter by letter.
-
-The check that training is repeatable: killed and resumed, it ends with the very same bits.
+"""Checks of what a run stores: weights come back bit by bit, texts character by character, and
+training that is killed and resumed ends with the same bits.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
 
 from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
 from regard.data.shards import Shard
-from regard.data.sources import SPLITS, DataSource
+from regard.data.sources import UNUSED, DataSource
 from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.models.counts import CountingFit
-from regard.models.hidden_markov import EMModel
-from regard.models.supervised import FittedModel, NeuralSupervisedModel
-from regard.models.word2vec import Word2Vec
-from regard.recipe import Recipe, build, read
-from regard.run import (
-    CONFIG,
-    METRICS,
-    RECIPE,
-    TOKENIZER,
-    WEIGHTS,
-    load_model,
-    read_config,
-    read_tensors,
-    weights,
-    write_config,
-    write_tensors,
-)
+from regard.evaluation.scoring import truncate_shard
+from regard.recipe import SPLITS, Recipe, build, read
+from regard.run import CONFIG, FORBIDDEN, METRICS, RECIPE, WEIGHTS, Run, weights, write_config
 from regard.schemas import Event, Manifest
-from regard.storage import read_json, read_lines
-from regard.tokenizers import Patches, Points, Tokenizer, load, load_sources
-from regard.tokenizers.tokenizer import Ids, OwnTokenizer, blaming
+from regard.storage import read_json, read_lines, read_tensors, write_tensors
+from regard.tokenizers import TOKENIZER, Tokenizer, load, load_sources
+from regard.tokenizers.tokenizer import Ids, library_errors, open_tokenizer
 from regard.training import checkpoint
 from regard.training.em_loop import EMLoop
+from regard.training.init_from import tokens_of
 from regard.training.loop import Loop, seed_of
 from regard.training.progress import Reporter, Status
-from regard.training.session import fitting
+from regard.training.session import fit_config
 from regard.training.trainer import Trainer
-from regard.training.validation import beginning
 from regard.training.word2vec_training import Word2VecLoop
-from regard.verify.fixtures import Fixture, has_data
-from regard.verify.report import Finding
-
-TEXTS = 20  # records tried of each side, or texts made up
-CHARACTERS = 4000  # of running text tried; records ten times as long are passed over
+from regard.verify.fixtures import Finding, Fixture, has_data, held_out_shard
 
 
-def save_and_load(subject: Fixture) -> Finding:
-    """Write the model to a new folder and load it: the same bits, and bit-equal predictions."""
-    model = subject.whole
-    with TemporaryDirectory() as folder:
-        write_config(Path(folder), read_config(subject.run)[0], model)
-        write_tensors(Path(folder) / WEIGHTS, weights(model))
-        size = (Path(folder) / WEIGHTS).stat().st_size
-        loaded = load_model(Path(folder))
+def save_and_load(fixture: Fixture) -> Finding:
+    """A model that is written to a new folder and loaded has the same bits and outputs."""
+    model = fixture.model
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_config(folder, Run(fixture.run).description.family, model)
+        write_tensors(folder / WEIGHTS, weights(model))
+        size = (folder / WEIGHTS).stat().st_size
+        loaded = Run(folder).model()
     before, after = weights(model), weights(loaded)
     if before.keys() != after.keys():
-        return False, f"{sorted(before.keys() ^ after.keys())[0]} is on one side only"
+        return False, f"only one of both has {sorted(before.keys() ^ after.keys())[0]}"
     for name, tensor in before.items():
         if tensor.dtype != after[name].dtype or not torch.equal(tensor, after[name]):
             return False, f"{name} comes back changed"
-    if not torch.equal(subject.tried(loaded), subject.logits):
+    if not torch.equal(fixture.compute(loaded), fixture.outputs):
         return False, "the tensors come back equal, but the loaded model predicts something else"
     return True, f"{len(before)} tensors, {size:,} bytes, and the logits are equal bit by bit"
 
 
+# Tokenizers
+
+N_TEXTS = 20  # records of each split, or made-up texts
+MAX_CHARACTERS = 4000  # of running text; records ten times as long are skipped
+
+
 @dataclass(frozen=True)
-class RoundTripSample:
-    """A text to encode; `stored` are the ids that the run's data has for it, where known."""
+class TextSample:
+    """A text to encode; `stored` are the ids that the run's data has for it, if known."""
 
     text: str
     stored: Ids | None = None
 
 
-def tokenizer_round_trip(subject: Fixture) -> Finding:
-    """Encode and decode: the text again, with the ids of the `tokenizers` library and of the data.
-
-    Texts with unknown symbols cannot come back and are counted. A foreign tokenizer may normalise a
-    text once; what it gives back must then stay as it is.
+def tokenizer_round_trip(fixture: Fixture) -> Finding:
+    """Texts come back from their tokens, which are those of the `tokenizers` library and of the
+    run's data; images and point clouds come back from theirs.
     """
-    path = subject.run / TOKENIZER
-    tokenizer = load(path)
-    if isinstance(tokenizer, Patches):
-        return pictures_round_trip(subject.run, tokenizer)
-    if isinstance(tokenizer, Points):
-        return clouds_round_trip(subject.run, tokenizer)
-    if tokenizer.vocab_size > subject.whole.vocab_size:
-        told = f"{CONFIG} says {subject.whole.vocab_size}"
-        return False, f"{TOKENIZER} has {tokenizer.vocab_size} tokens, {told}"
-    with blaming(str(path)):
-        library = tokenizers.Tokenizer.from_file(str(path))
-        library.no_truncation()
-        library.no_padding()
-        library.encode_special_tokens = True  # a special written out in a text stays text
-    sources = load_sources(subject.run, tokenizer)
-    pictures = ""
-    if isinstance(sources, Patches):
-        same, pictures = pictures_round_trip(subject.run, sources)
-        if not same:
-            return False, pictures
-    samples, origin = gather(subject.run, tokenizer)
-    tokens = unknown = symbols = normalised = compared = 0
+    tokenizer = load(fixture.run / TOKENIZER)
+    if not tokenizer.reads_text:
+        return items_round_trip(fixture.run, tokenizer)
+    if tokenizer.vocab_size > fixture.model.vocab_size:
+        sizes = tokenizer.vocab_size, fixture.model.vocab_size
+        return False, f"{TOKENIZER} has {sizes[0]} tokens, {CONFIG} says {sizes[1]}"
+    ok, detail = texts_round_trip(fixture.run, tokenizer)
+    sources = load_sources(fixture.run, tokenizer)
+    if not ok or sources.reads_text:
+        return ok, detail
+    ok, source_detail = items_round_trip(fixture.run, sources)
+    return ok, f"{detail}; {source_detail}" if ok else source_detail
+
+
+def texts_round_trip(run: Path, tokenizer: Tokenizer) -> Finding:
+    """Encode and decode texts; those with unknown symbols cannot come back and are counted."""
+    path = run / TOKENIZER
+    library = open_tokenizer(path.read_text(encoding="utf-8"), str(path))
+    samples, origin = gather_texts(run, tokenizer)
+    n_tokens = n_unknown = n_symbols = n_compared = 0
     for sample in samples:
-        ids = tokenizer.encode(sample.text)
-        with blaming(str(path)):
-            spelt = tokenizer.spelt(sample.text)
-            theirs = library.encode(spelt, add_special_tokens=False).ids
-        if theirs != ids.tolist():
-            return False, f"the tokenizers library gives other ids for {sample.text[:40]!r}"
+        ids, shown = tokenizer.encode(sample.text), repr(sample.text[:40])
+        spelling = tokenizer.spell_for_library(sample.text)
+        with library_errors(str(path)):
+            library_ids = library.encode(spelling, add_special_tokens=False).ids
+        if library_ids != ids.tolist():
+            return False, f"the tokenizers library gives other ids for {shown}"
         if sample.stored is not None:
-            compared += 1
+            n_compared += 1
             if not np.array_equal(ids, sample.stored):
-                return False, f"the data holds other ids for {sample.text[:40]!r}"
-        tokens += len(ids)
+                return False, f"the data holds other ids for {shown}"
+        if not tokenizer.round_trip(sample.text):
+            return False, f"{shown} comes back as {tokenizer.decode(ids)[:40]!r}"
+        n_tokens += len(ids)
         if tokenizer.unk != tokenizer.end and tokenizer.unk in ids:
-            unknown += 1
-            symbols += int((ids == tokenizer.unk).sum())
-            continue
-        back = tokenizer.decode(ids)
-        if back != sample.text and not isinstance(tokenizer, OwnTokenizer):
-            normalised += 1
-            sample, back = RoundTripSample(back), tokenizer.decode(tokenizer.encode(back))
-        if back != tokenizer.normal(sample.text):
-            return False, f"{sample.text[:40]!r} comes back as {back[:40]!r}"
-    parts = [f"{len(samples)} texts {origin}, {tokens:,} tokens; the tokenizers library agrees"]
-    parts += [f"{compared} agree with the stored ids"] * bool(compared)
-    parts += [f"{unknown} left out for {symbols} unknown symbols"] * bool(unknown)
-    parts += [f"{normalised} normalised once"] * bool(normalised)
-    parts += [pictures] * bool(pictures)
+            n_unknown, n_symbols = n_unknown + 1, n_symbols + int((ids == tokenizer.unk).sum())
+    parts = [f"{len(samples)} texts {origin}, {n_tokens:,} tokens; the tokenizers library agrees"]
+    parts += [f"{n_compared} agree with the stored ids"] * bool(n_compared)
+    parts += [f"{n_unknown} left out for {n_symbols} unknown symbols"] * bool(n_unknown)
     return True, "; ".join(parts)
 
 
-def pictures_round_trip(run: Path, tokenizer: Patches) -> Finding:
-    """Pictures cut into patches and put together again: the same pixels, and the tokens of the
-    data.
-    """
-    random, pixels, count = np.random.default_rng(0), 0, 0
-    sides = (tokenizer.height, tokenizer.width), (tokenizer.patch, 2 * tokenizer.patch + 1)
-    for tall, wide in sides:
-        image = random.integers(0, 256, (tall, wide, tokenizer.channels), dtype=np.uint8)
-        back = tokenizer.picture(tokenizer.encode_batch([image])[0])[:tall, :wide]
-        if not np.array_equal(back, image):
-            return False, f"a picture of {tall} × {wide} pixels does not come back"
-        pixels, count = pixels + image.size, count + 1
-    if has_data(run):
-        corpus = reopen(run)
-        shard = corpus.test or corpus.valid or corpus.train
-        shard = shard.source or shard
-        for number in range(min(shard.records, TEXTS)):
-            stored = shard.record(number)
-            image = tokenizer.picture(stored)
-            if not np.array_equal(tokenizer.encode_batch([image])[0], stored):
-                return False, f"record {number} of the data is cut otherwise"
-            pixels, count = pixels + image.size, count + 1
-    return True, f"{count} pictures of {pixels:,} bytes come back from their patches"
-
-
-def clouds_round_trip(run: Path, tokenizer: Points) -> Finding:
-    """The file says all there is to know; and of the data, clouds of which every point is a token
-    are tokenised to what is stored, and all others have centres that are their own neighbours.
-    """
+def items_round_trip(run: Path, tokenizer: Any) -> Finding:
+    """Save and load a featurizer; encode and decode made-up items, and records of the data."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / tokenizer.file
-        tokenizer.save(path)
-        if Points.load(path).raw != tokenizer.raw:
-            return False, "the tokenizer does not come back from its file"
-    count = numbers = 0
+        tokenizer.save(Path(folder) / tokenizer.file)
+        if not tokenizer.equals(load(Path(folder) / TOKENIZER)):
+            return False, f"{tokenizer.file} does not come back"
+    item, items = tokenizer.words
+    samples = tokenizer.sample_items(2)
+    for sample in samples:
+        if not tokenizer.round_trip(sample):
+            return False, f"a made-up {item} does not come back from its tokens"
+    count, n_numbers = len(samples), 0
     if has_data(run):
-        corpus = reopen(run)
-        shard = corpus.test or corpus.valid or corpus.train
-        for number in range(min(shard.records, TEXTS)):
-            stored = np.asarray(shard.record(number))
-            own = tokenizer.groups(stored[1:])[:, 0]
-            sound = (own[:, 0] == 1).all() and not own[:, 1 : 1 + tokenizer.dimensions].any()
-            if not tokenizer.samples:
-                again = tokenizer.encode_batch([tokenizer.cloud(stored)])[0]
-                sound &= bool(np.allclose(again, stored, atol=1e-4 * tokenizer.reach))
-            if not sound or stored[0].any():
-                return False, f"record {number} of the data is tokenised otherwise"
-            count, numbers = count + 1, numbers + stored.size
-    return True, f"its file comes back; {count} clouds of {numbers:,} numbers are as stored"
+        shard = held_out_shard(reopen(run))
+        shard = shard.source or shard
+        for number in range(min(shard.records, N_TEXTS)):
+            record = shard.record(number)
+            if not tokenizer.record_round_trip(record):
+                return False, f"record {number} of the data has other tokens than its {item}"
+            count, n_numbers = count + 1, n_numbers + record.size
+    return True, f"{count} {items} come back from their tokens, {n_numbers:,} numbers as stored"
 
 
-def gather(run: Path, tokenizer: Tokenizer) -> tuple[list[RoundTripSample], str]:
-    """Texts of the run: from its files if they are still the same, else its data, else made up."""
+def gather_texts(run: Path, tokenizer: Tokenizer) -> tuple[list[TextSample], str]:
+    """Return texts and where they are from: the run's files if these are still the same, else its
+    data, else the vocabulary.
+    """
     if has_data(run):
         corpus = reopen(run)
         if (run / RECIPE).exists() and unchanged(read_json(run / FOLDER / MANIFEST, Manifest)):
             recipe = build(read(run / RECIPE))
-            sources = DataSource(recipe.data, recipe.task, recipe.tokens, recipe.train.start)
-            samples = list(stream(sources, corpus) if sources.text else records(sources, corpus))
-            if samples:
+            sources = DataSource.of(recipe, tokens_of(recipe.train.init_from))
+            read_texts = running_text if sources.text else file_records
+            if samples := list(read_texts(sources, corpus)):
                 return samples, "of the run's own files"
-        samples = list(stored(corpus.test or corpus.valid or corpus.train, tokenizer))
-        if samples:
+        if samples := list(stored_texts(held_out_shard(corpus), tokenizer)):
             return samples, "of the run's own data"
-    return list(made_up(tokenizer)), "made up from the vocabulary"
+    return list(random_texts(tokenizer)), "made up from the vocabulary"
 
 
 def unchanged(manifest: dict[str, Any]) -> bool:
-    """Are the files that the data was made from still there, with their sizes and times?"""
+    """Return whether the files that the data was made from have their old sizes and times."""
     try:
         for name, size, time in manifest["key"]["files"]:
-            found = Path(name).stat()
-            if (found.st_size, found.st_mtime_ns) != (size, time):
+            file = Path(name).stat()
+            if (file.st_size, file.st_mtime_ns) != (size, time):
                 return False
     except OSError:
         return False
@@ -224,80 +171,78 @@ def unchanged(manifest: dict[str, Any]) -> bool:
     return True
 
 
-def records(sources: DataSource, corpus: Corpus) -> Iterator[RoundTripSample]:
-    """The first records of each side, as the files spell them, with their ids in the shards."""
-    met: set[int] = set()
-    for piece in sources.pieces():
-        if piece.side in met:
+def file_records(sources: DataSource, corpus: Corpus) -> Iterator[TextSample]:
+    """Yield the first records of each split as the files spell them, with their stored ids."""
+    splits: set[int] = set()
+    for chunk in sources.chunks():
+        if chunk.split == UNUSED:
+            continue
+        if chunk.split in splits:
             return
-        met.add(piece.side)
-        shard = corpus.side(SPLITS[piece.side])
-        if shard is None:
-            raise UserError(f"{FOLDER}/{SPLITS[piece.side]} lacks records that the files have")
-        find = _by_content if corpus.targets is not None else _by_number
-        for number, text in enumerate(piece.texts[:TEXTS]):
-            found = find(shard, corpus.tokenizer, number, text)
-            if found >= shard.records:
-                raise UserError(f"{FOLDER}/{SPLITS[piece.side]} lacks records that the files have")
-            if len(text) <= 10 * CHARACTERS:
-                yield RoundTripSample(text, shard.record(found)[1:-1])
+        splits.add(chunk.split)
+        split = SPLITS[chunk.split]
+        shard = corpus.split(split)
+        for number, text in enumerate(chunk.texts[:N_TEXTS]):
+            index = None if shard is None else find_record(shard, corpus, number, text)
+            if shard is None or index is None:
+                raise UserError(f"{FOLDER}/{split} lacks records that the files have")
+            if len(text) <= 10 * MAX_CHARACTERS:
+                yield TextSample(text, corpus.tokenizer.content(shard.record(index)))
 
 
-def _by_number(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> int:
-    """Records lie in the order of their files."""
-    return number * shard.views
+def find_record(shard: Shard, corpus: Corpus, number: int, text: str) -> int | None:
+    """Return where a shard has the record with this number in its files; None if nowhere."""
+    if corpus.targets is None:
+        index = number * shard.views
+        return index if index < shard.records else None
+    # Labelled records are stored in another order: take the first with these ids.
+    tokenizer = corpus.tokenizer
+    ids = [tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]
+    candidates = np.flatnonzero(np.diff(shard.offsets) == len(ids)).tolist()
+    return next((i for i in candidates if np.array_equal(shard.record(i), ids)), None)
 
 
-def _by_content(shard: Shard, tokenizer: Tokenizer, number: int, text: str) -> int:
-    """Labelled records lie in an order of their own: the first with the ids of the text, if any."""
-    wanted = [tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]
-    alike = np.flatnonzero(np.diff(shard.offsets) == len(wanted)).tolist()
-    same = (i for i in alike if np.array_equal(shard.record(i), wanted))
-    return next(same, shard.records)
-
-
-def stream(sources: DataSource, corpus: Corpus) -> Iterator[RoundTripSample]:
-    """The beginning of running text, in pieces for themselves and whole with its ids.
-
-    Whole is as far as a cut surely changes no token before it.
+def running_text(sources: DataSource, corpus: Corpus) -> Iterator[TextSample]:
+    """Yield the first part of running text: in pieces, and once as far as a cut surely changes no
+    token, with its stored ids.
     """
-    text = next(sources.train.text())[:CHARACTERS]
-    ids = corpus.train.record(0)[1:-1]
-    while len(text) > 1 and 2 * len(corpus.tokenizer.encode(text)) > len(ids):
-        text = text[: len(text) // 2]  # surely within the part that was trained on
-    for first in range(0, len(text), CHARACTERS // TEXTS):
-        yield RoundTripSample(text[first : first + CHARACTERS // TEXTS])
-    text = text[: corpus.tokenizer.cut(text)]
-    if text:
-        yield RoundTripSample(text, ids[: len(corpus.tokenizer.encode(text))])
+    tokenizer = corpus.tokenizer
+    text = next(sources.train.text())[:MAX_CHARACTERS]
+    ids = tokenizer.content(corpus.train.record(0))
+    while len(text) > 1 and 2 * len(tokenizer.encode(text)) > len(ids):
+        text = text[: len(text) // 2]  # surely within the training split
+    length = MAX_CHARACTERS // N_TEXTS
+    for start in range(0, len(text), length):
+        yield TextSample(text[start : start + length])
+    if text := text[: tokenizer.cut(text)]:
+        yield TextSample(text, ids[: len(tokenizer.encode(text))])
 
 
-def stored(shard: Shard, tokenizer: Tokenizer) -> Iterator[RoundTripSample]:
-    """The first records of a shard, or their beginnings, as text; those with unknowns left out."""
-    for number in range(min(shard.records, TEXTS)):
-        ids = shard.record(number)[1:-1]
-        whole = shard.kind == "records" and len(ids) <= CHARACTERS
-        if tokenizer.unk not in ids[:CHARACTERS]:
-            yield RoundTripSample(tokenizer.decode(ids[:CHARACTERS]), ids if whole else None)
+def stored_texts(shard: Shard, tokenizer: Tokenizer) -> Iterator[TextSample]:
+    """Yield the first records of a shard, or parts of them, as texts without unknown symbols."""
+    for number in range(min(shard.records, N_TEXTS)):
+        ids = tokenizer.content(shard.record(number))
+        complete = shard.has_records and len(ids) <= MAX_CHARACTERS
+        if tokenizer.unk not in ids[:MAX_CHARACTERS]:
+            text = tokenizer.decode(ids[:MAX_CHARACTERS])
+            yield TextSample(text, ids if complete else None)
 
 
-def made_up(tokenizer: Tokenizer) -> Iterator[RoundTripSample]:
-    """Texts of random tokens, no specials among them."""
-    ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), list(tokenizer.names))
+def random_texts(tokenizer: Tokenizer) -> Iterator[TextSample]:
+    tokens = np.setdiff1d(np.arange(tokenizer.vocab_size), list(tokenizer.names))
     random = np.random.default_rng(0)
-    for length in range(1, TEXTS + 1):
-        chosen = random.choice(ordinary, length).tolist()
-        yield RoundTripSample(
-            "".join(map(tokenizer.text, chosen)).strip(" ")
-        )  # words begin with a space
+    for length in range(1, N_TEXTS + 1):
+        text = "".join(map(tokenizer.text, random.choice(tokens, length).tolist()))
+        yield TextSample(text.strip(" "))  # words begin with a space
 
 
-STEPS, KEPT, KILLED = 4, 2, 3  # trained; a checkpoint every so many; the kill comes after this one
+# Training
+
+N_STEPS, CHECKPOINT_EVERY, KILLED_AT = 4, 2, 3
 BATCH_TOKENS = 256
-LARGEST = 50_000_000  # parameters that are trained for this check at most
-COUNTED = 20_000_000  # tokens counted again at most
+MAX_PARAMETERS = 50_000_000  # that are trained for this check
+MAX_COUNTED = 20_000_000  # tokens to which a model is fitted again
 TIMINGS = ("seconds", "symbols_per_second")  # what differs between equal runs
-FORBIDDEN = "forbidden.safetensors"  # where a run keeps its forbidden transitions
 
 
 class Killed(Exception):
@@ -308,95 +253,142 @@ class Killer(Reporter):
     """A reporter that ends training in the middle of a step, as a kill would, saving nothing."""
 
     def update(self, status: Status) -> None:
-        """See Reporter."""
-        if status.step == KILLED:
+        if status.step == KILLED_AT:
             raise Killed
 
 
-def resume_bit_equality(subject: Fixture) -> Finding | None:
-    """A few steps of the run's recipe, straight and killed and resumed; or counting again."""
-    if not has_data(subject.run):
+def resume_bit_equality(fixture: Fixture) -> Finding | None:
+    """Training that is killed and resumed gives the bits of training that is not; a model that is
+    fitted at once gives the same bits when it is fitted again.
+    """
+    if not has_data(fixture.run):
         return None
-    if isinstance(subject.whole, (CountingFit, FittedModel)):
-        return recount(subject.whole, reopen(subject.run))
-    if not (subject.run / RECIPE).exists():
+    return REPEAT[fixture.model.loop](fixture)
+
+
+def fit_again(fixture: Fixture) -> Finding:
+    """Fit twice: both results are equal, and equal to the run's if all of its data was used."""
+    model, corpus = fixture.model, reopen(fixture.run)
+    shard = truncate_shard(corpus.train, MAX_COUNTED)
+    tables = []
+    for _ in range(2):
+        refit = type(model)(model.vocab_size, model.config)
+        refit.fit(shard, corpus.valid, lambda line: None)
+        tables.append(weights(refit))
+    complete = shard.tokens == corpus.train.tokens
+    if complete:
+        tables.append(weights(model))
+    for table in tables[1:]:
+        for name, tensor in tables[0].items():
+            if name not in table or not torch.equal(tensor, table[name]):
+                return False, f"{name} differs when {shard.tokens:,} tokens are fitted again"
+    run = ", equal to the run's" if complete else ""
+    return True, f"fitting {shard.tokens:,} tokens twice gives the same table{run}"
+
+
+def resume_killed(fixture: Fixture) -> Finding | None:
+    """Train a few steps without a break, and killed and resumed."""
+    run = fixture.run
+    if not (run / RECIPE).exists():
         return None
-    if subject.parameters > LARGEST:
-        many = f"{subject.parameters:,} parameters"
-        return True, f"does not apply: {many} are too many to train here (at most {LARGEST:,})"
-    recipe = build(read(subject.run / RECIPE))
-    corpus = replace(reopen(subject.run), valid=None)
+    if fixture.n_parameters > MAX_PARAMETERS:
+        size = f"{fixture.n_parameters:,} parameters"
+        return True, f"does not apply: {size} are too many to train here ({MAX_PARAMETERS:,})"
+    recipe = build(read(run / RECIPE))
+    corpus = replace(reopen(run), valid=None)
     with TemporaryDirectory() as folder, torch.enable_grad():
         straight, stopped = Path(folder) / "straight", Path(folder) / "stopped"
-        finish(trainer(recipe, corpus, straight, subject.run))
+        train(make_loop(recipe, corpus, straight, run))
         with contextlib.suppress(Killed):
-            finish(trainer(recipe, corpus, stopped, subject.run, Killer(quiet=True)))
-        resumed = trainer(recipe, corpus, stopped, subject.run, other_start=True)
+            train(make_loop(recipe, corpus, stopped, run, Killer(quiet=True)))
+        # Other initial weights show what a checkpoint fails to restore.
+        resumed = make_loop(recipe, corpus, stopped, run, seed_offset=1)
         if not resumed.resume():
-            return False, f"no checkpoint was left after step {KEPT}"
-        from_step = resumed.progress.step
-        finish(resumed)
-        return compare(straight, stopped, from_step)
+            return False, f"no checkpoint was left after step {CHECKPOINT_EVERY}"
+        step = resumed.progress.step
+        train(resumed)
+        return compare_runs(straight, stopped, step)
 
 
-def finish(worker: Loop) -> None:
-    """Train to the end; Ctrl-C, which training takes as a wish to save and stop, ends verifying."""
-    if worker.run() == "interrupted":
+REPEAT = {
+    "count": fit_again,
+    "solve": fit_again,
+    "gradient": resume_killed,
+    "em": resume_killed,
+    "word2vec": resume_killed,
+}
+
+
+def train(loop: Loop) -> None:
+    """Train to the end; an interrupt, on which training saves and stops, ends verifying."""
+    if loop.run() == "interrupted":
         raise KeyboardInterrupt
 
 
-def trainer(
+def make_loop(
     recipe: Recipe,
     corpus: Corpus,
     folder: Path,
     run: Path,
     reporter: Reporter | None = None,
     *,
-    other_start: bool = False,
+    seed_offset: int = 0,
 ) -> Loop:
-    """The run's own training, short and small, on the CPU.
-
-    `other_start` begins with other weights: whatever a checkpoint fails to bring back then shows.
-    """
-    precision = "fp64" if recipe.train.precision == "fp64" else "fp32"
-    small = {
-        "steps": STEPS, "batch_tokens": min(BATCH_TOKENS, recipe.train.batch_tokens), "patience": 0,
-        "eval_every": STEPS, "checkpoint_every": KEPT,
-        "device": "cpu", "precision": precision, "compile": "off",
-    }  # fmt: skip
+    """Return the training of a run, short and small, on the CPU."""
+    settings = {
+        "steps": N_STEPS,
+        "batch_tokens": min(BATCH_TOKENS, recipe.train.batch_tokens),
+        "patience": 0,
+        "eval_every": N_STEPS,
+        "checkpoint_every": CHECKPOINT_EVERY,
+        "device": "cpu",
+        "precision": "fp64" if recipe.train.precision == "fp64" else "fp32",
+        "compile": "off",
+    }
     folder.mkdir(exist_ok=True)
-    torch.manual_seed(seed_of(recipe.train.seed) + other_start)
+    torch.manual_seed(seed_of(recipe.train.seed) + seed_offset)
     path = run / FORBIDDEN
     forbidden = ForbiddenTransitions.load(path) if path.exists() else None
-    recipe, reporter = recipe.replace(train=small), reporter or Reporter(quiet=True)
-    cls = recipe.family
-    if issubclass(cls, Word2Vec):
-        return Word2VecLoop(recipe, corpus, folder, reporter)
-    if issubclass(cls, EMModel):  # a step of it is a pass over all there is
-        part = replace(corpus, train=beginning(corpus.train, STEPS * BATCH_TOKENS))
-        return EMLoop(recipe, part, folder, reporter, forbidden=forbidden)
-    model = cls(corpus.tokenizer.vocab_size, fitting(recipe.model.config, corpus))
-    if isinstance(model, NeuralSupervisedModel):
-        model.measure(corpus.train)
-    return Trainer(model, corpus, recipe, folder, reporter, forbidden=forbidden)
+    recipe, reporter = recipe.replace(train=settings), reporter or Reporter(quiet=True)
+    return LOOPS[recipe.family.loop](recipe, corpus, folder, reporter, forbidden=forbidden)
 
 
-def compare(straight: Path, stopped: Path, from_step: int) -> Finding:
-    """The last checkpoints byte by byte, and the metrics but for timings."""
+def gradient_loop(
+    recipe: Recipe, corpus: Corpus, folder: Path, reporter: Reporter, **options: Any
+) -> Loop:
+    model = recipe.family(corpus.tokenizer.vocab_size, fit_config(recipe.model.config, corpus))
+    model.prepare(corpus.train)
+    return Trainer(model, corpus, recipe, folder, reporter, **options)
+
+
+def em_loop(recipe: Recipe, corpus: Corpus, *rest: Any, **options: Any) -> Loop:
+    """Return the loop of expectation maximization, of which a step reads all data, over a part."""
+    part = truncate_shard(corpus.train, N_STEPS * BATCH_TOKENS)
+    return EMLoop(recipe, replace(corpus, train=part), *rest, **options)
+
+
+LOOPS: dict[str, Callable[..., Loop]] = {
+    "gradient": gradient_loop,
+    "em": em_loop,
+    "word2vec": Word2VecLoop,
+}
+
+
+def compare_runs(straight: Path, stopped: Path, from_step: int) -> Finding:
+    """Compare the last checkpoints byte by byte, and the metrics but for timings."""
     total = 0
     for name in ("model.safetensors", "optimizer.safetensors"):
         one, other = (checkpoint.steps(folder)[-1] / name for folder in (straight, stopped))
         if checkpoint.checksum(one) != checkpoint.checksum(other):
-            return False, f"resumed from step {from_step}, {differing(one, other)} differs"
+            return False, f"resumed from step {from_step}, {different_tensor(one, other)} differs"
         total += one.stat().st_size
-    if logged(straight) != logged(stopped):
+    if logged_events(straight) != logged_events(stopped):
         return False, f"resumed from step {from_step}, {METRICS} differs beyond timings"
-    detail = f"{STEPS} steps straight = killed in step {KILLED}, resumed from step {from_step}"
+    detail = f"{N_STEPS} steps straight = killed in step {KILLED_AT}, resumed from step {from_step}"
     return True, f"{detail}: {total:,} bytes of weights and optimizer are equal"
 
 
-def differing(one: Path, other: Path) -> str:
-    """The first tensor in which two files differ."""
+def different_tensor(one: Path, other: Path) -> str:
     left, right = read_tensors(one), read_tensors(other)
     for name in sorted(left.keys() | right.keys()):
         if name not in left or name not in right or not torch.equal(left[name], right[name]):
@@ -404,26 +396,6 @@ def differing(one: Path, other: Path) -> str:
     return one.name
 
 
-def logged(folder: Path) -> list[dict[str, object]]:
-    """The lines of metrics.jsonl without what the clock put there."""
+def logged_events(folder: Path) -> list[dict[str, object]]:
     events = read_lines(folder / METRICS, Event)
     return [{k: v for k, v in event.items() if k not in TIMINGS} for event in events]
-
-
-def recount(model: Any, corpus: Corpus) -> Finding:
-    """Fit again, twice: one table, and the run's own if all of its data could be counted."""
-    shard, part = corpus.train, beginning(corpus.train, COUNTED)
-    valid = corpus.valid if isinstance(model, FittedModel) else None  # which chooses for these
-    tables = []
-    for _ in range(2):
-        fresh = type(model)(model.vocab_size, model.config)
-        fresh.fit(part, valid, lambda said: None)
-        tables.append(weights(fresh))
-    if whole := part.tokens == shard.tokens:
-        tables.append(weights(model))
-    for table in tables[1:]:
-        for name, tensor in tables[0].items():
-            if name not in table or not torch.equal(tensor, table[name]):
-                return False, f"{name} differs when {part.tokens:,} tokens are counted again"
-    own = ", and so does the run's own" if whole else ""
-    return True, f"counting {part.tokens:,} tokens twice gives the same table{own}"

@@ -1,137 +1,110 @@
-"""What is verified: a run's model and a few short sequences to try it on.
+"""What checks share: a run's model with inputs to try it on, and how differences are measured.
 
-Sequences are short and few, so that large models can be verified too. They come from the run's own
-data where it is there, and one is always made up from the whole vocabulary, to visit what the data
-never shows.
+Inputs are few and short, so that large models can be verified too. They come from the run's own
+data if it is there; some are always made up from the whole vocabulary, to reach what the data does
+not show.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.corpus import FOLDER, MANIFEST, reopen
+from regard.data.batching import LabelledExamples
+from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
+from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.layers.embeddings import PLACE, Inputs
+from regard.evaluation.eval_data import shard_of
+from regard.evaluation.scoring import truncate_shard
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import LanguageModel
-from regard.models.seq2seq import Seq2SeqModel
-from regard.models.vision import ImageSettings
-from regard.run import TOKENIZER
-from regard.tokenizers import Tokenizer, load
+from regard.models.word2vec import list_words
+from regard.tokenizers import TOKENIZER, Tokenizer, load, load_sources
 from regard.tokenizers.tokenizer import END, PAD
 
-ROWS, LONGEST = 3, 32  # sequences tried, and their length at most
-SOURCE = 7  # tokens of a source that is made up
-LOGITS = 1 << 24  # numbers that the logits of all rows may take: 64 MB in fp32
-TOLERANCE = 1e-5  # of the largest logit: what fp32 rounding may differ by along two paths
+TOLERANCE = 1e-5  # relative to the largest output: how far fp32 rounding may move two paths apart
+
+Finding = tuple[bool, str]  # whether the law holds, and what was measured
+
+
+class Gap:
+    """The largest difference between numbers that should agree, and over how many positions."""
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+        self.positions = 0
+
+    def add(self, got: Tensor, expected: Tensor, positions: int) -> None:
+        """Compare two tensors of one shape; equal infinities agree, NaN agrees with nothing."""
+        if got.shape != expected.shape:
+            raise ValueError(f"got shape {tuple(got.shape)}, expected {tuple(expected.shape)}")
+        difference = (got - expected).abs().masked_fill(got == expected, 0.0)
+        difference = difference.nan_to_num(float("inf"), float("inf"))
+        self.worst = max(self.worst, float(difference.max()) if difference.numel() else 0.0)
+        self.positions += positions
+
+    def finding(self, allowed: float, note: str = "") -> Finding:
+        """Return whether the worst difference is allowed, and a text that gives both."""
+        detail = f"max difference {self.worst:.1e} over {self.positions:,} positions"
+        return (
+            self.worst <= allowed,
+            f"{detail}{note} (allowed {allowed:.1e} at the scale of the logits)",
+        )
 
 
 @dataclass(frozen=True)
 class Fixture(ABC):
-    """A model in evaluation mode on the CPU, and something to try it on.
+    """The model of a run folder, in evaluation mode on the CPU, and inputs to try it on.
 
-    `tokenizer` is None where tokenizer.json cannot be read: its own check says why.
+    `tokenizer` is None if its file cannot be read or does not fit the model: the check of the
+    tokenizer says why.
     """
 
     run: Path
-    whole: Any  # what the folder holds: a LanguageModel, a Translator or an Assessor
+    model: Any
     tokenizer: Tokenizer | None
 
+    @classmethod
     @abstractmethod
-    def tried(self, model: Any) -> Tensor:
-        """What a model like this one gives by the plainest path: what others are held against."""
+    def open(cls, run: Path, model: Any) -> Self:
+        """Return the fixture of a run folder and its model."""
 
-    @property
-    def pad(self) -> int:
-        """The id that fills rows up."""
-        return self.tokenizer.pad if self.tokenizer else PAD
-
-    @property
-    def parameters(self) -> int:
-        """How many weights are trained by gradients."""
-        return sum(parameter.numel() for parameter in self.whole.parameters())
+    @abstractmethod
+    def compute(self, model: Any) -> Tensor:
+        """Return the outputs of a model of this class for one input after the other."""
 
     @cached_property
-    def logits(self) -> Tensor:
-        """What the run's own model gives."""
-        return self.tried(self.whole)
+    def outputs(self) -> Tensor:
+        """The outputs of the run's model, with which all other ways to them are compared."""
+        return self.compute(self.model)
 
     @cached_property
     def tolerance(self) -> float:
-        """What two paths may differ by: TOLERANCE times the largest finite logit, or times 1."""
-        finite = self.logits[self.logits.isfinite()]
+        """How far two paths may differ: TOLERANCE times the largest finite output, or times 1."""
+        finite = self.outputs[self.outputs.isfinite()]
         largest = float(finite.abs().max()) if finite.numel() else 1.0
         return TOLERANCE * max(1.0, largest)
 
-
-@dataclass(frozen=True)
-class SequenceFixture(Fixture):
-    """What speaks, and (B, T) ids to try it on; T never exceeds max_len.
-
-    A translator is tried as the language model it is once it has read `source`, one for all rows.
-    """
-
-    ids: Tensor
-    source: Inputs | None = None
-
-    def tried(self, model: Any) -> Tensor:
-        """(B, T, V), a whole row at a time."""
-        spoken = self.spoken(model)
-        return torch.cat([spoken.logits(row[None]) for row in self.ids]).float()
-
-    @cached_property
-    def model(self) -> LanguageModel:
-        """The language model that is tried."""
-        return self.spoken(self.whole)
-
-    def spoken(self, whole: LanguageModel | Seq2SeqModel) -> LanguageModel:
-        """A model as it is tried."""
-        if not isinstance(whole, Seq2SeqModel):
-            return whole
-        assert self.source is not None
-        given = whole.condition(self.source).eval()
-        given.supports_packing = False  # all rows share the one source
-        return given
+    @property
+    def pad(self) -> int:
+        return self.tokenizer.pad if self.tokenizer else PAD
 
     @property
-    def max_len(self) -> int:
-        """The longest sequence that the model promises to take."""
-        return int(self.model.config.max_len)
-
-    @property
-    def end(self) -> int:
-        """The id of `<E>`."""
-        return self.tokenizer.end if self.tokenizer else min(END, self.model.vocab_size - 1)
-
-    def prefixes(self) -> list[int]:
-        """A different length for each row, at least 1 and, where T allows, two less than T."""
-        room = self.ids.size(1) - 2
-        return [max(1, room * (ROWS - row) // ROWS) for row in range(ROWS)]
-
-    def packed(self) -> tuple[Tensor, Tensor]:
-        """The prefixes of all rows in one, then one position of padding: (1, S) ids, segments."""
-        parts = [row[:n] for row, n in zip(self.ids, self.prefixes(), strict=True)]
-        segments = [torch.full_like(part, number) for number, part in enumerate(parts, start=1)]
-        padding = torch.full((1,), self.pad)
-        ids = torch.cat([*parts, padding])[None]
-        return ids, torch.cat([*segments, torch.zeros_like(padding)])[None]
-
-    def unpacked(self, values: Tensor) -> Tensor:
-        """From (B, T, ...) what belongs to the positions of `packed` before its padding."""
-        parts = [row[:n] for row, n in zip(values, self.prefixes(), strict=True)]
-        return torch.cat(parts)[None]
+    def n_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
 
-def tokenizer_of(run: Path, vocab_size: int) -> Tokenizer | None:
-    """The tokenizer of a run, if it can be read and has no more tokens than the model."""
+def open_tokenizer(run: Path, vocab_size: int) -> Tokenizer | None:
+    """Return the tokenizer of a run if it can be read and has no more tokens than the model."""
     try:
         tokenizer = load(run / TOKENIZER)
     except UserError:
@@ -139,58 +112,253 @@ def tokenizer_of(run: Path, vocab_size: int) -> Tokenizer | None:
     return tokenizer if tokenizer.vocab_size <= vocab_size else None
 
 
-def open_fixture(run: Path, model: LanguageModel | Seq2SeqModel) -> SequenceFixture:
-    """The model of a run folder and sequences to try it on."""
-    tokenizer = tokenizer_of(run, model.vocab_size)
-    length = max(8, min(LONGEST, LOGITS // (ROWS * model.vocab_size)))
-    length = min(length, int(model.config.max_len))
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.vocab_size, (ROWS, length), generator=generator)  # (B, T)
-    if tokenizer is not None:
-        ids[:, 0] = tokenizer.start
-    for row, piece in enumerate(own_sequences(run, ROWS - 1, length, model.vocab_size)):
-        ids[row, : len(piece)] = piece
-    source = source_for(run, model, generator) if isinstance(model, Seq2SeqModel) else None
-    return SequenceFixture(run, model, tokenizer, ids, source)
-
-
-def source_for(run: Path, model: Seq2SeqModel, generator: torch.Generator) -> Inputs:
-    """A source of the run's own data, or one made up."""
-    size = getattr(model.config, "source_vocab", 0) or model.vocab_size
-    ids = torch.randint(size, (1, SOURCE), generator=generator)
-    config = model.config
-    if isinstance(config, ImageSettings):
-        picture = torch.randint(256, (1, 1 + config.rows * config.columns, size))
-        places = torch.cartesian_prod(*(torch.arange(1, n + 1) for n in config.grid))
-        picture[0, 1:, :PLACE], picture[0, 0] = places, 0
-        ids = picture
-    if has_data(run):
-        with contextlib.suppress(UserError):
-            corpus = reopen(run)
-            shard = (corpus.test or corpus.valid or corpus.train).source
-            if shard is not None and shard.vocab_size == size:
-                own = shard.record(0)
-                own = own if own.ndim == 2 else own[1 : 1 + int(model.config.max_len)]
-                ids = torch.from_numpy(own.astype(np.int64))[None]
-    return Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
-
-
-def own_sequences(run: Path, count: int, length: int, vocab_size: int) -> list[Tensor]:
-    """Stretches of the run's own data, held out where possible; none if there is no data."""
-    if not has_data(run):
-        return []
-    try:
-        corpus = reopen(run)
-    except UserError:  # the checks that need the data say what is wrong with it
-        return []
-    shard = corpus.test or corpus.valid or corpus.train
-    if shard.vocab_size != vocab_size:
-        return []
-    begins = [0, int(shard.offsets[shard.records // 2])][:count]
-    pieces = [np.asarray(shard.ids[begin : begin + length]).astype(np.int64) for begin in begins]
-    return [torch.from_numpy(piece) for piece in pieces]
-
-
 def has_data(run: Path) -> bool:
-    """Does the run folder hold its tokenised data? It may be deleted, and imports have none."""
+    """Return whether the folder holds tokenized data: it may be deleted, and imports have none."""
     return (run / FOLDER / MANIFEST).exists()
+
+
+def held_out_shard(corpus: Corpus) -> Shard:
+    """Return the test split, or else the validation split, or else the training split."""
+    return corpus.test or corpus.valid or corpus.train
+
+
+def open_shard(run: Path) -> Shard | None:
+    """Return a split of the run's data; None if there is none, or if it is damaged, which the
+    checks that need it will report.
+    """
+    if not has_data(run):
+        return None
+    try:
+        return held_out_shard(reopen(run))
+    except UserError:
+        return None
+
+
+# Language models
+
+ROWS, MAX_LENGTH = 3, 32  # sequences, and their length at most
+MAX_LOGITS = 1 << 24  # that all rows may have: 64 MB in fp32
+SOURCE_LENGTH = 8  # tokens of a made-up source, with its markers
+
+
+@dataclass(frozen=True)
+class LMFixture(Fixture):
+    """A language model and (B, T) ids to try it on; T never exceeds max_len."""
+
+    ids: Tensor
+
+    @classmethod
+    def open(cls, run: Path, model: Any) -> Self:
+        tokenizer = open_tokenizer(run, model.vocab_size)
+        return cls(run, model, tokenizer, cls.make_ids(run, model, tokenizer))
+
+    @staticmethod
+    def make_ids(run: Path, model: Any, tokenizer: Tokenizer | None) -> Tensor:
+        """Return sequences (B, T): the last one is made up, the others are from the run's data."""
+        length = max(8, min(MAX_LENGTH, MAX_LOGITS // (ROWS * model.vocab_size)))
+        length = min(length, int(model.config.max_len))
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(model.vocab_size, (ROWS, length), generator=generator)
+        if tokenizer is not None:
+            ids[:, 0] = tokenizer.start
+        shard = open_shard(run)
+        if shard is not None and shard.vocab_size == model.vocab_size:
+            for row, start in enumerate((0, int(shard.offsets[shard.records // 2]))):
+                piece = np.asarray(shard.ids[start : start + length]).astype(np.int64)
+                ids[row, : len(piece)] = torch.from_numpy(piece)
+        return ids
+
+    def as_lm(self, model: Any) -> LanguageModel:
+        """Return a model as the language model that is tried."""
+        return model  # type: ignore[no-any-return]
+
+    @cached_property
+    def lm(self) -> LanguageModel:
+        return self.as_lm(self.model)
+
+    def compute(self, model: Any) -> Tensor:
+        """Return (B, T, V) logits, computed row by row."""
+        lm = self.as_lm(model)
+        return torch.cat([lm.logits(row[None]) for row in self.ids]).float()
+
+    @property
+    def max_len(self) -> int:
+        return int(self.model.config.max_len)
+
+    @property
+    def end(self) -> int:
+        return self.tokenizer.end if self.tokenizer else min(END, self.model.vocab_size - 1)
+
+    @property
+    def prefixes(self) -> list[int]:
+        """A different length for each row, at least 1 and, if T allows, two less than T."""
+        longest = self.ids.size(1) - 2
+        return [max(1, longest * (ROWS - row) // ROWS) for row in range(ROWS)]
+
+    def pack(self) -> tuple[Tensor, Tensor]:
+        """Return (1, S) ids and segments: the prefixes of all rows in one, and a padding."""
+        parts = [row[:n] for row, n in zip(self.ids, self.prefixes, strict=True)]
+        segments = [torch.full_like(part, number) for number, part in enumerate(parts, start=1)]
+        padding = torch.full((1,), self.pad)
+        ids = torch.cat([*parts, padding])[None]
+        return ids, torch.cat([*segments, torch.zeros_like(padding)])[None]
+
+    def pack_values(self, values: Tensor) -> Tensor:
+        """Return the part of (B, T, ...) values at the positions of `pack` before the padding."""
+        parts = [row[:n] for row, n in zip(values, self.prefixes, strict=True)]
+        return torch.cat(parts)[None]
+
+
+@dataclass(frozen=True)
+class Seq2SeqFixture(LMFixture):
+    """A translator or captioner, tried as the language model that it is for one `source`."""
+
+    source: Inputs
+
+    @classmethod
+    def open(cls, run: Path, model: Any) -> Self:
+        tokenizer = open_tokenizer(run, model.vocab_size)
+        ids = cls.make_ids(run, model, tokenizer)
+        return cls(run, model, tokenizer, ids, single(sample_source(run, model, tokenizer)))
+
+    def as_lm(self, model: Any) -> LanguageModel:
+        lm: LanguageModel = model.condition(self.source).eval()
+        lm.supports_packing = False  # all rows share the one source
+        return lm
+
+
+def sample_source(run: Path, model: Any, tokenizer: Tokenizer | None) -> Tensor:
+    """Return a source of the run's data, or a made-up one: (S,) ids or (S, V) features."""
+    size = getattr(model.config, "source_vocab", 0) or model.vocab_size
+    shard = open_shard(run)
+    if shard is not None and shard.source is not None and shard.source.vocab_size == size:
+        record, cuttable = shard.source.record(0), shard.source.cuttable
+    elif tokenizer is not None:
+        sources = load_sources(run, tokenizer)
+        record, cuttable = sources.sample_records([SOURCE_LENGTH])[0], sources.cuttable
+    else:
+        record, cuttable = np.arange(SOURCE_LENGTH) % size, True
+    if cuttable:  # texts are read without `<S>`
+        record = record[1 : 1 + int(model.config.max_len)]
+    return torch.from_numpy(np.asarray(record).astype(np.int64))
+
+
+def single(ids: Tensor) -> Inputs:
+    """Return one sequence, (T,) ids or (T, V) features, as a batch."""
+    return Inputs(ids[None], torch.ones(1, len(ids), dtype=torch.int64))
+
+
+# Models of labels and values
+
+N_RECORDS, N_SAMPLES = 48, 8  # records of the run's data, and made-up ones
+N_TOKENS = 4096  # of the data from which records are taken
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records that are padded to one length: their numbers and lengths."""
+
+    records: list[int]
+    source: Inputs
+    lengths: list[int]
+
+
+@dataclass(frozen=True)
+class PredictionFixture(Fixture):
+    """A model of labels or values, and records to try it on: (T,) ids or (T, V) features."""
+
+    records: Sequence[Tensor]
+
+    @classmethod
+    def open(cls, run: Path, model: Any) -> Self:
+        tokenizer = open_tokenizer(run, model.vocab_size)
+        max_len = int(model.config.max_len)
+        stored = [] if tokenizer is None else stored_records(run, tokenizer, max_len)
+        lengths = [min(max_len, 2 + 3 * number) for number in range(N_SAMPLES)]
+        if len({len(record) for record in stored}) == 1:  # perhaps no other length can be read
+            lengths = [len(stored[0])] * N_SAMPLES
+        if tokenizer is None:
+            generator = torch.Generator().manual_seed(0)
+            samples = [torch.randint(model.vocab_size, (n,), generator=generator) for n in lengths]
+        else:
+            samples = [torch.from_numpy(record) for record in tokenizer.sample_records(lengths)]
+        return cls(run, model, tokenizer, [*samples, *stored[:N_RECORDS]])
+
+    @property
+    def positional(self) -> bool:
+        """Whether there is a prediction at each position."""
+        return bool(self.model.output.positional)
+
+    def compute(self, model: Any) -> Tensor:
+        """Return (R, O) predictions of records or (P, O) of all their positions."""
+        return torch.cat([self.predict(record, model) for record in self.records])
+
+    def predict(self, record: Tensor, model: Any = None) -> Tensor:
+        """Return the predictions of one record, (1, O) or of its positions (T, O)."""
+        scores: Tensor = (self.model if model is None else model).predict(single(record)).float()
+        return scores[0] if self.positional else scores
+
+    def batches(self, order: Sequence[int], size: int, extra: int = 0) -> Iterator[RecordBatch]:
+        """Yield batches of `size` records in this order, padded to the longest.
+
+        With `extra`, they are that much longer, and padding is random instead of `pad`.
+        """
+        generator = torch.Generator().manual_seed(3)
+        cuttable = self.tokenizer is None or self.tokenizer.cuttable
+        longest = int(self.model.config.max_len) if cuttable else 1 << 30
+        for first in range(0, len(order), size):
+            chosen = list(order[first : first + size])
+            lengths = torch.tensor([len(self.records[i]) for i in chosen])
+            like = self.records[chosen[0]]
+            width = min(longest, int(lengths.max()) + extra)
+            shape = len(chosen), width, *like.shape[1:]
+            ids = torch.full(shape, self.pad, dtype=like.dtype)
+            if extra:
+                high = self.model.vocab_size if cuttable else 256
+                ids = torch.randint(high, shape, generator=generator).to(like.dtype)
+            for row, i in enumerate(chosen):
+                ids[row, : lengths[row]] = self.records[i]
+            segments = torch.arange(width) < lengths[:, None]
+            yield RecordBatch(chosen, Inputs(ids, segments.long()), lengths.tolist())
+
+
+def stored_records(run: Path, tokenizer: Tokenizer, max_len: int) -> list[Tensor]:
+    """Return records of the run's data, cut to what the model reads."""
+    shard, records = open_shard(run), []
+    if shard is not None:
+        part = truncate_shard(shard, N_TOKENS)
+        part = replace(part, targets=np.zeros(part.records, np.int32), aligned=False)
+        with contextlib.suppress(UserError):  # the checks that need the data report it
+            for batch in LabelledExamples(part, tokenizer, max_len).batches(N_TOKENS):
+                assert batch.segments is not None
+                rows = zip(batch.ids, batch.segments, strict=True)
+                records += [ids[segments > 0] for ids, segments in rows]
+    return records
+
+
+# Word vectors
+
+N_WORDS = 100  # of a made-up text
+
+
+@dataclass(frozen=True)
+class Word2VecFixture(Fixture):
+    """Word vectors, and a text whose words they predict."""
+
+    shard: Shard
+
+    @classmethod
+    def open(cls, run: Path, model: Any) -> Self:
+        tokenizer = open_tokenizer(run, model.vocab_size)
+        if has_data(run):
+            corpus = reopen(run)
+            shard = truncate_shard(corpus.valid or corpus.train, N_TOKENS)
+        elif tokenizer is None:
+            raise UserError(f"{run} has neither data nor a tokenizer that can be read")
+        else:
+            shard = shard_of([" ".join(list_words(model, tokenizer)[:N_WORDS])], tokenizer)
+        return cls(run, model, tokenizer, shard)
+
+    def compute(self, model: Any) -> Tensor:
+        """Return the (U, 2) losses and numbers of predictions of the units of the text."""
+        return torch.from_numpy(model.losses(self.shard))

@@ -1,186 +1,187 @@
-"""Checks of the numbers a model predicts: paths agree, the future is unseen, all sums to one.
+"""Checks of models that generate: all ways to a probability agree, the future is not used, decoding
+finds what brute force finds.
 
-Checks of decoding: one beam is the greedy path, and a wide beam finds all that there is.
+A translator is checked as the language model that it is for one source; the last two checks prove
+that several sources do not disturb each other.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import cycle, product
 
 import torch
 from torch import Tensor, nn
 
-from regard.decoding import Beam, Greedy, generate
+from regard.decoding import Beam, Generated, Greedy, Strategy, generate
+from regard.decoding.seq2seq import translate
 from regard.layers.attention import Tap
+from regard.layers.embeddings import Inputs
 from regard.models.language_model import IGNORE, LanguageModel
-from regard.verify.fixtures import ROWS, TOLERANCE, SequenceFixture
-from regard.verify.report import Finding, Gap
+from regard.models.seq2seq import Seq2SeqModel
+from regard.verify.fixtures import ROWS, TOLERANCE, Finding, Gap, LMFixture, Seq2SeqFixture, single
 
 CHUNKS = (5, 1, 3, 2)  # widths in which a sequence is fed, over and over
-GRADIENTS = 6  # positions whose gradient is taken
+N_GRADIENTS = 6  # positions whose gradient is taken
 CONTEXT = 4  # tokens before the one whose probabilities are added up
-SCORING = 1e11  # multiplications that scoring one continuation after the other may take
+MAX_PRODUCTS = 1e11  # multiplications that scoring one continuation after the other may take
 
 
-def fused_is_explicit(subject: SequenceFixture) -> Finding | None:
-    """The fused attention kernel against the explicit path, which forms the weights."""
-    model, gap = subject.model, Gap()
+def fused_is_explicit(fixture: LMFixture) -> Finding | None:
+    """The fused attention kernel gives the logits of the explicit path, which forms the weights."""
+    model, ids, gap = fixture.lm, fixture.ids, Gap()
     if getattr(model.config, "score", "scaled_dot") != "scaled_dot":
         return None  # no other score has a fused kernel
     tap = Tap(["*.attention.weights"])
-    explicit = model.logits(subject.ids, tap=tap)
-    if not tap.found:
+    explicit = model.logits(ids, tap=tap)
+    if not tap.activations:
         return None
-    gap.add(model.logits(subject.ids), explicit, subject.ids.numel())
+    gap.add(model.logits(ids), explicit, ids.numel())
     if model.supports_packing:
-        ids, segments = subject.packed()
+        ids, segments = fixture.pack()
         explicit = model.logits(ids, segments, tap=tap)
         gap.add(model.logits(ids, segments), explicit, ids.numel())
-    return gap.finding(subject.tolerance, f" and {len(tap.found)} layers")
+    return gap.finding(fixture.tolerance, f" and {len(tap.activations)} layers")
 
 
-def cached_is_uncached(subject: SequenceFixture) -> Finding:
-    """Token by token and in chunks, with a state, against whole sequences."""
-    model, ids, gap = subject.model, subject.ids, Gap()
+def cached_is_uncached(fixture: LMFixture) -> Finding:
+    """Decoding with a state, token by token or in chunks, gives the logits of whole sequences."""
+    model, ids, gap = fixture.lm, fixture.ids, Gap()
     batch, length = ids.shape
     for widths in ((1,), CHUNKS):
-        state = model.start(batch, length)
+        state = model.init_state(batch, length)
         done = 0
         for width in cycle(widths):
             piece = ids[:, done : done + width]
             done += piece.size(1)
-            gap.add(model.extend(piece, None, state).float(), subject.logits[:, done - 1], batch)
+            gap.add(model.step(piece, None, state).float(), fixture.outputs[:, done - 1], batch)
             if done == length:
                 break
-    return gap.finding(subject.tolerance)
+    return gap.finding(fixture.tolerance)
 
 
-def batch_is_single(subject: SequenceFixture) -> Finding:
-    """Rows side by side against each row alone."""
+def batch_is_single(fixture: LMFixture) -> Finding:
+    """A row gives the same logits in a batch as by itself."""
     gap = Gap()
-    gap.add(subject.model.logits(subject.ids).float(), subject.logits, subject.ids.numel())
-    return gap.finding(subject.tolerance, f" of {ROWS} rows")
+    gap.add(fixture.lm.logits(fixture.ids).float(), fixture.outputs, fixture.ids.numel())
+    return gap.finding(fixture.tolerance, f" of {ROWS} rows")
 
 
-def padded_is_unpadded(subject: SequenceFixture) -> Finding:
-    """Rows filled up, with padding or with anything, and rows packed, against each row alone."""
-    model, ids, gap = subject.model, subject.ids, Gap()
-    lengths = torch.tensor(subject.prefixes())  # (B,)
-    inside = torch.arange(ids.size(1)) < lengths[:, None]  # (B, T)
-    for filling in (ids.masked_fill(~inside, subject.pad), ids):
-        filled = filling[:, : max(subject.prefixes())]
-        expected = subject.logits[:, : filled.size(1)]
-        kept = inside[:, : filled.size(1)]
-        gap.add(model.logits(filled).float()[kept], expected[kept], int(kept.sum()))
-        _extend_ragged(subject, filled, lengths, gap)
+def padded_is_unpadded(fixture: LMFixture) -> Finding:
+    """Padding, whatever it holds, and records packed into one row change no logits."""
+    model, ids, gap = fixture.lm, fixture.ids, Gap()
+    lengths = torch.tensor(fixture.prefixes)  # (B,)
+    width = max(fixture.prefixes)
+    inside = torch.arange(width) < lengths[:, None]  # (B, width)
+    for padded in (ids[:, :width].masked_fill(~inside, fixture.pad), ids[:, :width]):
+        expected = fixture.outputs[:, :width]
+        gap.add(model.logits(padded).float()[inside], expected[inside], int(inside.sum()))
+        _step_ragged(fixture, padded, lengths, gap)
     if not model.supports_packing:
-        return gap.finding(subject.tolerance)
-    packed, segments = subject.packed()
-    got = model.logits(packed, segments).float()[:, : int(lengths.sum())]
-    gap.add(got, subject.unpacked(subject.logits), got.size(1))
-    return gap.finding(subject.tolerance, f", {ROWS} records packed into a row among them")
+        return gap.finding(fixture.tolerance)
+    packed, segments = fixture.pack()
+    logits = model.logits(packed, segments).float()[:, : int(lengths.sum())]
+    gap.add(logits, fixture.pack_values(fixture.outputs), logits.size(1))
+    return gap.finding(fixture.tolerance, f", {ROWS} records packed into a row among them")
 
 
-def _extend_ragged(subject: SequenceFixture, prompts: Tensor, lengths: Tensor, gap: Gap) -> None:
-    """Feed prompts of different lengths together, then a ragged chunk, then one token each."""
-    ids, rows = subject.ids, torch.arange(ROWS)
-    state = subject.model.start(ROWS, ids.size(1))
-    seen = lengths
-    got = subject.model.extend(prompts, lengths, state)
-    gap.add(got.float(), subject.logits[rows, seen - 1], ROWS)
-    more = torch.tensor([1, 2, 1][:ROWS])  # the longest row gets the least, so that all fit
-    for width, counts in ((2, more), (1, None)):
-        if int(seen.max()) + width > ids.size(1):
+def _step_ragged(fixture: LMFixture, prompts: Tensor, lengths: Tensor, gap: Gap) -> None:
+    """Feed prompts of different lengths at once, then a ragged chunk, then one token each."""
+    model, ids, rows = fixture.lm, fixture.ids, torch.arange(ROWS)
+    state = model.init_state(ROWS, ids.size(1))
+    logits = model.step(prompts, lengths, state)
+    gap.add(logits.float(), fixture.outputs[rows, lengths - 1], ROWS)
+    counts = torch.tensor([1, 2, 1][:ROWS])  # the longest row gets the least, so that all fit
+    for width, new in ((2, counts), (1, None)):
+        if int(lengths.max()) + width > ids.size(1):
             return
-        piece = ids.gather(1, seen[:, None] + torch.arange(width))  # (B, width)
-        got = subject.model.extend(piece, counts, state)
-        seen = seen + (width if counts is None else counts)
-        gap.add(got.float(), subject.logits[rows, seen - 1], ROWS)
+        piece = ids.gather(1, lengths[:, None] + torch.arange(width))  # (B, width)
+        logits = model.step(piece, new, state)
+        lengths = lengths + (width if new is None else new)
+        gap.add(logits.float(), fixture.outputs[rows, lengths - 1], ROWS)
 
 
-def scores_are_logits(subject: SequenceFixture) -> Finding:
-    """The scored log-probabilities against the logits, normalised here."""
-    model, ids, gap = subject.model, subject.ids, Gap()
-    logs = subject.logits.log_softmax(-1)  # (B, T, V)
+def scores_are_logits(fixture: LMFixture) -> Finding:
+    """`score` gives the log-softmax of the logits."""
+    model, ids, gap = fixture.lm, fixture.ids, Gap()
+    log_probs = fixture.outputs.log_softmax(-1)  # (B, T, V)
     following = ids.roll(-1, dims=1)
     following[:, -1] = IGNORE
-    made_up = torch.randint(model.vocab_size, ids.shape, generator=torch.Generator().manual_seed(1))
-    for targets in (following, made_up):
-        gap.add(model.score(ids, targets).float(), _gathered(logs, targets), ids.numel())
+    generator = torch.Generator().manual_seed(1)
+    for targets in (following, torch.randint(model.vocab_size, ids.shape, generator=generator)):
+        gap.add(model.score(ids, targets).float(), _gather(log_probs, targets), ids.numel())
     if model.supports_packing:
-        packed, segments = subject.packed()
-        logs = model.logits(packed, segments).float().log_softmax(-1)
+        packed, segments = fixture.pack()
+        log_probs = model.logits(packed, segments).float().log_softmax(-1)
         targets = packed.roll(-1, dims=1).masked_fill(segments == 0, IGNORE)
-        got = model.score(packed, targets, segments).float()
-        gap.add(got, _gathered(logs, targets), packed.numel())
-    return gap.finding(subject.tolerance)
+        scores = model.score(packed, targets, segments).float()
+        gap.add(scores, _gather(log_probs, targets), packed.numel())
+    return gap.finding(fixture.tolerance)
 
 
-def _gathered(logs: Tensor, targets: Tensor) -> Tensor:
-    """(B, T) log-probabilities of the targets from (B, T, V); 0 where a target is IGNORE."""
-    found = logs.gather(-1, targets.clamp_min(0)[..., None]).squeeze(-1)
-    return found.masked_fill(targets == IGNORE, 0.0)
+def _gather(log_probs: Tensor, targets: Tensor) -> Tensor:
+    """Return (B, T) log-probabilities of targets from (B, T, V); 0 where a target is IGNORE."""
+    chosen = log_probs.gather(-1, targets.clamp_min(0)[..., None]).squeeze(-1)
+    return chosen.masked_fill(targets == IGNORE, 0.0)
 
 
-def probabilities_sum_to_one(subject: SequenceFixture) -> Finding:
-    """The sum over all tokens, from logits everywhere and from score, token by token, once."""
-    model, size = subject.model, subject.model.vocab_size
-    totals = subject.logits.double().log_softmax(-1).exp().sum(-1)  # (B, T)
+def probabilities_sum_to_one(fixture: LMFixture) -> Finding:
+    """Probabilities sum to one: by logits at every position, by `score` of each token at one."""
+    model, size = fixture.lm, fixture.lm.vocab_size
+    totals = fixture.outputs.double().log_softmax(-1).exp().sum(-1)  # (B, T)
     gap = Gap()
     gap.add(totals, torch.ones_like(totals), totals.numel())
-    context = subject.ids[0, :CONTEXT]
-    affordable = int(SCORING // (len(context) * max(1, subject.parameters)))
-    many = min(size, max(256, affordable))
-    probabilities = subject.logits[0, len(context) - 1].double().softmax(-1)  # (V,)
+    context = fixture.ids[0, :CONTEXT]
+    affordable = int(MAX_PRODUCTS // (len(context) * max(1, fixture.n_parameters)))
+    n_scored = min(size, max(256, affordable))
+    probabilities = fixture.outputs[0, len(context) - 1].double().softmax(-1)  # (V,)
     order = probabilities.argsort(descending=True)
-    total = probabilities[order[many:]].sum()
-    for first in range(0, many, 1024):
-        tokens = order[first : min(first + 1024, many)]
+    total = probabilities[order[n_scored:]].sum()
+    for tokens in order[:n_scored].split(1024):
         ids = context.expand(len(tokens), -1)
         targets = torch.full_like(ids, IGNORE)
         targets[:, -1] = tokens
         total = total + model.score(ids, targets)[:, -1].double().exp().sum()
     gap.add(total, torch.ones_like(total), 1)
-    how = f"all {size:,}" if many == size else f"the likeliest {many:,} of {size:,}"
-    return gap.finding(subject.tolerance, f", {how} tokens scored one by one at one of them")
+    scored = f"all {size:,}" if n_scored == size else f"the likeliest {n_scored:,} of {size:,}"
+    return gap.finding(fixture.tolerance, f", {scored} tokens scored one by one at one of them")
 
 
-def causality_by_gradient(subject: SequenceFixture) -> Finding | None:
+def causality_by_gradient(fixture: LMFixture) -> Finding | None:
     """No output depends on a later input: not by gradient, nor when the future is changed."""
-    length = subject.ids.size(1)
+    model, ids, gap = fixture.lm, fixture.ids[:1], Gap()
+    length = ids.size(1)
     if length < 2:
         return None
-    gap = Gap()
     for cut in sorted({1, length // 2, length - 1}):
-        changed = subject.ids[:1].clone()
-        changed[:, cut:] = (changed[:, cut:] + 1) % subject.model.vocab_size
-        got = subject.model.logits(changed)[:, :cut].float()
-        gap.add(got, subject.logits[:1, :cut], cut)
-    held, detail = gap.finding(subject.tolerance, " when the future is changed")
-    embedding = getattr(subject.model, "embedding", None)
+        changed = ids.clone()
+        changed[:, cut:] = (changed[:, cut:] + 1) % model.vocab_size
+        gap.add(model.logits(changed)[:, :cut].float(), fixture.outputs[:1, :cut], cut)
+    ok, detail = gap.finding(fixture.tolerance, " when the future is changed")
+    embedding = getattr(model, "embedding", None)
     if not isinstance(embedding, nn.Embedding):
-        return held, detail
+        return ok, detail
     with torch.enable_grad():
-        ahead, behind, count = _gradients(subject.model, embedding, subject.ids[:1])
-    # a Fourier transform mixes all positions, and they cancel to rounding; elsewhere it is exact
-    transforms = "hyena" in getattr(subject.model.config, "kinds", ())
-    allowed = TOLERANCE * behind if transforms else 0.0
-    told = f"gradient {ahead:.1g} from after t, at least {behind:.1e} up to t, at {count} positions"
-    return held and ahead <= allowed and behind > 0, f"{told}; {detail}"
+        future, past, count = _gradients(model, embedding, ids)
+    allowed = 0.0 if model.exactly_causal else TOLERANCE * past
+    gradients = f"gradient {future:.1g} from after t, at least {past:.1e} up to t"
+    return ok and future <= allowed and past > 0, f"{gradients}, at {count} positions; {detail}"
 
 
 def _gradients(
     model: LanguageModel, embedding: nn.Embedding, ids: Tensor
 ) -> tuple[float, float, int]:
-    """For outputs at t, of how many t: the largest gradient after t; the least of those up to t."""
+    """Return the largest gradient of an output with respect to a later input, the smallest of the
+    largest with respect to an input up to it, and how many outputs were tried.
+    """
     inputs: list[Tensor] = []
 
-    def cut_here(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def cut_graph(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         inputs.append(output.detach().requires_grad_())
         return inputs[-1]
 
-    handle = embedding.register_forward_hook(cut_here)
+    handle = embedding.register_forward_hook(cut_graph)
     try:
         logits = model.logits(ids)[0]  # (T, V)
     finally:
@@ -188,46 +189,49 @@ def _gradients(
     if len(inputs) != 1:
         raise ValueError(f"the model embeds its input {len(inputs)} times, expected once")
     probe = torch.randn(logits.size(-1), generator=torch.Generator().manual_seed(2)).to(logits)
-    places = sorted({round(i * (len(logits) - 2) / (GRADIENTS - 1)) for i in range(GRADIENTS)})
-    ahead, behind = 0.0, float("inf")
-    for t in places:
+    last = len(logits) - 2
+    positions = sorted({round(i * last / (N_GRADIENTS - 1)) for i in range(N_GRADIENTS)})
+    future, past = 0.0, float("inf")
+    for t in positions:
         (gradient,) = torch.autograd.grad(logits[t], inputs[0], probe, retain_graph=True)
         size = gradient[0].abs().amax(-1).nan_to_num(float("inf"))  # (T,)
-        ahead, behind = (
-            max(ahead, float(size[t + 1 :].max())),
-            min(behind, float(size[: t + 1].max())),
-        )
-    return ahead, behind, len(places)
+        future = max(future, float(size[t + 1 :].max()))
+        past = min(past, float(size[: t + 1].max()))
+    return future, past, len(positions)
 
 
-GREEDY = 12  # tokens decoded by one beam and greedily
-DEEP = 4  # tokens of the sequences that are all tried
+# Decoding
+
+GREEDY_TOKENS = 12  # decoded by one beam and greedily
+DEPTH = 4  # tokens of the sequences that are all tried
 LARGE = 100_000_000  # parameters from which fewer sequences are tried
 
-Sequence = tuple[int, ...]
+TokenIds = tuple[int, ...]
 
 
-def beam_one_is_greedy(subject: SequenceFixture) -> Finding:
-    """A beam of width 1 and greedy decoding: the same tokens, at the same log-probabilities.
+def beam_one_is_greedy(fixture: LMFixture) -> Finding:
+    """A beam of width 1 gives the tokens and log-probabilities of greedy decoding.
 
-    Where two tokens are equally probable, either is right, and the paths part.
+    If two tokens are equally probable, either is right, and the paths part.
     """
-    half = max(1, subject.max_len // 2)
-    lengths = [min(n, half) for n in subject.prefixes()]
-    prompts = [row[:n].tolist() for row, n in zip(subject.ids, lengths, strict=True)]
-    new = max(1, min(GREEDY, subject.max_len - max(lengths) + 1))
-    found = [
-        generate(subject.model, prompts, way, max_new=new, end=subject.end, pad=subject.pad)
-        for way in (Greedy(), Beam(width=1))
+    half = max(1, fixture.max_len // 2)
+    lengths = [min(n, half) for n in fixture.prefixes]
+    prompts = [row[:n].tolist() for row, n in zip(fixture.ids, lengths, strict=True)]
+    max_new = max(1, min(GREEDY_TOKENS, fixture.max_len - max(lengths) + 1))
+    outputs = [
+        generate(fixture.lm, prompts, strategy, max_new=max_new, end=fixture.end, pad=fixture.pad)
+        for strategy in (Greedy(), Beam(width=1))
     ]
     tokens, ties, worst = 0, 0, 0.0
-    for number, ((greedy,), (beam,)) in enumerate(zip(*found, strict=True)):
+    for number, ((greedy,), (beam,)) in enumerate(zip(*outputs, strict=True)):
         steps = zip(greedy.ids, greedy.log_probs, beam.ids, beam.log_probs, strict=False)
-        for step, (one, one_log, other, other_log) in enumerate(steps):
-            if one != other and abs(one_log - other_log) > subject.tolerance:
-                return False, f"prompt {number}, token {step}: greedy takes {one}, a beam {other}"
-            worst = max(worst, abs(one_log - other_log))
-            if one != other:
+        for step, (token, log_prob, beam_token, beam_log_prob) in enumerate(steps):
+            difference = abs(log_prob - beam_log_prob)
+            if token != beam_token and difference > fixture.tolerance:
+                choices = f"greedy takes {token}, a beam {beam_token}"
+                return False, f"prompt {number}, token {step}: {choices}"
+            worst = max(worst, difference)
+            if token != beam_token:
                 ties += 1
                 break
             tokens += 1
@@ -235,65 +239,159 @@ def beam_one_is_greedy(subject: SequenceFixture) -> Finding:
             if len(greedy.ids) != len(beam.ids):
                 return False, f"prompt {number}: greedy stops at {len(greedy.ids)}, a beam does not"
     parted = f", {ties} parted at a tie" * bool(ties)
-    allowed = f"(allowed {subject.tolerance:.1e} at the scale of the logits)"
+    allowed = f"(allowed {fixture.tolerance:.1e} at the scale of the logits)"
     detail = f"max difference {worst:.1e} over {tokens} equal tokens after {len(prompts)} prompts"
-    return worst <= subject.tolerance, f"{detail}{parted} {allowed}"
+    return worst <= fixture.tolerance, f"{detail}{parted} {allowed}"
 
 
-def beam_is_brute_force(subject: SequenceFixture) -> Finding | None:
-    """A beam wide enough for all, over a few tokens, against scoring every sequence of them."""
-    prompt = subject.ids[0, : max(1, min(3, subject.max_len - DEEP + 1))]
-    deep = min(DEEP, subject.max_len - len(prompt) + 1)
-    likely = subject.logits[0, len(prompt) - 1].argsort(descending=True, stable=True).tolist()
-    few = [t for t in likely if t != subject.end][: 2 if subject.parameters > LARGE else 3]
-    if not few:
+def beam_is_brute_force(fixture: LMFixture) -> Finding | None:
+    """A beam that is wide enough finds every sequence of a few tokens, with the score that `score`
+    gives it, and ranks the best first.
+    """
+    prompt = fixture.ids[0, : max(1, min(3, fixture.max_len - DEPTH + 1))]
+    depth = min(DEPTH, fixture.max_len - len(prompt) + 1)
+    order = fixture.outputs[0, len(prompt) - 1].argsort(descending=True, stable=True).tolist()
+    n_tokens = 2 if fixture.n_parameters > LARGE else 3
+    tokens = [token for token in order if token != fixture.end][:n_tokens]
+    if not tokens:
         return None
-    expected = _exhaustive(subject, prompt, few, deep)
-    width = sum(len(few) ** n for n in range(deep)) + len(few) ** deep  # every sequence there is
-    banned = sorted(set(range(subject.model.vocab_size)) - {*few, subject.end})
+    expected = _score_all(fixture, prompt, tokens, depth)
+    width = sum(len(tokens) ** n for n in range(depth + 1))  # all sequences
+    banned = sorted(set(range(fixture.lm.vocab_size)) - {*tokens, fixture.end})
 
-    def search(n_best: int) -> dict[Sequence, float]:
-        (found,) = generate(
-            subject.model, [prompt.tolist()], Beam(width=width, n_best=n_best),
-            max_new=deep, end=subject.end, pad=subject.pad, banned=banned,
-        )  # fmt: skip
-        return {tuple(one.ids): one.score for one in found if not one.dead_end}
+    def search(n_best: int) -> dict[TokenIds, float]:
+        (beams,) = generate(
+            fixture.lm,
+            [prompt.tolist()],
+            Beam(width=width, n_best=n_best),
+            max_new=depth,
+            end=fixture.end,
+            pad=fixture.pad,
+            banned=banned,
+        )
+        return {tuple(beam.ids): beam.score for beam in beams if not beam.dead_end}
 
-    every, allowed = search(width), deep * subject.tolerance
-    if every.keys() != expected.keys():
-        odd = min(every.keys() ^ expected.keys(), key=len)
-        return False, f"{list(odd)} is found by one of beam and brute force only"
-    worst = max((abs(every[ids] - expected[ids]) for ids in expected), default=0.0)
-    ended = [ids for ids in expected if ids[-1] == subject.end] or list(expected)
+    scores, allowed = search(width), depth * fixture.tolerance
+    if scores.keys() != expected.keys():
+        different = min(scores.keys() ^ expected.keys(), key=len)
+        return False, f"{list(different)} is found by one of beam and brute force only"
+    worst = max((abs(scores[ids] - expected[ids]) for ids in expected), default=0.0)
+    ended = [ids for ids in expected if ids[-1] == fixture.end] or list(expected)
     best = max((expected[ids] for ids in ended), default=0.0)
     for ids in search(1):
         worst = max(worst, best - expected.get(ids, -math.inf))
-    detail = f"max difference {worst:.1e} over {len(expected)} sequences of up to {deep} tokens"
+    detail = f"max difference {worst:.1e} over {len(expected)} sequences of up to {depth} tokens"
     return worst <= allowed, f"{detail} (allowed {allowed:.1e} at the scale of the logits)"
 
 
-def _exhaustive(
-    subject: SequenceFixture, prompt: Tensor, few: list[int], deep: int
-) -> dict[Sequence, float]:
-    """The log-probability, by `score`, of every possible sequence that ends or is cut off."""
-    sequences: list[Sequence] = list(product(few, repeat=deep))
-    for n in range(deep):
-        sequences += [(*body, subject.end) for body in product(few, repeat=n)]
-    allowed = torch.zeros(subject.model.vocab_size, dtype=torch.bool)
-    allowed[[*few, subject.end]] = True
+def _score_all(
+    fixture: LMFixture, prompt: Tensor, tokens: list[int], depth: int
+) -> dict[TokenIds, float]:
+    """Return the log-probability, by `score`, of every sequence that ends or is cut off."""
+    sequences: list[TokenIds] = list(product(tokens, repeat=depth))
+    for n in range(depth):
+        sequences += [(*body, fixture.end) for body in product(tokens, repeat=n)]
+    allowed = torch.zeros(fixture.lm.vocab_size, dtype=torch.bool)
+    allowed[[*tokens, fixture.end]] = True
 
     def constrain(logits: Tensor, previous: Tensor) -> Tensor:
         return logits.masked_fill(~allowed, -math.inf)
 
     first = len(prompt) - 1
     ids = prompt.repeat(len(sequences), 1)  # (N, P)
-    ids = torch.nn.functional.pad(ids, (0, deep - 1), value=subject.pad)  # (N, P + deep - 1)
+    ids = nn.functional.pad(ids, (0, depth - 1), value=fixture.pad)  # (N, P + depth - 1)
     targets = torch.full_like(ids, IGNORE)
     for row, sequence in enumerate(sequences):
         targets[row, first : first + len(sequence)] = torch.tensor(sequence)
-        ids[row, first + 1 : first + len(sequence)] = targets[
-            row, first : first + len(sequence) - 1
-        ]
-    totals = subject.model.score(ids, targets, constrain=constrain).double().sum(1).tolist()
-    # After a dead end nothing is possible, and what is impossible no beam should find.
+        ids[row, first + 1 : first + len(sequence)] = torch.tensor(sequence[:-1])
+    totals = fixture.lm.score(ids, targets, constrain=constrain).double().sum(1).tolist()
+    # After a dead end nothing is possible, and no beam should find what is impossible.
     return {s: t for s, t in zip(sequences, totals, strict=True) if math.isfinite(t)}
+
+
+# Several sources
+
+N_SOURCES, MAX_NEW = 12, 12  # sources that are translated, and the most tokens of a translation
+STRATEGIES: tuple[Strategy, ...] = (Greedy(), Beam(width=4, length_penalty=1.0, n_best=4))
+
+
+def sources_together_are_alone(fixture: Seq2SeqFixture) -> Finding:
+    """A source gives the same logits padded in a batch, and packed into a row, as by itself."""
+    model, source, gap = fixture.model, fixture.source.ids[0], Gap()
+    lengths = sorted({max(1, len(source) // n) for n in (3, 2, 1)}, reverse=True)
+    sources = [source[:n] for n in lengths]
+    targets = fixture.ids[:1].expand(len(sources), -1)  # equal, so that only sources differ
+    expected = torch.cat(
+        [model.condition(single(ids)).logits(targets[:1]).float() for ids in sources]
+    )  # (R, T, V)
+    padded = source.new_full((len(sources), lengths[0], *source.shape[1:]), fixture.pad)
+    for row, ids in enumerate(sources):
+        padded[row, : len(ids)] = ids
+    segments = (torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]).long()
+    logits = model.condition(Inputs(padded, segments)).logits(targets).float()
+    gap.add(logits, expected, targets.numel())
+    if model.supports_packing:
+        numbers = torch.arange(1, len(sources) + 1)
+        segments = numbers.repeat_interleave(torch.tensor(lengths))[None]
+        packed = model.condition(Inputs(torch.cat(sources)[None], segments))
+        segments = numbers.repeat_interleave(targets.size(1))[None]
+        logits = packed.logits(targets.reshape(1, -1), segments).float()
+        gap.add(logits.view_as(expected), expected, targets.numel())
+    return gap.finding(fixture.tolerance, f" of {len(sources)} sources")
+
+
+def translated_together_is_alone(fixture: Seq2SeqFixture) -> Finding:
+    """A source has the same translation in a batch as by itself, with the log-probabilities of a
+    computation without a cache.
+
+    If two translations are equally probable, either is right.
+    """
+    model, source, gap, ties = fixture.model, fixture.source.ids[0], Gap(), 0
+    sources = [
+        source.roll(n, 0)[: 1 + len(source) * (n % 3 + 1) // 4].tolist() for n in range(N_SOURCES)
+    ]
+    banned = fixture.tokenizer.never_produced(model.vocab_size) if fixture.tokenizer else []
+    start = int(fixture.ids[0, 0])
+
+    def search(batch: list[list[int]], strategy: Strategy) -> list[list[Generated]]:
+        return translate(
+            model,
+            batch,
+            strategy,
+            start=start,
+            end=fixture.end,
+            pad=fixture.pad,
+            banned=banned,
+            max_new=min(MAX_NEW, fixture.max_len),
+        )
+
+    for strategy in STRATEGIES:
+        for number, translations in enumerate(search(sources, strategy)):
+            ((alone, *_),), best = search([sources[number]], strategy), translations[0]
+            if alone.ids != best.ids:
+                if abs(alone.score - best.score) > fixture.tolerance * len(alone.ids):
+                    both = f"alone {alone.ids}, together {best.ids}"
+                    return False, f"source {number}: {both}, {strategy}"
+                ties += 1
+            for translation in translations:
+                log_probs, ids = _score_uncached(model, sources[number], translation, start, banned)
+                got = torch.tensor(translation.log_probs)
+                gap.add(got, log_probs.gather(1, ids[:, None]).squeeze(1), len(ids))
+                if strategy is STRATEGIES[0]:  # greedy takes the most probable, without a cache too
+                    gap.add(got, log_probs.amax(1), 0)
+    note = f", {N_SOURCES} sources by greedy search and by beams as if alone"
+    return gap.finding(fixture.tolerance, note + f" but for {ties} ties" * bool(ties))
+
+
+def _score_uncached(
+    model: Seq2SeqModel,
+    source: list[int],
+    translation: Generated,
+    start: int,
+    banned: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Return (T, V) log-probabilities at all tokens of a translation at once, and its tokens."""
+    ids = torch.tensor([start, *translation.ids])
+    logits = model.condition(single(torch.tensor(source))).logits(ids[None, :-1])[0].float()
+    logits[:, list(banned)] = -math.inf
+    return logits.log_softmax(-1), ids[1:]

@@ -1,7 +1,7 @@
-"""The one set of HTML components: every page of the product is a `Page` filled with them.
+"""HTML components: every page is a `Page` filled with them.
 
-A component is plain data; `Page.render` puts it into JSON blocks of one self-contained file and the
-scripts under `assets/` draw it. Tokens are text everywhere: no data ever becomes markup.
+A component is plain data; `Page.render` puts it into JSON blocks of one self-contained file, and
+the scripts under `assets/` draw it. Tokens are text everywhere: data never becomes markup.
 """
 
 from regard.look.page.charts import (
@@ -9,15 +9,15 @@ from regard.look.page.charts import (
     Bars,
     Heatmap,
     Histogram,
+    ImageMaps,
     Lines,
     MaskMap,
+    PointMaps,
     Projector,
     Scatter,
 )
 from regard.look.page.component import Component
-from regard.look.page.document import Page
-from regard.look.page.media import Picture, Space
-from regard.look.page.prose import Facts, Links, Sequences, Table, Text
+from regard.look.page.document import Facts, Links, Page, Sequences, Table, Text
 from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
 
 __all__ = [
@@ -30,16 +30,16 @@ __all__ = [
     "Facts",
     "Heatmap",
     "Histogram",
+    "ImageMaps",
     "Lines",
     "Links",
     "Logo",
     "MaskMap",
     "Page",
-    "Picture",
+    "PointMaps",
     "Projector",
     "Scatter",
     "Sequences",
-    "Space",
     "Surprise",
     "Table",
     "Tagged",

@@ -1,8 +1,5 @@
-"""Charts of numbers: lines with bands, bars with intervals, histograms.
-
-Points in the plane.
-
-Matrices as colour: heat maps, masks, and the attention of every head of every layer.
+"""Charts: curves, bars, histograms, points, heat maps, attention, and maps over images and point
+clouds.
 """
 
 from __future__ import annotations
@@ -17,17 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.look.page.component import (
     Component,
+    as_array,
+    as_weights,
     cell,
-    choice,
+    check_choice,
+    check_indices,
+    check_length,
+    encode_bytes,
     escape,
-    matrix,
     number,
     numbers,
     pack,
     pack_weights,
-    same_length,
 )
-from regard.look.page.prose import Table
+from regard.look.page.document import Table
 
 Band = tuple[Sequence[float], Sequence[float]]
 
@@ -60,18 +60,18 @@ class Lines(Component):
         if len(lengths) != len(self.series):
             raise ValueError(f"series must have different names, got {[s[0] for s in self.series]}")
         for name, xs, ys in self.series:
-            same_length(f"ys of {name!r}", len(ys), "x", len(xs))
-        for name in self.dots:
-            if name not in lengths:
-                raise ValueError(f"dots must name a series of {sorted(lengths)}, got {name!r}")
+            check_length(f"ys of {name!r}", len(ys), "x", len(xs))
+        for what, names in (("dots", self.dots), ("bands", self.bands)):
+            for name in names:
+                if name not in lengths:
+                    raise ValueError(
+                        f"{what} must name a series of {sorted(lengths)}, got {name!r}"
+                    )
         for name, (low, high) in self.bands.items():
-            if name not in lengths:
-                raise ValueError(f"bands must name a series of {sorted(lengths)}, got {name!r}")
-            same_length(f"low of {name!r}", len(low), "x", lengths[name])
-            same_length(f"high of {name!r}", len(high), "x", lengths[name])
+            check_length(f"low of {name!r}", len(low), "x", lengths[name])
+            check_length(f"high of {name!r}", len(high), "x", lengths[name])
 
     def data(self) -> dict[str, Any]:
-        """The series with their bands and the axes."""
         series = []
         for name, xs, ys in self.series:
             item = {"name": name, "x": numbers(xs), "y": numbers(ys)}
@@ -79,17 +79,7 @@ class Lines(Component):
                 low, high = self.bands[name]
                 item |= {"low": numbers(low), "high": numbers(high)}
             series.append(item)
-        axes = {"x_label": self.x_label, "y_label": self.y_label}
-        return {
-            "title": self.title,
-            "series": series,
-            **axes,
-            "log_x": self.log_x,
-            "log_y": self.log_y,
-            "x_ticks": numbers(self.x_ticks),
-            "dots": list(self.dots),
-            "levels": [[name, number(value)] for name, value in self.levels.items()],
-        }
+        return self.fields("series", "bands") | {"series": series}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,31 +96,16 @@ class Bars(Component):
     highlight: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        same_length("values", len(self.values), "label", len(self.labels))
+        check_length("values", len(self.values), "label", len(self.labels))
         if len(self.low) != len(self.high):
             raise ValueError(
                 f"give low and high together, got {len(self.low)} and {len(self.high)}"
             )
         if len(self.low):
-            same_length("low", len(self.low), "label", len(self.labels))
-        for i in self.highlight:
-            if not 0 <= i < len(self.labels):
-                raise ValueError(f"highlight must name bars 0 to {len(self.labels) - 1}, got {i}")
-
-    def data(self) -> dict[str, Any]:
-        """Labels, values, intervals."""
-        return {
-            "title": self.title,
-            "labels": list(self.labels),
-            "values": numbers(self.values),
-            "low": numbers(self.low),
-            "high": numbers(self.high),
-            "unit": self.unit,
-            "highlight": list(self.highlight),
-        }
+            check_length("low", len(self.low), "label", len(self.labels))
+        check_indices("highlight", "bars", self.highlight, len(self.labels))
 
     def fallback(self) -> str:
-        """The bars as a table."""
         columns, rows = ["", self.unit or "value"], [self.labels, self.values]
         if len(self.low):
             columns, rows = [*columns, "low", "high"], [*rows, self.low, self.high]
@@ -149,25 +124,14 @@ class Histogram(Component):
     y_label: str = "count"
 
     def __post_init__(self) -> None:
-        same_length("edges", len(self.edges), "count, and one more", len(self.counts) + 1)
+        check_length("edges", len(self.edges), "count, and one more", len(self.counts) + 1)
         edges = np.asarray(self.edges, dtype=np.float64)
         if len(edges) < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
             raise ValueError(f"edges must be finite and increase, got {list(self.edges)[:8]}")
         if not all(0 <= count < float("inf") for count in self.counts):
             raise ValueError("counts must be finite and at least 0")
 
-    def data(self) -> dict[str, Any]:
-        """Edges, counts and axis labels."""
-        return {
-            "title": self.title,
-            "edges": numbers(self.edges),
-            "counts": numbers(self.counts),
-            "x_label": self.x_label,
-            "y_label": self.y_label,
-        }
-
     def fallback(self) -> str:
-        """The counts in words."""
         low, high = cell(number(self.edges[0])), cell(number(self.edges[-1]))
         words = f"{self.title or 'Histogram'}: {cell(sum(self.counts))} between {low} and {high}."
         return f"<p>{escape(words)}</p>"
@@ -175,7 +139,7 @@ class Histogram(Component):
 
 @dataclass(frozen=True, eq=False)
 class Scatter(Component):
-    """Points (N, 2), coloured by the group or by the value that each has, if they have either.
+    """Points (N, 2), coloured by their `groups` or by their `values`, if given.
 
     `texts` say what each point is. `marks` name points that stand out, by their number. With
     `diagonal`, where both coordinates are equal is drawn as a line.
@@ -194,7 +158,7 @@ class Scatter(Component):
     diagonal: bool = False
 
     def __post_init__(self) -> None:
-        array = matrix("points", self.points, 2)
+        array = as_array("points", self.points, 2)
         if array.shape[1] != 2 or not np.isfinite(array).all():
             raise ValueError(f"points must be finite and (N, 2), got shape {array.shape}")
         object.__setattr__(self, "points", array)
@@ -202,35 +166,25 @@ class Scatter(Component):
             raise ValueError("give either groups or values, got both")
         for name in ("texts", "groups", "values"):
             if len(getattr(self, name)):
-                same_length(name, len(getattr(self, name)), "point", len(array))
-        for i in self.marks:
-            if not 0 <= i < len(array):
-                raise ValueError(f"marks must name points 0 to {len(array) - 1}, got {i}")
+                check_length(name, len(getattr(self, name)), "point", len(array))
+        check_indices("marks", "points", self.marks, len(array))
 
     def array(self) -> NDArray[np.float64]:
-        """The points, (N, 2)."""
+        """Return the points, (N, 2)."""
         return np.asarray(self.points, dtype=np.float64)
 
     def names(self) -> list[str]:
-        """The different groups, the most frequent first."""
+        """Return the different groups, the most frequent first."""
         return [name for name, _ in Counter(self.groups).most_common()]
 
     def data(self) -> dict[str, Any]:
-        """Coordinates, the number of each point's group or its value, and what they are."""
-        places = {name: i for i, name in enumerate(self.names())}
-        return {
-            "title": self.title,
-            "x": numbers(self.array()[:, 0]),
-            "y": numbers(self.array()[:, 1]),
-            "texts": list(self.texts),
-            "groups": [places[name] for name in self.groups],
-            "names": list(places),
-            "values": numbers(self.values),
-            "marks": [[i, name] for i, name in self.marks.items()],
-            "x_label": self.x_label,
-            "y_label": self.y_label,
-            "unit": self.unit,
-            "diagonal": self.diagonal,
+        numbered = {name: i for i, name in enumerate(self.names())}
+        x, y = self.array().T
+        return self.fields("points") | {
+            "x": numbers(x),
+            "y": numbers(y),
+            "groups": [numbered[name] for name in self.groups],
+            "names": list(numbered),
         }
 
 
@@ -238,61 +192,58 @@ class Scatter(Component):
 class Projector(Component):
     """Words as points that can be searched and chosen; a chosen one shows its neighbours.
 
-    `planes` are ways to lay the same first N of the `words` out, (N, 2) each, with labels of their
-    `axes` where these mean something; `groups` colour them. Of the first L words `near` has the
-    numbers of the nearest ones, nearest first, and `similarities` how near they are. `chosen` is
-    the one that is shown at first.
+    `planes` are layouts of the same first N of the `words`, (N, 2) each, with labels of their
+    `axes` where these mean something; `groups` colour them. For the first L words, `neighbours` has
+    the indices of the nearest words, nearest first, and `similarities` how similar they are.
+    `chosen` is selected when the page opens.
     """
 
     kind: ClassVar[str] = "projector"
     words: Sequence[str]
     planes: Mapping[str, ArrayLike]
     groups: Sequence[str]
-    near: Sequence[Sequence[int]]
+    neighbours: Sequence[Sequence[int]]
     similarities: Sequence[Sequence[float]]
     axes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     chosen: int = 0
     title: str = ""
 
     def __post_init__(self) -> None:
-        same_length("similarities", len(self.similarities), "row of near", len(self.near))
-        for row, others in enumerate(self.near):
-            same_length("similarities", len(self.similarities[row]), "neighbour", len(others))
-            if any(not 0 <= i < len(self.words) for i in others):
-                raise ValueError(f"near must name words 0 to {len(self.words) - 1}, got {others}")
-        if not 0 <= self.chosen < len(self.near):
-            raise ValueError(f"chosen must be a word of near, 0 to {len(self.near) - 1}")
+        check_length(
+            "similarities", len(self.similarities), "row of neighbours", len(self.neighbours)
+        )
+        for row, others in enumerate(self.neighbours):
+            check_length("similarities", len(self.similarities[row]), "neighbour", len(others))
+            check_indices("neighbours", "words", others, len(self.words))
+        if not 0 <= self.chosen < len(self.neighbours):
+            raise ValueError(
+                f"chosen must be a word with neighbours, 0 to {len(self.neighbours) - 1}"
+            )
         if not self.planes:
             raise ValueError("planes must hold one at least")
 
     def scatters(self) -> dict[str, Scatter]:
-        """Each plane as points, the chosen word and its neighbours marked."""
-        marks = [i for i in self.near[self.chosen] if i < len(self.groups)]
-        own = [self.chosen] if self.chosen < len(self.groups) else []
-        found = {}
+        """Return each plane as points, with the chosen word and its neighbours marked."""
+        marked = [
+            i for i in [*self.neighbours[self.chosen][::-1], self.chosen] if i < len(self.groups)
+        ]
+        scatters = {}
         for name, points in self.planes.items():
             x_label, y_label = self.axes.get(name, ("", ""))
-            found[name] = Scatter(
+            scatters[name] = Scatter(
                 points,
                 texts=list(self.words[: len(self.groups)]),
                 groups=self.groups,
-                marks={i: self.words[i] for i in [*marks[::-1], *own]},
+                marks={i: self.words[i] for i in marked},
                 x_label=x_label,
                 y_label=y_label,
                 title=name,
             )
-        return found
+        return scatters
 
     def data(self) -> dict[str, Any]:
-        """The words, what is near which, and each plane as points."""
-        return {
-            "title": self.title,
-            "words": list(self.words),
-            "near": [list(map(int, others)) for others in self.near],
-            "similarities": [numbers(row) for row in self.similarities],
-            "planes": [one.data() for one in self.scatters().values()],
-            "chosen": self.chosen,
-        }
+        planes = [scatter.data() for scatter in self.scatters().values()]
+        return self.fields("planes", "groups", "axes") | {"planes": planes}
 
 
 SCALES = ("sequential", "weights", "logarithmic", "diverging", "mask")
@@ -317,39 +268,27 @@ class Heatmap(Component):
     marks: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
-        choice("scale", self.scale, SCALES)
-        array = matrix("values", self.values, 2)
+        check_choice("scale", self.scale, SCALES)
+        array = as_array("values", self.values, 2)
         object.__setattr__(self, "values", array)
-        same_length("rows", len(self.rows), "row of values", array.shape[0])
-        same_length("columns", len(self.columns), "column of values", array.shape[1])
+        check_length("rows", len(self.rows), "row of values", array.shape[0])
+        check_length("columns", len(self.columns), "column of values", array.shape[1])
         if self.scale == "logarithmic" and (array < 0).any():
             raise ValueError(f"logarithmic values must be at least 0, got {array.min()}")
-        if self.scale == "weights" and not (array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
-            raise ValueError(f"weights must lie in [0, 1], got {array.min()} to {array.max()}")
+        if self.scale == "weights":
+            as_weights(array)
         for row, column in self.marks:
             if not (0 <= row < array.shape[0] and 0 <= column < array.shape[1]):
                 raise ValueError(f"marks must lie in values {array.shape}, got {(row, column)}")
 
     def array(self) -> NDArray[np.float64]:
-        """The values, (R, C)."""
+        """Return the values, (R, C)."""
         return np.asarray(self.values, dtype=np.float64)
-
-    def data(self) -> dict[str, Any]:
-        """The packed matrix and its labels."""
-        return {
-            "title": self.title,
-            "values": pack(self.array()),
-            "rows": list(self.rows),
-            "columns": list(self.columns),
-            "scale": self.scale,
-            "unit": self.unit,
-            "marks": [list(mark) for mark in self.marks],
-        }
 
 
 @dataclass(frozen=True, eq=False)
 class MaskMap(Component):
-    """Who may look at whom: boolean (T, S), True = may attend, queries down and keys across."""
+    """An attention mask: boolean (T, S), True = may attend, queries down and keys across."""
 
     kind: ClassVar[str] = "heatmap"  # the same renderer with two colours
     mask: ArrayLike
@@ -364,12 +303,11 @@ class MaskMap(Component):
         self.heatmap()
 
     def heatmap(self) -> Heatmap:
-        """The mask as a heat map with the scale "mask"."""
+        """Return the mask as a heat map with the scale "mask"."""
         keys = self.keys or self.queries
         return Heatmap(self.mask, self.queries, keys, title=self.title, scale="mask")
 
     def data(self) -> dict[str, Any]:
-        """The data of that heat map."""
         return self.heatmap().data()
 
 
@@ -379,9 +317,8 @@ class AttentionMaps(Component):
 
     `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
     to one, or to zero where a query may look nowhere; only the range [0, 1] is checked here.
-    `scores` (L, H, T, S), where given, are what the softmax made the weights of, and stand beside
-    them; a score that is not finite is one that the mask hides. `chosen`, a layer and a head, is
-    the one that is large at first.
+    `scores` (L, H, T, S), where given, are the inputs of the softmax; a score that is not finite is
+    masked. `chosen`, a layer and a head, is shown large at first.
     """
 
     kind: ClassVar[str] = "attention"
@@ -395,46 +332,136 @@ class AttentionMaps(Component):
     chosen: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        array = matrix("weights", self.weights, 4)
-        if not (np.isfinite(array).all() and array.min() >= -1e-6 and array.max() <= 1 + 1e-3):
-            raise ValueError(
-                f"weights must lie in [0, 1], got values from {array.min()} to {array.max()}"
-            )
-        object.__setattr__(self, "weights", np.clip(array, 0.0, 1.0))
-        same_length("tokens", len(self.tokens), "query", array.shape[2])
-        same_length("sources", len(self.keys()), "key", array.shape[3])
+        array = as_array("weights", self.weights, 4)
+        object.__setattr__(self, "weights", as_weights(array))
+        check_length("tokens", len(self.tokens), "query", array.shape[2])
+        check_length("sources", len(self.keys()), "key", array.shape[3])
         if self.scores is not None and np.shape(self.scores) != array.shape:
             raise ValueError(
                 f"scores must have the shape of weights, {array.shape}, got {np.shape(self.scores)}"
             )
         if self.layers:
-            same_length("layers", len(self.layers), "layer", array.shape[0])
+            check_length("layers", len(self.layers), "layer", array.shape[0])
         if not all(0 <= i < n for i, n in zip(self.chosen, array.shape, strict=False)):
             raise ValueError(
                 f"chosen must be a layer and a head of weights {array.shape}, got {self.chosen}"
             )
 
     def array(self) -> NDArray[np.float64]:
-        """The weights, (L, H, T, S)."""
+        """Return the weights, (L, H, T, S)."""
         return np.asarray(self.weights, dtype=np.float64)
 
     def keys(self) -> list[str]:
-        """The tokens looked at."""
+        """Return the names of the keys."""
         return list(self.sources or self.tokens)
 
     def layer_names(self) -> list[str]:
-        """One name per layer, numbered from 1 when none were given."""
+        """Return one name per layer, numbered from 1 when none were given."""
         return list(self.layers) or [f"layer {i + 1}" for i in range(self.array().shape[0])]
 
     def data(self) -> dict[str, Any]:
-        """The packed weights and the tokens."""
-        return {
-            "title": self.title,
+        return self.fields("weights", "scores") | {
             "weights": pack_weights(self.array()),
-            "tokens": list(self.tokens),
             "sources": self.keys(),
             "layers": self.layer_names(),
-            "scores": None if self.scores is None else pack(matrix("scores", self.scores, 4)),
-            "score_name": self.score_name,
-            "chosen": list(self.chosen),
+            "scores": None if self.scores is None else pack(as_array("scores", self.scores, 4)),
         }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenMaps(Component):
+    """M maps over the N tokens of one item, such as the patches of an image.
+
+    `maps` (M, Q, N): each has one value per token (Q = 1) or, for every token that can be chosen,
+    one for each other. With one row more than tokens, the first row is that of `<S>`; `aside`
+    (M, Q), if given, is the value of `<S>` in each row. Small maps stand in rows of `across`. The
+    scale is "weights", from 0 to 1, or "diverging".
+    """
+
+    maps: ArrayLike
+    names: Sequence[str]
+    title: str = ""
+    unit: str = "weight"
+    scale: str = "weights"
+    across: int = 0
+    aside: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("scale", self.scale, ("weights", "diverging"))
+        array = as_array("maps", self.maps, 3)
+        count = array.shape[2]
+        check_length("names", len(self.names), "map", array.shape[0])
+        if array.shape[1] not in (1, count, count + 1):
+            raise ValueError(f"maps must have 1, {count} or {count + 1} rows, got {array.shape[1]}")
+        if self.aside is not None and np.shape(self.aside) != array.shape[:2]:
+            raise ValueError(f"aside must be {array.shape[:2]}, got {np.shape(self.aside)}")
+        if self.scale == "weights":
+            object.__setattr__(self, "maps", as_weights(array))
+
+    def array(self) -> NDArray[np.float64]:
+        """Return the maps, (M, Q, N)."""
+        return np.asarray(self.maps, dtype=np.float64)
+
+    def data(self) -> dict[str, Any]:
+        return self.fields("maps", "aside", "pixels", "points") | {
+            "maps": (pack_weights if self.scale == "weights" else pack)(self.array()),
+            "across": self.across or len(self.names),
+            "aside": None if self.aside is None else pack(np.asarray(self.aside, np.float64)),
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageMaps(TokenMaps):
+    """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C).
+
+    A chosen patch `verb` those of its map. `columns`, if given, names each column of small maps.
+    """
+
+    kind: ClassVar[str] = "image-maps"
+    pixels: ArrayLike
+    grid: tuple[int, int]
+    verb: str = "looks at"
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        image = np.asarray(self.pixels)
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+            raise ValueError(f"pixels must be bytes of 1 or 3 channels, got {image.shape}")
+        TokenMaps.__post_init__(self)
+        check_length("maps", self.array().shape[2], "patch", self.grid[0] * self.grid[1])
+        if self.columns:
+            check_length("columns", len(self.columns), "map across", self.across or len(self.names))
+
+    def image(self) -> NDArray[np.uint8]:
+        """Return the pixels, (height, width, C)."""
+        return np.ascontiguousarray(self.pixels, dtype=np.uint8)
+
+    def data(self) -> dict[str, Any]:
+        image = self.image()
+        return TokenMaps.data(self) | {"pixels": encode_bytes(image), "size": list(image.shape)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PointMaps(TokenMaps):
+    """Maps over the tokens of a point cloud: `points` (P, 3), each of the token in `owners`.
+
+    `kinds`, if given, says what each point is.
+    """
+
+    kind: ClassVar[str] = "point-maps"
+    points: ArrayLike
+    owners: Sequence[int]
+    kinds: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        points = as_array("points", self.points, 2)
+        if points.shape[1] != 3:
+            raise ValueError(f"points must be (P, 3), got {points.shape}")
+        TokenMaps.__post_init__(self)
+        check_length("owners", len(self.owners), "point", len(points))
+        check_indices("owners", "tokens", self.owners, self.array().shape[2])
+        if self.kinds:
+            check_length("kinds", len(self.kinds), "point", len(points))
+
+    def data(self) -> dict[str, Any]:
+        return TokenMaps.data(self) | {"points": pack(np.asarray(self.points, np.float64))}

@@ -1,7 +1,8 @@
-"""A page: sections of components, written as one HTML file that asks the network for nothing.
+"""A page and its components made of words and tables: sections of components, written as one HTML
+file that makes no network requests.
 
 The Content-Security-Policy allows exactly one script, by the hash of its text, and no request of
-any kind but images the page made itself; so even a mistake in escaping could run nothing.
+any kind except images that the page made itself, so a mistake in escaping cannot run code either.
 """
 
 from __future__ import annotations
@@ -9,12 +10,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, ClassVar
 
-from regard.look.page.component import Component, escape, to_json
+import numpy as np
+
+from regard.look.page.component import (
+    Component,
+    cell,
+    check_choice,
+    check_indices,
+    check_length,
+    escape,
+    to_json,
+)
 
 # Joined in this order into one script with one scope: later files use functions of earlier ones.
 SCRIPTS = (
@@ -33,28 +47,170 @@ SCRIPTS = (
     "axes.js",
     "charts.js",
     "scatter.js",
-    "picture.js",
-    "space.js",
+    "image_maps.js",
+    "point_maps.js",
     "projector.js",
     "logo.js",
     "page.js",
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Text(Component):
+    """Paragraphs of plain text; a blank line starts a new one."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+    def paragraphs(self) -> list[str]:
+        """Split the text at blank lines."""
+        return [p.strip() for p in self.text.split("\n\n") if p.strip()]
+
+    def data(self) -> dict[str, Any]:
+        return {"paragraphs": self.paragraphs()}
+
+    def fallback(self) -> str:
+        return "".join(f"<p>{escape(p)}</p>" for p in self.paragraphs())
+
+
+@dataclass(frozen=True, eq=False)
+class Links(Component):
+    """Pages in the same folder, as (label, file name) pairs."""
+
+    kind: ClassVar[str] = "links"
+    links: Sequence[tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        for _, name in self.links:
+            if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
+                raise ValueError(f"links must be plain file names, got {name!r}")
+
+    def fallback(self) -> str:
+        items = (f'<a href="{escape(name)}">{escape(label)}</a>' for label, name in self.links)
+        return f"<p>{' · '.join(items)}</p>"
+
+
+@dataclass(frozen=True, eq=False)
+class Facts(Component):
+    """A list of (label, value) pairs, such as the settings and metrics of a run."""
+
+    kind: ClassVar[str] = "facts"
+    facts: Sequence[tuple[str, object]]
+    title: str = ""
+
+    def data(self) -> dict[str, Any]:
+        return {"title": self.title, "facts": [[label, cell(v)] for label, v in self.facts]}
+
+    def fallback(self) -> str:
+        pairs = "".join(
+            f"<div><dt>{escape(label)}</dt><dd>{escape(cell(value))}</dd></div>"
+            for label, value in self.facts
+        )
+        return f'{_caption(self.title)}<dl class="pairs">{pairs}</dl>'
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Component):
+    """Rows of text and numbers.
+
+    `align` holds "left" or "right" per column; when empty, columns of numbers go right. `highlight`
+    holds the indices of rows to set apart, such as the winners of a comparison.
+    """
+
+    kind: ClassVar[str] = "table"
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    align: Sequence[str] = ()
+    highlight: Collection[int] = ()
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for i, row in enumerate(self.rows):
+            check_length(f"row {i}", len(row), "column", len(self.columns))
+        if self.align:
+            check_length("align", len(self.align), "column", len(self.columns))
+        for side in self.align:
+            check_choice("align", side, ("left", "right"))
+        check_indices("highlight", "rows", self.highlight, len(self.rows))
+
+    def alignments(self) -> list[str]:
+        """Return the alignment of each column."""
+        if self.align:
+            return list(self.align)
+        numeric = (int, float, np.number, type(None))
+        return [
+            "right"
+            if self.rows and all(isinstance(row[j], numeric) for row in self.rows)
+            else "left"
+            for j in range(len(self.columns))
+        ]
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": [[cell(value) for value in row] for row in self.rows],
+            "align": self.alignments(),
+            "highlight": sorted(self.highlight),
+        }
+
+    def fallback(self) -> str:
+        alignments = self.alignments()
+        head = "".join(
+            f'<th scope="col" class="{side}">{escape(name)}</th>'
+            for name, side in zip(self.columns, alignments, strict=True)
+        )
+        body = ""
+        for i, row in enumerate(self.rows):
+            cells = "".join(
+                f'<td class="{side}">{escape(cell(value))}</td>'
+                for value, side in zip(row, alignments, strict=True)
+            )
+            mark = ' class="highlight"' if i in self.highlight else ""
+            body += f"<tr{mark}>{cells}</tr>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'{_caption(self.title)}<div class="scroll">{table}</div>'
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences(Component):
+    """Samples in a monospaced list, each a (text, score) pair; a score may be None."""
+
+    kind: ClassVar[str] = "sequences"
+    samples: Sequence[tuple[str, float | None]]
+    title: str = ""
+    score_name: str = "log-probability"
+
+    def data(self) -> dict[str, Any]:
+        rows = [[text, None if score is None else cell(score)] for text, score in self.samples]
+        return {"title": self.title, "score_name": self.score_name, "samples": rows}
+
+    def fallback(self) -> str:
+        items = ""
+        for text, score in self.samples:
+            side = "" if score is None else f'<span class="score">{escape(cell(score))}</span>'
+            items += f"<li><bdi>{escape(text)}</bdi>{side}</li>"
+        return f'{_caption(self.title)}<ol class="samples">{items}</ol>'
+
+
+def _caption(title: str) -> str:
+    return f"<h3>{escape(title)}</h3>" if title else ""
+
+
 @cache
 def asset(name: str) -> str:
-    """The text of one of the package's style sheets or scripts."""
+    """Return the text of a style sheet or script of this package."""
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
-    """All scripts as one, in a scope of its own."""
+    """Join all scripts in one function scope."""
     return "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def policy(code: str) -> str:
-    """The Content-Security-Policy under which this script, and nothing else, may run."""
+    """Return the Content-Security-Policy under which only this script may run."""
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
     return (
         "default-src 'none'; style-src 'unsafe-inline'; "
@@ -70,19 +226,30 @@ class _Section:
 
 
 class Page:
-    """Collects sections and components, then renders them; what is added first stands first."""
+    """Sections of components, in the order in which they are added."""
 
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
         self.subtitle = subtitle
         self._sections: list[_Section] = []
 
+    @classmethod
+    def about(
+        cls, title: str, facts: Sequence[tuple[str, object]], heading: str = "The model"
+    ) -> Page:
+        """Start a page with the facts of a run: the first three as subtitle, all as a section."""
+        page = cls(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
+        if facts:
+            page.section(heading)
+            page.add(Facts(facts))
+        return page
+
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
         self._sections.append(_Section(title, note))
 
     def add(self, *components: Component) -> None:
-        """Add a component to the current section; several stand side by side if they fit."""
+        """Add components to the current section; those of one call share a row if they fit."""
         for component in components:
             if not isinstance(component, Component):
                 raise TypeError(
@@ -90,15 +257,16 @@ class Page:
                 )
         if not self._sections:
             self.section("")
-        self._sections[-1].rows.append(components)
+        if components:
+            self._sections[-1].rows.append(components)
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Everything on the page, in order."""
+        """All components of the page, in order."""
         return tuple(c for section in self._sections for row in section.rows for c in row)
 
     def render(self) -> str:
-        """The whole page as one HTML document."""
+        """Return the page as one HTML document."""
         code = script()
         return "\n".join(
             (
@@ -116,14 +284,14 @@ class Page:
                 "<main>",
                 *(self._section(i, section) for i, section in enumerate(self._sections)),
                 "</main>",
-                "<footer>Made with regard. This file is complete in itself and asks the network "
-                "for nothing.</footer>",
+                "<footer>Made with regard. This file is complete in itself and makes no network "
+                "requests.</footer>",
                 f"<script>{code}</script></body></html>\n",
             )
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page; a reader sees the old file or the new one, never a part."""
+        """Write the page atomically: a reader sees the old file or the new one, never a part."""
         path = Path(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:

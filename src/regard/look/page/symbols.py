@@ -1,4 +1,4 @@
-"""Components about symbols: how surprising each was, what could come next, which beams survived."""
+"""Components about tokens: surprise, contributions, tags, next-token distributions, beam search."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.look.page.component import Component, matrix, number, numbers, same_length, visible
-from regard.look.page.prose import Facts
+from regard.look.page.component import (
+    Component,
+    as_array,
+    as_json,
+    check_length,
+    number,
+    numbers,
+    visible,
+)
+from regard.look.page.document import Facts
 
 _NODE_KEYS = {"id", "parent", "token", "score", "kept", "finished", "step"}
 
 
 @dataclass(frozen=True, eq=False)
 class Surprise(Component):
-    """A text whose symbols are coloured by their bits, −log₂ of the probability a model gave them.
+    """A text whose tokens are coloured by their bits, −log₂ of the probability a model gave them.
 
-    `rows` holds (model name, bits per token) pairs, which stand side by side on one colour scale;
-    an infinite value is a symbol the model held impossible, NaN one that was not scored.
+    `rows` holds (model name, bits per token) pairs, which share one colour scale; a token of
+    probability 0 has infinite bits, one that was not scored has NaN.
     """
 
     kind: ClassVar[str] = "surprise"
+    unit: ClassVar[str] = "bits"
+    least_limit: ClassVar[float] = 1.0  # of the colour scale
     tokens: Sequence[str]
     rows: Sequence[tuple[str, Sequence[float]]]
     title: str = ""
@@ -34,27 +44,28 @@ class Surprise(Component):
         if not self.rows:
             raise ValueError("rows must hold at least one (name, bits) pair, got none")
         for name, bits in self.rows:
-            same_length(f"bits of {name!r}", len(bits), "token", len(self.tokens))
-            negative = [float(b) for b in bits if b < -1e-4]  # room for rounding in float32
+            check_length(f"bits of {name!r}", len(bits), "token", len(self.tokens))
+            negative = [float(b) for b in bits if b < -1e-4]  # float32 rounding
             if negative:
                 raise ValueError(f"bits of {name!r} must not be negative, got {negative[0]}")
 
     def data(self) -> dict[str, Any]:
-        """Tokens and the bits of each model."""
         rows = [
             {"name": name, "bits": numbers(max(b, 0.0) if b == b else b for b in bits)}
             for name, bits in self.rows
         ]
-        return {"title": self.title, "tokens": list(self.tokens), "rows": rows}
+        return self.fields("rows") | {"rows": rows}
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions(Component):
-    """A text whose symbols are coloured by what each adds to something, below zero where it takes
-    away: `rows` of (name, number per token) pairs, in one `unit` and on one scale around zero.
+    """A text whose tokens are coloured by what each adds to a score, negative where it lowers it.
+
+    `rows` holds (name, number per token) pairs, in one `unit` and on one scale around zero.
     """
 
-    kind: ClassVar[str] = "surprise"  # the same renderer, with colours on both sides of zero
+    kind: ClassVar[str] = "surprise"  # the same renderer, with negative colours
+    least_limit: ClassVar[float] = 0.0
     tokens: Sequence[str]
     rows: Sequence[tuple[str, Sequence[float]]]
     title: str = ""
@@ -64,23 +75,21 @@ class Contributions(Component):
         if not self.rows:
             raise ValueError("rows must hold at least one (name, numbers) pair, got none")
         for name, values in self.rows:
-            same_length(f"numbers of {name!r}", len(values), "token", len(self.tokens))
+            check_length(f"numbers of {name!r}", len(values), "token", len(self.tokens))
             if not np.isfinite(values).all():
                 raise ValueError(f"numbers of {name!r} must be finite")
 
     def data(self) -> dict[str, Any]:
-        """Tokens and the numbers of each row."""
         rows = [{"name": name, "bits": numbers(values)} for name, values in self.rows]
-        shown = {"title": self.title, "tokens": list(self.tokens), "rows": rows}
-        return {**shown, "unit": self.unit, "signed": True}
+        return self.fields("rows") | {"rows": rows, "signed": True}
 
 
 @dataclass(frozen=True, eq=False)
 class Logo(Component):
     """A sequence logo: (W, A) `bits` of each of A `letters` at each position, the tallest on top.
 
-    `colours` number the house series by letter, `most` is the tallest stack there could be, and
-    positions are counted from `first`.
+    `colours` are indices into the page's series colours by letter, `most` is the height of the
+    axis, and positions are counted from `first`.
     """
 
     kind: ClassVar[str] = "logo"
@@ -93,15 +102,15 @@ class Logo(Component):
     note: str = ""
 
     def __post_init__(self) -> None:
-        same_length("letters", len(self.letters), "column of bits", self.array().shape[1])
-        same_length("colours", len(self.colours), "letter", len(self.letters))
+        check_length("letters", len(self.letters), "column of bits", self.array().shape[1])
+        check_length("colours", len(self.colours), "letter", len(self.letters))
 
     def array(self) -> NDArray[np.float64]:
-        """The bits, (W, A)."""
-        return matrix("bits", self.bits, 2)
+        """Return the bits, (W, A)."""
+        return as_array("bits", self.bits, 2)
 
     def stacks(self, least: float) -> list[list[tuple[str, float, int]]]:
-        """(letter, bits, colour) of every position from the bottom up, of at least so many bits."""
+        """Return (letter, bits, colour) of each position from the bottom up, if not smaller."""
         return [
             [
                 (self.letters[i], float(row[i]), self.colours[i])
@@ -112,20 +121,18 @@ class Logo(Component):
         ]
 
     def data(self) -> dict[str, Any]:
-        """The stacks, without letters too small to be seen."""
         stacks = [
             [[letter, number(bits), colour] for letter, bits, colour in stack]
             for stack in self.stacks(0.005 * self.most)
         ]
-        told = {"title": self.title, "note": self.note, "most": number(self.most)}
-        return {**told, "stacks": stacks, "first": self.first}
+        return self.fields("letters", "bits", "colours") | {"stacks": stacks}
 
 
 @dataclass(frozen=True, eq=False)
 class Tagged(Component):
-    """A text each of whose tokens carries a tag and its colour, such as the state that emitted it.
+    """A text whose tokens have tags, such as the state that emitted each; None is no tag.
 
-    A tag of None is none. `notes` say more about a tag.
+    `notes` describe a tag.
     """
 
     kind: ClassVar[str] = "tagged"
@@ -135,26 +142,22 @@ class Tagged(Component):
     title: str = ""
 
     def __post_init__(self) -> None:
-        same_length("tags", len(self.tags), "token", len(self.tokens))
+        check_length("tags", len(self.tags), "token", len(self.tokens))
 
     def names(self) -> list[str]:
-        """The different tags, the most frequent first."""
+        """Return the different tags, the most frequent first."""
         return [tag for tag, _ in Counter(t for t in self.tags if t is not None).most_common()]
 
     def data(self) -> dict[str, Any]:
-        """Tokens, the number of each one's tag (-1 for none), and the tags by frequency."""
         names = self.names()
         numbered: dict[str | None, int] = {name: i for i, name in enumerate(names)} | {None: -1}
-        return {
-            "title": self.title,
-            "tokens": list(self.tokens),
+        return self.fields("tags", "notes") | {
             "tags": [numbered[tag] for tag in self.tags],
             "names": names,
             "notes": [self.notes.get(name, "") for name in names],
         }
 
     def fallback(self) -> str:
-        """Tokens and tags as a list of pairs."""
         pairs = [(visible(t), tag or "–") for t, tag in zip(self.tokens, self.tags, strict=True)]
         return Facts(pairs, title=self.title).fallback()
 
@@ -163,10 +166,10 @@ class Tagged(Component):
 class Distribution(Component):
     """The next-symbol distribution with sliders for temperature, top-K and top-P.
 
-    They apply in this order: logits are divided by the temperature and normalised; the K most
-    probable symbols are kept (ties go to the earlier one) and renormalised; of these the most
-    probable are kept until their sum reaches P, the one that crosses P included. Give either
-    `logits` or `probabilities`. `top_k` 0 and `top_p` 1 cut nothing.
+    They apply in this order: divide the logits by the temperature and normalise; keep the K most
+    probable symbols (ties go to the earlier one) and renormalise; of these keep the most probable
+    until their sum reaches P, including the one that crosses P. Give either `logits` or
+    `probabilities`. `top_k` 0 and `top_p` 1 cut nothing.
     """
 
     kind: ClassVar[str] = "distribution"
@@ -181,7 +184,7 @@ class Distribution(Component):
     def __post_init__(self) -> None:
         if (self.logits is None) == (self.probabilities is None):
             raise ValueError("give either logits or probabilities, got both or neither")
-        same_length("tokens", len(self.tokens), "logit", len(self.scores()))
+        check_length("tokens", len(self.tokens), "logit", len(self.scores()))
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be positive, got {self.temperature}")
         if not 0 <= self.top_k <= len(self.tokens):
@@ -190,21 +193,21 @@ class Distribution(Component):
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
 
     def scores(self) -> NDArray[np.float64]:
-        """The logits (V,), or the logs of the probabilities; −∞ marks an impossible symbol."""
+        """Return the logits (V,), or the logs of the probabilities; −∞ is probability 0."""
         if self.probabilities is not None:
-            probabilities = matrix("probabilities", self.probabilities, 1)
+            probabilities = as_array("probabilities", self.probabilities, 1)
             if not (probabilities >= 0).all() or not 0 < probabilities.sum() < math.inf:
                 raise ValueError("probabilities must be finite, at least 0 and not all 0")
             with np.errstate(divide="ignore"):
                 return np.log(probabilities)
         assert self.logits is not None
-        logits = matrix("logits", self.logits, 1)
+        logits = as_array("logits", self.logits, 1)
         if np.isnan(logits).any() or not math.isfinite(logits.max()):
             raise ValueError("logits must be numbers, at least one of them finite and none +inf")
         return logits
 
     def cut(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities (V,) after the temperature, and after both cuts: zero where cut."""
+        """Return the probabilities (V,) after the temperature, and after both cuts."""
         scores = self.scores() / self.temperature
         tempered = np.exp(scores - scores.max())
         tempered /= tempered.sum()
@@ -218,15 +221,10 @@ class Distribution(Component):
         return tempered, final
 
     def data(self) -> dict[str, Any]:
-        """Every logit, so that the sliders are exact over the whole vocabulary."""
         scores = self.scores()
-        return {
-            "title": self.title,
-            "tokens": list(self.tokens),
+        return self.fields("logits", "probabilities") | {
             "logits": numbers(scores - scores.max()),
-            "temperature": float(self.temperature),
             "top_k": int(self.top_k) or len(self.tokens),
-            "top_p": float(self.top_p),
         }
 
 
@@ -235,9 +233,9 @@ class BeamTree(Component):
     """The hypotheses of a beam search as a tree, one column per step.
 
     A node is a mapping with exactly the keys id, parent (None at the root), token, score
-    (cumulative log-probability), kept, finished and step. `best` is the id of the winner; left out,
-    it is the kept node of greatest score among the finished, or, when none finished, among those
-    of the last step.
+    (cumulative log-probability), kept, finished and step. `best` is the id of the winner; by
+    default the kept node of greatest score among the finished ones or, if none finished, among
+    those of the last step.
     """
 
     kind: ClassVar[str] = "beam-tree"
@@ -267,7 +265,7 @@ class BeamTree(Component):
             )
 
     def best_path(self) -> list[Any]:
-        """The ids from the root to the winner."""
+        """Return the ids from the root to the winner."""
         by_id = {node["id"]: node for node in self.nodes}
         at = self.best if self.best is not None else self._winner()
         path: list[Any] = []
@@ -277,32 +275,11 @@ class BeamTree(Component):
         return path[::-1]
 
     def _winner(self) -> Any:
-        kept = [n for n in self.nodes if n["kept"]] or list(self.nodes)
-        last = max(n["step"] for n in kept)
-        finalists = [n for n in kept if n["finished"]] or [n for n in kept if n["step"] == last]
+        nodes = [n for n in self.nodes if n["kept"]] or list(self.nodes)
+        last = max(n["step"] for n in nodes)
+        finalists = [n for n in nodes if n["finished"]] or [n for n in nodes if n["step"] == last]
         return max(finalists, key=lambda n: float(n["score"]))["id"]
 
     def data(self) -> dict[str, Any]:
-        """The nodes and the winning path."""
-        nodes = [
-            {
-                "id": _plain(node["id"]),
-                "parent": _plain(node["parent"]),
-                "step": int(node["step"]),
-                "token": str(node["token"]),
-                "score": number(node["score"]),
-                "kept": bool(node["kept"]),
-                "finished": bool(node["finished"]),
-            }
-            for node in self.nodes
-        ]
-        return {
-            "title": self.title,
-            "nodes": nodes,
-            "path": [_plain(at) for at in self.best_path()],
-        }
-
-
-def _plain(name: Any) -> Any:
-    """A node's name as JSON can say it."""
-    return int(name) if isinstance(name, np.integer) else name
+        nodes = [{key: as_json(value) for key, value in node.items()} for node in self.nodes]
+        return {"title": self.title, "nodes": nodes, "path": as_json(self.best_path())}

@@ -54,7 +54,7 @@ function extent(matrix) {
   return low <= high ? [low, high] : [0, 1];
 }
 
-// The greatest value under each pixel of a smaller picture: a lone line of weights must not vanish.
+// The greatest value under each pixel of a smaller image: a lone line of weights must not vanish.
 function shrink(matrix, size) {
   const rows = Math.min(matrix.rows, size);
   const columns = Math.min(matrix.columns, size);
@@ -70,8 +70,8 @@ function shrink(matrix, size) {
   return { rows, columns, get: (r, c) => values[r * columns + c] };
 }
 
-// A picture with one pixel per cell; cells that are not finite or have no colour stay transparent.
-function picture(matrix, scale) {
+// An image with one pixel per cell; cells that are not finite or have no colour stay transparent.
+function matrixImage(matrix, scale) {
   const canvas = el("canvas", { width: matrix.columns, height: matrix.rows });
   const context = canvas.getContext("2d");
   const image = context.createImageData(matrix.columns, matrix.rows);

@@ -28,7 +28,7 @@ function headGrid(data, heads, size, choose) {
   const small = heads.map((matrix) => shrink(matrix, size));
   onWidth(grid, () => {
     const scale = scaleOf("sequential", [0, 1], true);
-    thumbs.forEach((thumb, i) => thumb.replaceChildren(picture(small[i], scale)));
+    thumbs.forEach((thumb, i) => thumb.replaceChildren(matrixImage(small[i], scale)));
   });
   rove(grid, thumbs, (thumb, dx, dy) => thumbs[thumbs.indexOf(thumb) + dx + dy * count]);
   return { grid, thumbs };

@@ -60,13 +60,13 @@ renderers["beam-tree"] = (data) => {
   const groups = new Map(data.nodes.map((node) => [node.id, draw(node)]));
   const width = Math.max(...[...places.values()].map(({ x }) => x)) + STEP_WIDTH;
   const frame = { width, height: height + 6, role: "tree", "aria-label": label(data.title) || "beam search" };
-  const picture = svg("svg", frame, ...lines, ...groups.values());
+  const drawing = svg("svg", frame, ...lines, ...groups.values());
   const siblings = (node) => data.nodes
     .filter((other) => other.step === node.step)
     .sort((a, b) => places.get(a.id).y - places.get(b.id).y);
   const items = [...groups.values()];
   const ids = [...groups.keys()];
-  rove(picture, items, (item, dx, dy) => {
+  rove(drawing, items, (item, dx, dy) => {
     const node = byId.get(ids[items.indexOf(item)]);
     const column = siblings(node);
     const to = dx < 0 ? byId.get(node.parent) : dx > 0 ? children.get(node.id)[0] : column[column.indexOf(node) + dy];
@@ -74,7 +74,7 @@ renderers["beam-tree"] = (data) => {
   });
   const winner = byId.get(data.path[data.path.length - 1]);
   const words = data.path.map((id) => visible(byId.get(id).token)).join(" ");
-  return [heading(data.title), el("div", { class: "scroll" }, picture),
+  return [heading(data.title), el("div", { class: "scroll" }, drawing),
     el("p", { class: "hint" }, `Best: ${words} with log-probability ${format(toNumber(winner.score))}. `,
       "Grey nodes were pruned, filled ones are finished.")];
 };

@@ -96,7 +96,7 @@ function mapView(matrix, options) {
     context.fillStyle = hatch(context);
     context.fillRect(at.left, at.top, w, h);
     context.imageSmoothingEnabled = at.w < 1 || at.h < 1;
-    context.drawImage(picture(matrix, scale), at.left, at.top, w, h);
+    context.drawImage(matrixImage(matrix, scale), at.left, at.top, w, h);
     drawLabels(context, names, at);
     if (options.values && at.w >= 30 && at.h >= 18) drawValues(context, matrix, scale, at, options.values);
     drawMarks(context, options.marks ?? [], at);

@@ -3,7 +3,7 @@ let projectors = 0; // on this page so far: each list of suggestions needs a nam
 
 renderers.projector = (data) => {
   const words = data.words.map((word) => label(word));
-  const places = new Map(words.slice(0, data.near.length).map((word, i) => [word, i]).toReversed());
+  const places = new Map(words.slice(0, data.neighbours.length).map((word, i) => [word, i]).toReversed());
   const folded = new Map([...places].map(([word, i]) => [word.toLowerCase(), i]));
   const drawn = data.planes[0].x.length;
   const options = el("datalist", { id: `words-${projectors++}` });
@@ -15,15 +15,15 @@ renderers.projector = (data) => {
   let chosen = data.chosen;
   const draw = () => {
     const shown = data.planes[plane];
-    const marks = [...data.near[chosen].toReversed(), chosen].filter((i) => i < drawn).map((i) => [i, data.words[i]]);
+    const marks = [...data.neighbours[chosen].toReversed(), chosen].filter((i) => i < drawn).map((i) => [i, data.words[i]]);
     const parts = renderers.scatter({ ...shown, marks, title: "" }, (i) => choose(i));
     chart.replaceChildren(...parts.filter((part) => part !== null));
   };
   const choose = (i) => {
     chosen = i;
     search.value = words[i];
-    near.replaceChildren(...data.near[i].map((other, k) => {
-      const known = other < data.near.length;
+    near.replaceChildren(...data.neighbours[i].map((other, k) => {
+      const known = other < data.neighbours.length;
       const name = known ? el("button", { type: "button", click: () => choose(other) }, words[other]) : el("span", {}, words[other]);
       return el("li", {}, name, el("span", { class: "number" }, toNumber(data.similarities[i][k]).toFixed(3)));
     }));
@@ -33,7 +33,7 @@ renderers.projector = (data) => {
   // only a few suggestions at a time: thousands would stall some browsers
   search.addEventListener("input", () => {
     const text = search.value.trim().toLowerCase();
-    const fits = text ? words.slice(0, data.near.length).filter((word) => word.toLowerCase().startsWith(text)).slice(0, 20) : [];
+    const fits = text ? words.slice(0, data.neighbours.length).filter((word) => word.toLowerCase().startsWith(text)).slice(0, 20) : [];
     options.replaceChildren(...fits.map((word) => el("option", { value: word })));
     const found = places.get(search.value.trim()) ?? folded.get(text);
     if (found !== undefined && found !== chosen) {

@@ -53,7 +53,7 @@ renderers.scatter = (data, pick = null) => {
       return svg("text", { class: "dot-name", x: frame.x(xs[i]) + (left ? -10 : 10), y: y + 4, "text-anchor": left ? "end" : "start" }, name);
     });
     const line = both ? [svg("line", { class: "cross", x1: frame.x(both[0]), y1: frame.y(both[0]), x2: frame.x(both[1]), y2: frame.y(both[1]) })] : [];
-    const picture = svg("svg", { width, height, role: "img", "aria-label": `${label(data.title) || "points"}, ${xs.length} of them` },
+    const drawing = svg("svg", { width, height, role: "img", "aria-label": `${label(data.title) || "points"}, ${xs.length} of them` },
       ...frame.parts, ...line, ...dots, ...told);
     const meant = (event) => {
       const edge = chart.getBoundingClientRect();
@@ -61,13 +61,13 @@ renderers.scatter = (data, pick = null) => {
       const i = shown.reduce((best, i) => (best < 0 || far(i) < far(best) ? i : best), -1);
       return i >= 0 && far(i) < REACH ? i : -1;
     };
-    picture.addEventListener("pointermove", (event) => {
+    drawing.addEventListener("pointermove", (event) => {
       const i = meant(event);
       i >= 0 ? showTip(words(i), event.clientX, event.clientY) : hideTip();
     });
-    if (pick) picture.addEventListener("click", (event) => meant(event) >= 0 && pick(meant(event)));
-    picture.addEventListener("pointerleave", hideTip);
-    chart.replaceChildren(picture);
+    if (pick) drawing.addEventListener("click", (event) => meant(event) >= 0 && pick(meant(event)));
+    drawing.addEventListener("pointerleave", hideTip);
+    chart.replaceChildren(drawing);
   };
   onWidth(chart, draw);
   const key = names.length ? el("div", { class: "keys" }, ...keys) : null;

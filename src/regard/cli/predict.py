@@ -1,0 +1,113 @@
+"""regard predict"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.records import Format, Input, Strict
+from regard.cli.strategy import Device
+
+if TYPE_CHECKING:
+    from regard.data.inputs import Item
+    from regard.pipelines.predictor import Prediction, Predictor, Span
+
+Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input; or images."
+    ),
+]
+Scores = Annotated[bool, typer.Option("--scores", help="All probabilities, not the best alone.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def command(
+    run: Run,
+    file: File = Path("-"),
+    input: Input = "",
+    format: Format = "auto",
+    scores: Scores = False,
+    strict: Strict = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """What a model predicts for each record: its class, labels, values, or a class per position.
+
+    Files are read as in training, from the columns that the run was trained on. A row for each
+    record, order kept, streaming. A model that labels words prints a line for each word, or for
+    those together that are one name (B-PER I-PER), and an empty line after each text.
+
+    Example: regard predict runs/trec-transformer questions.txt
+
+    Images, as files, folders or arrays: regard predict runs/digits-transformer new.png
+
+    Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
+    has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
+    --scores prints NAME=NUMBER for every class or value in place of the first two. Of words: label,
+    probability, the places of the first character and of the one after the last, counted from 0,
+    the word, and the id of its record where that has one.
+    """
+    from regard.api import load
+    from regard.cli.records import name_of, noted, read_records
+    from regard.console import plain, print_json
+    from regard.data.inputs import RecordNotes
+
+    predictor: Predictor = load(run, verb="predict", device=device)
+    reader = predictor.reader.asked(input=input, format=format)
+    batches = read_records(predictor, file, reader)
+    notes = RecordNotes(predictor.tokenizer, predictor.context)
+    two_texts = len(reader.inputs) == 2
+
+    def predictions() -> Iterator[tuple[Item, str, Prediction]]:
+        for items, lines in noted(batches, notes, strict):
+            seconds = [item.second for item in items] if two_texts else None
+            results = predictor.predict([item.text for item in items], seconds)
+            for item, note, prediction in zip(items, lines, results, strict=True):
+                yield item, note, replace(prediction, text=item.shown or item.text)
+
+    if json:
+        rows = [{"id": i.id} | p.to_json() | {"note": note} for i, note, p in predictions()]
+        print_json({"predictions": rows})
+        return
+    for item, note, prediction in predictions():
+        if prediction.words is not None:
+            print_words(item, note, prediction, scores)
+            print(flush=str(file) == "-")
+            continue
+        row = *columns_of(prediction, scores, predictor.labels), name_of(item), plain(note)
+        print("\t".join(row), flush=str(file) == "-")
+
+
+def print_words(item: Item, note: str, prediction: Prediction, scores: bool) -> None:
+    """Print the words of a text, a line each; a note on the text goes to standard error."""
+    from regard.cli.records import log
+    from regard.console import plain
+
+    if note:
+        log(f"warning: {'' if item.named else 'record '}{item.id}: {note}")
+    for span in prediction.words or () if scores else prediction.spans:
+        id = f"\t{plain(item.id)}" if item.named else ""
+        print(f"{format_span(span, scores)}\t{plain(span.text)}{id}")
+
+
+def format_span(span: Span, scores: bool) -> str:
+    """Return the label, the probability, the start and the end of a word as columns."""
+    first = f"{span.label}\t{span.score:.4f}"
+    if scores:
+        first = "  ".join(f"{name}={value:.6g}" for name, value in span.scores.items())
+    return f"{first}\t{span.start}\t{span.end}"
+
+
+def columns_of(prediction: Prediction, scores: bool, labels: bool) -> tuple[str, ...]:
+    """Return a prediction as columns: a label and its probability, or numbers alone."""
+    numbers = "  ".join(f"{name}={value:.6g}" for name, value in prediction.scores.items())
+    if scores or not labels:
+        return (numbers,)
+    probability = prediction.scores.get(prediction.label, prediction.scores.get("mean"))
+    return prediction.label, numbers if probability is None else f"{probability:.4f}"

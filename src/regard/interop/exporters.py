@@ -1,0 +1,42 @@
+"""The registry of export formats: which models can be written in which format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.errors import UserError
+from regard.run import Run
+
+Exporter = TypeVar("Exporter", bound=Callable[..., Any])
+
+DESCRIPTIONS = {"hf": "a Hugging Face folder", "vec": "word vectors as text"}  # by --to
+EXPORTERS: dict[str, dict[type, Callable[..., Any]]] = {name: {} for name in DESCRIPTIONS}
+
+
+def register_format(name: str, *models: type) -> Callable[[Exporter], Exporter]:
+    """Register what exports models of exactly these classes; subclasses compute something else."""
+
+    def register(exporter: Exporter) -> Exporter:
+        EXPORTERS[name] |= dict.fromkeys(models, exporter)
+        return exporter
+
+    return register
+
+
+def find_exporter(name: str, run: Path) -> tuple[Callable[..., Any], Any]:
+    """Return what exports the model of a run folder in a format, and the model.
+
+    A model that has no such exporter is a UserError that names what can be done instead.
+    """
+    model = Run.open(run).model()
+    if type(model) in EXPORTERS[name]:
+        return EXPORTERS[name][type(model)], model
+    others = [f"--to {other}" for other, table in EXPORTERS.items() if type(model) in table]
+    hint = f"use {' or '.join(others)}"
+    if not others:
+        hint = f"only {', '.join(cls.__name__ for cls in EXPORTERS[name])} can"
+    raise UserError(
+        f"{run}: {type(model).__name__} cannot be exported as {DESCRIPTIONS[name]}; {hint}"
+    )

@@ -1,0 +1,1 @@
+"""What is read: text, biological sequences, molecules, images, point clouds."""

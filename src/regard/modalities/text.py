@@ -1,0 +1,338 @@
+"""Text: characters, bytes, words or subwords; also the base of biology and chemistry.
+
+Which of these three a file holds is decided by the modality whose `suggest` has the highest score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from regard.errors import UserError, did_you_mean
+from regard.modalities.modality import Modality, Tables
+from regard.recipe import check_range
+from regard.registry import MODALITIES, MODELS, TOKENIZERS
+
+if TYPE_CHECKING:
+    from regard.data.sources import DataSource, ReadRequest
+    from regard.data.targets import OutputKind
+    from regard.data.text_files import FileSet
+    from regard.tokenizers import Tokenizer
+    from regard.tokenizers.tokenizer import Canonical
+
+SAMPLE_CHARACTERS = 2_000_000  # that are inspected
+FIRST_RECORDS = 200  # that are tried as SMILES
+WORDY = 0.08  # spaces per character from which a text has words
+RUNNING_RECORD = 200  # characters of running text that count as a record
+MAX_VOCAB = 1 << 20
+MIN_SUBWORD_CHARACTERS = 300_000  # of pairs, both sides, from which subwords can be learned
+CHARACTERS_PER_TOKEN = 400  # of pairs, both sides, for one token of the vocabulary
+PAIR_SAMPLE = 4_000_000  # characters that are inspected, both sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """How text becomes ids."""
+
+    name: str = "text"
+    tokenizer: str = "auto"
+    vocab_size: int = 0  # specials included; 0 = the tokenizer's default
+    strict: bool = False  # stop at the first record with an unknown symbol
+
+    borrows: ClassVar[tuple[str, ...]] = ()  # other modalities whose tokenizers may be used
+
+    def __post_init__(self) -> None:
+        check_range("vocab_size", self.vocab_size, MAX_VOCAB)
+        if self.tokenizer in ("auto", "pretrained"):
+            return
+        modalities = (self.name, *self.borrows)
+        names = [name for name in TOKENIZERS if TOKENIZERS[name].modality in modalities]
+        if self.tokenizer not in names:
+            raise ValueError(
+                f"tokenizer {self.tokenizer!r} is not one of {self.name}; "
+                f"{did_you_mean(self.tokenizer, ['auto', *names, 'pretrained'])}"
+            )
+
+
+@dataclass
+class TextFacts:
+    """Counts over the first records."""
+
+    format: str = ""
+    column: str = ""  # that texts were read from
+    records: int = 0
+    characters: Counter[str] = field(default_factory=Counter)
+    longest: int = 0
+    words: int = 0  # in the record that has most
+    complete: bool = True  # all records were counted
+    first: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Return the number of characters."""
+        return sum(self.characters.values())
+
+    def share(self, letters: str) -> float:
+        """Return the share of the characters that are these letters, in either case."""
+        count = sum(n for c, n in self.characters.items() if c.upper() in letters)
+        return count / max(1, self.total)
+
+    def estimated_records(self, source: FileSet) -> int:
+        """Return how many records the files hold, about."""
+        if self.complete:
+            return self.records
+        return max(self.records, round(source.size / max(1, self.total) * self.records))
+
+
+class Suggestion(NamedTuple):
+    """A tokenizer for some texts; the highest score wins."""
+
+    score: float
+    tokenizer: str
+    reason: str
+
+
+def inspect_records(source: FileSet, column: str = "") -> TextFacts:
+    """Count over the first records; two texts of a record are counted as one."""
+    facts = TextFacts(source.format, column)
+    for chunk in source.records():
+        pairs = zip(chunk.texts, chunk.sources or [""] * len(chunk.texts), strict=True)
+        for text, second in pairs:
+            both = text + (" " + second if second else "")
+            facts.characters.update(both)
+            facts.longest = max(facts.longest, len(both))
+            facts.words = max(facts.words, both.count(" ") + 1)
+        facts.records += len(chunk.texts)
+        facts.first += chunk.texts[: FIRST_RECORDS - len(facts.first)]
+        if facts.total > SAMPLE_CHARACTERS:
+            facts.complete = False
+            break
+    return facts
+
+
+def inspect_text(source: FileSet, column: str = "") -> TextFacts:
+    """Count over records or, of running text, over its beginning, as records of usual length."""
+    if source.format != "text":
+        return inspect_records(source, column)
+    facts = TextFacts(source.format, column)
+    for text in source.text():
+        facts.characters.update(text)
+        if facts.total > SAMPLE_CHARACTERS:
+            facts.complete = False
+            break
+    facts.records = max(1, facts.total // RUNNING_RECORD)
+    return facts
+
+
+def choose_tokenizer(table: Tables, facts: TextFacts) -> str:
+    """Fill in modality and tokenizer where they are open; return the reason."""
+    if table.get("tokenizer", "auto") != "auto":
+        return "as asked"
+    modalities = [cls for cls in MODALITIES.values() if cls.reads_text]
+    if "name" in table:
+        modalities = [MODALITIES[table["name"]]]
+    suggestions = [(m.suggest(facts), m.name) for m in modalities]
+    best, name = max(suggestions, key=lambda one: one[0].score)
+    table["name"], table["tokenizer"] = name, best.tokenizer
+    reason: str = best.reason
+    return reason
+
+
+class Text(Modality):
+    """Texts, one a record, or running text."""
+
+    name = "text"
+    kind = "tokens"
+    words = ("text", "texts")
+    reads_text = True
+    Config: ClassVar[type] = TextConfig
+
+    @classmethod
+    def suggest(cls, facts: TextFacts) -> Suggestion:
+        """Return the tokenizer of this modality that fits the texts, with a score."""
+        if facts.characters[" "] / max(1, facts.total) > WORDY:
+            return Suggestion(3, "words", "text of words")
+        reason = f"an alphabet of {len(facts.characters)} characters"
+        return Suggestion(0, "characters", reason)
+
+    def read(self, request: ReadRequest) -> FileSet:
+        from regard.data.labelled import LabelledFiles
+        from regard.data.pairs import Pairs
+        from regard.data.text_files import TextFiles
+
+        files, columns = request.files, request.columns
+        shared: dict[str, Any] = {"strict": request.strict, "encoding": request.encoding}
+        if request.labelled:
+            return LabelledFiles(files, columns, format=request.format, **shared)
+        column = ",".join(columns.inputs)
+        if request.paired:
+            both = column, ",".join(columns.targets)
+            return Pairs(files, format=request.format, columns=both, **shared)
+        return TextFiles(files, format=request.format, column=column, **shared)
+
+    def items(self, path: Path, encoder: Any, *, strict: bool = True) -> Iterator[tuple[str, Any]]:
+        raise UserError(f"{path}: texts are read as records, not as items")
+
+    def open_all(self, items: Iterable[Any], encoder: Any) -> list[Any]:
+        return list(items)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The tokenizer's own options that differ from their defaults."""
+        cls = TOKENIZERS[self.config.tokenizer]
+        defaults = {f.name: f.default for f in fields(self.config)}
+        given = {key: getattr(self.config, key) for key in cls.options if key in defaults}
+        return {key: value for key, value in given.items() if value != defaults[key]}
+
+    @property
+    def training_limit(self) -> float:
+        limit: float = TOKENIZERS[self.config.tokenizer].learns_from
+        return limit
+
+    def fit_encoder(self, items: Iterable[str]) -> Tokenizer:
+        cls = TOKENIZERS[self.config.tokenizer]
+        tokenizer: Tokenizer = cls.train(items, self.config.vocab_size, **self.options)
+        return tokenizer
+
+    def canonical(self, init_from: str = "") -> Canonical:
+        from regard.tokenizers import TOKENIZER, Pretrained
+        from regard.tokenizers.tokenizer import PLAIN
+        from regard.tokenizers.tokenizer import Canonical as Form
+
+        if self.config.tokenizer in TOKENIZERS:
+            form: Canonical = TOKENIZERS[self.config.tokenizer].canonical(**self.options)
+            return form
+        path = Path(init_from) / TOKENIZER
+        if self.config.tokenizer == "pretrained" and init_from and path.exists():
+            normalize = Pretrained.from_file(path).apply_normalizer
+            return Form(normalize, ("what its normalizer changes",))
+        return PLAIN
+
+    def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
+        facts = inspect_records(source, tables["data"].get("input", ""))
+        count = facts.estimated_records(source)
+        why = choose_tokenizer(tables["input"], facts)
+        name = tables["input"]["tokenizer"]
+        first = f"data: {source.format} ({source.why}), about {count:,} records → "
+        first += f"task {tables['task']['name']}, {name} ({why})"
+        return [first, size_classifier(tables, facts, count)]
+
+    def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:
+        from regard.data.pairs import looks_paired
+
+        facts, total = inspect_pairs(source)
+        count = round(facts.records * total / max(1, facts.characters))
+        chosen = choose_pair_tokenizer(tables, facts, total)
+        why = looks_paired(source.files) or source.why
+        first = f"data: pairs ({why}), about {count:,} of them, {total:,} characters → task target,"
+        return [f"{first} {chosen}", size_seq2seq(tables, facts, total)]
+
+    def report(self, sources: DataSource, why: str) -> Any:
+        from regard.data.report import report_text
+
+        return report_text(sources, why)
+
+
+def size_classifier(tables: Tables, facts: TextFacts, records: int) -> str:
+    """Fill in depth, width, context and dropout; return the line that says so."""
+    from regard.training.defaults import default_shape, fill_shape, hardware, sizes
+
+    model, tokenizer = tables["model"], tables["input"]["tokenizer"]
+    name = model.setdefault("name", "transformer")
+    config = MODELS.get(name, tables["task"]["name"]).Config.__dataclass_fields__
+    if "max_len" not in model:
+        # punctuation is a word too
+        longest = 2 * facts.words if tokenizer == "words" else facts.longest
+        model["max_len"] = max(16, min(1024, -(-(longest + 3) // 16) * 16))
+    if "d_model" not in config:
+        return f"model: {name}: fitted in one go, context {model['max_len']}"
+    table = sizes(
+        (500, (1, 64, 0.3), (1, 64, 0.3)),
+        (5_000, (2, 96, 0.3), (2, 128, 0.3)),
+        (50_000, (2, 128, 0.3), (4, 256, 0.3)),
+        (math.inf, (4, 192, 0.1), (6, 384, 0.2)),
+    )
+    shape = default_shape(table, records)
+    given = fill_shape(model, config, shape)
+    size = f"{shape.n_layers} × {shape.d_model}, for {records:,} records and {hardware()}"
+    return f"model: {name} {'as asked' if given else size}, context {model['max_len']}"
+
+
+class PairFacts(NamedTuple):
+    """Counts over the first pairs."""
+
+    records: int
+    characters: int
+    spaces: int
+    longest: int  # characters of a side
+
+
+def inspect_pairs(source: FileSet) -> tuple[PairFacts, int]:
+    """Count over the first pairs; also return how many characters there are in all, about."""
+    records = characters = spaces = longest = 0
+    complete = True
+    for chunk in source.records():
+        for texts in (chunk.texts, chunk.sources):
+            characters += sum(map(len, texts))
+            spaces += sum(text.count(" ") for text in texts)
+            longest = max(longest, max(map(len, texts)))
+        records += len(chunk)
+        if characters > PAIR_SAMPLE:
+            complete = False
+            break
+    total = characters
+    if not complete:
+        expansion = 3 if ".gz" in source.files[0].suffixes else 1
+        total = max(total, round(source.size * expansion / 1.05))
+    return PairFacts(records, characters, spaces, longest), total
+
+
+def choose_pair_tokenizer(tables: Tables, facts: PairFacts, total: int) -> str:
+    """Fill in the tokenizers of both sides where they are open; return what and why."""
+    source, target = tables["input"], tables["output"]
+    why = "as asked"
+    if target.get("tokenizer", "auto") == "auto":
+        target["tokenizer"] = source.get("tokenizer", "auto")
+    if target["tokenizer"] == "auto":
+        wordy = facts.spaces > WORDY * facts.characters
+        subwords = total >= MIN_SUBWORD_CHARACTERS and (wordy or facts.longest > 200)
+        target["tokenizer"] = "bpe" if subwords else "characters"
+        why = "sentences of words" if subwords else "short, or few"
+    if target["tokenizer"] == "bpe" and not target.get("vocab_size"):
+        target["vocab_size"] = max(512, min(32_000, total // CHARACTERS_PER_TOKEN // 8 * 8))
+    if source.get("tokenizer", "auto") == "auto":
+        source["tokenizer"] = target["tokenizer"]
+    if source["tokenizer"] == target["tokenizer"]:
+        source.setdefault("vocab_size", target.get("vocab_size", 0))
+    of = f" of {target['vocab_size']:,}" if target.get("vocab_size") else ""
+    shared = tables["task"].get("shared_vocab", True)
+    return f"{target['tokenizer']}{of} for {'both sides' if shared else 'each side'} ({why})"
+
+
+def size_seq2seq(tables: Tables, facts: PairFacts, total: int) -> str:
+    """Fill in depth, width, context and dropout; return the line that says so."""
+    from regard.training.defaults import default_shape, fill_shape, hardware, sizes
+
+    model, tokenizer = tables["model"], tables["output"]["tokenizer"]
+    name = model.setdefault("name", "transformer")
+    config = MODELS.get(name, "target").Config.__dataclass_fields__
+    if "max_len" in config and "max_len" not in model:
+        longest = facts.longest + 1 if tokenizer == "characters" else facts.longest // 2
+        model["max_len"] = max(64, min(512, -(-longest // 16) * 16))
+    if "d_model" not in config:
+        return f"model: {name}: counts; nothing to size"
+    table = sizes(
+        (1_500_000, (2, 128, 0.1), (3, 192, 0.1)),
+        (12_000_000, (3, 192, 0.1), (4, 256, 0.3)),
+        (100_000_000, (4, 256, 0.1), (6, 512, 0.2)),
+        (math.inf, (4, 256, 0.0), (6, 512, 0.1)),
+    )
+    shape = default_shape(table, total)
+    given = fill_shape(model, config, shape)
+    size = f"{shape.n_layers} + {shape.n_layers} × {shape.d_model}, sized for {total:,} characters"
+    size = "as asked" if given else f"{size} and {hardware()}"
+    return f"model: {name} {size}, context {model['max_len']}"

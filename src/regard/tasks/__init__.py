@@ -1,0 +1,1 @@
+"""Tasks: each brings together defaults, batches, loss, metrics, pipeline and page."""

@@ -1,0 +1,165 @@
+"""Masked language modelling: fill in hidden tokens, to pretrain an encoder on unlabelled data.
+
+Devlin et al. 2019, arXiv:1810.04805.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.data.roles import Roles
+from regard.errors import UsageError, UserError
+from regard.tasks.prediction import TASKS_WITH_HEADS, PredictionTask
+from regard.tasks.task import Card, LookRequest, Tables, loader_options
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.data.batching import MaskedLoader
+    from regard.data.corpus import Corpus
+    from regard.data.shards import Shard
+    from regard.evaluation.metrics import Metric
+    from regard.evaluation.scoring import MeanLoss
+    from regard.look.page import Page
+    from regard.pipelines.predictor import MaskedPredictor
+    from regard.recipe import Recipe
+    from regard.run import Run
+    from regard.training.session import TrainingOutcome
+    from regard.training.trainer import Trainer
+
+CONTEXT, GPU_CONTEXT = 128, 512  # tokens of running text read at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedConfig:
+    """Settings of masked language modelling."""
+
+    name: str = "masked"
+    mask: float = 0.15  # the share of tokens to fill in
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mask < 1:
+            raise ValueError(f"mask must be above 0 and below 1, got {self.mask}")
+
+
+class MaskedLanguageModeling(PredictionTask):
+    """Predict hidden tokens from all others."""
+
+    name = model_task = "masked"
+    purpose = "masked language modelling"
+    Config: ClassVar[type] = MaskedConfig
+    roles = Roles(input=True, labels_optional=True)
+    card = Card(
+        verbs=(
+            "train FILE --pretrain {run}",
+            "embed {run} FILE",
+            "evaluate {run}",
+            "look {run} TEXT",
+            "verify {run}",
+        ),
+        loss_unit="nats per token",
+    )
+    compares = False
+    starts_from = TASKS_WITH_HEADS
+    keeps_head = True
+    pretrains_with = ""
+
+    def defaults(self, tables: Tables) -> list[str]:
+        from regard.data.sources import DataSource
+        from regard.modalities.text import choose_tokenizer, inspect_text, size_classifier
+        from regard.recipe import DataRecipe, check
+        from regard.training.defaults import has_gpu
+
+        data: DataRecipe = check("data", DataRecipe, tables["data"])
+        source = DataSource(data, self.roles).train
+        facts = inspect_text(source, data.input)
+        count, running = facts.estimated_records(source), source.format == "text"
+        tables["data"]["format"] = source.format
+        why = choose_tokenizer(tables["input"], facts)
+        amount = f"{facts.total:,} characters" if running else f"{count:,} records"
+        first = (
+            f"data: {source.format} ({source.why}), about {amount} → task masked, "
+            f"{tables['input']['tokenizer']} ({why})"
+        )
+        if running:
+            tables["model"].setdefault("max_len", GPU_CONTEXT if has_gpu() else CONTEXT)
+        return [first, size_classifier(tables, facts, count)]
+
+    def loader(self, model: Any, corpus: Corpus, recipe: Recipe, *, captured: bool) -> MaskedLoader:
+        from regard.data.batching import MaskedLoader
+
+        options = loader_options(model, corpus, recipe) | {"few": captured}
+        return MaskedLoader(corpus.train, corpus.tokenizer, share=self.config.mask, **options)
+
+    def objective(self, model: Any, corpus: Corpus, recipe: Recipe, constrain: Any) -> nn.Module:
+        from regard.training.objectives import SupervisedObjective
+
+        train = recipe.train
+        return SupervisedObjective(
+            model,
+            label_smoothing=train.label_smoothing,
+            r_drop=train.r_drop,
+            share=self.config.mask,
+        )
+
+    def validation_loss(
+        self, trainer: Trainer, shard: Shard, stop: Callable[[], object]
+    ) -> MeanLoss:
+        from regard.data.batching import Masked
+
+        tokenizer, max_len = trainer.corpus.tokenizer, trainer.model.config.max_len
+        return trainer.target_loss(Masked(shard, tokenizer, max_len), stop)
+
+    def evaluate(
+        self, outcome: TrainingOutcome, model: Any, run: Run, split: str, part: Shard
+    ) -> dict[str, Metric]:
+        from regard.evaluation.masked_lm import measure_masked_lm
+
+        return measure_masked_lm(model, part, outcome.corpus.tokenizer).metrics()
+
+    def pipeline(self, run: Run, model: Any) -> MaskedPredictor:
+        from regard.data.targets import Targets
+        from regard.pipelines.loading import load_run_tokenizer
+        from regard.pipelines.predictor import MaskedPredictor
+
+        tokenizer = load_run_tokenizer(run, "tokenizer.json", model.vocab_size)
+        return MaskedPredictor(model, tokenizer, Targets(self.name, ()), run)
+
+    def page(self, run: Run, request: LookRequest) -> Page:
+        from regard.look.masked_page import encode_masked, masked_page
+        from regard.look.page_inputs import (
+            log_unknown,
+            quote,
+            read_given,
+            require_held_out,
+            run_facts,
+            truncate,
+        )
+
+        predictor = self.pipeline(run, run.model())
+        model, tokenizer = predictor.model, predictor.tokenizer
+        if request.target:
+            raise UsageError(
+                f"--target is for translators and labels, and {run} predicts masked tokens"
+            )
+        max_len = int(model.config.max_len)
+        text = read_given(request.text, running=False, most=max_len, log=request.log).strip()
+        if text:
+            ids = encode_masked(text, tokenizer)
+        else:
+            split, shard = require_held_out(predictor, "text")
+            ids = [int(i) for i in shard.record(0)]
+            request.log(f"no text given: reading the first record of the {split} split of the run")
+        ids, cut = truncate(ids, max_len)
+        if all(i in tokenizer.names and i != tokenizer.mask for i in ids):
+            raise UserError("the text has no token of the model's vocabulary to predict")
+        log_unknown(ids, tokenizer, request.log)
+        facts = run_facts(run, model, tokenizer)
+        if cut:
+            request.log(cut)
+            facts.append(("text", cut))
+        read = text or tokenizer.decode([i for i in ids if i not in tokenizer.names])
+        title = f"{run.name} predicts tokens of {quote(read)}"
+        return masked_page(model, tokenizer, ids, title=title, facts=facts)

@@ -1,0 +1,114 @@
+"""`regard look` on language models: what is read, what is written, and errors in one line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from regard import api, cli
+from regard.errors import UserError
+from regard.evaluation.eval_data import shard_of
+from regard.look import decoding_views
+from regard.models.counts import Bigram, CountConfig
+from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.recurrent import LSTMModel, RecurrentConfig
+from regard.run import weights as weights_of
+from regard.run import write_config
+from regard.storage import write_json, write_tensors
+from regard.tokenizers import Characters
+
+TOKENIZER = Characters.train(["abcb"])
+SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
+
+
+@pytest.fixture
+def look():
+    """Run `regard look ARGUMENTS`."""
+    if not cli.app.registered_commands:
+        cli._fill()
+    return lambda *arguments: CliRunner().invoke(cli.app, ["look", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch):
+    monkeypatch.setattr(decoding_views, "LONGEST", 13)
+
+
+def decoder():
+    torch.manual_seed(0)
+    return Decoder(TOKENIZER.vocab_size, DecoderConfig(**SHAPE, max_len=11)).eval()
+
+
+def lstm():
+    torch.manual_seed(0)
+    return LSTMModel(TOKENIZER.vocab_size, RecurrentConfig(n_layers=1, d_model=7)).eval()
+
+
+def bigram():
+    model = Bigram(TOKENIZER.vocab_size, CountConfig())
+    model.fit(shard_of(["abcb"], TOKENIZER), None, print)
+    return model
+
+
+def run_folder(folder, model, name, **facts):
+    folder.mkdir()
+    TOKENIZER.save(folder / "tokenizer.json")
+    write_config(folder, name, model)
+    write_tensors(folder / "model.safetensors", weights_of(model))
+    if facts:
+        write_json(folder / "regard.json", facts)
+    return folder
+
+
+def test_the_command_writes_the_page_and_the_figure_and_prints_where(look, tmp_path):
+    run = run_folder(tmp_path / "run", decoder(), "transformer")
+    page, figure = tmp_path / "look.html", tmp_path / "look.svg"
+    result = look(run, "abba" * 5, "--out", page, "--png", figure, "--beams", 2)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.split() == [str(page), str(figure)]
+    assert "first 11 of 21 tokens" in result.stderr
+    html = page.read_text()
+    assert "run reads “abbaabbaab”" in html
+    assert "first 11 of 21 tokens" in html
+    assert figure.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("form", ["lines", "text"])
+def test_without_a_text_a_held_out_record_is_read(look, form, tmp_path):
+    names = [a + b + c for a in "abcd" for b in "aeiou" for c in "lmnrs"]
+    (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
+    recipe, _ = api.plan([tmp_path / "names.txt"], model={"name": "bigram"}, data={"format": form})
+    run = api.train(recipe, tmp_path / "run").run
+    result = look(run, "--out", tmp_path / "look.html")
+    assert result.exit_code == 0, result.output
+    split, shard = api.load(run).held_out()
+    assert f"of the {split} split of the run" in result.stderr
+    text = api.load(run).tokenizer.decode(shard.record(0))
+    shown = text if form == "lines" else " ".join(text.split())[:40]
+    assert f"run reads “{shown}" in (tmp_path / "look.html").read_text()
+
+
+def test_without_a_text_or_data_the_model_provides_one(look, tmp_path):
+    run = run_folder(tmp_path / "run", bigram(), "bigram")
+    result = look(run, "--out", tmp_path / "look.html")
+    assert result.exit_code == 0, result.output
+    assert "a text that the model generates" in result.stderr
+    assert "run reads" in (tmp_path / "look.html").read_text()
+
+
+def test_unknown_symbols_are_counted(look, tmp_path):
+    run = run_folder(tmp_path / "run", lstm(), "lstm")
+    result = look(run, "axby", "--out", tmp_path / "look.html")
+    assert result.exit_code == 0, result.output
+    assert "2 symbols are not in the vocabulary" in result.stderr
+
+
+def test_what_cannot_be_written_is_one_line(look, tmp_path):
+    run = run_folder(tmp_path / "run", lstm(), "lstm")
+    result = look(run, "ab", "--png", tmp_path / "look.gif")
+    assert isinstance(result.exception, UserError)
+    assert "--png must end in .png" in str(result.exception)
+    result = look(run, "ab", "--out", tmp_path / "nowhere" / "look.html")
+    assert isinstance(result.exception, UserError)
+    assert f"cannot write {tmp_path / 'nowhere' / 'look.html'}" in str(result.exception)

@@ -1,0 +1,118 @@
+"""The index of experiments, and all of them in one folder: every claim, every page, and those that
+stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from importlib import import_module
+
+import pytest
+
+import regard.lab
+from regard.errors import UsageError, UserError
+from regard.lab import EXPERIMENTS, Experiment, run_all, run_experiment
+from regard.lab.result import Claim, Options, Result
+from regard.look.page import Lines, Links, Table
+
+
+def make_result(name):
+    return Result(
+        title=f"About {name}",
+        question="Q?",
+        reading=f"How to read {name}.",
+        claims=[Claim("one", "s", "m", True), Claim("two", "s", "m", name == "b")],
+        tables=[Table(["x"], [["y"]])],
+        figures=[Lines([("s", [1.0, 2.0], [0.0, 1.0])], title="figure", dots=["s"])],
+    )
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    def run(name, options):
+        if name == "c":
+            raise UserError("needs something")
+        return make_result(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        experiments = {key: Experiment(f"question {key}") for key in "abc"}
+        patch.setattr(regard.lab, "EXPERIMENTS", experiments)
+        patch.setattr(regard.lab, "run_experiment", run)
+        return run_all(Options(quick=True), tmp_path_factory.mktemp("gallery") / "new")
+
+
+class PageParser(HTMLParser):
+    """The links and headings of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.words = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "a":
+            self.links.append(dict(attributes)["href"])
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_index_has_a_figure_a_reading_and_a_link_for_each_and_all_claims(gallery):
+    page = PageParser()
+    page.feed(gallery.index.read_text())
+    assert {"a.html", "b.html"} <= set(page.links) and "c.html" not in page.links
+    text = " ".join(page.words)
+    assert "How to read a." in text and "How to read b." in text
+    assert "3 of 4 claims hold" in text and "Not tried: needs something" in text
+    folder = gallery.index.parent
+    assert {p.name for p in folder.iterdir()} >= {
+        "index.html",
+        "a.html",
+        "a.svg",
+        "a.png",
+        "b.html",
+    }
+    assert all(path.exists() for path in gallery.files)
+
+
+def test_failing_and_untried_claims_are_highlighted(gallery):
+    table = gallery.claims_table()
+    verdicts = [(row[1].partition(":")[0], row[0]) for row in table.rows]
+    assert verdicts == [
+        ("a", "holds"),
+        ("a", "fails"),
+        ("b", "holds"),
+        ("b", "holds"),
+        ("c", "not tried"),
+    ]
+    assert sorted(table.highlight) == [1, 4]
+    document = json.loads(json.dumps(gallery.to_json(), allow_nan=False))
+    assert [c["holds"] for c in document["claims"]] == [True, False, True, True]
+    assert document["not_tried"] == {"c": "needs something"}
+    counts = [row[:4] for row in gallery.table().rows]
+    assert counts == [["a", 1, 1, 0], ["b", 2, 0, 0], ["c", 0, 0, 0]]
+
+
+def test_a_file_is_refused_where_the_experiment_takes_none(tmp_path):
+    with pytest.raises(UsageError, match="takes no file"):
+        run_all(Options(file=tmp_path), tmp_path)
+    with pytest.raises(
+        UsageError, match="experiment 'bayes' takes no file; those that do: kernels"
+    ):
+        run_experiment("bayes", Options(file=tmp_path))
+    assert EXPERIMENTS["heads"].file and not EXPERIMENTS["distance"].file
+
+
+def test_an_unknown_experiment_is_refused_and_every_known_one_exists():
+    with pytest.raises(UsageError, match="unknown experiment 'distanse'; did you mean 'distance'"):
+        run_experiment("distanse", Options())
+    for name, experiment in EXPERIMENTS.items():
+        module = import_module(f"regard.lab.{experiment.module or name}")
+        assert callable(getattr(module, name)) and experiment.question, name
+
+
+def test_links_are_plain_file_names():
+    assert Links([("a", "a-1.html")]).data()["links"] == [["a", "a-1.html"]]
+    for name in ("../a.html", "https://a", "javascript:x", "a b", ""):
+        with pytest.raises(ValueError, match="links must be plain file names"):
+            Links([("a", name)])

@@ -1,0 +1,203 @@
+"""Pages: data is never markup, one script may run, and files are written atomically."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from regard.look.page import (
+    AttentionMaps,
+    Bars,
+    BeamTree,
+    Contributions,
+    Distribution,
+    Facts,
+    Heatmap,
+    Histogram,
+    Lines,
+    Logo,
+    MaskMap,
+    Page,
+    Scatter,
+    Sequences,
+    Surprise,
+    Table,
+    Tagged,
+    Text,
+)
+
+EVIL = "</script><img src=x onerror=alert(1)><!-- ]]> \" ' & \u202e \u2028"
+
+
+def node(id, parent, score, *, step, kept=True, finished=False, token="a"):
+    return {
+        "id": id,
+        "parent": parent,
+        "token": token,
+        "score": score,
+        "kept": kept,
+        "finished": finished,
+        "step": step,
+    }
+
+
+def one_of_each(word):
+    """Every component, with this word wherever a string may stand."""
+    return [
+        Text(f"{word}\n\nsecond"),
+        Facts([(word, word), ("count", 3)], title=word),
+        Table([word, "n"], [[word, 1.5], ["b", None]], highlight=[1], title=word),
+        Heatmap([[1.0, math.nan, 3.0]], [word], [word, "b", "c"], title=word, unit=word),
+        MaskMap(np.tril(np.ones((2, 2), bool)), [word, "b"], title=word),
+        AttentionMaps(np.full((1, 2, 3, 3), 1 / 3), [word, "b", "c"], layers=[word], title=word),
+        Surprise([word, "b"], [(word, [1.0, math.inf]), ("m", [math.nan, 0.0])], title=word),
+        Contributions([word, "b"], [(word, [1.0, -0.5])], title=word, unit=word),
+        Logo([word, "b"], [[0.9, 0.1], [0.0, 0.5]], [0, 1], 1.0, title=word, note=word),
+        Tagged([word, "b"], [word, None], {word: word}, title=word),
+        Distribution([word, "b", "c"], [0.0, 1.0, -math.inf], title=word),
+        BeamTree([node(0, None, 0.0, step=0), node(1, 0, -1.0, step=1, token=word)], title=word),
+        Lines(
+            [(word, [1, 2], [3.0, math.nan])],
+            word,
+            word,
+            title=word,
+            bands={word: ([1, 2], [3, 4])},
+        ),
+        Bars([word, "b"], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5], title=word, unit=word),
+        Histogram([0, 1, 3], [4, 5], title=word, x_label=word, y_label=word),
+        Scatter(np.eye(2), [word, "b"], [word, "c"], marks={1: word}, x_label=word, title=word),
+        Sequences([(word, -1.5), ("b", None)], title=word, score_name=word),
+    ]
+
+
+def page_of(components, word="A title"):
+    page = Page(word, word)
+    page.section(word, note=word)
+    for component in components:
+        page.add(component)
+    return page
+
+
+class Elements(HTMLParser):
+    """Collects tags, attributes and the text of scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.scripts, self.inside = [], [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag == "script":
+            self.inside = dict(attributes).get("type", "code")
+            self.scripts.append([self.inside, ""])
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, text):
+        if self.inside:
+            self.scripts[-1][1] += text
+
+
+def test_hostile_words_add_no_element_and_no_attribute():
+    evil = Elements(page_of(one_of_each(EVIL), EVIL).render())
+    plain = Elements(page_of(one_of_each("word"), "word").render())
+    assert evil.tags == plain.tags
+    assert [name for name, _ in evil.attributes] == [name for name, _ in plain.attributes]
+
+
+def test_every_data_block_reads_back_as_the_component_said():
+    components = one_of_each(EVIL)
+    blocks = [t for kind, t in Elements(page_of(components).render()).scripts if kind != "code"]
+    assert [json.loads(block) for block in blocks] == [c.data() for c in components]
+
+
+def test_the_policy_allows_exactly_the_script_of_the_page():
+    html = page_of(one_of_each("word")).render()
+    code = next(text for kind, text in Elements(html).scripts if kind == "code")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html).group(1)
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
+    assert "http" not in policy and "unsafe-eval" not in policy
+
+
+def test_a_page_names_no_address_outside_itself():
+    html = page_of(one_of_each("word")).render()
+    outside = set(re.findall(r"(?:https?:)?//[a-z][\w.]+/?[\w/]*", html))
+    assert outside == {"http://www.w3.org/2000/svg"}  # a namespace, which nothing fetches
+
+
+def test_tables_texts_and_samples_are_readable_without_a_script():
+    table = Table(["model", "bits"], [["<b>", 1234.5678], ["lstm", None]], highlight=[0], title="T")
+    parts = [table, Facts([("seed", 7)]), Text("one\n\ntwo"), Sequences([("abc", -2.5)])]
+    html = re.sub(r"<script.*?</script>", "", page_of(parts).render(), flags=re.S)
+    assert (
+        '<tr class="highlight"><td class="left">&lt;b&gt;</td><td class="right">1235</td>' in html
+    )
+    assert "<dt>seed</dt><dd>7</dd>" in html and "<p>one</p><p>two</p>" in html
+    assert '<bdi>abc</bdi><span class="score">-2.5</span>' in html
+    assert "<noscript>" in html
+
+
+def test_a_lone_surrogate_can_still_be_written(tmp_path):
+    page = page_of([Text("a\udcffb"), Surprise(["\udcff"], [("m", [1.0])])], "\udcff")
+    assert "a⟨DCFF⟩b" in page.write(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_writing_replaces_the_file_at_once_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    page = page_of([Text("new")])
+    assert page.write(path) == path
+    assert path.read_text(encoding="utf-8") == page.render()
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        page_of([Text("new")]).write(path)
+    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_components_come_back_in_the_order_they_were_added():
+    first, second, third = Text("1"), Text("2"), Text("3")
+    page = Page("t")
+    page.add(first, second)
+    page.section("s")
+    page.add(third)
+    assert page.components == (first, second, third)
+    with pytest.raises(TypeError, match="got str"):
+        page.add("text")
+
+
+def test_a_page_about_a_run_starts_with_its_facts():
+    page = Page.about("t", [("model", "lstm"), ("steps", 1000), ("bits", 2.5), ("seed", 7)])
+    assert page.subtitle == "model lstm · steps 1,000 · bits 2.5"
+    (facts,) = page.components
+    assert len(facts.facts) == 4 and not Page.about("t", []).components
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Table(["a"], [[1, 2]]), "row 0 must have one entry per column"),
+        (lambda: Table(["a"], [[1]], align=["middle"]), "align must be one of left, right"),
+        (lambda: Table(["a"], [[1]], highlight=[1]), "highlight must name rows 0 to 0, got 1"),
+    ],
+)
+def test_wrong_data_is_refused_with_its_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

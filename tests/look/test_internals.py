@@ -1,0 +1,142 @@
+"""Traces and views of attention and recurrence: their numbers against those of the models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.evaluation.eval_data import shard_of
+from regard.look import internals
+from regard.look.internals import ForwardTrace
+from regard.look.page import AttentionMaps, Heatmap, Lines, MaskMap, Page
+from regard.models.counts import Bigram, CountConfig
+from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.recurrent import LSTMModel, RecurrentConfig
+from regard.tokenizers import Characters
+
+RECORDS = ["abba", "cab", "bac", "abc", "baab"]
+TOKENIZER = Characters.train(RECORDS)
+
+
+def decoder(vocab_size=TOKENIZER.vocab_size, **options):
+    torch.manual_seed(0)
+    shape = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
+    return Decoder(vocab_size, DecoderConfig(**shape | {"max_len": 11} | options)).eval()
+
+
+def lstm(vocab_size=TOKENIZER.vocab_size, **options):
+    torch.manual_seed(0)
+    return LSTMModel(vocab_size, RecurrentConfig(**{"n_layers": 2, "d_model": 7} | options)).eval()
+
+
+def bigram(tokenizer=TOKENIZER, records=RECORDS):
+    model = Bigram(tokenizer.vocab_size, CountConfig())
+    model.fit(shard_of(records, tokenizer), None, print)
+    return model
+
+
+def record(text, tokenizer=TOKENIZER):
+    return [tokenizer.start, *tokenizer.encode(text).tolist()]
+
+
+def inner(model, ids, **options):
+    """The sections about what happens inside, alone."""
+    page = Page("inside")
+    internals.add_inside(
+        page, ForwardTrace(model, TOKENIZER, ids, **{"continues": False} | options)
+    )
+    return page
+
+
+def of(page, kind):
+    return [c for c in page.components if type(c) is kind]
+
+
+@pytest.mark.parametrize("model", [decoder(), lstm(), bigram()], ids=["decoder", "lstm", "bigram"])
+def test_the_bits_of_a_record_are_those_of_the_logits_and_include_its_end(model):
+    ids = record("abba")
+    targets, bits = ForwardTrace(model, TOKENIZER, ids, continues=False).surprise()
+    assert targets == [*ids[1:], TOKENIZER.end]
+    with torch.no_grad():
+        logs = model.logits(torch.tensor([ids])).log_softmax(-1)[0]
+    expected = [-logs[t, target].item() / math.log(2) for t, target in enumerate(targets)]
+    assert bits == pytest.approx(expected, abs=1e-5)
+
+
+def test_running_text_is_not_charged_for_its_first_token_nor_for_an_end():
+    ids = record("abba")[1:]
+    targets, bits = ForwardTrace(lstm(), TOKENIZER, ids, continues=True).surprise()
+    assert targets == ids
+    assert math.isnan(bits[0])
+    assert np.isfinite(bits[1:]).all()
+
+
+@pytest.mark.parametrize("preset", sorted(Decoder.PRESETS))
+def test_attention_is_causal_and_sums_to_one(preset):
+    torch.manual_seed(2)
+    model = Decoder(TOKENIZER.vocab_size, Decoder.PRESETS[preset](3, 64)).eval()
+    ids = record("abcab")
+    (shown,) = of(inner(model, ids), AttentionMaps)
+    weights = shown.array()
+    assert weights.shape == (3, 2, 6, 6)
+    assert list(shown.tokens) == ["<S>", *"abcab"]
+    assert weights.sum(-1) == pytest.approx(np.ones((3, 2, 6)), abs=1e-5)
+    assert np.triu(weights, k=1).max() == 0
+
+
+def test_a_window_shows_in_the_mask_and_in_the_weights():
+    page = inner(decoder(window=2), record("abbacab"))
+    (mask,) = of(page, MaskMap)
+    expected = np.array([[0 <= t - s < 2 for s in range(8)] for t in range(8)])
+    assert (np.asarray(mask.mask) == expected).all()
+    (attention,) = of(page, AttentionMaps)
+    assert (attention.array()[:, :, ~expected] == 0).all()
+
+
+def test_the_distance_looked_back_is_the_mean_over_queries():
+    weights = torch.zeros(1, 2, 4, 4)
+    weights[0, 0, range(4), range(4)] = 1  # the first head looks at itself,
+    weights[0, 1, :, 0] = 1  # the second at the beginning
+    assert internals.mean_distances(weights).tolist() == [[0.0, 1.5]]
+
+
+def test_a_long_text_keeps_the_first_positions_of_attention_unchanged(monkeypatch):
+    whole = of(inner(decoder(), record("abbacabb")), AttentionMaps)[0].array()
+    monkeypatch.setattr(internals, "MOST_WEIGHTS", 6 * 5 * 5)
+    page = inner(decoder(), record("abbacabb"))
+    part = of(page, AttentionMaps)[0].array()
+    assert part.shape == (2, 3, 5, 5)
+    assert part == pytest.approx(whole[:, :, :5, :5], abs=1e-6)
+    assert "first 5 of 9 tokens" in page.render()
+
+
+def test_the_hidden_state_is_the_state_the_model_carries():
+    model, ids = lstm(), record("cabb")
+    page = inner(model, ids)
+    (shown,) = of(page, Heatmap)
+    state = model.init_state(1, 5)
+    carried = []
+    with torch.no_grad():
+        for i in ids:
+            model.step(torch.tensor([[i]]), None, state)
+            carried.append(state.layers[0].vectors[0][-1, 0].numpy())
+    assert shown.array() == pytest.approx(np.array(carried), abs=1e-6)  # a row per token
+    (lines,) = of(page, Lines)
+    steps = np.diff(np.array([np.zeros(7), *carried]), axis=0)
+    assert lines.series[0][2] == pytest.approx(np.linalg.norm(steps, axis=1), abs=1e-6)
+
+
+def test_a_text_longer_than_the_state_is_wide_runs_from_left_to_right():
+    (shown,) = of(inner(lstm(), record("abbacabba")), Heatmap)
+    assert shown.array().shape == (7, 10)
+    assert list(shown.columns) == ["<S>", *"abbacabba"]
+
+
+def test_a_stretch_goes_on_from_its_end_and_a_record_from_its_middle():
+    ids = record("abcab")
+    assert ForwardTrace(lstm(), TOKENIZER, ids, True).prompt == ids
+    assert ForwardTrace(lstm(), TOKENIZER, ids, False).prompt == ids[:3]
+    assert ForwardTrace(lstm(), TOKENIZER, ids[:1], False).prompt == ids[:1]

@@ -1,0 +1,116 @@
+"""A package outside of regard adds a model, a tokenizer, a task, a modality and a metric through
+entry points, and all of them work from the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+
+PACKAGE = Path(__file__).parent / "package"
+SOURCE = Path(regard.__file__).parents[1]
+SIZES = ["--set=model.n_layers=1", "--set=model.d_model=16", "--set=train.steps=4"]
+
+
+def run_regard(folder, *arguments, package=PACKAGE):
+    """Run the command line in a folder, with the package installed; return the process."""
+    path = os.pathsep.join(map(str, (package, SOURCE)))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "regard", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def succeed(folder, *arguments):
+    """Run the command line; return its JSON document."""
+    process = run_regard(folder, *arguments, "--json")
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+@pytest.fixture
+def names(tmp_path):
+    syllables = ["an", "be", "ci", "do", "ulla", "eri"]
+    lines = [a + b for a in syllables for b in syllables] * 2
+    (tmp_path / "names.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_a_model_and_a_tokenizer_train_and_are_loaded_again(names):
+    train = ["train", "names.txt", "--model", "add-one", "--tokenizer", "vowels", "--out", "run"]
+    trained = succeed(names, *train)
+    assert trained["outcome"] == "done"
+    tokenizer = json.loads((names / "run" / "tokenizer.json").read_text())
+    assert set(tokenizer["model"]["vocab"]) - set("aeiou") == {"<pad>", "<S>", "<E>", "<unk>"}
+    config = json.loads((names / "run" / "config.json").read_text())
+    assert (config["family"], config["task"]) == ("add-one", "next")
+    measured = succeed(names, "evaluate", "run")
+    assert measured["metrics"]["nats_per_symbol"] == pytest.approx(
+        trained["metrics"]["test"]["nats_per_symbol"]
+    )
+    generated = run_regard(names, "generate", "run", "--seed", "1")
+    assert generated.returncode == 0 and set(generated.stdout) <= set("aeiou\n")
+
+
+def test_a_task_uses_the_models_of_its_base_and_a_metric_joins_its_report(tmp_path):
+    rows = [f"{'abc'[i % 3] * (2 + i % 4)}{i}\t{('low', 'mid', 'top')[i % 3]}" for i in range(90)]
+    (tmp_path / "t.tsv").write_text("\n".join(["text\tsize", *rows]) + "\n")
+    train = ["train", "t.tsv", "--task", "ordinal", "--descending", "true", "--target", "size"]
+    trained = succeed(tmp_path, *train, "--input", "text", "--out", "run", *SIZES)
+    assert "top2" in trained["metrics"]["test"]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["task"] == "ordinal"
+    recipe = (tmp_path / "run" / "recipe.toml").read_text()
+    assert 'name = "ordinal"\ndescending = true' in recipe
+    metrics = succeed(tmp_path, "evaluate", "run")["metrics"]
+    assert 1 >= metrics["top2"]["value"] >= metrics["accuracy"]["value"]
+    predictions = succeed(tmp_path, "predict", "run", "t.tsv")["predictions"]
+    assert all(one["prediction"] in ("low", "mid", "top") for one in predictions)
+    fitted = succeed(tmp_path, *train, "--input", "text", "--model", "svm", "--out", "fitted")
+    assert fitted["outcome"] == "done"
+
+
+def test_files_of_a_modality_are_recognized_and_read(tmp_path):
+    walk = "left\nright\nup\n\n"
+    (tmp_path / "walks.steps").write_text(walk * 20 + "down\nup\n\n" * 20)
+    process = run_regard(tmp_path, "train", "walks.steps", "--model", "bigram", "--out", "run")
+    assert process.returncode == 0, process.stderr
+    assert "steps (by the names of the files)" in process.stderr
+    assert 'name = "steps"' in (tmp_path / "run" / "recipe.toml").read_text()
+    data = json.loads((tmp_path / "run" / "regard.json").read_text())["data"]
+    assert data["input"]["name"] == "steps"
+    generated = run_regard(tmp_path, "generate", "run", "--seed", "3", "--num", "40")
+    assert generated.returncode == 0, generated.stderr
+    assert set(generated.stdout.split()) == {"lru", "du"}
+    measured = succeed(tmp_path, "evaluate", "run", "walks.steps")
+    assert (measured["records"], measured["symbols"]) == (40, 40 * 3.5)  # with their ends
+    scored = succeed(tmp_path, "score", "run", "walks.steps")["records"]
+    assert [one["tokens"][:-1] for one in scored] == [[*"lru"]] * 20 + [[*"du"]] * 20
+
+
+def test_help_lists_the_settings_of_plugins(tmp_path):
+    shown = run_regard(tmp_path, "train", "--help").stdout
+    assert "--descending" in shown
+
+
+def test_without_the_package_its_names_are_unknown(names):
+    process = run_regard(names, "train", "names.txt", "--model", "add-one", package=names)
+    assert process.returncode == 2
+    assert "unknown model 'add-one'" in process.stderr
+
+
+def test_a_broken_plugin_is_named(names):
+    folder = names / "broken-0.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
+    (folder / "entry_points.txt").write_text("[regard.models]\nsome = broken_package\n")
+    process = run_regard(names, "train", "names.txt", package=names)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    assert "plugin 'some' of regard.models (broken_package) cannot be loaded" in process.stderr

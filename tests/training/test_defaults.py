@@ -1,0 +1,81 @@
+"""Defaults: what a recipe leaves open is filled in, what it says is never changed."""
+
+import pytest
+
+from regard.api import plan
+from regard.errors import UserError
+from regard.training import defaults
+from regard.training.defaults import budget, default_shape, fill_batch, fill_defaults, sizes
+
+
+@pytest.fixture
+def names(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("anna\nbob\n" * 9)
+    return path
+
+
+def tables(path, **others):
+    return {"task": {"name": "next"}, "data": {"train": [str(path)]}, **others}
+
+
+def test_what_was_asked_for_is_never_changed(names):
+    asked = {
+        "output": {"tokenizer": "bytes"},
+        "model": {"name": "lstm", "n_layers": 1, "d_model": 24, "max_len": 77, "dropout": 0.4},
+        "train": {"steps": 12},
+    }
+    values, (data, model) = fill_defaults(tables(names, **asked))
+    for section, keys in asked.items():
+        assert {k: values[section][k] for k in keys} == keys
+    assert "bytes (as asked)" in data and "as asked, context 77, dropout 0.4, 12 steps" in model
+
+
+def test_the_given_tables_are_left_as_they_are(names):
+    values = tables(names, model={"name": "lstm"})
+    fill_defaults(values)
+    assert values == tables(names, model={"name": "lstm"})
+
+
+def test_a_plan_is_complete_and_two_lines_explain_it(names):
+    recipe, lines = plan([names], assignments=["train.lr=0.5"], model={"name": "lstm"})
+    assert recipe.train.lr == 0.5 and recipe.model.name == "lstm"
+    assert recipe.output.tokenizer == "characters" and recipe.data.train == (str(names),)
+    assert recipe.task.name == "next" and len(lines) == 2
+
+
+def test_a_missing_file_is_a_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        plan([tmp_path / "none.txt"])
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_shape_is_that_of_the_first_row_that_holds_the_data(monkeypatch, gpu):
+    monkeypatch.setattr(defaults, "has_gpu", lambda: gpu)
+    table = sizes((10, (1, 8, 0.5), (2, 16, 0.4)), (float("inf"), (3, 32, 0.1), (4, 64, 0.0)))
+    small, large = default_shape(table, 9), default_shape(table, 10)
+    assert (small.n_layers, small.d_model, small.dropout) == ((2, 16, 0.4) if gpu else (1, 8, 0.5))
+    assert (large.n_layers, large.d_model, large.dropout) == ((4, 64, 0.0) if gpu else (3, 32, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"steps": 1200}, "1,200 steps, as asked"),
+        ({"minutes": 2.5}, "2.5 minutes, as asked"),
+        ({}, "5 minutes (--minutes changes that)"),
+    ],
+)
+def test_the_budget_is_said_in_words(train, words):
+    assert budget(train) == words
+
+
+def test_a_large_batch_is_four_times_as_large_on_a_gpu_and_not_split(monkeypatch):
+    for gpu, tokens in ((False, 1 << 15), (True, 1 << 17)):
+        monkeypatch.setattr(defaults, "has_gpu", lambda gpu=gpu: gpu)
+        train = {}
+        fill_batch(train, 1 << 15, large=True)
+        assert train == {"batch_tokens": tokens, "micro_tokens": tokens}
+    given = {"batch_tokens": 5}
+    fill_batch(given, 1 << 15, large=True)
+    assert given["batch_tokens"] == 5
