@@ -183,7 +183,7 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
 
     def restore(self):
         real(self)
-        taken.append({name: x.clone() for name, x in weights(self.model).items()})
+        taken.append({name: x.cpu().clone() for name, x in weights(self.model).items()})
         best = read_tensors(self.run_folder / "model.safetensors")
         assert all(torch.equal(best[name], taken[0][name]) for name in best)
 

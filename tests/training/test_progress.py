@@ -43,7 +43,10 @@ def test_without_a_terminal_the_status_is_a_line_now_and_then(capsys):
     assert capsys.readouterr().err.startswith("step 2/10 · loss 1.0000")
 
 
-def test_the_first_signal_is_noted_and_a_second_one_acts():
+def test_the_first_signal_is_noted_and_a_second_one_acts(request):
+    # a shell starts background jobs with the signal ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with Interrupt() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.asked == signal.SIGINT
