@@ -44,8 +44,12 @@ from regard.data.splits import assign_folds, hashes, merge_groups
 from regard.decoding import MinimumBayesRisk
 from regard.decoding.mbr import similarity
 from regard.evaluation.bootstrap import BootstrapEstimate
-from regard.evaluation.caption_retrieval import measure_recall
-from regard.evaluation.translation import Sentence, measure_translation, score_translations
+from regard.evaluation.translation import (
+    Sentence,
+    measure_recall,
+    measure_translation,
+    score_translations,
+)
 from regard.modalities.images.files import hash_image
 from regard.models import nearest_caption
 from regard.pipelines.translator import Translator

@@ -1,6 +1,6 @@
 """Ways to compute a long causal convolution, to be chosen between by measurement.
 
-All take x (B, C, T) and filters (C, T) and give what `regard.layers.long_convolution` gives:
+All take x (B, C, T) and filters (C, T) and give what `regard.layers.convolution` gives:
 
     turned    the library's: complex transforms of size T, every place turned by an angle
     padded    real transforms of size 2T, zeros behind the sequence
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.long_convolution import long_convolution
+from regard.layers.convolution import long_convolution
 
 Convolve = Callable[..., Tensor]
 

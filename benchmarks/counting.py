@@ -41,9 +41,15 @@ import numpy as np
 import torch
 
 from regard.data.shards import Shard
-from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
-from regard.models.ngrams import CHUNK, count, read_chunks
+from regard.models.ngrams import (
+    CHUNK,
+    DirichletNGram,
+    DirichletNGramConfig,
+    KneserNey,
+    KneserNeyConfig,
+    count,
+    read_chunks,
+)
 
 START, END, FIRST = 1, 2, 4  # ids of <S>, <E> and the first symbol
 SPEED, GROWTH, MEMORY, BASES, AGREEMENT = 20e6, 1.05, 2 << 30, 1.96, 0.005  # the bars

@@ -36,7 +36,7 @@ from torch import Tensor
 from regard.api import load, plan, train
 from regard.bundled import NAMES
 from regard.decoding import DecodeSession, Greedy, generate
-from regard.interop import export_hf
+from regard.interop.hugging_face import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
 from regard.run import weights, write_config

@@ -39,14 +39,13 @@ from torch import nn
 
 from regard.api import plan
 from regard.data.corpus import Corpus, prepare
-from regard.interop import export_hf
+from regard.interop.hugging_face import export_hf
 from regard.recipe import Recipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
 from regard.training.objectives import NextTokenObjective
 from regard.training.progress import Reporter
-from regard.training.session import Session
-from regard.training.trainer import Trainer
+from regard.training.trainer import Session, Trainer
 
 IGNORE = -1  # a target that is not scored
 TOLERANCE = 1e-4  # nats by which two computations of one loss may differ in fp32

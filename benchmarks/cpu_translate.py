@@ -45,7 +45,7 @@ from cpu_translate_train import (
 )
 
 from regard.decoding import Beam
-from regard.decoding.seq2seq import TranslationSession, translate
+from regard.decoding.engine import TranslationSession, translate
 from regard.layers.int8 import to_int8
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.tokenizers import Characters

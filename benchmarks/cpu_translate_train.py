@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from regard.api import plan
 from regard.data.batching import TokenLoader
 from regard.data.corpus import prepare
-from regard.interop import export_hf
+from regard.interop.hugging_face import export_hf
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.run import weights, write_config
 from regard.storage import write_tensors

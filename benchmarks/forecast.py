@@ -56,8 +56,7 @@ def child(shape: dict[str, Any], device: str, steps: int, folder: Path) -> dict[
 
     from regard.recipe import build
     from regard.training.progress import Reporter
-    from regard.training.session import Session
-    from regard.training.trainer import Trainer
+    from regard.training.trainer import Session, Trainer
 
     text(folder / "text.txt")
     model, gpu = dict(shape["model"]), device == "cuda"

@@ -25,7 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 
 from regard.decoding import DecodeSession, Greedy, generate
-from regard.interop import export_hf
+from regard.interop.hugging_face import export_hf
 from regard.models.decoder import Decoder, gpt2, modern
 from regard.run import weights, write_config
 from regard.storage import write_tensors

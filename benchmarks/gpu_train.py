@@ -35,8 +35,8 @@ import torch
 from regard.api import plan
 from regard.data.corpus import Corpus, prepare
 from regard.models.decoder import Decoder
-from regard.training.precision import settings
 from regard.training.progress import Reporter
+from regard.training.step import settings
 from regard.training.trainer import Trainer
 
 V, CONTEXT, ROWS, WARM, TIMED = 50304, 1024, 64, 6, 30

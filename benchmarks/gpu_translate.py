@@ -32,14 +32,14 @@ import torch
 from regard.api import plan
 from regard.data.corpus import prepare
 from regard.decoding import Beam
-from regard.decoding.seq2seq import TranslationSession, translate
-from regard.interop import export_hf
+from regard.decoding.engine import TranslationSession, translate
+from regard.interop.hugging_face import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
 from regard.run import weights, write_config
 from regard.storage import write_tensors
 from regard.tokenizers import Characters
-from regard.training.precision import settings
 from regard.training.progress import Reporter
+from regard.training.step import settings
 from regard.training.trainer import Trainer
 
 V, PAIRS, LENGTH, WARM, TIMED = 37_000, 784, 32, 8, 40

@@ -2,7 +2,7 @@
 
 Both decode the same random tokens with the same model, one token at a time from nothing. The sum
 keeps every input of every long convolution and multiplies all of them with the filter at each step:
-O(n) a token, as one batched product that reads both once. Ours (layers/long_convolution.py) sends
+O(n) a token, as one batched product that reads both once. Ours (layers/convolution.py) sends
 blocks on by Fourier transforms: O(log² n) a token, amortised. `recorded` is the same through
 `regard.decoding.generate`, which records a step and replays it.
 

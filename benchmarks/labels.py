@@ -125,7 +125,7 @@ def ensemble(parts: Sequence[Any]) -> Any:
     import torch
 
     from regard.evaluation.predictions import Predictions
-    from regard.models.heads import HEADS
+    from regard.models.supervised import HEADS
 
     first = parts[0]
     stacked = torch.from_numpy(np.stack([p.scores for p in parts], 1))  # (N, seeds, O)

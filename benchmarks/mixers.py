@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from regard.models.parameter_matching import find_config
+from regard.models import find_config
 
 BAR = 1.03
 TEXTS = {

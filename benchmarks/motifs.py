@@ -30,8 +30,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.models.motif_discovery import discover
-from regard.models.motifs import DNA, Background, Motif, MotifClassifier, PositionWeightMatrix
+from regard.models.motifs import (
+    DNA,
+    Background,
+    Motif,
+    MotifClassifier,
+    PositionWeightMatrix,
+    discover,
+)
 
 INFORMATIVE, CORRELATION, AGREEMENT, BAR = 0.5, 0.75, 0.7, 0.9
 SEQUENCES, LENGTH, PLANTED = 200, 200, 0.7

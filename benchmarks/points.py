@@ -54,7 +54,7 @@ def mnist(data: Path, into: Path) -> list[str]:
 
 def shapes(data: Path, into: Path) -> list[str]:
     """Shapes, made up with a fixed seed."""
-    from regard.bundled.shapes import save_shapes
+    from regard.bundled import save_shapes
 
     return [str(save_shapes(into / "shapes.npz", SHAPES))]
 

@@ -56,8 +56,7 @@ from regard.data.corpus import prepare
 from regard.decoding import Greedy, generate
 from regard.models.decoder import Decoder, modern
 from regard.training.progress import Reporter
-from regard.training.session import Session
-from regard.training.trainer import Trainer
+from regard.training.trainer import Session, Trainer
 
 # the 97.5% point of Student's t by degrees of freedom
 STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

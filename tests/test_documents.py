@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.schemas import Event, RunMetadata
-from regard.storage import MAX_DEPTH, Malformed, parse, read_json, read_lines
+from regard.storage import MAX_DEPTH, Event, Malformed, RunMetadata, parse, read_json, read_lines
 
 plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text()
 plain |= st.floats(allow_nan=False, allow_infinity=False)

@@ -73,7 +73,7 @@ def test_entry_points_are_objects_or_modules_that_register(plugins):
 
 
 def test_models_are_found_by_name_task_and_kind_of_input():
-    models = ModelRegistry([("a", "next label", "tokens", "counts:Uniform")])
+    models = ModelRegistry([("a", "next label", "tokens", "ngrams:Uniform")])
 
     @models.register("a", tasks=["label"], reads=("patches", "points"))
     class Other:

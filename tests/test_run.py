@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 
 from regard import run
 from regard.errors import UserError
-from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.ngrams import Bigram, CountConfig
 from regard.run import Run
 from regard.storage import read_tensors, write_tensors
 

@@ -23,7 +23,7 @@ from regard.models.decoder import Decoder, modern
 from regard.models.encoder import EncoderModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_decoder import modern as modern_pair
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models.ngrams import KneserNey, KneserNeyConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
 from regard.models.seq2seq import Ensemble
 from regard.models.word2vec import SkipGram, Vocabulary, Word2VecConfig
@@ -32,7 +32,7 @@ from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translator
 from regard.pipelines.word_vectors import WordVectors
 from regard.registry import MODELS, TOKENIZERS
-from regard.tokenizers.words import Words
+from regard.tokenizers.text import Words
 
 LETTERS = "abcdefghij klmnop."
 THREADS = 8

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.errors import CONTROLS, printable
-from regard.evaluation.metrics import Metric, group_by_target, metric_title
+from regard.evaluation import Metric, group_by_target, metric_title
 
 TRANSLATION = ("bleu", "chrf", "exact")
 OF_TARGETS = ("auroc", "average_precision", "f1", "mcc", "rmse", "mae", "r2", "spearman")

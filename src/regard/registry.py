@@ -95,6 +95,15 @@ TASKS = Registry(
         "vectors": "regard.tasks.word_vectors:WordVectorTask",
     },
 )
+TABLES = Registry(
+    "table format",
+    "regard.formats",
+    {
+        "csv": "regard.data.tables:Csv",
+        "tsv": "regard.data.tables:Tsv",
+        "jsonl": "regard.data.tables:JsonLines",
+    },
+)
 MODALITIES = Registry(
     "modality",
     "regard.modalities",
@@ -110,10 +119,10 @@ TOKENIZERS = Registry(
     "tokenizer",
     "regard.tokenizers",
     {
-        "characters": "regard.tokenizers.characters:Characters",
-        "bytes": "regard.tokenizers.characters:Bytes",
-        "words": "regard.tokenizers.words:Words",
-        "bpe": "regard.tokenizers.bpe:BPE",
+        "characters": "regard.tokenizers.text:Characters",
+        "bytes": "regard.tokenizers.text:Bytes",
+        "words": "regard.tokenizers.text:Words",
+        "bpe": "regard.tokenizers.text:BPE",
         "nucleotides": "regard.tokenizers.biology:Nucleotides",
         "kmers": "regard.tokenizers.biology:Kmers",
         "residues": "regard.tokenizers.biology:Residues",
@@ -217,11 +226,11 @@ ALL = f"{WHOLE} position-label"
 # name, tasks, kind of input, class. The order is that of rows in a comparison.
 MODELS = ModelRegistry(
     [
-        ("uniform", "next", "tokens", "counts:Uniform"),
-        ("unigram", "next", "tokens", "counts:Unigram"),
-        ("bigram", "next", "tokens", "counts:Bigram"),
-        ("map", "next", "tokens", "dirichlet_ngram:DirichletNGram"),
-        ("kneser-ney", "next", "tokens", "kneser_ney:KneserNey"),
+        ("uniform", "next", "tokens", "ngrams:Uniform"),
+        ("unigram", "next", "tokens", "ngrams:Unigram"),
+        ("bigram", "next", "tokens", "ngrams:Bigram"),
+        ("map", "next", "tokens", "ngrams:DirichletNGram"),
+        ("kneser-ney", "next", "tokens", "ngrams:KneserNey"),
         ("hmm", "next", "tokens", "hidden_markov:HiddenMarkov"),
         ("mlp", "next", "tokens", "mlp:MLP"),
         ("cnn", "next", "tokens", "convolution:CNN"),
@@ -243,21 +252,21 @@ MODELS = ModelRegistry(
         ("svm", "label labels", "tokens", "linear:LinearSvm"),
         ("pwm", "label", "tokens", "class_counts:PWMClassifier"),
         ("markov", "label", "tokens", "class_counts:ClassMarkov"),
-        ("cnn", ALL, "tokens", "sequence_classifiers:ConvolutionalClassifier"),
-        ("lstm", ALL, "tokens", "sequence_classifiers:RecurrentClassifier"),
+        ("cnn", ALL, "tokens", "convolution:ConvolutionalClassifier"),
+        ("lstm", ALL, "tokens", "recurrent:RecurrentClassifier"),
         ("hyena", ALL, "tokens", "hyena:HyenaClassifier"),
         ("transformer", ALL, "tokens", "encoder:EncoderModel"),
         ("transformer", "masked", "tokens", "encoder:MaskedLM"),
         ("cbow", "vectors", "tokens", "word2vec:CBOW"),
         ("skipgram", "vectors", "tokens", "word2vec:SkipGram"),
         ("majority", WHOLE, "patches", "class_counts:Majority"),
-        ("logistic", WHOLE, "patches", "linear_features:PixelLogistic"),
+        ("logistic", WHOLE, "patches", "linear:PixelLogistic"),
         ("cnn", WHOLE, "patches", "vision:ConvNet"),
         ("transformer", WHOLE, "patches", "vision:VisionTransformer"),
         ("nearest", "target", "patches", "nearest_caption:NearestCaptioner"),
         ("transformer", "target", "patches", "encoder_decoder:Captioner"),
         ("majority", ALL, "points", "class_counts:Majority"),
-        ("logistic", WHOLE, "points", "linear_features:PointCloudLogistic"),
+        ("logistic", WHOLE, "points", "linear:PointCloudLogistic"),
         ("coulomb", "value", "points", "coulomb:Coulomb"),
         ("transformer", ALL, "points", "point_transformer:PointTransformer"),
     ]
@@ -266,4 +275,5 @@ register_model = MODELS.register
 register_task = TASKS.register
 register_modality = MODALITIES.register
 register_tokenizer = TOKENIZERS.register
+register_table = TABLES.register
 register_augmentation = AUGMENTATIONS.register

@@ -26,8 +26,10 @@ from torch import Tensor, nn
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import Recipe, build, check, read
 from regard.registry import MODELS, TASKS
-from regard.schemas import Config, Event, RunMetadata
 from regard.storage import (
+    Config,
+    Event,
+    RunMetadata,
     check_names,
     check_schema,
     count_tensors,

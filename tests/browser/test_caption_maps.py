@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.look.caption_page import caption_page
-from regard.look.decoding_views import SourceTarget
+from regard.look.language_page import SourceTarget
+from regard.look.translation_page import caption_page
 from regard.models.encoder_decoder import Captioner, modern_captioner
 from regard.pipelines.translator import Translator
 from regard.registry import TOKENIZERS

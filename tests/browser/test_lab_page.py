@@ -6,7 +6,7 @@ import pytest
 
 from regard.lab import Gallery, GalleryEntry
 from regard.lab.distance import SMALL, report
-from regard.lab.result import Claim, Proportion, Result
+from regard.lab.experiment import Claim, Proportion, Result
 from regard.look.page import Lines
 
 pytestmark = pytest.mark.browser

@@ -6,13 +6,17 @@ import pytest
 import torch
 
 from regard.evaluation.eval_data import shard_of
-from regard.look import decoding_views
 from regard.look.language_page import language_page
-from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models.ngrams import (
+    Bigram,
+    CountConfig,
+    DirichletNGram,
+    DirichletNGramConfig,
+    KneserNey,
+    KneserNeyConfig,
+)
 from regard.models.recurrent import LSTMModel, RecurrentConfig
 from regard.tokenizers import Characters, Words
 
@@ -24,7 +28,7 @@ SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 
 
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
-    monkeypatch.setattr(decoding_views, "LONGEST", 13)
+    monkeypatch.setattr("regard.look.language_page.LONGEST", 13)
 
 
 def model_of(name, tokenizer):

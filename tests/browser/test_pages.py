@@ -28,7 +28,7 @@ from regard.look.page import (
     Tagged,
     Text,
 )
-from regard.look.page.component import PACK_ABOVE, pack, pack_weights, visible
+from regard.look.page.document import PACK_ABOVE, pack, pack_weights, visible
 
 pytestmark = pytest.mark.browser
 

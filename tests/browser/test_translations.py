@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from regard.evaluation.head_alignment import HeadAlignment
-from regard.look.decoding_views import SourceTarget
+from regard.evaluation.translation import HeadAlignment
+from regard.look.language_page import SourceTarget
 from regard.look.translation_page import translation_page
 from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.ibm_model1 import IBM1Config, IBM1Translator

@@ -12,12 +12,12 @@ from regard import compare
 from regard.api import match_parameters, plan
 from regard.cli import run
 from regard.data.corpus import prepare
-from regard.models.parameter_matching import count_parameters
+from regard.models import count_parameters
 from regard.recipe import build, read, to_toml
 from regard.registry import MODELS
 from regard.run import RECIPE
 from regard.training import comparison_runs
-from regard.training.session import fit_config
+from regard.training.trainer import fit_config
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
 

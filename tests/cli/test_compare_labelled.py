@@ -14,7 +14,7 @@ from regard.cli import run
 from regard.data.corpus import prepare
 from regard.evaluation.predictions import load_predictions
 from regard.run import RECIPE
-from regard.training import comparison_runs, session
+from regard.training import comparison_runs, trainer
 
 SMALL = ["model.n_layers=2", "model.d_model=32", "model.dropout=0", "train.batch_tokens=2048"]
 
@@ -155,7 +155,7 @@ def test_the_folds_of_a_row_take_the_steps_of_the_first(tmp_path, capsys, monkey
         def measurable(self, clock):
             return 1e9
 
-    monkeypatch.setattr(session, "measure", lambda trainer, seconds: Pace())
+    monkeypatch.setattr(trainer, "measure", lambda trainer, seconds: Pace())
     rows = [("".join(random.Random(i).choices("abcd", k=6)), "pq"[i % 2]) for i in range(40)]
     path = table(tmp_path / "steps.tsv", rows)
     words = ["--models", "transformer", "--folds", "3", "--minutes", "3"]

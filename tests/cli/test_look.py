@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from regard import api, cli
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
-from regard.look import decoding_views
-from regard.models.counts import Bigram, CountConfig
+from regard.look import language_page
 from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.ngrams import Bigram, CountConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
 from regard.run import weights as weights_of
 from regard.run import write_config
@@ -32,7 +32,7 @@ def look():
 
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
-    monkeypatch.setattr(decoding_views, "LONGEST", 13)
+    monkeypatch.setattr(language_page, "LONGEST", 13)
 
 
 def decoder():

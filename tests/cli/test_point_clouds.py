@@ -14,7 +14,7 @@ SMALL = ["--set=model.n_layers=1", "--set=model.d_model=16", "--quiet"]
 @pytest.fixture(scope="module")
 def bodies(tmp_path_factory):
     """Balls and sticks, of different numbers of points, turned in any way."""
-    from regard.bundled.shapes import random_rotation
+    from regard.bundled import random_rotation
 
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("bodies")
     labels, clouds = random.integers(0, 2, 120), []

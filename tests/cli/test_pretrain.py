@@ -142,7 +142,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):
-    from regard.two_stage import plan_both
+    from regard.api import plan_both
 
     first, then, lines = plan_both(
         [table], table, tmp_path / "run", data={"input": "text", "target": "more"},

@@ -104,7 +104,7 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
     from regard.api import plan
     from regard.data.corpus import prepare
     from regard.training.progress import Reporter
-    from regard.training.session import Session
+    from regard.training.trainer import Session
 
     recipe, _ = plan([words], assignments=[o.removeprefix("--set=") for o in SMALL])
     session = Session(tmp_path, False, Reporter(quiet=True), 0.0)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from regard.data import fasta, formats, tables
-from regard.data.fasta import entries
+from regard.data import Roles, formats, tables
 from regard.data.formats import SkippedRecords
-from regard.data.roles import Roles
 from regard.data.sources import DataSource
+from regard.data.tables import entries
 from regard.data.text_files import TextFiles
 from regard.errors import UserError
 from regard.recipe import DataRecipe
@@ -57,7 +56,7 @@ def test_batches_end_where_they_are_full_and_lose_nothing(write, monkeypatch):
     rng = random.Random(1)
     sequences = ["".join(rng.choices("ACDEFGHIKL", k=rng.randint(1, 90))) for _ in range(60)]
     path = write("s.fa", "".join(f">{i}\n{s}\n" for i, s in enumerate(sequences)))
-    monkeypatch.setattr(fasta, "BATCH", 300)
+    monkeypatch.setattr(tables, "BATCH", 300)
     chunks = list(TextFiles([path]).records())
     assert len(chunks) > 5
     assert [text for chunk in chunks for text in chunk.texts] == sequences

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from regard.data import Roles
 from regard.data.labelled import ColumnSelection, LabelledFiles, class_of, columns_of
 from regard.data.report import inspect_labelled
-from regard.data.roles import Roles
 from regard.data.sources import DataSource
 from regard.data.splits import assign
 from regard.data.targets import OUTPUT_KINDS, UNDECIDED, Targets, number, survey

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import leakage
-from regard.data.leakage import (
+from regard.data import splits
+from regard.data.report import inspect, inspect_labelled
+from regard.data.sources import DataSource
+from regard.data.splits import (
     NEAR,
     TextCounts,
     canonical_form,
     distinct,
     find,
+    hashes,
     leaks,
     near_duplicates,
     word_length,
 )
-from regard.data.report import inspect, inspect_labelled
-from regard.data.sources import DataSource
-from regard.data.splits import hashes
 from regard.recipe import DataRecipe, build, modality_name
 from regard.registry import AUGMENTATIONS, MODALITIES, TASKS
 from regard.tokenizers import Kmers, Nucleotides, Residues
@@ -56,7 +56,7 @@ def test_leaks_are_what_sets_of_strings_say(train, other):
 @given(WORDS, st.integers(1, 9))
 def test_counts_are_what_a_counter_says(texts, pending):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leakage, "PENDING", pending)  # so that batches are merged again and again
+        patch.setattr(splits, "PENDING", pending)  # so that batches are merged again and again
         counts = TextCounts()
         for batch in batched(texts):
             counts.add(batch)
@@ -139,7 +139,7 @@ def test_texts_shorter_than_k_and_beyond_ascii_are_compared():
 
 
 def test_the_budget_is_met_and_reported(monkeypatch):
-    monkeypatch.setattr(leakage, "BUDGET", 2000)
+    monkeypatch.setattr(splits, "BUDGET", 2000)
     texts = [f"{i:050d}" for i in range(100)]
     near = near_duplicates(texts, texts[:10])
     assert (near.training, near.compared) == (40, 10)
@@ -150,7 +150,7 @@ def test_many_similar_records_do_not_take_quadratic_time():
     base = "".join(rng.choices("ACDEFGHIKL", k=200))
     similar = list({mutate(base, 2, rng, "ACDEFGHIKL") for _ in range(3000)})
     calls = 0
-    true = leakage._jaccard
+    true = splits._jaccard
 
     def counted(one, two):
         nonlocal calls
@@ -158,7 +158,7 @@ def test_many_similar_records_do_not_take_quadratic_time():
         return true(one, two)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leakage, "_jaccard", counted)
+        patch.setattr(splits, "_jaccard", counted)
         near = near_duplicates(similar[:2500], similar[2500:])
     assert near.records == near.compared == len(similar) - 2500
     assert calls <= 4 * near.compared
@@ -270,9 +270,9 @@ def test_without_rdkit_a_note_says_that_spellings_were_not_compared(monkeypatch,
 
 def test_large_files_of_molecules_are_compared_as_written_with_a_note():
     pytest.importorskip("rdkit", reason="RDKit is not installed")
-    large = form("smiles", size=leakage.MAX_SLOW_BYTES + 1)
+    large = form("smiles", size=splits.MAX_SLOW_BYTES + 1)
     assert large.note.endswith("the data is larger than 32 MB") and large.of("OCC") == "OCC"
-    assert not form("smiles", size=leakage.MAX_SLOW_BYTES).note
+    assert not form("smiles", size=splits.MAX_SLOW_BYTES).note
 
 
 def test_both_strands_are_one_record_where_both_are_shown(tmp_path):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from regard.data import formats
 from regard.data.corpus import prepare, reopen
-from regard.data.pairs import Pairs, correlation, looks_paired
 from regard.data.sources import DataSource
+from regard.data.text_files import Pairs, correlation, looks_paired
 from regard.errors import UsageError, UserError
 from regard.recipe import SPLITS, DataRecipe, build, tables
 from regard.registry import TASKS
@@ -171,7 +171,7 @@ def test_missing_columns_are_named(write):
             Pairs(files, columns=columns)
         assert str(error.value) == message
     with pytest.raises(
-        UsageError, match="'text' has no pairs; choose one of csv, jsonl, lines, tsv"
+        UsageError, match="'text' has no pairs; choose one of lines, csv, tsv or jsonl"
     ):
         Pairs([plain, plain], format="text")
     with pytest.raises(UserError, match=r"all 1 records are damaged.*no key 'fr'; it has en, de"):

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from regard.cli.data import command
 from regard.data import formats, report
-from regard.data.pairs import Pairs
 from regard.data.report import inspect, render, suggest
 from regard.data.splits import assign, cut_points
-from regard.data.text_files import TextFiles
+from regard.data.text_files import Pairs, TextFiles
 from regard.errors import UserError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.data.sources import UNUSED, DataSource, open_texts, recognize_modality
 from regard.data.targets import OUTPUT_KINDS
 from regard.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.decoding import Beam, Greedy, Sample, engine, generate
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.models import encoder_decoder
 from regard.models.decoder import Decoder
 

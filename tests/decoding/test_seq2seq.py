@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample, Trace, generate
-from regard.decoding.seq2seq import BLOCK, group_by_width, translate
+from regard.decoding.engine import BLOCK, group_by_width, translate
 from regard.layers.cache import ContextWindow, DecodeState
 from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.errors import UserError
-from regard.evaluation import bootstrap
+from regard.evaluation import Metric, bootstrap
 from regard.evaluation.bootstrap import (
     RESAMPLES,
     UNITS,
@@ -21,7 +21,6 @@ from regard.evaluation.bootstrap import (
     resample_sums,
     sum_shuffled,
 )
-from regard.evaluation.metrics import Metric
 
 
 def mean(sums, counts):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from regard.data.targets import Targets
+from regard.evaluation import METRICS, register_metric
 from regard.evaluation.bootstrap import RESAMPLES, mean_over_seeds
 from regard.evaluation.comparison import Comparison, Row, rank_rows, write_verdict
 from regard.evaluation.language_modeling import TokenLosses
-from regard.evaluation.metrics import METRICS, register_metric
 from regard.evaluation.predictions import Predictions
 from regard.evaluation.translation import score_translations
 

@@ -9,7 +9,7 @@ import torch
 
 from regard.data.batching import Masked
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.masked_lm import measure_masked_lm
+from regard.evaluation.language_modeling import measure_masked_lm
 from regard.layers.embeddings import Inputs
 from regard.models.encoder import MaskedLM, bert_masked
 from regard.tokenizers import Characters

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.errors import UserError
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import weights, write_config
 from regard.storage import write_tensors

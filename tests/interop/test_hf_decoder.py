@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from spoiling import GPT2_PARTS, SIZES, edit, exported, make_run, refused, retensor
 
 from regard.errors import UserError
-from regard.interop import export_hf, import_hf
 from regard.interop.hf_decoder import FORMATS, choose_format
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.models.decoder import DecoderConfig, gpt2, llama, modern, vaswani
 from regard.run import Run, weights
 from regard.storage import read_tensors

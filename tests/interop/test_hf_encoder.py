@@ -8,7 +8,7 @@ import torch
 from spoiling import edit, refused
 
 from regard.errors import UserError
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.models import encoder, vision
 from regard.models.encoder import EncoderModel, MaskedLM
 from regard.models.vision import VisionTransformer

@@ -8,8 +8,8 @@ import torch
 from spoiling import edit, make_run, refused, retensor
 
 from regard.errors import UserError
-from regard.interop import export_hf, import_hf
 from regard.interop.hf_seq2seq import choose_format
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.layers.positions import sinusoids
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.storage import read_tensors

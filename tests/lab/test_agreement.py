@@ -9,7 +9,7 @@ import pytest
 
 from regard.lab import agreement
 from regard.lab.agreement import FAMILIES, ID, NGRAM, VERB_IDS, Training
-from regard.lab.result import Accuracies, Options, Proportion
+from regard.lab.experiment import Accuracies, Options, Proportion
 
 
 def test_sentences_agree_whatever_stands_between():

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from regard.lab.bayes import bayes, closed_form, objective, posterior_of, search_mode
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 
 
 def test_the_posterior_of_draws_is_a_beta():

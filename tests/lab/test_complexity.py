@@ -26,7 +26,7 @@ from regard.lab.complexity import (
     longest_path,
     measure_seconds,
 )
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 
 CPU = torch.device("cpu")
 SIZES = [256, 512, 1024, 2048, 4096]

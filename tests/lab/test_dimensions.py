@@ -7,7 +7,7 @@ import torch
 
 from regard.errors import UserError
 from regard.lab.dimensions import SMALL, dimensions, find_elbow, gain_share, generate
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 
 pytest.importorskip("numba")
 

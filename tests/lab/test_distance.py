@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE
 from regard.lab import distance as lab
 from regard.lab.distance import (
     ASK,
@@ -37,9 +37,9 @@ from regard.lab.distance import (
     draw,
     length_of,
 )
-from regard.lab.result import Accuracies, Options, Proportion
+from regard.lab.experiment import Accuracies, Options, Proportion
+from regard.models import count_parameters
 from regard.models.motifs import DNA
-from regard.models.parameter_matching import count_parameters
 
 SIGMAS = 5.0  # a test of chance that fails once in a million
 

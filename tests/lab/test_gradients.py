@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE
 from regard.lab import gradients
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 from regard.models.recurrent import RecurrentConfig, RNNModel
 
 

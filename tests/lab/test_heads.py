@@ -10,11 +10,11 @@ import torch
 
 from regard.api import train
 from regard.bundled import NAMES
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import heads
+from regard.lab.experiment import Options
 from regard.lab.heads import EvaluatedDecoder, Losses, Plan, load_decoder, train_decoder
-from regard.lab.result import Options
 from regard.recipe import build
 
 QUICK = Options(quick=True)

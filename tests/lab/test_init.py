@@ -13,7 +13,7 @@ import pytest
 import regard.lab
 from regard.errors import UsageError, UserError
 from regard.lab import EXPERIMENTS, Experiment, run_all, run_experiment
-from regard.lab.result import Claim, Options, Result
+from regard.lab.experiment import Claim, Options, Result
 from regard.look.page import Lines, Links, Table
 
 

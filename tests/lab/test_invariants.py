@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from regard.lab.experiment import Options
 from regard.lab.invariants import distance_to_hull, entropy, invariants, variance
-from regard.lab.result import Options
 
 
 def test_the_linear_program_separates_a_square_from_points_outside():

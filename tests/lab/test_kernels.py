@@ -10,6 +10,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.lab import kernels as lab
+from regard.lab.experiment import Options
 from regard.lab.kernels import (
     FULL,
     INVERSE,
@@ -25,7 +26,6 @@ from regard.lab.kernels import (
     smooth,
     wave,
 )
-from regard.lab.result import Options
 from regard.layers.attention import negative_distance, negative_log_distance
 
 X = np.array([1.36, 3.40, 4.8, 6.05])

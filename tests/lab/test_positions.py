@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from regard.lab.mini_trainer import read_stream
+from regard.lab.experiment import Options, read_stream
 from regard.lab.positions import (
     SMALL,
     Plan,
@@ -20,7 +20,6 @@ from regard.lab.positions import (
     shift_residual,
     sinusoidal_codes,
 )
-from regard.lab.result import Options
 from regard.layers.positions import POSITIONS
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE
 from regard.lab import recall
+from regard.lab.experiment import Options, Proportion
 from regard.lab.recall import (
     EARLY_TARGETS,
     HYENA,
@@ -25,8 +26,7 @@ from regard.lab.recall import (
     Plan,
     evaluate,
 )
-from regard.lab.result import Options, Proportion
-from regard.models.parameter_matching import count_parameters
+from regard.models import count_parameters
 
 
 def test_in_far_recall_the_last_key_occurs_in_the_first_quarter_and_targets_can_be_looked_up():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard.lab import scaling
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 from regard.lab.scaling import Law, fit_law, forecast_largest
 
 

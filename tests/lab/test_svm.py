@@ -8,7 +8,7 @@ import torch
 from scipy import optimize
 
 from regard.lab import svm as lab
-from regard.lab.result import Options
+from regard.lab.experiment import Options
 from regard.lab.svm import Plan, cosine, descend, draw, frobenius_margin, nuclear_margin
 
 

@@ -10,8 +10,7 @@ import torch
 
 from regard.errors import UserError
 from regard.lab import tricks
-from regard.lab.mini_trainer import random_windows, read_stream
-from regard.lab.result import Options
+from regard.lab.experiment import Options, random_windows, read_stream
 from regard.models.decoder import Decoder
 from regard.training.loop import seed_of
 

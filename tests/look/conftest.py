@@ -14,8 +14,8 @@ from regard import cli
 from regard.data.targets import Targets
 from regard.layers.embeddings import Inputs
 from regard.look.prediction_page import prediction_page
+from regard.models.convolution import ConvolutionalClassifier
 from regard.models.encoder import EncoderModel
-from regard.models.sequence_classifiers import ConvolutionalClassifier
 from regard.pipelines.predictor import Predictor
 from regard.registry import TOKENIZERS
 
@@ -27,6 +27,15 @@ TARGETS = {
     "value": Targets("value", ("share",)),
     "position-label": Targets("position-label", ("where",), (("X", "Y", "Z"),)),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Models this small only wait for a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -12,18 +12,42 @@ import pytest
 import torch
 from torch import nn
 
+from regard.data.batching import LabelledExamples
+from regard.data.targets import Targets
+from regard.evaluation.eval_data import shard_of
+from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.attribution import (
+    FEWEST_WINDOWS,
+    REACH,
+    Peaks,
     attribute_outputs,
     attribute_positions,
+    center,
+    find_alphabet,
     find_embedding,
+    find_peaks,
+    fit_motifs,
     leave_out,
+    remove_each,
     rollout,
+    similarity,
     substitute,
 )
-from regard.models.encoder import EncoderModel
-from regard.models.sequence_classifiers import ConvolutionalClassifier, RecurrentClassifier
+from regard.look.figures import save
+from regard.look.internals import PredictionContext
+from regard.look.page import ImageMaps
+from regard.look.prediction_page import prediction_page
+from regard.models import vision
+from regard.models.convolution import ConvolutionalClassifier
+from regard.models.encoder import EncoderModel, modern
+from regard.models.motifs import DNA, PROTEIN, RNA
+from regard.models.recurrent import RecurrentClassifier
 from regard.models.supervised import HeadConfig, NeuralSupervisedModel
+from regard.models.vision import VisionTransformer, vit
+from regard.pipelines.predictor import Predictor
+from regard.registry import TOKENIZERS
+from regard.tokenizers import Patches
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +202,131 @@ def test_gradient_times_input_points_into_a_planted_motif(motif_filters):
         changed += at <= int(lost.argmax()) < at + 6
     assert right >= 57  # of 60: it has learned what was planted
     assert inside >= 48 and changed >= 57
+
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+
+
+def make_predictor(config):
+    tokenizer = Patches.train([IMAGE], patch=4)
+    torch.manual_seed(0)
+    config = dataclasses.replace(config, n_outputs=3, **tokenizer.model_config)
+    model = VisionTransformer(tokenizer.vocab_size, config).eval()
+    return Predictor(model, tokenizer, Targets("label", ("kind",), (("a", "b", "c"),)))
+
+
+def test_covering_a_patch_is_painting_it_over_and_predicting_again():
+    predictor = make_predictor(vision.modern(2, 32))
+    tokenizer, model = predictor.tokenizer, predictor.model
+    drops = remove_each(PredictionContext(predictor, IMAGE), 1)
+    painted = IMAGE.astype(np.float64)
+    painted[4:8, 8:12] = 255 * np.array(tokenizer.mean)  # row 2, column 3
+    scores = [
+        center(model, torch.from_numpy(predictor.predictions(predictor.shard([p])).scores))[0, 1]
+        for p in (IMAGE, np.round(painted).astype(np.uint8))
+    ]
+    assert abs(float(drops[5]) - float(scores[0] - scores[1])) < 0.02  # of half a byte's rounding
+    assert drops.std() > 0.01
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_a_position_resembles_itself_most(positions):
+    config = dataclasses.replace(vision.modern(1, 32), positions=positions)
+    similarities = similarity(make_predictor(config).model)
+    assert torch.allclose(similarities.diagonal(), torch.ones(6), atol=1e-5)
+    assert torch.allclose(similarities, similarities.T, atol=1e-5)
+    assert bool((similarities <= 1 + 1e-5).all())
+    assert similarity(make_predictor(dataclasses.replace(config, positions="none")).model) is None
+
+
+def test_the_page_has_a_map_for_every_head_and_a_figure(tmp_path):
+    predictor = make_predictor(vit(2, 64))
+    page = prediction_page(predictor, IMAGE, title="t")
+    maps = [part for part in page.components if isinstance(part, ImageMaps)]
+    heads = next(part for part in maps if len(part.names) > 1)
+    config = predictor.model.config
+    assert heads.names[-1] == f"layer 2, head {config.n_heads}" and heads.across == config.n_heads
+    sums = heads.array().sum(-1) + np.asarray(heads.aside)
+    assert np.allclose(sums, 1, atol=1e-5)
+    pytest.importorskip("matplotlib")
+    assert save([heads], tmp_path / "p.png").stat().st_size > 5000
+
+
+def test_maps_that_do_not_fit_are_refused():
+    maps = np.zeros((1, 1, 6))
+    good = {"pixels": IMAGE, "grid": (2, 3), "maps": maps, "names": ["m"]}
+    assert ImageMaps(**good).data()["size"] == [8, 12, 3]
+    for change, message in (
+        ({"grid": (2, 2)}, "one entry per patch"),
+        ({"maps": np.zeros((1, 4, 6))}, "1, 6 or 7 rows"),
+        ({"maps": maps + 2}, r"\[0, 1\]"),
+        ({"names": ["m", "n"]}, "one entry per map"),
+        ({"pixels": IMAGE / 255}, "bytes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ImageMaps(**good | change)
+
+
+TEXTS = ["acca", "bab", "cabb", "abcabc", "b", "ccc", "bacab", "aabbcc", "cb", "abba", "ca", "bca"]
+
+
+def test_alphabets_are_told_by_their_letters():
+    assert find_alphabet(set("ACGTN")) is DNA and find_alphabet(set("acgt")) is DNA
+    assert find_alphabet(set("ACGU")) is RNA and find_alphabet(set("ACDEFW")) is PROTEIN
+    assert find_alphabet(set("abcé")).letters == "abcé"
+    assert find_alphabet({"what", "who"}) is None and find_alphabet({"a"}) is None
+
+
+def test_peaks_are_where_a_head_looks_most():
+    torch.manual_seed(0)
+    tokenizer = TOKENIZERS["characters"].train(TEXTS)
+    shape = {"n_outputs": 3, "max_len": 12, "n_heads": 2, "n_kv_heads": 2, "d_head": 4}
+    config = dataclasses.replace(modern(2, 16), pooling="attention", **shape)
+    model = EncoderModel(tokenizer.vocab_size, config).eval()
+    with torch.no_grad():
+        model.pool.score.weight.normal_()
+    shard = dataclasses.replace(shard_of(TEXTS, tokenizer), targets=np.zeros(len(TEXTS), np.int32))
+    examples = LabelledExamples(shard, tokenizer, 12)
+    peaks = find_peaks(model, examples, tokenizer, np.arange(len(TEXTS)))
+    order = [int(i) for batch in examples.batches(2048) for i in batch.items]
+    assert peaks.names == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2)]
+    for r, record in enumerate(order):
+        ids = torch.from_numpy(np.asarray(shard.record(record)).astype(np.int64))[None]
+        tap = Tap(["*.weights"])
+        with torch.no_grad():
+            model.predict(Inputs(ids, torch.ones_like(ids)), tap=tap)
+        length, pooled = ids.size(1), tap.activations["pooling.weights"][0]
+        for unit, (layer, head) in enumerate(np.ndindex(2, 2)):
+            weights = tap.activations[f"block.{layer}.attention.weights"][0, head]
+            attention = pooled @ weights if layer == 1 else weights.mean(0)
+            position = int(attention[1:-1].argmax()) + 1
+            assert peaks.strength[unit, r] == pytest.approx(
+                float(attention[position]) * length, rel=1e-4
+            )
+            for offset, id in zip(range(-REACH, REACH + 1), peaks.windows[unit, r], strict=True):
+                inside = 0 < position + offset < length - 1
+                assert id == (int(ids[0, position + offset]) if inside else -1)
+
+
+def test_a_logo_is_of_the_half_in_which_a_head_is_strongest():
+    texts = {4: "A", 5: "C", 6: "G", 7: "T"}
+    windows = np.full((1, 40, 3), -1)
+    windows[0, :20] = [4, 7, 5]  # A T C where it is strong
+    windows[0, 20:] = 6
+    strength = np.concatenate([np.full(20, 3.0), np.full(20, 1.0)])[None]
+    ((unit, matrix),) = fit_motifs(Peaks(["layer 1, head 1"], windows, strength), texts, DNA)
+    assert unit == 0 and matrix.consensus == "ATC" and matrix.sites == 20
+    few = Peaks(["x"], windows[:, : FEWEST_WINDOWS - 1], strength[:, : FEWEST_WINDOWS - 1])
+    assert fit_motifs(few, texts, DNA) == []
+    silent = Peaks(["x"], windows, np.zeros((1, 40)))
+    assert fit_motifs(silent, texts, DNA) == []
+
+
+def test_the_logo_of_some_filter_spells_the_planted_motif(motif_filters):
+    predictor, texts, _ = motif_filters
+    examples = LabelledExamples(predictor.shard(texts), predictor.tokenizer, 32)
+    peaks = find_peaks(predictor.model, examples, predictor.tokenizer, np.arange(len(texts)))
+    names = {int(i): predictor.tokenizer.text(int(i)) for i in np.unique(peaks.windows) if i >= 0}
+    best = fit_motifs(peaks, names, find_alphabet(set(names.values())))[:8]
+    assert any("TATAAT" in matrix.consensus for _, matrix in best)
+    assert len(peaks.names) == 32 and peaks.names[0] == "filter 1"

@@ -2,65 +2,160 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
+from small_models import TOKENIZER, bigram, decoder, lstm, record
 
 from regard.decoding import ForbiddenTransitions
-from regard.evaluation.eval_data import shard_of
-from regard.look import decoding_views
+from regard.layers.embeddings import Inputs
 from regard.look.internals import ForwardTrace
-from regard.look.language_page import language_page
-from regard.look.page import Distribution, Facts, Sequences, Surprise, Text
-from regard.models.counts import Bigram, CountConfig
-from regard.models.decoder import Decoder, DecoderConfig
-from regard.models.recurrent import LSTMModel, RecurrentConfig
+from regard.look.language_page import (
+    add_beam_search,
+    add_next,
+    add_samples,
+    encode_masked,
+    language_page,
+    masked_page,
+    predict_masked,
+)
+from regard.look.page import (
+    AttentionMaps,
+    BeamTree,
+    Distribution,
+    Facts,
+    Heatmap,
+    Page,
+    Sequences,
+    Surprise,
+    Table,
+    Text,
+)
+from regard.models.decoder import Decoder
+from regard.models.encoder import MaskedLM, modern_masked
+from regard.registry import TOKENIZERS
 from regard.tokenizers import BPE, Bytes, Characters, Words
 
-RECORDS = ["abba", "cab", "bac", "abc", "baab"]
-TOKENIZER = Characters.train(RECORDS)
+BANNED = [0, 1, 3]
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Short samples, and one thread: models this small only wait for a second."""
-    monkeypatch.setattr(decoding_views, "LONGEST", 13)
+    monkeypatch.setattr("regard.look.language_page.LONGEST", 13)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-def decoder(vocab_size=TOKENIZER.vocab_size, **options):
-    torch.manual_seed(0)
-    shape = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
-    return Decoder(vocab_size, DecoderConfig(**shape | {"max_len": 11} | options)).eval()
+def section(add, *arguments, **options):
+    """The page that one function fills."""
+    page = Page("section")
+    add(page, *arguments, **options)
+    return page
 
 
-def lstm(vocab_size=TOKENIZER.vocab_size, **options):
-    torch.manual_seed(0)
-    return LSTMModel(vocab_size, RecurrentConfig(**{"n_layers": 2, "d_model": 7} | options)).eval()
+def of(page, kind):
+    return [c for c in page.components if type(c) is kind]
 
 
-def bigram(tokenizer=TOKENIZER, records=RECORDS):
-    model = Bigram(tokenizer.vocab_size, CountConfig())
-    model.fit(shard_of(records, tokenizer), None, print)
-    return model
+@pytest.mark.parametrize("preset", sorted(Decoder.PRESETS))
+def test_the_next_symbol_is_that_of_the_logits_without_banned_tokens(preset):
+    torch.manual_seed(1)
+    model = Decoder(TOKENIZER.vocab_size, Decoder.PRESETS[preset](2, 32)).eval()
+    ids = record("cab")
+    trace = ForwardTrace(model, TOKENIZER, ids, False, banned=BANNED)
+    (shown,) = of(section(add_next, trace), Distribution)
+    with torch.no_grad():
+        logits = model.logits(torch.tensor([ids]))[0, -1].double()
+    banned = [TOKENIZER.pad, TOKENIZER.start, TOKENIZER.unk]
+    logits[banned] = -math.inf
+    expected = logits.softmax(-1)
+    left = [i for i in range(TOKENIZER.vocab_size) if i not in banned]
+    assert list(shown.tokens) == [TOKENIZER.text(i) for i in left]
+    assert shown.cut()[1] == pytest.approx(expected[left].numpy(), abs=1e-5)
 
 
-def record(text, tokenizer=TOKENIZER):
-    return [tokenizer.start, *tokenizer.encode(text).tolist()]
+def exhaustive(model, prompt, steps, banned):
+    """The most probable sequence that ends within so many steps, by trying every one."""
+    best = (-math.inf, [])
+    stack = [([], 0.0)]
+    while stack:
+        prefix, score = stack.pop()
+        with torch.no_grad():
+            logits = model.logits(torch.tensor([[*prompt, *prefix]]))[0, -1]
+        logits[banned] = -math.inf
+        logs = logits.log_softmax(-1)
+        for token in range(model.vocab_size):
+            total = score + logs[token].item()
+            if token == TOKENIZER.end:
+                best = max(best, (total, [*prefix, token]))
+            elif total > best[0] and len(prefix) + 1 < steps:
+                stack.append(([*prefix, token], total))
+    return best
+
+
+def test_the_marked_path_is_the_best_sequence_and_its_score_the_sum():
+    model, ids = bigram(), record("bacc")
+    trace = ForwardTrace(model, TOKENIZER, ids, False, banned=BANNED)
+    assert trace.prompt == record("ba")
+    score, expected = exhaustive(model, trace.prompt, 4, BANNED)
+    (tree,) = of(section(add_beam_search, trace, 7), BeamTree)
+    nodes = {node["id"]: node for node in tree.nodes}
+    path = [nodes[i] for i in tree.best_path()]
+    assert [node["token"] for node in path] == ["ba", *map(TOKENIZER.text, expected)]
+    assert path[-1]["finished"]
+    assert path[-1]["score"] == pytest.approx(score, abs=1e-5)
+
+
+def test_every_node_of_the_tree_hangs_on_the_prompt_and_falls_in_score():
+    trace = ForwardTrace(decoder(), TOKENIZER, record("abba"), False, banned=BANNED)
+    (tree,) = of(section(add_beam_search, trace, 3), BeamTree)
+    nodes = {node["id"]: node for node in tree.nodes}
+    assert [n["token"] for n in tree.nodes if n["parent"] is None] == ["ab"]
+    for node in tree.nodes[1:]:
+        parent = nodes[node["parent"]]
+        assert parent["step"] == node["step"] - 1 and parent["kept"] and not parent["finished"]
+        assert node["score"] <= parent["score"] + 1e-6
+    kept = [n["step"] for n in tree.nodes if n["kept"] and not n["finished"]]
+    assert max(kept.count(step) for step in kept) == 3
+
+
+def test_samples_repeat_the_prompt_and_carry_their_own_log_probability():
+    model, ids = lstm(), record("abba")
+    trace = ForwardTrace(model, TOKENIZER, ids, False, banned=BANNED)
+    (shown,) = of(section(add_samples, trace), Sequences)
+    samples = trace.samples(10, 13)
+    assert len(shown.samples) == 10
+    assert len({text for text, _ in shown.samples}) > 1
+    for (text, score), one in zip(shown.samples, samples, strict=True):
+        assert text.removesuffix(" …") == "ab" + TOKENIZER.decode(one.ids)
+        with torch.no_grad():
+            logits = model.logits(torch.tensor([[*record("ab"), *one.ids]]))[0, 2:-1]
+        logits[:, [0, 1, 3]] = -math.inf
+        logs = logits.log_softmax(-1).gather(1, torch.tensor(one.ids)[:, None])
+        assert score == pytest.approx(logs.sum().item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_words_of_a_sample_stand_apart_from_those_of_the_prompt(continues):
+    tokenizer = Words.train(["to be or not to be"])
+    ids = record("to be or not", tokenizer)
+    trace = ForwardTrace(lstm(tokenizer.vocab_size), tokenizer, ids, continues, banned=BANNED)
+    page = section(add_samples, trace)
+    texts = [text.removesuffix(" …") for text, _ in of(page, Sequences)[0].samples]
+    assert all(text.startswith("" if continues else "to be") for text in texts)
+    assert {word for text in texts for word in text.split()} == {"to", "be", "or", "not"}
 
 
 def view(model, ids, tokenizer=TOKENIZER, **options):
     options = {"title": "a view", "continues": False} | options
     return language_page(model, tokenizer, ids, **options)
-
-
-def of(page, kind):
-    return [c for c in page.components if type(c) is kind]
 
 
 def documents(page):
@@ -165,3 +260,97 @@ def test_ids_that_do_not_fit_are_refused_by_name():
         view(decoder(), record("abcabcabcab"))
     with pytest.raises(ValueError, match=r"ids must be from 0 to 6, got 9"):
         view(decoder(), [1, 9])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    tokenizer = Characters.train(["abcde"])
+    config = dataclasses.replace(
+        modern_masked(2, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=12
+    )
+    made = MaskedLM(tokenizer.vocab_size, config).eval()
+    with torch.no_grad():
+        made.encoder.embedding.weight *= 5  # so that it has opinions
+    return made, tokenizer
+
+
+def alone(model, ids):
+    """(T, V) probabilities of one row, by the plain call."""
+    row = torch.tensor([ids])
+    with torch.no_grad():
+        return model(Inputs(row, torch.ones_like(row)))[0].double().softmax(-1).numpy()
+
+
+def test_every_token_is_hidden_by_itself(model):
+    """`look` refused runs of the task masked."""
+    made, tokenizer = model
+    ids = encode_masked("badceXa", tokenizer)
+    page = masked_page(made, tokenizer, ids, title="")
+    (surprise,) = of(page, Surprise)
+    assert list(surprise.tokens) == ["<S>", *"badce", "<unk>", "a", "<E>"]
+    (map_,), (table,) = of(page, Heatmap), of(page, Table)
+    assert list(map_.columns) == list("badcea")
+    ((_, bits),) = surprise.rows
+    shown = iter(zip(map_.array().T, table.rows, strict=True))
+    for place, id in enumerate(ids):
+        if id in tokenizer.names:
+            assert math.isnan(bits[place])  # markers and unknown tokens are never asked for
+            continue
+        hidden = [*ids[:place], tokenizer.mask, *ids[place + 1 :]]
+        likely = alone(made, hidden)[place]
+        assert bits[place] == pytest.approx(-np.log2(likely[id]), abs=1e-4)
+        column, (at, token, probability, listed) = next(shown)
+        rows = [tokenizer.encode(t)[0] if len(t) == 1 else None for t in map_.rows]
+        for row, token_id in enumerate(rows):
+            if token_id is not None:
+                assert column[row] == pytest.approx(likely[token_id], abs=1e-5)
+        assert (at, token) == (place, tokenizer.text(id))
+        assert probability == pytest.approx(likely[id], abs=1e-5)
+        letters = sorted("abcde", key=lambda c: -likely[tokenizer.encode(c)[0]])
+        assert [one.split()[0] for one in listed.split(", ")] == letters
+    (weights,) = of(page, AttentionMaps)
+    assert weights.array().shape == (2, 2, len(ids), len(ids))
+
+
+def test_masks_in_a_text_are_filled_in(model):
+    made, tokenizer = model
+    ids = encode_masked("ba<mask>c[MASK]", tokenizer)
+    b, a, c = (int(i) for i in tokenizer.encode("bac"))
+    mask = tokenizer.mask
+    assert ids == [tokenizer.start, b, a, mask, c, mask, tokenizer.end]
+    page = masked_page(made, tokenizer, ids, title="")
+    likely = alone(made, ids)
+    for place, shown in zip((3, 5), of(page, Distribution), strict=True):
+        assert sorted(shown.tokens) == list("abcde")  # no markers
+        found = np.exp(np.asarray(shown.logits))
+        wanted = [likely[place, tokenizer.encode(token)[0]] for token in shown.tokens]
+        assert found == pytest.approx(wanted, abs=1e-5)
+        assert list(found) == sorted(found, reverse=True)
+    assert "&lt;mask&gt; at position 3" in page.render()
+
+
+def test_a_text_of_masks_alone_has_nothing_to_be_surprised_at(model):
+    made, tokenizer = model
+    page = masked_page(made, tokenizer, encode_masked("<mask>", tokenizer), title="")
+    assert len(of(page, Distribution)) == 1 and not of(page, Surprise)
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_a_mask_has_the_space_before_a_word_where_tokens_have_it(kind):
+    tokenizer = TOKENIZERS[kind].train(["the cat sat on a mat"] * 50)
+    whole = tokenizer.encode("the cat sat").tolist()
+    assert len(whole) == 3
+    for place, text in enumerate(["<mask> cat sat", "the <mask> sat", "the cat <mask>"]):
+        wanted = [*whole[:place], tokenizer.mask, *whole[place + 1 :]]
+        assert encode_masked(text, tokenizer)[1:-1] == wanted
+    assert encode_masked("the cat sat", tokenizer)[1:-1] == whole
+
+
+def test_many_positions_are_hidden_in_parts(model, monkeypatch):
+    made, tokenizer = model
+    ids = encode_masked("abcdeabcde", tokenizer)
+    places = list(range(1, 11))
+    whole = predict_masked(made, ids, places, tokenizer.mask)
+    monkeypatch.setattr("regard.look.language_page.BATCH_TOKENS", 25)  # two at once
+    assert predict_masked(made, ids, places, tokenizer.mask) == pytest.approx(whole, abs=1e-5)

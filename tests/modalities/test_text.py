@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regard.data.pairs import Pairs
-from regard.data.text_files import TextFiles
+from regard.data.text_files import Pairs, TextFiles
 from regard.errors import UsageError, UserError
 from regard.modalities.text import (
     Text,

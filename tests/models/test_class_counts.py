@@ -14,7 +14,7 @@ from id_records import END, START, labelled, marked, shard
 
 from regard.errors import UserError
 from regard.models.class_counts import ClassMarkov, Majority, MarkovConfig, PWMClassifier, PwmConfig
-from regard.models.model_selection import FittedConfig
+from regard.models.supervised import FittedConfig
 
 V = 8
 

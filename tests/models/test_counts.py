@@ -21,11 +21,10 @@ import regard.cli
 from regard.decoding import Beam, Greedy, Sample
 from regard.layers.attention import Tap
 from regard.models import language_model
-from regard.models.counts import Bigram, CountConfig, Uniform, Unigram
 from regard.models.language_model import IGNORE
+from regard.models.ngrams import Bigram, CountConfig, Uniform, Unigram
 from regard.run import Run, weights
-from regard.verify import verify
-from regard.verify.checks import LM_CHECKS
+from regard.verify import LM_CHECKS, verify
 
 V = 7
 RECORDS = st.lists(st.lists(st.integers(3, 6), max_size=9), min_size=1, max_size=8)

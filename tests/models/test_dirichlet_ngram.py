@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import END, START, shard
 
-from regard.models import dirichlet_ngram, supervised
-from regard.models.dirichlet_ngram import (
+from regard.models import ngrams, supervised
+from regard.models.ngrams import (
     LOGS,
     DirichletNGram,
     DirichletNGramConfig,
@@ -187,15 +187,15 @@ def test_long_contexts_are_not_tried_if_counting_them_takes_too_long(monkeypatch
         def monotonic(self):
             return self.now
 
-    clock, count = Clock(), dirichlet_ngram.count
+    clock, count = Clock(), ngrams.count
 
     def slow_count(train, order):
         clock.now += 10.0 * order
         return count(train, order)
 
-    for module in (supervised, dirichlet_ngram):
+    for module in (supervised, ngrams):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(dirichlet_ngram, "count", slow_count)
+    monkeypatch.setattr(ngrams, "count", slow_count)
     period = np.random.default_rng(0).integers(3, 8, 15).tolist()
     text = shard([period * 20 for _ in range(10)], 8)
     unlimited, short = (DirichletNGram(8, DirichletNGramConfig()) for _ in range(2))

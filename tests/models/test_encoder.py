@@ -7,8 +7,8 @@ import torch
 
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.layers.pooling import POOLINGS
 from regard.models.encoder import EncoderModel, bert, modern
+from regard.models.supervised import POOLINGS
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
 

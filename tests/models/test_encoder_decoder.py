@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from regard.decoding import Beam, Greedy, engine, generate
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.masks import Rendered

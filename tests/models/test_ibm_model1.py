@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from id_records import END, START, padded, shard
 
 from regard.decoding import Beam, Greedy, generate
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.errors import UserError
 from regard.layers.embeddings import Inputs
 from regard.models import ibm_model1

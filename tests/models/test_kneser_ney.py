@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import END, START, shard
 
-from regard.models.kneser_ney import FALLBACK, KneserNey, KneserNeyConfig, discounts
+from regard.models.ngrams import FALLBACK, KneserNey, KneserNeyConfig, discounts
 
 V = 7
 RECORDS = st.lists(st.lists(st.integers(3, 6), max_size=12), min_size=1, max_size=12)

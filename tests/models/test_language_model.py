@@ -11,13 +11,13 @@ import pytest
 import torch
 from id_records import shard
 
-from regard.models.counts import CountingModel
 from regard.models.language_model import IGNORE
+from regard.models.ngrams import CountingModel
 from regard.recipe import TrainRecipe
 from regard.registry import MODELS
 from regard.run import Run, weights, write_config
 from regard.storage import write_tensors
-from regard.training.precision import settings
+from regard.training.step import settings
 
 V, MAX_LEN = 23, 24
 VARIANTS = {

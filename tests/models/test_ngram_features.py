@@ -12,8 +12,7 @@ import torch
 from id_records import END, START, labelled, padded
 
 from regard.errors import UsageError
-from regard.models.model_selection import read_batches
-from regard.models.ngram_features import (
+from regard.models.linear import (
     check_codes,
     count_ngrams,
     decode_ngram,
@@ -21,6 +20,7 @@ from regard.models.ngram_features import (
     list_ngrams,
     tf_idf,
 )
+from regard.models.supervised import read_batches
 
 V = 9
 

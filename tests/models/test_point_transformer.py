@@ -7,7 +7,7 @@ import pytest
 import torch
 from point_clouds import alone, cloud, molecules
 
-from regard.bundled.shapes import random_rotation
+from regard.bundled import random_rotation
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.positions import Radial, SpacePositions

@@ -11,7 +11,7 @@ import torch
 
 from regard.api import load, plan, train
 from regard.decoding import Beam, ForbiddenTransitions, Greedy
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.errors import UserError
 from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern

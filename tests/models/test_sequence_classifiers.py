@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from regard.layers.embeddings import Inputs
+from regard.models.convolution import ConvolutionalClassifier
 from regard.models.hyena import HyenaClassifier
-from regard.models.sequence_classifiers import ConvolutionalClassifier, RecurrentClassifier
+from regard.models.recurrent import RecurrentClassifier
 from regard.registry import MODELS
 
 V = 11

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.api import load
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked

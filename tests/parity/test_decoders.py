@@ -8,12 +8,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from regard.api import load
 from regard.decoding import Greedy
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import Run, weights, write_config
 from regard.storage import read_tensors, write_json, write_tensors
 from regard.tokenizers import BPE, Bytes, Characters, Words
-from regard.tokenizers.characters import ALPHABET
+from regard.tokenizers.text import ALPHABET
 
 TEXTS = ["a cab", "bad dad", "ecb  <S> <E>x", "über 😀\n\tab", "", "<pad><unk> a"]
 GPT2 = {

@@ -8,9 +8,9 @@ import torch
 
 from regard import tokenizers
 from regard.decoding import Greedy
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.errors import UserError
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.layers.embeddings import Inputs
 from regard.models.encoder_decoder import EncoderDecoder, modern, vaswani
 from regard.run import Run, weights, write_config

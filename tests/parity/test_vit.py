@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.api import load
-from regard.interop import export_hf, import_hf
+from regard.interop.hugging_face import export_hf, import_hf
 from regard.models.vision import VisionTransformer, vit
 from regard.run import weights, write_config
 from regard.storage import write_json, write_tensors

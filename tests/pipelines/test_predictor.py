@@ -12,7 +12,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 import regard.cli
 from regard.api import load
-from regard.interop import import_hf
+from regard.interop.hugging_face import import_hf
 from regard.pipelines.predictor import Span, merge_spans, tag_words
 from regard.registry import TOKENIZERS
 

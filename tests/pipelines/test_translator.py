@@ -9,11 +9,11 @@ import torch
 from regard import run
 from regard.api import load
 from regard.decoding import Beam, Greedy, Sample
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.errors import UserError
 from regard.layers.embeddings import Inputs
-from regard.models.counts import Bigram, CountConfig
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.ngrams import Bigram, CountConfig
 from regard.pipelines.translator import Translator
 from regard.registry import TOKENIZERS
 from regard.storage import write_tensors

@@ -1,5 +1,5 @@
-"""A package outside of regard adds a model, a tokenizer, a task, a modality and a metric through
-entry points, and all of them work from the command line.
+"""A package outside of regard adds a model, a tokenizer, a task, a modality, a metric and a format
+of tables through entry points, and all of them work from the command line.
 """
 
 from __future__ import annotations
@@ -93,6 +93,18 @@ def test_files_of_a_modality_are_recognized_and_read(tmp_path):
     assert (measured["records"], measured["symbols"]) == (40, 40 * 3.5)  # with their ends
     scored = succeed(tmp_path, "score", "run", "walks.steps")["records"]
     assert [one["tokens"][:-1] for one in scored] == [[*"lru"]] * 20 + [[*"du"]] * 20
+
+
+def test_a_format_of_tables_is_read_wherever_tables_are(tmp_path):
+    rows = [f"{'ab'[i % 2] * (2 + i % 4)}{i}|{('low', 'top')[i % 2]}" for i in range(60)]
+    (tmp_path / "t.psv").write_text("\n".join(["word|size", *rows]) + "\n")
+    report = succeed(tmp_path, "data", "t.psv", "--input", "word", "--target", "size")
+    assert report["records"] == 60
+    train = ["train", "t.psv", "--input", "word", "--target", "size", "--model", "naive-bayes"]
+    assert succeed(tmp_path, *train, "--out", "run")["outcome"] == "done"
+    (tmp_path / "new.psv").write_text("id|word\nx1|aaa\nx2|bbb\n")
+    predictions = succeed(tmp_path, "predict", "run", "new.psv")["predictions"]
+    assert [(one["id"], one["prediction"]) for one in predictions] == [("x1", "low"), ("x2", "top")]
 
 
 def test_help_lists_the_settings_of_plugins(tmp_path):

@@ -21,7 +21,7 @@ from regard.data.batching import (
 )
 from regard.errors import UsageError
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.masked_lm import measure_masked_lm
+from regard.evaluation.language_modeling import measure_masked_lm
 from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked
@@ -32,12 +32,12 @@ from regard.storage import write_tensors
 from regard.tasks.masked_lm import MaskedLanguageModeling
 from regard.tasks.prediction import PredictionTask
 from regard.tokenizers import Characters
+from regard.training.checkpoint import copy_weights
 from regard.training.distributed import ALONE, empty
-from regard.training.init_from import copy_weights
 from regard.training.objectives import SupervisedObjective
 from regard.training.optimizer import factor
 from regard.training.step import Stepper
-from regard.training.validation import loss_per_target
+from regard.training.trainer import loss_per_target
 
 LETTERS = "abcdefgh"
 CPU = torch.device("cpu")

@@ -11,16 +11,16 @@ from regard.api import plan, train
 from regard.data.corpus import reopen
 from regard.data.targets import TargetColumn
 from regard.decoding import Greedy
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.errors import UsageError
-from regard.evaluation.scoring import log_probs
+from regard.evaluation.language_modeling import log_probs
 from regard.recipe import build
 from regard.registry import MODELS
 from regard.run import Run
 from regard.storage import read_tensors
 from regard.tasks import seq2seq
 from regard.training.trainer import Trainer
-from regard.verify.checks import SEQ2SEQ_CHECKS, verify
+from regard.verify import SEQ2SEQ_CHECKS, verify
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,11 +15,11 @@ from tokenizers import (
     trainers,
 )
 
-from regard.data.leakage import canonical_form
+from regard.data.splits import canonical_form
 from regard.errors import UsageError, UserError
 from regard.modalities.text import Text, TextConfig
 from regard.tokenizers import Bytes, Pretrained, load
-from regard.tokenizers.characters import ALPHABET
+from regard.tokenizers.text import ALPHABET
 
 CORPUS = ["the cat sat on the mat", "the café is a cat café", "日本 the end."] * 5
 END = "<|endoftext|>"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data import corpus, inputs
 from regard.errors import UserError
-from regard.interop.hf_format import LM_TEXT, load_tokenizer
+from regard.interop.hugging_face import LM_TEXT, load_tokenizer
 from regard.recipe import build
 from regard.registry import TOKENIZERS
 from regard.storage import read_json

@@ -22,16 +22,16 @@ import regard.cli
 from regard.api import plan, train
 from regard.data.corpus import prepare, reopen
 from regard.errors import UserError
-from regard.evaluation.scoring import Stopped
+from regard.evaluation.language_modeling import Stopped
 from regard.recipe import build, read
 from regard.run import weights
 from regard.storage import digest, read_tensors, write_tensors
-from regard.training import checkpoint, loop, precision, validation
+from regard.training import checkpoint, loop
 from regard.training.distributed import ALONE, PeerRefused, ProcessGroup, joined, place
 from regard.training.objectives import NextTokenObjective
 from regard.training.progress import Interrupt, Reporter
-from regard.training.session import Session
-from regard.training.trainer import Trainer
+from regard.training.step import choose_device, idle
+from regard.training.trainer import Session, Trainer
 
 SMALL = ["model.n_layers=2", "model.d_model=16", "model.max_len=12", "model.dropout=0"]
 SMALL += ["train.batch_tokens=200", "train.micro_tokens=48", "train.steps=50", "train.device=cpu"]
@@ -120,7 +120,7 @@ def learn(world, words, run, results):
         trainer = trainer_of(words, run, world, *options)
         symbols = [batch.symbols for batch in trainer.batches(0)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(validation, "BATCH_TOKENS", 16)  # several for each process
+            patch.setattr("regard.training.trainer.BATCH_TOKENS", 16)  # several for each process
             found = {"valid": trainer.validate(), "symbols": world.exchange(symbols)}
         found["before"] = cost(trainer)
         trainer.gradient(0)
@@ -356,14 +356,14 @@ def test_each_process_takes_the_gpu_of_its_number(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name in ("auto", "cuda"):
-        assert precision.choose_device(name, ProcessGroup(5, 8, 1)) == torch.device("cuda:1")
+        assert choose_device(name, ProcessGroup(5, 8, 1)) == torch.device("cuda:1")
     with pytest.raises(UserError, match="cuda:2 asked for, but this machine has 2"):
-        precision.choose_device("auto", ProcessGroup(2, 8, 2))
+        choose_device("auto", ProcessGroup(2, 8, 2))
     with pytest.raises(UserError, match="cuda:1 is one GPU, but 8 processes train"):
-        precision.choose_device("cuda:1", ProcessGroup(1, 8, 1))
-    assert "torchrun --nproc-per-node 2 -m regard train" in precision.idle(torch.device("cuda"))
-    assert not precision.idle(torch.device("cuda:1"))
-    assert not precision.idle(torch.device("cuda"), ProcessGroup(1, 2, 1))
+        choose_device("cuda:1", ProcessGroup(1, 8, 1))
+    assert "torchrun --nproc-per-node 2 -m regard train" in idle(torch.device("cuda"))
+    assert not idle(torch.device("cuda:1"))
+    assert not idle(torch.device("cuda"), ProcessGroup(1, 2, 1))
 
 
 def test_a_signal_that_comes_twice_from_a_launcher_is_one():

@@ -15,7 +15,7 @@ from regard.api import load, plan, train
 from regard.decoding import Beam, Greedy, Sample
 from regard.look.language_page import language_page
 from regard.run import weights
-from regard.training import em_loop
+from regard.training import loop
 from regard.training.progress import Reporter
 from regard.verify import verify
 
@@ -64,7 +64,7 @@ def test_the_seed_decides_the_result(words, tmp_path):
 
 
 def test_a_run_that_has_converged_ends_and_stays_ended(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(em_loop, "CONVERGED", 1e-3)
+    monkeypatch.setattr(loop, "CONVERGED", 1e-3)
     run, asked = tmp_path / "run", recipe(words, "train.steps=500")
     result = train(asked, run)
     assert result.outcome == "done" and 2 < result.steps < 500
@@ -80,13 +80,13 @@ def test_minutes_are_counted_in_passes_and_trying_one_changes_nothing(
     monkeypatch,
 ):
     asked = recipe(words, "train.minutes=10")
-    monkeypatch.setattr(em_loop, "PASSES", 3)
+    monkeypatch.setattr(loop, "PASSES", 3)
     assert train(asked, tmp_path / "run").steps == 3
     assert "steps = 3" in (tmp_path / "run" / "recipe.toml").read_text()
     train(recipe(words, "train.steps=3"), tmp_path / "same")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "same")
     corpus = regard.data.corpus.reopen(tmp_path / "run")
-    worker = em_loop.EMLoop(asked, corpus, tmp_path / "run", Reporter(quiet=True))
+    worker = loop.EMLoop(asked, corpus, tmp_path / "run", Reporter(quiet=True))
     before = {name: value.clone() for name, value in weights(worker.model).items()}
     assert worker.within(1e9) == 3
     assert worker.within(-1.0) == 1

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from regard.api import plan, train
+from regard.evaluation import Metric
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.metrics import Metric
 from regard.tokenizers import Characters
-from regard.training.final_report import final_sample, metric_table
+from regard.training.trainer import final_sample, metric_table
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=2"]
 

@@ -14,15 +14,14 @@ from torch import nn
 from regard.api import plan, train
 from regard.data.corpus import prepare
 from regard.errors import UserError
-from regard.evaluation.scoring import MeanLoss
+from regard.evaluation.language_modeling import MeanLoss
 from regard.run import weights
 from regard.storage import read_tensors
 from regard.training import loop, throughput
 from regard.training.loop import WeightAverage
 from regard.training.progress import Reporter, Status
-from regard.training.session import Session
 from regard.training.throughput import Pace
-from regard.training.trainer import Trainer
+from regard.training.trainer import Session, Trainer
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
 TIMINGS = ("seconds", "symbols_per_second")

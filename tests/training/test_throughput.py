@@ -18,7 +18,7 @@ from regard.data.batching import Batch
 from regard.errors import UserError
 from regard.recipe import TrainRecipe, build
 from regard.registry import MODELS
-from regard.training import session, throughput
+from regard.training import throughput, trainer
 from regard.training.distributed import ALONE
 from regard.training.objectives import NextTokenObjective
 from regard.training.step import Stepper
@@ -229,7 +229,7 @@ def test_steps_that_compile_are_not_counted(words, tmp_path, monkeypatch):
     found = []
     measure = throughput.measure
     spy = lambda trainer, seconds: found.append(measure(trainer, seconds)) or found[-1]  # noqa: E731
-    monkeypatch.setattr("regard.training.session.measure", spy)
+    monkeypatch.setattr("regard.training.trainer.measure", spy)
     monkeypatch.setattr(Trainer, "run", lambda self: "interrupted")
     train(recipe, tmp_path / "run", began=0.0)
     assert found[0].per_step == pytest.approx(0.01)
@@ -293,7 +293,7 @@ def test_a_test_split_too_large_for_the_time_is_measured_in_part(tmp_path):
             return "interrupted"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "Trainer", Spy)
+        patch.setattr(trainer, "Trainer", Spy)
         train(recipe, tmp_path / "run", began=clock.began)
     ((parts, tokens),) = found
     assert parts["test"] == throughput.FINAL_TOKENS // 8 < tokens

@@ -11,16 +11,15 @@ import torch
 from small_runs import LETTERS, decoder, detail, failed, lstm, names, save, wrap
 from tokenizers import decoders, models, pre_tokenizers
 
-from regard.interop import export_hf, import_hf
-from regard.models.counts import Bigram, CountConfig
+from regard.interop.hugging_face import export_hf, import_hf
+from regard.models.ngrams import Bigram, CountConfig
 from regard.models.vision import VisionTransformer, vit
 from regard.registry import TOKENIZERS
 from regard.run import Run
 from regard.storage import read_tensors, write_tensors
 from regard.tokenizers import Characters, Patches
 from regard.training.optimizer import Optimizer
-from regard.verify import verify
-from regard.verify.checks import LM_CHECKS
+from regard.verify import LM_CHECKS, verify
 
 TOKENIZER = "tokenizer round trip"
 RESUME = "resume bit-equality"

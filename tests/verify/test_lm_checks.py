@@ -10,12 +10,11 @@ from regard.decoding import Greedy, sampling
 from regard.layers import attention
 from regard.layers.cache import DecodeState
 from regard.layers.masks import Documents
-from regard.models.counts import Bigram, CountConfig
 from regard.models.decoder import Decoder
 from regard.models.language_model import IGNORE
+from regard.models.ngrams import Bigram, CountConfig
 from regard.models.recurrent import LSTMModel
-from regard.verify import verify
-from regard.verify.checks import LM_CHECKS
+from regard.verify import LM_CHECKS, verify
 
 WITHOUT_DATA = LM_CHECKS.keys() - {"resume bit-equality"}
 SCORED = {"scores = logits", "beam = brute force", "probabilities sum to one"}

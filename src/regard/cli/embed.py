@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict
-from regard.cli.strategy import Device
+from regard.cli.options import Device, Format, Input, Strict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +53,7 @@ def command(
     import numpy as np
 
     from regard.api import load
-    from regard.cli.records import noted, read_records
+    from regard.cli.options import noted, read_records
     from regard.console import plain
     from regard.data.inputs import RecordNotes
     from regard.errors import UsageError

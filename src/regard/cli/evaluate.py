@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format
-from regard.cli.strategy import Beams, Device, Others, Penalty, Way
+from regard.cli.options import Beams, Device, Format, Others, Penalty, Way
 
 if TYPE_CHECKING:
     from regard.decoding import Strategy
-    from regard.pipelines.pipeline import Evaluation, EvaluationRequest
+    from regard.pipelines import Evaluation, EvaluationRequest
     from regard.tokenizers import Tokenizer
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -79,7 +78,7 @@ def command(
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
     from regard.console import print_json, print_metrics
-    from regard.pipelines.pipeline import EvaluationRequest
+    from regard.pipelines import EvaluationRequest
 
     remarks: list[str] = []
     with open_files(files or []) as paths:
@@ -107,7 +106,7 @@ def decoding_strategy(
     name: str, beams: int | None, length_penalty: float, tokenizer: Tokenizer
 ) -> Strategy:
     """Return the decoding strategy for translations."""
-    from regard.cli.strategy import strategy_of
+    from regard.cli.options import strategy_of
 
     return strategy_of(name, beams=beams, length_penalty=length_penalty, text=tokenizer.decode)
 
@@ -138,7 +137,7 @@ def evaluate(
 
 def log_remark(files: Sequence[Path], remarks: list[str], line: str) -> None:
     """Print a remark on the files, and keep it for --json."""
-    from regard.cli.records import log
+    from regard.cli.options import log
     from regard.data.inputs import STANDARD
 
     for file in files:

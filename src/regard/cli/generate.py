@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict, noted, read_records
-from regard.cli.strategy import (
+from regard.cli.options import (
     Beams,
     Device,
+    Format,
+    Input,
     Int8,
     Name,
     Penalty,
     Sampling,
     Seed,
+    Strict,
     Temperature,
     TopK,
     TopP,
+    noted,
+    read_records,
     strategy_of,
 )
 from regard.errors import UsageError, quoted

@@ -29,7 +29,7 @@ def command(
     """
     from regard.console import print_json, print_table
     from regard.lab import run_all, run_experiment
-    from regard.lab.result import Options, summary
+    from regard.lab.experiment import Options, summary
     from regard.training.progress import Reporter
 
     if not name:

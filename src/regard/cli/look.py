@@ -49,12 +49,12 @@ def command(
 
     Masked tokens: regard look runs/filled "the <mask> of the king"
     """
-    from regard.cli.records import log
+    from regard.cli.options import log
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
     from regard.registry import TASKS
     from regard.run import Run
-    from regard.tasks.task import LookRequest
+    from regard.tasks import LookRequest
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")

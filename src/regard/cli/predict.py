@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict
-from regard.cli.strategy import Device
+from regard.cli.options import Device, Format, Input, Strict
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
@@ -54,7 +53,7 @@ def command(
     the word, and the id of its record where that has one.
     """
     from regard.api import load
-    from regard.cli.records import name_of, noted, read_records
+    from regard.cli.options import name_of, noted, read_records
     from regard.console import plain, print_json
     from regard.data.inputs import RecordNotes
 
@@ -86,7 +85,7 @@ def command(
 
 def print_words(item: Item, note: str, prediction: Prediction, scores: bool) -> None:
     """Print the words of a text, a line each; a note on the text goes to standard error."""
-    from regard.cli.records import log
+    from regard.cli.options import log
     from regard.console import plain
 
     if note:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.records import Format, Input, Strict
-from regard.cli.strategy import Device
+from regard.cli.options import Device, Format, Input, Strict
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
@@ -51,7 +50,7 @@ def command(
     damaged one nan.
     """
     from regard.api import load
-    from regard.cli.records import log, name_of, noted
+    from regard.cli.options import log, name_of, noted
     from regard.console import plain, print_json
 
     pipeline = load(run, verb="score", device=device)

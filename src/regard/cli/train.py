@@ -125,12 +125,11 @@ def plan_run(
     """Return the tables of the recipe of pre-training, if there is one, the tables of the recipe
     and the run folder. A run that is resumed has stored them.
     """
-    from regard.api import plan
+    from regard.api import plan, plan_both, stored
     from regard.errors import UserError
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
     from regard.run import RECIPE
-    from regard.two_stage import plan_both, stored
 
     if len(files) == 1 and (files[0] / RECIPE).exists():  # a run
         if not resume:
@@ -169,8 +168,8 @@ def train_run(
     again: str,
 ) -> TrainResult:
     """Train; an interruption while there is nothing to save still prints how to resume."""
+    from regard.api import train_both
     from regard.recipe import build
-    from regard.two_stage import train_both
 
     shared: dict[str, Any] = {"resume": resume, "reporter": reporter, "world": world}
     try:

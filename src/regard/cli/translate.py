@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.records import Format, Input, Strict, noted, read_records
-from regard.cli.strategy import (
+from regard.cli.options import (
     Beams,
     Device,
+    Format,
+    Input,
     Int8,
     Others,
     Penalty,
     Sampling,
     Seed,
+    Strict,
     Temperature,
     TopK,
     TopP,
     Way,
+    noted,
+    read_records,
     strategy_of,
 )
 from regard.errors import UsageError, one_line

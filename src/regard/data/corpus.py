@@ -16,27 +16,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.archives import split_member
+from regard.data.formats import split_member
 from regard.data.inputs import UnknownSymbols
 from regard.data.report import inspect_labelled
 from regard.data.shards import CHUNK, Shard, ShardWriter
-from regard.data.sources import UNUSED, DataSource, Log, SourceChunk
+from regard.data.sources import UNUSED, DataSource, Log, SourceChunk, Views
 from regard.data.targets import Targets, TargetWriter, survey, with_targets
-from regard.data.views import Views
 from regard.errors import UsageError, UserError
 from regard.recipe import SPLITS, Recipe, kind_of
 from regard.registry import MODALITIES
-from regard.schemas import Manifest
-from regard.storage import atomic_write, read_json, sweep, write_json
-from regard.tokenizers import Tokenizer, load, load_sources
-from regard.tokenizers.featurizer import Featurizer
-from regard.tokenizers.loading import SOURCE_TOKENIZER, TOKENIZER
+from regard.storage import Manifest, atomic_write, read_json, sweep, write_json
+from regard.tokenizers import SOURCE_TOKENIZER, TOKENIZER, Tokenizer, load, load_sources
+from regard.tokenizers.tokenizer import Featurizer
 
 FOLDER, MANIFEST = "data", "manifest.json"
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
 LONGEST_WORD = 1 << 20  # characters without a space that are still kept together
 LOG_SECONDS = 15.0  # between two messages while reading
-EXTRA_TOKENS = 8  # that a source counts as longer, as in decoding/seq2seq.py
+EXTRA_TOKENS = 8  # that a source counts as longer, as in decoding/engine.py
 MAX_NAMED_FILES = 100  # training files whose hashes are stored one by one
 LARGE = 200 << 20  # bytes from which reading is announced
 

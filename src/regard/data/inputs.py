@@ -10,8 +10,6 @@ cannot parse.
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import shutil
 import stat
@@ -27,9 +25,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from regard.data.archives import is_archive
-from regard.data.class_folders import WholeFiles, texts_in
-from regard.data.fasta import fasta
 from regard.data.formats import (
     FASTA,
     UTF8,
@@ -40,25 +35,22 @@ from regard.data.formats import (
     extension,
     head,
     invalid_utf8,
+    is_archive,
     refuse_binary,
 )
 from regard.data.labelled import ColumnSelection, columns_of
 from regard.data.media import CHUNK_ITEMS
-from regard.data.pairs import aligned
 from regard.data.shards import Shard
 from regard.data.sources import ReadRequest, SourceChunk
 from regard.data.tables import (
     BlankSeparated,
-    columns_in,
-    hint,
-    keys_in,
-    objects,
-    table,
+    fasta,
     two_needed,
 )
-from regard.data.text_files import FORMATS, TABLES, FileSet
+from regard.data.text_files import FileSet, WholeFiles, aligned, known_formats, one_of, texts_in
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.recipe import MISSING
+from regard.registry import TABLES
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.tokenizer import Ids
 
@@ -201,8 +193,8 @@ class InputReader:
 
     def asked(self, *, input: str = "", target: str = "", format: str = "auto") -> InputReader:
         """Return this reader with the options of a user."""
-        if format not in FORMATS:
-            raise UsageError(f"unknown --format {format!r}; {did_you_mean(format, list(FORMATS))}")
+        if format not in (known := known_formats()):
+            raise UsageError(f"unknown --format {format!r}; {did_you_mean(format, known)}")
         reader = self if format == "auto" else replace(self, format_asked=format)
         if input:
             reader = replace(reader, inputs=columns_of(input), input_asked=True)
@@ -263,22 +255,15 @@ class InputReader:
             return "fasta", "a header with > and a sequence below it"
         first = next((line for line in top.split("\n") if line.strip()), "")
         if self.inputs and self.inputs[0]:
-            if first.lstrip().startswith("{") and _has_keys(first, self.inputs):
-                return "jsonl", "an object a line"
-            for delimiter, format in ((",", "csv"), (";", "csv"), ("\t", "tsv")):
-                if self._has_columns(next(csv.reader([first], delimiter=delimiter), []), format):
-                    return format, f"columns as in training, {delimiter!r} between them"
+            for name in TABLES:
+                trained = self.format == name
+                if why := TABLES[name].recognize(first, self.inputs, trained=trained):
+                    return name, why
         if self.format == "smi":
             return "smi", "as in training"
         if self.format == "labelled" and self._begin_with_labels(top):
             return "labelled", "each line begins with a class of the run"
         return "lines", "one record a line"
-
-    def _has_columns(self, cells: list[str], format: str) -> bool:
-        """Whether the first row of a table has the columns of the run, by name or by number."""
-        if all(column.isdecimal() for column in self.inputs):
-            return self.format == format and len(cells) >= max(2, *map(int, self.inputs))
-        return set(self.inputs) <= set(cells)
 
     def _begin_with_labels(self, top: str) -> bool:
         lines = [line for line in top.split("\n")[:SAMPLED_LINES] if line.strip()]
@@ -434,23 +419,16 @@ class InputReader:
         """Return the layout of a table with the selected columns and that of ids, if any."""
         inputs = self.inputs or ("",)
         flag = "--input" if self.input_asked else "the run was trained on it; --input names another"
-        if format == "jsonl":
-            names = keys_in(path, self.encoding)
-            missing = [key for key in inputs if key and names and key not in names]
-            if missing:
-                shown = hint(missing[0], names)
-                raise UsageError(f"{path}: has no key {missing[0]!r} ({flag}); {shown}")
-        else:
-            names = columns_in(path, format, inputs, self.encoding)
+        table, encoding = TABLES[format], self.encoding
+        table.require(path, inputs, encoding, flag)
+        names = table.columns(path, encoding, wanted=inputs)
         if len(inputs) == 2 and not all(inputs):
-            raise two_needed(path, "KEY" if format == "jsonl" else "COLUMN", names)
+            raise two_needed(path, table.unit, names)
         ids = id_column(names, inputs)
-        columns = [*inputs, *ids]
-        if format == "jsonl":
-            layout: Any = objects(path, columns, texts=len(inputs), encoding=self.encoding)
-        else:
-            flags = [*[flag] * len(inputs), "its ids"]
-            layout = table(path, format, columns, flags=flags, encoding=self.encoding)
+        flags = [*[flag] * len(inputs), "its ids"]
+        layout = table.layout(
+            path, [*inputs, *ids], flags=flags, texts=len(inputs), encoding=encoding
+        )
         return layout, len(inputs), bool(ids)
 
     def _refuse_two(self, name: str, format: str) -> None:
@@ -458,7 +436,7 @@ class InputReader:
             columns = " and ".join(map(repr, filter(None, self.inputs)))
             raise UsageError(
                 f"{name}: is read as {format}, which has one text a record, and two are needed"
-                f"{f', the columns {columns}' if columns else ''}: give a table (csv, tsv, jsonl)"
+                f"{f', the columns {columns}' if columns else ''}: give a table ({one_of(TABLES)})"
             )
 
 
@@ -613,14 +591,6 @@ def saved(stream: BinaryIO, opening: bytes, name: str) -> Iterator[Path]:
             yield path
         except UserError as error:
             raise type(error)(str(error).replace(str(path), name)) from None
-
-
-def _has_keys(line: str, keys: Sequence[str]) -> bool:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and set(keys) <= set(value)
 
 
 NOTES_SHOWN = 3  # unknown symbols listed in a note

@@ -17,18 +17,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regard.data.class_folders import WholeFiles, class_folders
-from regard.data.fasta import Fasta, entries, fasta
 from regard.data.formats import (
-    EXTENSIONS,
     PLAIN_SUFFIXES,
     UTF8,
     SkippedRecords,
     detect,
     expand,
     extension,
+    known_suffixes,
 )
-from regard.data.tables import BATCH, ROW, Batch, BlankSeparated, objects, table
+from regard.data.tables import (
+    BATCH,
+    ROW,
+    Batch,
+    BlankSeparated,
+    Fasta,
+    entries,
+    fasta,
+)
 from regard.data.targets import (
     UNDECIDED,
     Cells,
@@ -38,9 +44,10 @@ from regard.data.targets import (
     notation_of,
     number,
 )
-from regard.data.text_files import TABLES, Chunk, FileSet, lines_of
+from regard.data.text_files import Chunk, FileSet, WholeFiles, class_folders, lines_of, one_of
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING
+from regard.registry import TABLES
 from regard.tokenizers.tokenizer import PLAIN as AS_WRITTEN
 from regard.tokenizers.tokenizer import Canonical
 
@@ -198,18 +205,18 @@ class LabelledFiles(FileSet):
         else:
             raise UsageError(
                 f"--target {selection.targets[0]} names a column, but {first} is read as "
-                f"{self.format} ({self.why}); --set data.format=csv, tsv, jsonl or fasta has them, "
-                "data.format=labelled is a label and a text a line"
+                f"{self.format} ({self.why}); --set data.format={one_of([*TABLES, 'fasta'])} has "
+                "them, data.format=labelled is a label and a text a line"
             )
         if self._layout:
             self.why = f"{self.why}, {self._layout.why}"
 
     def _table(self, path: Path, columns: Sequence[str], flags: Sequence[str]) -> Any:
         format = extension(path) if path != self.files[0] else self.format
-        if format == "jsonl":
-            texts = len(self.asked.inputs)
-            return objects(path, columns, texts=texts, encoding=self.encoding)
-        return table(path, format, columns, flags=flags, encoding=self.encoding)
+        texts = len(self.asked.inputs)
+        return TABLES[format].layout(
+            path, columns, flags=flags, texts=texts, encoding=self.encoding
+        )
 
     def _label_and_text(self, names: tuple[str, str]) -> BlankSeparated:
         if self.asked.asides:
@@ -286,7 +293,7 @@ class LabelledFiles(FileSet):
             batches = layout.batches(path, skipped)
         else:
             raise UsageError(
-                f"{path}: data.labels is a table of ids and targets (csv, tsv, jsonl) or FASTA of "
+                f"{path}: data.labels is a table of ids and targets ({one_of(TABLES)}) or FASTA of "
                 f"targets, got {format}"
             )
         for columns_read, lines in batches:
@@ -510,7 +517,7 @@ def class_of(path: Path) -> str:
     """Return the class of a file: its name without known extensions."""
     name = path.name.rpartition("/")[2].removesuffix(".gz")
     stem, dot, ending = name.rpartition(".")
-    return stem if dot and f".{ending.lower()}" in (*EXTENSIONS, *PLAIN_SUFFIXES) else name
+    return stem if dot and f".{ending.lower()}" in (*known_suffixes(), *PLAIN_SUFFIXES) else name
 
 
 def classes_like(files: Sequence[Path], classes: Sequence[str]) -> tuple[tuple[str, ...], str]:

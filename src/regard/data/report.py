@@ -26,18 +26,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.data.leakage import (
+from regard.data.sources import DataSource, SourceChunk
+from regard.data.splits import (
     BUDGET,
     Leak,
     NearDuplicates,
     TextCounts,
+    assign_hashes,
+    cut_points,
     distinct,
     find,
+    hashes,
     near_duplicates,
     overlap,
 )
-from regard.data.sources import DataSource, SourceChunk
-from regard.data.splits import assign_hashes, cut_points, hashes
 from regard.data.targets import (
     OUTPUT_KINDS,
     Targets,

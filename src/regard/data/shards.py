@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from regard.errors import UserError
-from regard.schemas import ShardFile
-from regard.storage import read_json
+from regard.storage import ShardFile, read_json
 
 CHUNK = 1 << 20  # tokens or offsets processed at once: a few tens of MB with all temporaries
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data import Roles
 from regard.data.labelled import ColumnSelection, columns_of
-from regard.data.leakage import Leak, canonical_form, distinct, leaks, overlap
-from regard.data.roles import Roles
-from regard.data.splits import SplitPlan, assign, columns_read, cut_points, refuse_plan
+from regard.data.splits import (
+    Leak,
+    SplitPlan,
+    assign,
+    canonical_form,
+    columns_read,
+    cut_points,
+    distinct,
+    leaks,
+    overlap,
+    refuse_plan,
+)
 from regard.data.targets import UNDECIDED, OutputKind
-from regard.data.text_files import TABLES, Chunk, FileSet
+from regard.data.text_files import Chunk, FileSet
 from regard.errors import UserError
 from regard.recipe import SPLITS, DataRecipe, Recipe
-from regard.registry import MODALITIES
+from regard.registry import MODALITIES, TABLES
 
 UNUSED = 3  # the split of training data beyond data.train_fraction: only vocabularies see it
 UNUSED_SEED = 1  # of the hash that chooses it: fractions of one data set are nested
@@ -381,3 +391,30 @@ def _take(split: int, chunk: Chunk, keys: Sequence[str], chosen: Sequence[int]) 
 
 def _place(chunk: Chunk, chosen: Sequence[int], i: int) -> str:
     return chunk.place(chosen[i])
+
+
+@dataclass(frozen=True)
+class Views:
+    """Views of a text that mean the same, such as the two strands of DNA; the first is the text.
+
+    Training shows one view of a record at a time, another in every epoch; predictions are averaged
+    over all views. Metrics count records: views are no further data.
+    """
+
+    count: int
+    make: Callable[[str, int], list[str]]
+
+    def texts(self, texts: Sequence[str]) -> list[str]:
+        """Return all views of all texts, text by text."""
+        return [view for text in texts for view in self.make(text, self.count)]
+
+    def of(self, chunk: SourceChunk) -> SourceChunk:
+        """Return a chunk with all views of its records."""
+        place, count = chunk.place, self.count
+        return replace(
+            chunk,
+            texts=self.texts(chunk.texts),
+            targets=[row for row in chunk.targets for _ in range(count)],
+            keys=[key for key in chunk.keys for _ in range(count)],
+            place=None if place is None else lambda i: place(i // count),
+        )

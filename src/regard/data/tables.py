@@ -1,13 +1,20 @@
-"""Records in tables: CSV, TSV, JSON Lines, and lines that are cut at their first blank.
+"""Records in tables: CSV, TSV, JSON Lines, FASTA, and lines that are cut at their first blank.
 
 A column is named, or numbered from 1. Where only one column looks like text it need not be named;
 the others, for pairs and labelled records, must be.
+
+FASTA has a header line that begins with `>`, and a sequence on the lines below it. Blanks within
+sequences, blank lines and lines that begin with `;` (comments of the first FASTA) are dropped;
+letters keep their case. The first word of a header is the id; a `name=value` in it is a field that
+can be read by its name.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +22,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
+from regard.data import formats
 from regard.data.formats import LINE_LIMIT, UTF8, SkippedRecords, decoded_lines, head, too_long
 from regard.errors import UsageError, UserError
 
@@ -168,75 +176,154 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def table(
-    path: Path,
-    format: str,
-    columns: Sequence[str],
-    *,
-    flags: Sequence[str] = FLAGS,
-    encoding: str = UTF8,
-) -> TableReader:
-    """Return the layout of tables like the file at `path`.
+class TableFormat(ABC):
+    """A format of tables, whose records have columns. Its name in `registry.TABLES` is data.format.
 
-    A single column may be "" and is then chosen; so may the first of several, unless `flags`, the
-    options that name them, are those of pairs.
+    To add one, write a subclass and a line in `registry.py`, or name it as an entry point of the
+    group "regard.formats".
     """
-    delimiter, quoted, rows, header = _sniff(path, format, columns, encoding)
-    names = rows[0]
-    labels = names if header else []
-    chosen = list(columns)
-    if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
-        chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
-    chosen = [
-        _resolve(path, flag, column, names, header)
-        for flag, column in zip(flags, chosen, strict=False)
-    ]
-    listing = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
-    why = f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{listing}"
-    titled = len(names) > 1
-    return TableReader(
-        delimiter, quoted, header, tuple(chosen), titled, why, encoding, tuple(labels)
-    )
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]  # of files
+    unit: ClassVar[str] = "COLUMN"  # what --input and --target name
+
+    @classmethod
+    @abstractmethod
+    def columns(
+        cls, path: Path, encoding: str = UTF8, *, wanted: Sequence[str] = (), named: bool = True
+    ) -> list[str]:
+        """Return the names of the columns; without a header there are none or, unless they must be
+        `named`, the cells of the first row. A first row that holds a `wanted` name is a header.
+        """
+
+    @classmethod
+    @abstractmethod
+    def layout(
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        *,
+        flags: Sequence[str] = FLAGS,
+        texts: int = 2,
+        encoding: str = UTF8,
+    ) -> Layout:
+        """Return how tables like the file at `path` are read.
+
+        A single column may be "" and is then chosen; so may the first of several, unless `flags`,
+        the options that name them, are those of pairs. The first `texts` columns hold texts.
+        """
+
+    @classmethod
+    @abstractmethod
+    def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
+        """Return why a file that begins with this line has these columns of a run, or "".
+
+        `trained` is whether the training files had this format.
+        """
+
+    @classmethod  # noqa: B027
+    def require(cls, path: Path, columns: Sequence[str], encoding: str, flag: str) -> None:
+        """Raise a UsageError for a column that is missing, unless `layout` does so."""
 
 
-def columns_in(
-    path: Path,
-    format: str,
-    columns: Sequence[str] = (),
-    encoding: str = UTF8,
-    *,
-    named: bool = True,
-) -> list[str]:
-    """Return the names of the columns, or the keys of JSON objects.
+class Delimited(TableFormat):
+    """Tables with a row a line, and a delimiter between the cells."""
 
-    Without a header there are none or, unless they must be `named`, those of the first row.
-    """
-    if format == "jsonl":
-        return keys_in(path, encoding)
-    _, _, rows, header = _sniff(path, format, columns, encoding)
-    return rows[0] if header or not named else []
+    delimiters: ClassVar[tuple[str, ...]]  # the first is the usual one
+
+    @classmethod
+    def columns(
+        cls, path: Path, encoding: str = UTF8, *, wanted: Sequence[str] = (), named: bool = True
+    ) -> list[str]:
+        _, _, rows, header = cls._sniff(path, wanted, encoding)
+        return rows[0] if header or not named else []
+
+    @classmethod
+    def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
+        for delimiter in cls.delimiters:
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+            if all(column.isdecimal() for column in columns):
+                matches = trained and len(cells) >= max(2, *map(int, columns))
+            else:
+                matches = set(columns) <= set(cells)
+            if matches:
+                return f"columns as in training, {delimiter!r} between them"
+        return ""
+
+    @classmethod
+    def layout(
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        *,
+        flags: Sequence[str] = FLAGS,
+        texts: int = 2,
+        encoding: str = UTF8,
+    ) -> TableReader:
+        delimiter, quoted, rows, header = cls._sniff(path, columns, encoding)
+        names = rows[0]
+        labels = names if header else []
+        chosen = list(columns)
+        if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
+            chosen[0] = _choose(path, labels, rows[header:] or rows, len(names), chosen[1:])
+        chosen = [
+            _resolve(path, flag, column, names, header)
+            for flag, column in zip(flags, chosen, strict=False)
+        ]
+        listing = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
+        why = (
+            f"{'with' if header else 'without'} a header, {'text in ' * (flags is FLAGS)}{listing}"
+        )
+        titled = len(names) > 1
+        return TableReader(
+            delimiter, quoted, header, tuple(chosen), titled, why, encoding, tuple(labels)
+        )
+
+    @classmethod
+    def _sniff(
+        cls, path: Path, columns: Sequence[str], encoding: str
+    ) -> tuple[str, bool, list[list[str]], bool]:
+        """Return the delimiter of a table, whether it uses quotes, its first rows, and whether the
+        first of them is a header.
+        """
+        text, complete = head(path, encoding)
+        if not complete and "\n" in text:
+            text = text[: text.rindex("\n")]
+        lines = [line + "\n" for line in text.split("\n")]
+        delimiter = cls._delimiter(next((line for line in lines if line.strip()), ""))
+        quoted = cls._quotes(lines, complete)
+        rows = _sample(lines, delimiter, quoted, columns)
+        if not rows:
+            raise UserError(f"{path}: holds no {cls.name} rows")
+        header = any(column in rows[0] for column in columns if column) or _has_header(rows)
+        return delimiter, quoted, rows, header
+
+    @classmethod
+    def _delimiter(cls, top: str) -> str:
+        """Return the delimiter of the first line: the usual one, unless only another occurs."""
+        usual, *others = cls.delimiters
+        return next((d for d in others if d in top and usual not in top), usual)
+
+    @classmethod
+    def _quotes(cls, lines: list[str], complete: bool) -> bool:
+        """Return whether cells are quoted."""
+        return True
 
 
-def _sniff(
-    path: Path, format: str, columns: Sequence[str], encoding: str
-) -> tuple[str, bool, list[list[str]], bool]:
-    """Return the delimiter of a table, whether it uses quotes, its first rows, and whether the
-    first of them is a header.
-    """
-    text, complete = head(path, encoding)
-    if not complete and "\n" in text:
-        text = text[: text.rindex("\n")]
-    lines = [line + "\n" for line in text.split("\n")]
-    delimiter = "\t"
-    if format == "csv":
-        top = next((line for line in lines if line.strip()), "")
-        delimiter = ";" if ";" in top and "," not in top else ","
-    quoted = format == "csv" or _tsv_quotes(lines, complete)
-    rows = _sample(lines, delimiter, quoted, columns)
-    if not rows:
-        raise UserError(f"{path}: holds no {format} rows")
-    header = any(column in rows[0] for column in columns if column) or _has_header(rows)
-    return delimiter, quoted, rows, header
+class Csv(Delimited):
+    """Comma-separated values; in many countries a semicolon stands between them."""
+
+    name, suffixes, delimiters = "csv", (".csv",), (",", ";")
+
+
+class Tsv(Delimited):
+    """Tab-separated values."""
+
+    name, suffixes, delimiters = "tsv", (".tsv",), ("\t",)
+
+    @classmethod
+    def _quotes(cls, lines: list[str], complete: bool) -> bool:
+        return _tsv_quotes(lines, complete)
 
 
 def _resolve(path: Path, flag: str, column: str, names: list[str], header: bool) -> str:
@@ -362,7 +449,7 @@ def hint(column: str, names: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class JsonLines:
+class JsonReader:
     """The layout of JSON Lines: on every line an object with the keys `names`, or a string if
     there is only one key.
 
@@ -451,37 +538,69 @@ def _parse_json(raw: str) -> object:
         raise ValueError("not JSON that can be read: a number has thousands of digits") from None
 
 
-def objects(path: Path, keys: Sequence[str], *, texts: int = 2, encoding: str = UTF8) -> JsonLines:
-    """Return the layout of JSON Lines like the file at `path`.
+class JsonLines(TableFormat):
+    """JSON Lines: an object a line, or a string."""
 
-    A single key may be "" and is then chosen; so may the first, if not all keys hold texts.
-    """
-    if all(keys):
-        why = f"text under {' and '.join(map(repr, keys))}"
-        return JsonLines(tuple(keys), why, encoding, texts)
-    samples, strings = _sample_json(path, encoding)
-    names = _keys_of(samples)
-    if len(keys) > 1 and (len(keys) <= texts or not all(keys[1:])):
-        raise two_needed(path, "KEY", names)
-    if not samples:
-        return JsonLines(("text",), "a string a line" if strings else "text under 'text'", encoding)
-    names_left = [key for key in names if key not in keys]
-    usual = [key for key in names_left if key.lower() in USUAL]
-    strings_at = [
-        key for key in names_left if any(isinstance(sample.get(key), str) for sample in samples)
-    ]
-    for candidates in (usual, strings_at):
-        if len(candidates) == 1:
-            why = f"text under {candidates[0]!r}"
-            return JsonLines((candidates[0], *keys[1:]), why, encoding, texts)
-    raise UsageError(
-        f"{path}: which key holds the text? say --input KEY (data.input); it has {listed(names)}"
-    )
+    name, suffixes, unit = "jsonl", (".jsonl", ".ndjson"), "KEY"
 
+    @classmethod
+    def columns(
+        cls, path: Path, encoding: str = UTF8, *, wanted: Sequence[str] = (), named: bool = True
+    ) -> list[str]:
+        return _keys_of(_sample_json(path, encoding)[0])
 
-def keys_in(path: Path, encoding: str = UTF8) -> list[str]:
-    """Return the keys of the first objects in JSON Lines, each once."""
-    return _keys_of(_sample_json(path, encoding)[0])
+    @classmethod
+    def layout(
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        *,
+        flags: Sequence[str] = FLAGS,
+        texts: int = 2,
+        encoding: str = UTF8,
+    ) -> JsonReader:
+        if all(columns):
+            why = f"text under {' and '.join(map(repr, columns))}"
+            return JsonReader(tuple(columns), why, encoding, texts)
+        samples, strings = _sample_json(path, encoding)
+        names = _keys_of(samples)
+        if len(columns) > 1 and (len(columns) <= texts or not all(columns[1:])):
+            raise two_needed(path, cls.unit, names)
+        if not samples:
+            return JsonReader(
+                ("text",), "a string a line" if strings else "text under 'text'", encoding
+            )
+        names_left = [key for key in names if key not in columns]
+        usual = [key for key in names_left if key.lower() in USUAL]
+        strings_at = [
+            key for key in names_left if any(isinstance(sample.get(key), str) for sample in samples)
+        ]
+        for candidates in (usual, strings_at):
+            if len(candidates) == 1:
+                why = f"text under {candidates[0]!r}"
+                return JsonReader((candidates[0], *columns[1:]), why, encoding, texts)
+        raise UsageError(
+            f"{path}: which key holds the text? say --input KEY (data.input); it has "
+            f"{listed(names)}"
+        )
+
+    @classmethod
+    def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
+        if not line.lstrip().startswith("{"):
+            return ""
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            return ""
+        return "an object a line" if set(columns) <= set(value) else ""
+
+    @classmethod
+    def require(cls, path: Path, columns: Sequence[str], encoding: str, flag: str) -> None:
+        names = cls.columns(path, encoding)
+        missing = [key for key in columns if key and names and key not in names]
+        if missing:
+            shown = hint(missing[0], names)
+            raise UsageError(f"{path}: has no key {missing[0]!r} ({flag}); {shown}")
 
 
 def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
@@ -524,3 +643,133 @@ class BlankSeparated:
             return [fields[int(name) - 1].rstrip() for name in self.names]
 
         return _parse_lines(path, self.encoding, skipped, len(self.names), parse)
+
+
+FIELDS = ("header", "id")  # that every header has
+NAMED_FIELD = re.compile(r"(?:^|\s)([^\s=]+)=(\S*)")
+
+
+class Entry(NamedTuple):
+    """A sequence, its header without the `>`, and the line of the header."""
+
+    header: str
+    text: str
+    line: int
+
+    @property
+    def id(self) -> str:
+        """The first word of the header."""
+        return (self.header.split(maxsplit=1) or [""])[0]
+
+
+@dataclass(frozen=True)
+class Fasta:
+    """The layout of FASTA files: the sequence and, after it, the fields `names` of its header."""
+
+    has_columns: ClassVar[bool] = False
+
+    names: tuple[str, ...]
+    why: str
+    encoding: str = UTF8
+
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        columns: list[list[str]] = [[] for _ in range(1 + len(self.names))]
+        lines: list[int] = []
+        size = 0
+        for entry in entries(path, skipped, self.encoding):
+            for column, cell in zip(columns, [entry.text, *self.cells(entry)], strict=True):
+                column.append(cell)
+            lines.append(entry.line)
+            size += len(entry.text) + ROW
+            if size > BATCH:
+                yield columns, lines
+                columns, lines, size = [[] for _ in columns], [], 0
+        yield columns, lines
+
+    def cells(self, entry: Entry) -> list[str]:
+        """Return the fields of a header, "" for those it lacks."""
+        if not self.names:
+            return []
+        fields: dict[str, str] = dict(NAMED_FIELD.findall(entry.header))
+        fields |= {"header": entry.header, "id": entry.id}
+        return [fields.get(name, "") for name in self.names]
+
+
+def fasta(
+    path: Path, names: Sequence[str], encoding: str = UTF8, flag: str = "data.target"
+) -> Fasta:
+    """Return the layout of FASTA like the file at `path`; an unknown field is an error."""
+    top = head(path, encoding)[0]
+    headers = re.findall(r"^>(.*)$", top, re.MULTILINE)
+    if not headers and len(top) < formats.HEAD:
+        raise UserError(
+            f"{path}: is read as fasta, but no line begins with > (a header); sequences without "
+            "headers, one a line, are --set data.format=lines"
+        )
+    named = dict.fromkeys(name for header in headers for name, _ in NAMED_FIELD.findall(header))
+    fields = [*FIELDS, *named]
+    for name in names:
+        if name not in fields:
+            raise UsageError(f"{path}: no header has {name}=… ({flag}); {hint(name, fields)}")
+    more = f" and {', '.join(names)} of its header" if names else ""
+    return Fasta(tuple(names), f"each sequence{more}", encoding)
+
+
+def entries(
+    path: Path, skipped: SkippedRecords, encoding: str = UTF8, *, longest: float | None = None
+) -> Iterator[Entry]:
+    """Yield every sequence in order; one longer than `longest`, or than a record may be, is an
+    error.
+
+    Headers without a sequence, sequences before the first header, and lines that are not UTF-8 or
+    are headers after blanks damage the sequence they belong to. Repeated ids are counted.
+    """
+    line_of: dict[str, int] = {}  # by id
+    repeated: set[str] = set()
+    for header, line, parts, problem in _split(path, encoding, longest or formats.LINE_LIMIT):
+        text = "".join(parts)
+        entry = Entry(header or "", text, line)
+        if problem:
+            skipped.damaged(problem)
+        elif header is None:
+            if text:
+                skipped.damaged(
+                    f"{path}:{line}: a sequence before the first header (a line with >)"
+                )
+        elif not text:
+            skipped.damaged(f"{path}:{line}: the header {header[:40]!r} has no sequence")
+        else:
+            first = line_of.setdefault(entry.id, line) if entry.id else line
+            if first != line:
+                problem = f"{path}:{line}: the id {entry.id[:40]!r} was on line {first:,} already"
+                skipped.repeat(entry.id, problem, times=1 if entry.id in repeated else 2)
+                repeated.add(entry.id)
+            yield entry
+
+
+def _split(
+    path: Path, encoding: str, longest: float
+) -> Iterator[tuple[str | None, int, list[str], str]]:
+    """Yield (header, its line, the parts of its sequence, what is wrong); the first header may be
+    missing.
+    """
+    header: str | None = None
+    parts: list[str] = []
+    start, problem, size = 1, "", 0
+    for block in decoded_lines(path, encoding):
+        for line, text in enumerate(block.texts, start=block.first):
+            if text.startswith(">"):
+                yield header, start, parts, problem
+                header, start, parts, problem, size = text[1:].strip(), line, [], "", 0
+            elif text and not text.startswith(";"):
+                part = "".join(text.split())
+                if part.startswith(">") and not problem:
+                    problem = f"{path}:{line}: blanks before >; a header has none"
+                if part and header is None and not parts:
+                    start = line
+                parts.append(part)
+                size += len(part)
+                if size > longest:
+                    raise too_long(path, start)
+            problem = problem or block.bad.get(line - block.first, "")
+    yield header, start, parts, problem

@@ -31,8 +31,7 @@ from typing_extensions import TypedDict
 
 from regard.data.shards import Array, ArrayWriter, Shard, damaged, map_file, verify_file
 from regard.errors import UsageError, UserError
-from regard.schemas import Count
-from regard.storage import read_json
+from regard.storage import Count, read_json
 
 SPACES = "\u00a0\u202f\u2009"  # no-break, narrow and thin spaces, used between thousands
 # A bound instead of a value, as in <3.5, >= 10, ≤2,5 or ~7.

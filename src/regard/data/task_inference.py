@@ -11,18 +11,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.archives import is_archive
-from regard.data.class_folders import class_folders
-from regard.data.formats import detect, expand
+from regard.data import Roles
+from regard.data.formats import detect, expand, is_archive
 from regard.data.labelled import class_of
-from regard.data.pairs import PART_NAMES, correlation, count_lines, looks_paired
-from regard.data.roles import Roles
 from regard.data.sources import DataSource, open_texts, recognize_modality
 from regard.data.targets import UNDECIDED, survey
-from regard.data.text_files import TABLES, FileSet
+from regard.data.text_files import (
+    PART_NAMES,
+    FileSet,
+    class_folders,
+    correlation,
+    count_lines,
+    looks_paired,
+)
 from regard.errors import UsageError
 from regard.recipe import DataRecipe
-from regard.registry import MODALITIES, MODELS, TASKS
+from regard.registry import MODALITIES, MODELS, TABLES, TASKS
 
 # Words in file names of negative and positive examples.
 NEGATIVE = {"non", "not", "no", "neg", "negative", "negatives", "decoy", "decoys", "background"}

@@ -1,1 +1,171 @@
-"""Metrics with 95% intervals by the bootstrap, and models compared in pairs."""
+"""Metrics with 95% intervals by the bootstrap: their values, and the registry of what reports
+compute.
+
+A metric is registered for a kind of output ("label", "labels", "position-label", "value", "tokens",
+"text"), and every report on that kind computes it. It is a function of the `Resamples` of its kind,
+and returns an estimate from one value for all records and one for each bootstrap resample:
+
+    @register_metric("label", "top2", title="top-2 accuracy")
+    def top2(classes: ClassResamples) -> BootstrapEstimate:
+        correct = (np.argsort(classes.scores)[:, -2:] == classes.truths[:, None]).any(1)
+        return classes.estimate(classes.sum(correct) / classes.records)
+
+Other packages name the module of theirs as an entry point of the group "regard.metrics".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from regard.registry import load_plugins
+
+if TYPE_CHECKING:
+    from regard.evaluation.bootstrap import BootstrapEstimate
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A value with its 95% interval: NaN where undefined, infinite if something was impossible."""
+
+    value: float
+    low: float
+    high: float
+    impossible: int = 0  # symbols or records to which the model gives probability 0
+    digits: int = 4  # shown after the decimal point
+    class_name: str = ""  # of a metric of one class
+    target: str = ""  # of a metric of one of several targets
+    undefined: str = ""  # why these data do not define it
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON document without NaN and Infinity."""
+        named = {"class": self.class_name} if self.class_name else {}
+        if self.undefined:
+            return {"value": None, "undefined": self.undefined, **named}
+        if not math.isfinite(self.value):
+            return {"value": None, "infinite": True, "impossible": self.impossible, **named}
+        return {"value": self.value, "low": self.low, "high": self.high, **named}
+
+    def __str__(self) -> str:
+        if self.undefined:
+            return f"undefined ({self.undefined})"
+        if not math.isfinite(self.value):
+            return f"infinite ({self.impossible:,} impossible)"
+        value, low, high = (f"{x:.{self.digits}f}" for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
+
+
+class Report:
+    """Estimates of metrics by name, and the metric by which models are ranked."""
+
+    ranking: ClassVar[tuple[str, ...]]  # the first of these that the report has ranks models
+    target_metric: ClassVar[str] = ""  # shown of each of several targets
+
+    if TYPE_CHECKING:  # a field of some reports
+
+        @property
+        def estimates(self) -> Mapping[str, BootstrapEstimate]: ...
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return the metrics with their intervals, by name."""
+        return {name: estimate.metric() for name, estimate in self.estimates.items()}
+
+    @property
+    def ranked_by(self) -> str:
+        return next(name for name in self.ranking if name in self.estimates)
+
+
+MetricFunction = Callable[[Any], "BootstrapEstimate | None"]
+
+
+@dataclass(frozen=True)
+class RegisteredMetric:
+    """A metric function and how it is shown."""
+
+    function: MetricFunction
+    title: str
+    lower_is_better: bool
+    in_table: bool
+
+
+METRICS: dict[str, dict[str, RegisteredMetric]] = {}
+
+
+def register_metric(
+    kind: str | tuple[str, ...],
+    name: str,
+    *,
+    title: str,
+    lower_is_better: bool = False,
+    in_table: bool = True,
+) -> Callable[[MetricFunction], MetricFunction]:
+    """Register a metric for one kind of output, or several.
+
+    The function takes the resamples of the kind and returns an estimate, or None where the metric
+    does not apply. `title` heads its column in the table of `regard compare`, if it is `in_table`.
+    """
+
+    def register(function: MetricFunction) -> MetricFunction:
+        for each in (kind,) if isinstance(kind, str) else kind:
+            metric = RegisteredMetric(function, title, lower_is_better, in_table)
+            METRICS.setdefault(each, {})[name] = metric
+        return function
+
+    return register
+
+
+def estimate_metrics(kind: str, resamples: Any) -> dict[str, BootstrapEstimate]:
+    """Return the estimates of all metrics of a kind that apply, in the order of registration."""
+    load_plugins("regard.metrics")
+    estimates = {}
+    for name, metric in METRICS[kind].items():
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN: undefined
+            estimate = metric.function(resamples)
+        if estimate is not None:
+            estimates[name] = replace(
+                estimate,
+                title=metric.title,
+                lower_is_better=metric.lower_is_better,
+                in_table=metric.in_table,
+            )
+    return estimates
+
+
+def target_name(name: str, target: str) -> str:
+    """Return the name of a metric of one of several targets."""
+    return f"{name} ({target})"
+
+
+def group_by_target(
+    metrics: Mapping[str, Metric],
+) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
+    """Return the metrics over all targets by name, and those of each target by target and name."""
+    overall = {name: metric for name, metric in metrics.items() if not metric.target}
+    by_target: dict[str, dict[str, Metric]] = {}
+    for name, metric in metrics.items():
+        if metric.target:
+            plain_name = name.removesuffix(f" ({metric.target})")
+            by_target.setdefault(metric.target, {})[plain_name] = metric
+    return overall, by_target
+
+
+def metric_title(name: str, metric: Metric) -> str:
+    """Return the name of a metric to print, with its class."""
+    words = name if metric.target else name.replace("_", " ")
+    return f"{words} ({metric.class_name})" if metric.class_name else words
+
+
+def to_document(metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """Return metrics for JSON by name; those of several targets under `targets`, by target."""
+    overall, by_target = group_by_target(metrics)
+    document: dict[str, Any] = {name: metric.to_json() for name, metric in overall.items()}
+    if by_target:
+        document["targets"] = {
+            target: {name: metric.to_json() for name, metric in of_target.items()}
+            for target, of_target in by_target.items()
+        }
+    return document

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
-from regard.evaluation.metrics import Metric, target_name
+from regard.evaluation import Metric, target_name
 
 RESAMPLES = 1000
 UNITS = 10_000  # more are joined with their neighbours first: sums of units are units too

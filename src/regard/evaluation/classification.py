@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.evaluation import Report, estimate_metrics, register_metric
 from regard.evaluation.bootstrap import (
     BootstrapEstimate,
     Floats,
@@ -28,7 +29,6 @@ from regard.evaluation.bootstrap import (
     sum_shuffled,
     with_columns,
 )
-from regard.evaluation.metrics import Report, estimate_metrics, register_metric
 
 BINS = 15  # of equal width, as in Guo et al. 2017
 EDGES = np.arange(BINS + 1) / BINS

@@ -19,9 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from regard.evaluation import Metric, Report, group_by_target, target_name, to_document
 from regard.evaluation.bootstrap import BootstrapEstimate, Folds
 from regard.evaluation.language_modeling import TokenLosses, to_bits
-from regard.evaluation.metrics import Metric, Report, group_by_target, target_name, to_document
 from regard.evaluation.predictions import Predictions
 
 SYMBOL_LOSS = "nats_per_symbol"

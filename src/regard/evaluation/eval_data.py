@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.array_files import read_arrays
 from regard.data.corpus import reopen
 from regard.data.formats import extension
 from regard.data.inputs import InputReader, Item, Log, quiet
 from regard.data.labelled import ColumnSelection, class_of, classes_like
+from regard.data.media import read_arrays
 from regard.data.shards import Array, Shard
-from regard.data.sources import ReadRequest
-from regard.data.tables import columns_in, listed
+from regard.data.sources import ReadRequest, Views
+from regard.data.tables import listed
 from regard.data.targets import GAP, Targets, marked
-from regard.data.text_files import TABLES, FileSet
-from regard.data.views import Views
+from regard.data.text_files import FileSet
 from regard.errors import UsageError, UserError
+from regard.registry import TABLES
 from regard.tokenizers import Tokenizer
 
 SHOWN = 5  # labels that a message names
@@ -226,7 +226,7 @@ def _labelled_columns(
     if reading.classes and not names:
         if tables and len(files) == 1 and class_of(files[0]) not in reading.classes:
             kind = extension(files[0]) or format
-            columns = columns_in(files[0], kind, encoding=reading.encoding, named=False)
+            columns = TABLES[kind].columns(files[0], reading.encoding, named=False)
             raise UsageError(
                 f"{files[0]}: which column has the labels? say --target COLUMN; it has "
                 f"{listed(columns)}"

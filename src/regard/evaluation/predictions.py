@@ -20,22 +20,21 @@ from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
 from regard.decoding.engine import device_of, gpu_lock
 from regard.errors import UserError
+from regard.evaluation import Metric, Report
 from regard.evaluation.bootstrap import BootstrapEstimate, Floats
 from regard.evaluation.classification import (
     classification_report,
     multilabel_report,
     position_report,
 )
-from regard.evaluation.metrics import Metric, Report
 from regard.evaluation.regression import regression_report
 from regard.layers.embeddings import Inputs
-from regard.models.heads import HEADS
-from regard.models.supervised import SupervisedModel
+from regard.models.supervised import HEADS, SupervisedModel
 from regard.run import METADATA, Run
 from regard.storage import read_tensors, write_tensors
 from regard.tokenizers import Tokenizer
 
-BATCH_TOKENS = 16384  # positions read at once
+BATCH_POSITIONS = 16384  # positions read at once
 PREDICTIONS = "predictions.safetensors"  # of a run: scores and truths of the held-out records
 
 
@@ -171,7 +170,7 @@ def _predict_batches(
     model: SupervisedModel, examples: LabelledExamples
 ) -> Iterator[tuple[Batch, Tensor]]:
     device = device_of(model)
-    for batch in examples.batches(BATCH_TOKENS):
+    for batch in examples.batches(BATCH_POSITIONS):
         assert batch.segments is not None
         with gpu_lock(device):
             outputs = model.predict(Inputs(batch.ids, batch.segments).to(device)).double().cpu()

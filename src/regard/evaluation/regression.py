@@ -13,6 +13,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import ArrayLike
 
+from regard.evaluation import Report, estimate_metrics, register_metric
 from regard.evaluation.bootstrap import (
     BootstrapEstimate,
     Floats,
@@ -24,7 +25,6 @@ from regard.evaluation.bootstrap import (
     sum_shuffled,
     with_columns,
 )
-from regard.evaluation.metrics import Report, estimate_metrics, register_metric
 
 RELATIVE_ZERO = 1e-12  # a sum of squares is zero if it is smaller beside the squares it is made of
 

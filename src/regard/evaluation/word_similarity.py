@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from regard.data.shards import Shard
 from regard.errors import UserError
+from regard.evaluation import Report, estimate_metrics, register_metric
 from regard.evaluation.bootstrap import BootstrapEstimate, CountedSums, Floats, digest
-from regard.evaluation.metrics import Report, estimate_metrics, register_metric
 from regard.evaluation.regression import regression_report
 from regard.models.word2vec import Word2Vec
 

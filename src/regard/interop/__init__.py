@@ -1,6 +1,46 @@
-"""Other people's formats, read and written."""
+"""Other people's formats, read and written: which models can be exported in which format."""
 
-from regard.interop.hugging_face import export_hf, import_hf
-from regard.interop.word2vec_format import export_vec, import_vec
+from __future__ import annotations
 
-__all__ = ["export_hf", "export_vec", "import_hf", "import_vec"]
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.errors import UserError
+from regard.run import Run
+
+Exporter = TypeVar("Exporter", bound=Callable[..., Any])
+
+DESCRIPTIONS = {"hf": "a Hugging Face folder", "vec": "word vectors as text"}  # by --to
+EXPORTERS: dict[str, dict[type, Callable[..., Any]]] = {name: {} for name in DESCRIPTIONS}
+MODULES = ("hf_decoder", "hf_encoder", "hf_seq2seq", "word2vec_format")  # that register some
+
+
+def register_format(name: str, *models: type) -> Callable[[Exporter], Exporter]:
+    """Register what exports models of exactly these classes; subclasses compute something else."""
+
+    def register(exporter: Exporter) -> Exporter:
+        EXPORTERS[name] |= dict.fromkeys(models, exporter)
+        return exporter
+
+    return register
+
+
+def find_exporter(name: str, run: Path) -> tuple[Callable[..., Any], Any]:
+    """Return what exports the model of a run folder in a format, and the model.
+
+    A model that has no such exporter is a UserError that names what can be done instead.
+    """
+    for module in MODULES:
+        import_module(f"regard.interop.{module}")
+    model = Run.open(run).model()
+    if type(model) in EXPORTERS[name]:
+        return EXPORTERS[name][type(model)], model
+    others = [f"--to {other}" for other, table in EXPORTERS.items() if type(model) in table]
+    hint = f"use {' or '.join(others)}"
+    if not others:
+        hint = f"only {', '.join(cls.__name__ for cls in EXPORTERS[name])} can"
+    raise UserError(
+        f"{run}: {type(model).__name__} cannot be exported as {DESCRIPTIONS[name]}; {hint}"
+    )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.errors import UserError
-from regard.interop.exporters import register_format
-from regard.interop.hf_format import (
+from regard.interop import register_format
+from regard.interop.hugging_face import (
     GATE_UP,
     QKV,
     TRANSPOSE,

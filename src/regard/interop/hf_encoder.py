@@ -19,8 +19,8 @@ from torch import Tensor
 from regard.data.targets import Targets
 from regard.errors import UserError
 from regard.evaluation.predictions import read_targets
-from regard.interop.exporters import register_format
-from regard.interop.hf_format import (
+from regard.interop import register_format
+from regard.interop.hugging_face import (
     ENCODER_TEXT,
     MASKED_TEXT,
     QKV,

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.interop.exporters import register_format
-from regard.interop.hf_format import (
+from regard.interop import register_format
+from regard.interop.hugging_face import (
     COPY,
     GENERATE,
     QKV,

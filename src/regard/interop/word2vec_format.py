@@ -16,17 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.archives import MAX_DEFLATE_RATIO
-from regard.data.formats import decoded_lines
+from regard.data.formats import MAX_DEFLATE_RATIO, decoded_lines
 from regard.errors import UserError
-from regard.interop.exporters import find_exporter, register_format
+from regard.interop import find_exporter, register_format
 from regard.interop.hugging_face import new_folder
 from regard.models.word2vec import ABSENT, CBOW, SkipGram, Vocabulary, Word2VecConfig, list_words
 from regard.run import METADATA, WEIGHTS, weights, write_config
 from regard.storage import atomic_write, write_json, write_tensors, write_text
 from regard.tokenizers import TOKENIZER, load
+from regard.tokenizers.text import PIECE, Words
 from regard.tokenizers.tokenizer import SPECIALS
-from regard.tokenizers.words import PIECE, Words
 
 DIGITS = 9  # that tell any two float32 apart
 MAX_WIDTH = 1 << 14  # numbers of a vector

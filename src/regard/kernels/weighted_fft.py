@@ -1,7 +1,7 @@
 """The weights of a discrete weighted transform, applied and removed, as two Triton kernels.
 
 Long convolutions multiply position t by a complex weight before the Fourier transform and by its
-conjugate afterwards (`layers/long_convolution.py`, the PyTorch twin). A projection stores channels
+conjugate afterwards (`layers/convolution.py`, the PyTorch twin). A projection stores channels
 next to each other, a transform wants positions next to each other, and complex numbers. Both
 changes together move a tile of channels by positions through shared memory: each number is read
 once and written once. The code that a compiler generates accesses memory with a stride and takes

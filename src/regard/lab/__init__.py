@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.lab.result import CLAIM_COLUMNS, VERDICTS, Claim, Options, Result, summary
+from regard.lab.experiment import CLAIM_COLUMNS, VERDICTS, Claim, Options, Result, summary
 from regard.look.page import Links, Page, Table, Text
 
 

@@ -25,9 +25,14 @@ from torch import Tensor
 
 from regard.data.batching import Batch
 from regard.data.shards import Shard
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    Accuracies,
+    Claim,
     Ids,
     OnProgress,
+    Options,
+    Proportion,
+    Result,
     SizedModel,
     fit_hmm,
     generator,
@@ -35,7 +40,6 @@ from regard.lab.mini_trainer import (
     next_symbol_batch,
     train_model,
 )
-from regard.lab.result import Accuracies, Claim, Options, Proportion, Result
 from regard.look.page import Sequences
 from regard.models.hidden_markov import HiddenMarkovConfig
 from regard.models.language_model import LanguageModel

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from regard.lab.result import Claim, Options, Proportion, Result, curves
+from regard.lab.experiment import Claim, Options, Proportion, Result, curves
 from regard.look.page import Bars, Heatmap, Scatter, Table
 
 TRUE = 0.3  # probability of the coin

@@ -29,17 +29,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.lab.result import ABOVE, Claim, Interval, Options, Result, curves, quantile_interval
+from regard.lab.experiment import ABOVE, Claim, Interval, Options, Result, curves, quantile_interval
 from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, Tap, attend
 from regard.layers.convolution import ConvolutionContext, PastWindow
 from regard.layers.hyena import Hyena
 from regard.layers.linear_attention import LinearAttention
 from regard.layers.masks import Causal, Window
-from regard.layers.recurrent import RecurrentStack
 from regard.layers.sliding_window import WindowedAttention, make_band
 from regard.look.page import Heatmap, Lines, Table
+from regard.models.recurrent import RecurrentStack
 from regard.training.loop import seed_of
-from regard.training.precision import choose_device
+from regard.training.step import choose_device
 from regard.training.throughput import peak_of
 
 HEAD = 32  # width of a head, whatever the width of the model

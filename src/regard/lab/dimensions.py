@@ -23,7 +23,7 @@ from regard.data.shards import Shard
 from regard.data.text_files import TextFiles
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
-from regard.lab.result import Claim, Mean, Options, Result, Z, curves
+from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves
 from regard.look.page import Table
 from regard.models.word2vec import SkipGram, Word2VecConfig, build_vocabulary
 from regard.tokenizers import Words

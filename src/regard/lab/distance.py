@@ -29,24 +29,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.batching import Batch
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE, Batch
 from regard.data.shards import Shard
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    Accuracies,
+    Claim,
     Ids,
     OnProgress,
+    Options,
+    Proportion,
+    Result,
     SizedModel,
+    difference_interval,
     fit_hmm,
     generator,
     last_symbol_batch,
     make_shard,
     train_model,
 )
-from regard.lab.result import Accuracies, Claim, Options, Proportion, Result, difference_interval
 from regard.look.page import Facts, Sequences, Table
+from regard.models import count_parameters
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.motifs import DNA, MotifClassifier
-from regard.models.parameter_matching import count_parameters
 from regard.training.loop import seed_of
 
 START, ASK, DIFFERENT, SAME = range(DNA.size, DNA.size + 4)  # after the ids of A, C, G, T

@@ -27,16 +27,22 @@ import torch
 from torch import Tensor
 
 from regard.data.batching import Batch
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    ABOVE,
     LAYERS,
+    Claim,
+    Mean,
     OnProgress,
+    Options,
+    Proportion,
+    Result,
     SizedModel,
+    curves,
     generator,
     last_symbol_accuracy,
     last_symbol_batch,
     train_model,
 )
-from regard.lab.result import ABOVE, Claim, Mean, Options, Proportion, Result, curves
 from regard.look.page import Heatmap, Lines, Table
 from regard.models.language_model import NeuralLanguageModel
 from regard.training.loop import seed_of

@@ -29,18 +29,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import Batch, windows
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE, Batch, windows
 from regard.errors import UserError
 from regard.evaluation.eval_data import held_out
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    Claim,
+    Mean,
+    Options,
+    Result,
+    curves,
     entropy_bits,
     generator,
     next_symbol_batch,
+    quantile_interval,
     small_decoder,
     train_model,
 )
-from regard.lab.result import Claim, Mean, Options, Result, curves, quantile_interval
 from regard.layers.attention import Tap
 from regard.look.page import AttentionMaps, Scatter, Table
 from regard.models.decoder import Decoder

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from regard.lab.mini_trainer import entropy_bits
-from regard.lab.result import Claim, Mean, Options, Result, Z, curves
+from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves, entropy_bits
 from regard.layers.attention import (
     SCORES,
     AttentionContext,

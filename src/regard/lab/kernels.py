@@ -18,10 +18,18 @@ from torch import Tensor, nn
 
 from regard.bundled import FILMS
 from regard.data.formats import SkippedRecords
-from regard.data.tables import columns_in, table
 from regard.errors import UserError
-from regard.lab.mini_trainer import entropy_bits, generator
-from regard.lab.result import ABOVE, Claim, Mean, Options, Proportion, Result, curves
+from regard.lab.experiment import (
+    ABOVE,
+    Claim,
+    Mean,
+    Options,
+    Proportion,
+    Result,
+    curves,
+    entropy_bits,
+    generator,
+)
 from regard.layers.attention import (
     Cosine,
     Gaussian,
@@ -35,6 +43,7 @@ from regard.layers.attention import (
 )
 from regard.layers.positions import sinusoids
 from regard.look.page import Distribution, Heatmap, Lines, Table
+from regard.registry import TABLES
 from regard.training.loop import seed_of
 
 Array = NDArray[np.float64]
@@ -549,11 +558,11 @@ def read_columns(path: Path, names: tuple[str, str]) -> list[tuple[int, str, str
     if not path.is_file():
         raise UserError(f"no file at {path}")
     format = "tsv" if path.suffix.lower() == ".tsv" else "csv"
-    fields = {field.lower(): field for field in columns_in(path, format, named=False)}
+    fields = {field.lower(): field for field in TABLES[format].columns(path, named=False)}
     if len(fields) < 2:
         raise UserError(f"{path}:1: one column, two are needed ({names[0]} and {names[1]})")
     columns = [fields[name] for name in names if name in fields]
-    layout = table(path, format, columns if len(columns) == 2 else ["1", "2"])
+    layout = TABLES[format].layout(path, columns if len(columns) == 2 else ["1", "2"])
     batches = layout.batches(path, SkippedRecords(strict=True))
     return [row for (a, b), lines in batches for row in zip(lines, a, b, strict=True)]
 

@@ -28,19 +28,23 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    Claim,
+    Mean,
+    Options,
+    Result,
     TextStream,
+    curves,
     random_windows,
     read_stream,
     small_decoder,
     spread_windows,
     train_model,
 )
-from regard.lab.result import Claim, Mean, Options, Result, curves
 from regard.layers.positions import POSITIONS, Binary, sinusoids
 from regard.look.page import Heatmap, Lines, Table
+from regard.models import count_parameters
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.models.parameter_matching import count_parameters
 
 D_MODEL, BASE, BASES = 64, 10_000.0, (10.0, 100.0, 10_000.0, 1_000_000.0)
 BITS, SHIFT, OFFSET = 6, 7, 9

@@ -25,25 +25,22 @@ from functools import partial
 import numpy as np
 import torch
 
-from regard.data.batching import Batch
-from regard.data.collate import IGNORE
-from regard.lab.mini_trainer import (
+from regard.data.batching import IGNORE, Batch
+from regard.lab.experiment import (
+    ABOVE,
     LAYERS,
+    Accuracies,
+    Claim,
     OnProgress,
+    Options,
+    Proportion,
+    Result,
     SizedModel,
+    difference_interval,
     generator,
     last_symbol_accuracy,
     make_batch,
     train_model,
-)
-from regard.lab.result import (
-    ABOVE,
-    Accuracies,
-    Claim,
-    Options,
-    Proportion,
-    Result,
-    difference_interval,
 )
 from regard.look.page import Heatmap
 from regard.models.language_model import NeuralLanguageModel

@@ -21,21 +21,27 @@ from functools import partial
 
 import numpy as np
 
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    ABOVE,
+    Claim,
+    Interval,
+    Mean,
+    Options,
+    Result,
     SizedModel,
     TextStream,
     generator,
     mean_loss,
+    quantile_interval,
     random_windows,
     read_stream,
     spread_windows,
     train_model,
 )
-from regard.lab.result import ABOVE, Claim, Interval, Mean, Options, Result, quantile_interval
 from regard.look.page import Lines, Table, Text
+from regard.models import count_parameters
 from regard.models.decoder import modern
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.parameter_matching import count_parameters
 
 RESAMPLES = 400  # of the bootstrap
 TOLERANCE = 0.05  # of the loss by which a forecast may miss

@@ -34,7 +34,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.lab.result import Claim, Options, Proportion, Result, curves, seed_curves
+from regard.lab.experiment import Claim, Options, Proportion, Result, curves, seed_curves
 from regard.layers.attention import Tap, attend, dot
 from regard.look.page import Bars, Facts, Heatmap, Table
 from regard.training.loop import seed_of

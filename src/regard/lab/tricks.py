@@ -28,17 +28,23 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.lab.mini_trainer import (
+from regard.lab.experiment import (
+    ABOVE,
+    Claim,
+    Mean,
     OnProgress,
+    Options,
+    Result,
     TextStream,
+    curves,
     entropy_bits,
     mean_loss,
     random_windows,
     read_stream,
+    seed_curves,
     spread_windows,
     train_model,
 )
-from regard.lab.result import ABOVE, Claim, Mean, Options, Result, curves, seed_curves
 from regard.layers.attention import Tap
 from regard.layers.block import Block
 from regard.look.page import Bars, Lines, Table

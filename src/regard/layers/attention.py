@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
+from regard.layers import Layer, Mixer
 from regard.layers.cache import CrossKV, KVCache
-from regard.layers.layer import Layer, Mixer
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate

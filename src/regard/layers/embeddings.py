@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.layer import Layer
+from regard.layers import Layer
 
 N_COORDINATES = 2  # numbers before the pixels, as in tokenizers/patches.py
 

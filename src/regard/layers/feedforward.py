@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
-from regard.layers.layer import Layer
+from regard.layers import Layer
 
 try:
     from regard.kernels.bias_activation import KINDS, bias_activation

@@ -27,11 +27,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.layers import Layer, Mixer
 from regard.layers.attention import AttentionContext, Tap
 from regard.layers.cache import ALL, LayerState, Ring
-from regard.layers.convolution import ConvolutionContext, PastWindow
-from regard.layers.layer import Layer, Mixer
-from regard.layers.long_convolution import OnlineConvolution, long_convolution
+from regard.layers.convolution import (
+    ConvolutionContext,
+    OnlineConvolution,
+    PastWindow,
+    long_convolution,
+)
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
 BANDS = 16  # waves of the logarithm of a distance, of 0 to 15 turns up to max_len

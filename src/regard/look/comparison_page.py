@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from regard.evaluation.comparison import Comparison
 from regard.evaluation.translation import load_translations
-from regard.look.error_plots import add_errors, plot_metric
 from regard.look.page import Lines, Page, Sequences, Surprise, Table, Text
+from regard.look.prediction_page import add_errors, plot_metric
 from regard.run import Run
 
 MOST_SENTENCES = 8  # whose translations are shown

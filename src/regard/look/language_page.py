@@ -1,14 +1,282 @@
-"""The page of `regard look` about a language model reading one text."""
+"""The pages of `regard look` about a language model reading one text: surprise, the next token,
+beam search and samples; and about a masked language model.
+
+A masked page shows what the model predicts at every position if that alone is masked, how
+surprising the token there is, and the attention of its heads. The sum of these surprises is the
+pseudo-log-likelihood of Salazar et al. 2020 (arXiv:1910.14659).
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from regard.look.decoding_views import add_beam_search, add_next, add_samples, add_surprise
-from regard.look.internals import ForwardTrace, add_inside
-from regard.look.page import Page
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.decoding import Beam, Generated, Node, Trace
+from regard.decoding.engine import device_of, evaluating
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Inputs
+from regard.look.internals import (
+    ForwardTrace,
+    PairTrace,
+    add_encoder_attention,
+    add_inside,
+    attention_names,
+)
+from regard.look.page import (
+    BeamTree,
+    Component,
+    Distribution,
+    Facts,
+    Heatmap,
+    Page,
+    Sequences,
+    Surprise,
+    Table,
+    Text,
+)
+from regard.look.page.document import visible
+from regard.models.encoder import MaskedLM
 from regard.models.language_model import Constrain, LanguageModel
+from regard.pipelines.translator import Translator
 from regard.tokenizers import Tokenizer
+
+STEPS = 9  # of the beam search that is drawn: as many as a page is wide
+SAMPLES, LONGEST = 10, 120  # continuations, and the most tokens of one
+QUOTED = 24  # characters of a text that are quoted in a sentence
+
+
+def quote(trace: ForwardTrace, ids: Sequence[int]) -> str:
+    """Return the end of a text in quotation marks, or the name of its only token."""
+    content = [i for i in ids if i != trace.tokenizer.start]
+    if not content:
+        return trace.tokenizer.text(ids[0])
+    text = visible(trace.tokenizer.decode(content))
+    return f"“{text}”" if len(text) <= QUOTED else f"“…{text[-QUOTED:]}”"
+
+
+def add_surprise(page: Page, trace: ForwardTrace, name: str = "this text") -> None:
+    """Add the bits of each token and of the whole text."""
+    targets, bits = trace.surprise()
+    scored = ~np.isnan(bits)
+    if not scored.any():
+        return
+    symbols = int(trace.tokenizer.symbols[np.asarray(targets)[scored]].sum())
+    tokens, total = int(scored.sum()), float(bits[scored].sum())
+    facts: list[tuple[str, object]] = [
+        ("bits per symbol", total / max(1, symbols)),
+        ("nats in total", total * math.log(2)),
+        ("symbols predicted", symbols),
+    ]
+    if tokens != symbols:
+        facts += [("tokens predicted", tokens), ("bits per token", total / tokens)]
+    impossible = int(np.isinf(bits).sum())
+    if impossible:
+        facts.append(("of probability 0", impossible))
+    worst = int(np.nanargmax(bits))
+    facts.append(("most surprising", visible(trace.tokenizer.text(targets[worst]))))
+    ending = ""
+    if math.isnan(bits[0]):
+        ending = " The first token has nothing before it to be predicted from."
+    elif not trace.continues:
+        ending = " <E>, the end of the record, is predicted too."
+    page.section(
+        "Surprise",
+        "The model predicts each token from those before it; the stronger its colour, the less it "
+        "was expected. One bit is the surprise of a coin toss, ten bits that of a probability of 1 "
+        f"in 1,024.{ending}",
+    )
+    page.add(Facts(facts))
+    page.add(Surprise(trace.names(targets), [(name, bits.tolist())], title="Bits of each token"))
+
+
+def add_next(page: Page, trace: ForwardTrace, top_k: int = 0, top_p: float = 1.0) -> None:
+    """Add the distribution of the next token, with sliders that start at these cuts."""
+    logits = trace.next_logits()
+    after = quote(trace, trace.ids)
+    end = "" if trace.continues else " <E> is the end of the record."
+    page.section(
+        "Next symbol",
+        f"What the model expects after {after}.{end} Sampling draws from these bars: a low "
+        "temperature sharpens them, top-K keeps the K most probable and top-P the fewest that "
+        "together reach P.",
+    )
+    possible = [i for i in range(len(logits)) if i not in set(trace.banned)]
+    if not np.isfinite(logits[possible]).any():
+        page.add(Text("Nothing may follow: every next token is forbidden here."))
+        return
+    names, top_k, title = trace.names(possible), min(top_k, len(possible)), f"After {after}"
+    page.add(Distribution(names, logits[possible], top_k=top_k, top_p=top_p, title=title))
+
+
+def add_beam_search(page: Page, trace: ForwardTrace, width: int) -> None:
+    """Add the tree of a beam search from the prompt."""
+    nodes, best = trace.search(width, STEPS)
+    half = "" if trace.continues else ", the first half of the text"
+    page.section(
+        "Beam search",
+        f"Continuing {quote(trace, trace.prompt)}{half}. Greedy decoding chooses one token at a "
+        f"time; beam search extends the {width} most probable beginnings in parallel and drops the "
+        f"rest. It is drawn up to {STEPS} tokens ahead.",
+    )
+    page.add(beam_tree(trace, nodes, best))
+
+
+def beam_tree(trace: ForwardTrace, nodes: Sequence[Node], best: Generated | None) -> Component:
+    """Return the search as a tree with its prompt as root, and the best sequence marked."""
+    if not nodes:
+        return Text("The search found nothing: every next token is forbidden here.")
+    content = [i for i in trace.prompt if i != trace.tokenizer.start]
+    prompt = trace.tokenizer.decode(content) if content else trace.tokenizer.text(trace.prompt[0])
+    if content and len(prompt) > 8:
+        prompt = f"…{prompt[-7:]}"
+    root: dict[str, Any] = {"id": 0, "parent": None, "step": 0, "score": 0.0}
+    tree = [root | {"token": prompt, "kept": True, "finished": False}]
+    for node in nodes:
+        tree.append(
+            {
+                "id": node.id + 1,
+                "parent": 0 if node.parent is None else node.parent + 1,
+                "token": trace.tokenizer.text(node.token),
+                "score": node.score,
+                "kept": node.alive or node.finished,
+                "finished": node.finished,
+                "step": node.step,
+            }
+        )
+    children = {(node.parent, node.token): node.id for node in nodes}
+    at: int | None = None
+    for token in best.ids if best else ():
+        at = children[at, token]
+    title = f"Search from {quote(trace, trace.prompt)}"
+    return BeamTree(tree, best=0 if at is None else at + 1, title=title)
+
+
+def add_samples(page: Page, trace: ForwardTrace) -> None:
+    """Add sampled continuations with their log-probabilities; records from their start on."""
+    prompt = [i for i in trace.prompt if i != trace.tokenizer.start]
+    prefix = trace.tokenizer.decode(prompt) if trace.continues else ""
+    samples = []
+    for sample in trace.samples(SAMPLES, LONGEST):
+        # Decoded with the prompt: words have spaces between them, bytes may share a character.
+        text = trace.tokenizer.decode([*prompt, *sample.ids]).removeprefix(prefix)
+        complete = sample.finished or sample.dead_end
+        samples.append((text if complete else f"{text} …", sample.score))
+    page.section(
+        "Samples",
+        f"{SAMPLES} continuations of {quote(trace, trace.prompt)}, each token drawn at random with "
+        "its probability. The number is the natural logarithm of the probability of the tokens "
+        "drawn.",
+    )
+    page.add(Sequences(samples))
+
+
+@dataclass(frozen=True, eq=False)
+class SourceTarget:
+    """Ids without markers: a source, or the patches of an image, and a target to look at instead of
+    the model's output, or a `reference` to compare it with.
+    """
+
+    source: Sequence[int] | NDArray[Any]
+    target: Sequence[int] | None = None
+    reference: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BeamResult:
+    """The best translations of a beam search, all its candidates, and its width."""
+
+    best: list[Generated]
+    nodes: list[Node]
+    width: int
+
+
+def search(translator: Translator, source: Sequence[int] | NDArray[Any], width: int) -> BeamResult:
+    """Run the beam search of `regard translate` and record its candidates."""
+    trace = Trace()
+    beam = Beam(width=width, length_penalty=1.0, n_best=width, trace=trace)
+    (best,) = translator.translate_ids([source], beam)
+    return BeamResult(best, trace.trees[0], width)
+
+
+def trace_targets(
+    translator: Translator, pair: SourceTarget, result: BeamResult
+) -> dict[str, PairTrace]:
+    """Return the targets to look at, by what they are; the first is the one the page is about."""
+    tokenizer, output = translator.tokenizer, translator.makes
+    targets: dict[str, tuple[list[int], bool]] = {}  # ids, and whether they are complete
+    if pair.target is not None:
+        targets[f"the {output} given"] = (list(pair.target), True)
+    elif result.best and result.best[0].finished:
+        targets[f"its {output}"] = (list(result.best[0].ids[:-1]), True)
+    else:
+        targets[f"its {output}"] = (list(result.best[0].ids) if result.best else [], False)
+    if pair.reference is not None:
+        targets["the reference"] = (list(pair.reference), True)
+    most = int(translator.model.config.max_len) - 1  # after <S>
+    return {
+        name: PairTrace.of(
+            translator.model,
+            translator.readable(pair.source),
+            tokenizer=tokenizer,
+            ids=[tokenizer.start, *ids[:most]],
+            continues=not complete or len(ids) > most,
+            constrain=translator.forbidden,
+            banned=tokenizer.never_produced(translator.model.vocab_size),
+            source_tokenizer=translator.source_tokenizer,
+            output=output,
+        )
+        for name, (ids, complete) in targets.items()
+    }
+
+
+def add_translations(
+    page: Page, translator: Translator, traces: dict[str, PairTrace], result: BeamResult
+) -> None:
+    """Add the source and its targets with their log-probabilities."""
+    first = next(iter(traces.values()))
+    decode, source_tokenizer = translator.tokenizer.decode, translator.source_tokenizer
+    kind = "source" if first.sources else source_tokenizer.words[0]
+    rows: list[list[object]] = [[kind, source_tokenizer.decode(first.source), None]]
+    for name, trace in traces.items():
+        _, bits = trace.surprise()
+        per_token = float(-bits.mean() * math.log(2)) if len(bits) else None
+        rows.append([name, decode(trace.ids), per_token])
+    page.section(
+        first.output.capitalize(),
+        "Ranked by log-probability per token, so that length alone has no influence; 0 would be "
+        "certainty. The search excludes tokens that are never generated, such as <unk>, which can "
+        "raise its log-probabilities.",
+    )
+    page.add(Table(["", "", "per token"], rows, align=["left", "left", "right"], highlight=[1]))
+    best = [(decode(one.ids) + ("" if one.finished else " …"), one.score) for one in result.best]
+    if len(best) > 1:
+        title = f"The {len(best)} best of a beam search of width {result.width}"
+        page.add(Sequences(best, title=title, score_name="log-probability per token"))
+
+
+def add_translation_search(page: Page, trace: PairTrace, result: BeamResult) -> None:
+    """Add the tree of a beam search, up to the end of the best translation."""
+    best = result.best[0] if result.best else None
+    last = len(best.ids) if best else STEPS
+    nodes = [node for node in result.nodes if node.step <= last]
+    dropped = ""
+    if last > STEPS:
+        nodes = [node for node in nodes if node.alive or node.finished]
+        dropped = " Candidates that were dropped at once are not drawn."
+    page.section(
+        "Beam search",
+        f"The {result.width} most probable beginnings are extended in parallel and the rest is "
+        f"dropped.{dropped} The search ended when nothing could overtake the best {trace.output}; "
+        "the tree is drawn up to its end. Point at a node for the log-probability up to it.",
+    )
+    page.add(beam_tree(trace, nodes, best))
 
 
 def language_page(
@@ -37,3 +305,180 @@ def language_page(
     add_beam_search(page, trace, beams)
     add_samples(page, trace)
     return page
+
+
+MASK = "<mask>"  # in a text: predict this token
+MASKS = re.compile(re.escape(MASK) + r"|\[MASK\]")
+BATCH_TOKENS = 1 << 14  # positions read at once
+MOST_POSITIONS = 512  # that are masked, one after the other
+MOST_MASKS = 6  # of a text whose distributions are drawn
+MOST_ROWS = 40  # positions in a table
+MOST_TOKENS = 24  # rows of the map
+MOST_LISTED = 5  # tokens listed for a position
+
+
+def masked_page(
+    model: MaskedLM,
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    *,
+    title: str,
+    facts: Sequence[tuple[str, object]] = (),
+) -> Page:
+    """Return the page about `ids`: a text between its markers, which may contain masks.
+
+    There must be at least one token besides the markers.
+    """
+    page = Page.about(title, facts)
+    masks = [i for i, id in enumerate(ids) if id == tokenizer.mask]
+    positions = [i for i, id in enumerate(ids) if id not in tokenizer.names][:MOST_POSITIONS]
+    names = [MASK if id == tokenizer.mask else tokenizer.text(id) for id in ids]
+    if masks:
+        logs = predict_masked(model, ids, masks, tokenizer.mask)
+        _add_masks(page, logs, masks, tokenizer)
+    if positions:
+        logs = predict_masked(model, ids, positions, tokenizer.mask)
+        _add_surprise(page, logs, positions, ids, names)
+        _add_predictions(page, logs, positions, ids, tokenizer)
+    tap = Tap(attention_names("*.attention", len(ids)))
+    row = torch.tensor([list(ids)])
+    with evaluating(model):
+        model.vectors(Inputs(row, torch.ones_like(row)).to(device_of(model)), tap=tap)
+    activations = {name: x.float().cpu() for name, x in tap.activations.items()}
+    add_encoder_attention(page, activations, names, model.config.score)
+    return page
+
+
+def encode_masked(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a text with its markers; each `<mask>` or `[MASK]` in it is one token,
+    including the space before it if tokens include that.
+    """
+    spaced, prepended = _token_spaces(tokenizer)
+    first, *rest = MASKS.split(text)
+    pieces = [first, *(piece.removeprefix(" ") if prepended else piece for piece in rest)]
+    if spaced:
+        pieces[:-1] = [piece.removesuffix(" ") for piece in pieces[:-1]]
+    ids: list[int] = []
+    for piece in pieces:
+        ids += [tokenizer.mask, *(tokenizer.encode(piece).tolist() if piece else [])]
+    return [tokenizer.start, *ids[1:], tokenizer.end]
+
+
+def _token_spaces(tokenizer: Tokenizer) -> tuple[bool, bool]:
+    """Return whether tokens include the space before a word, and whether encoding puts one before a
+    text.
+    """
+    for id, raw in enumerate(tokenizer.raw):
+        word = raw.decode("utf-8", "replace").removeprefix(" ")
+        if raw.startswith(b" ") and word.strip() and id not in tokenizer.names:
+            return True, tokenizer.encode(word).tolist() == [id]
+    return False, False
+
+
+@torch.inference_mode()
+def predict_masked(
+    model: MaskedLM, ids: Sequence[int], positions: Sequence[int], mask: int
+) -> NDArray[np.float64]:
+    """Return (N, V): log P of every token at each of N positions, masked one at a time."""
+    row, parts = torch.tensor(list(ids)), []
+    with evaluating(model):
+        for part in torch.tensor(list(positions)).split(max(1, BATCH_TOKENS // len(ids))):
+            rows = row.repeat(len(part), 1)  # (B, T)
+            rows[torch.arange(len(part)), part] = mask
+            source = Inputs(rows, torch.ones_like(rows)).to(device_of(model))
+            flat = (torch.arange(len(part)) * len(ids) + part).to(device_of(model))
+            logs = model(source, positions=flat).double().log_softmax(-1)
+            parts.append(logs.cpu().numpy())
+    return np.concatenate(parts)
+
+
+def _rank_tokens(logs: NDArray[np.float64], tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """Return all tokens but the markers, the most probable first."""
+    order = np.argsort(-logs, kind="stable")
+    return order[~np.isin(order, list(tokenizer.names)) & (order < tokenizer.vocab_size)]
+
+
+def _add_masks(
+    page: Page, logs: NDArray[np.float64], masks: Sequence[int], tokenizer: Tokenizer
+) -> None:
+    shown = min(len(masks), MOST_MASKS)
+    cut = f" The first {shown} of {len(masks):,} masks are drawn." if shown < len(masks) else ""
+    page.section(
+        "Masked tokens",
+        "The probability of each token at the masks of the text, given all other tokens, earlier "
+        f"and later ones. Several masks are predicted independently.{cut}",
+    )
+    for row, position in zip(logs[:shown], masks, strict=False):
+        order = _rank_tokens(row, tokenizer)
+        names = [tokenizer.text(int(i)) for i in order]
+        title = f"{MASK} at position {position}"
+        page.add(Distribution(names, logits=row[order], title=title))
+
+
+def _add_surprise(
+    page: Page,
+    logs: NDArray[np.float64],
+    positions: Sequence[int],
+    ids: Sequence[int],
+    names: Sequence[str],
+) -> None:
+    targets = np.array([ids[i] for i in positions])
+    bits = np.full(len(ids), np.nan)
+    bits[list(positions)] = -logs[np.arange(len(positions)), targets] / math.log(2)
+    correct, worst = int((logs.argmax(1) == targets).sum()), int(np.nanargmax(bits))
+    page.section(
+        "Surprise when masked",
+        "Each token in turn is masked and predicted from all others; the stronger its colour, the "
+        "less it was expected. One bit is the surprise of a coin toss. Markers and unknown tokens "
+        "are never predicted.",
+    )
+    facts = [
+        ("bits per token", float(np.nanmean(bits))),
+        ("tokens predicted correctly", f"{correct:,} of {len(positions):,}"),
+        ("most surprising", f"{visible(names[worst])} at position {worst}"),
+    ]
+    page.add(Facts(facts))
+    page.add(Surprise(names, [("this text", bits.tolist())], title="Bits of each token"))
+
+
+def _add_predictions(
+    page: Page,
+    logs: NDArray[np.float64],
+    positions: Sequence[int],
+    ids: Sequence[int],
+    tokenizer: Tokenizer,
+) -> None:
+    """Draw the most probable tokens of every position as a map and as a table."""
+    probabilities = np.exp(logs)
+    best = np.argsort(-probabilities.max(0), kind="stable")[:MOST_TOKENS]
+    rows = sorted(int(i) for i in best if i < tokenizer.vocab_size)
+    page.section(
+        "Predicted tokens",
+        "The same distributions as a map: tokens down, positions across, outlined at the token of "
+        "the text; and the most probable tokens of each position.",
+    )
+    part = f", the {len(rows)} most probable" if len(rows) < tokenizer.vocab_size else ""
+    page.add(
+        Heatmap(
+            np.clip(probabilities[:, rows].T, 0, 1),
+            [tokenizer.text(i) for i in rows],
+            [tokenizer.text(ids[i]) for i in positions],
+            f"P(token | all other positions){part}",
+            scale="weights",
+            unit="probability",
+            marks=[(rows.index(ids[i]), n) for n, i in enumerate(positions) if ids[i] in rows],
+        )
+    )
+    cells: list[list[object]] = []
+    for n, position in enumerate(positions[:MOST_ROWS]):
+        listed = ", ".join(
+            f"{visible(tokenizer.text(int(i)))} {probabilities[n, i]:.3g}"
+            for i in _rank_tokens(logs[n], tokenizer)[:MOST_LISTED]
+        )
+        token = ids[position]
+        probability = float(probabilities[n, token])
+        cells.append([position, visible(tokenizer.text(token)), probability, listed])
+    cut = f", the first {MOST_ROWS} positions" if len(positions) > MOST_ROWS else ""
+    columns = ["position", "token", "its probability", "the most probable"]
+    align, title = ["right", "left", "right", "left"], f"Position by position{cut}"
+    page.add(Table(columns, cells, align, title=title))

@@ -1,1 +1,149 @@
-"""What is read: text, biological sequences, molecules, images, point clouds."""
+"""Modalities: what is read, text, biological sequences, molecules, images and point clouds.
+
+A modality recognizes and reads files, encodes their items, and knows their augmentations.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.data.sources import DataSource, ReadRequest, SourceChunk, Views
+    from regard.data.targets import OutputKind
+    from regard.data.text_files import FileSet
+    from regard.tokenizers import Tokenizer
+    from regard.tokenizers.tokenizer import Canonical
+
+
+Tables = dict[str, Any]  # of a recipe that is being planned
+
+
+class Augmentation:
+    """Variants of training items that keep their labels. `config` is the recipe's table [augment].
+
+    An augmentation makes several views of each record before training, or changes batches on the
+    device during training.
+    """
+
+    Config: ClassVar[type]
+    kind: ClassVar[str] = "tokens"  # of the inputs that it applies to, as in Modality
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    def views(self) -> Views | None:
+        """Return the views of a record that are made before training, if any."""
+        return None
+
+    def running_text(self, chunks: Iterator[SourceChunk]) -> Iterator[SourceChunk]:
+        """Return the chunks of running text with those that the augmentation adds."""
+        raise UsageError(f"augment.name = {self.config.name!r} is for records, not running text")
+
+    def canonical(self, form: Canonical) -> Canonical:
+        """Return the form in which records are compared, so that all views of one are equal."""
+        return form
+
+    def module(self, config: Any, *, aligned: bool) -> nn.Module | None:
+        """Return what changes a batch (inputs, segments), given the model's configuration; with
+        `aligned`, each position has a label.
+        """
+        return None
+
+
+class Modality(ABC):
+    """One kind of data. `config` is the recipe's table [input] or [output].
+
+    Importing a module with a modality must be cheap: options of the command line come from its
+    Config, so heavy imports belong inside methods.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str]  # of the encoded input: tokens, patches, points; models register for it
+    words: ClassVar[tuple[str, str]]  # one item, several items
+    reads_text: ClassVar[bool] = False  # items are texts, which a tokenizer encodes
+    Config: ClassVar[type]
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    @classmethod
+    def recognize(cls, files: Sequence[Path]) -> bool:
+        """Return whether files are containers of this modality, by their names or contents."""
+        return False
+
+    @classmethod
+    def recognize_cells(cls, cells: Sequence[str]) -> bool:
+        """Return whether the cells of a table's column are items of this modality, or paths."""
+        return False
+
+    @abstractmethod
+    def read(self, request: ReadRequest) -> FileSet:
+        """Return the reader of files."""
+
+    @abstractmethod
+    def items(self, path: Path, encoder: Any, *, strict: bool = True) -> Iterator[tuple[str, Any]]:
+        """Yield the items of a file or folder without labels, each after its place.
+
+        A damaged item is a UserError or, unless `strict`, a str that says what is wrong.
+        """
+
+    @property
+    def training_limit(self) -> float:
+        """Characters that are enough to fit the encoder."""
+        return math.inf
+
+    @abstractmethod
+    def fit_encoder(self, items: Iterable[Any]) -> Tokenizer:
+        """Fit the tokenizer or featurizer on training items."""
+
+    def canonical(self, init_from: str = "") -> Canonical:
+        """Return how items are compared for copies and leaks."""
+        from regard.tokenizers.tokenizer import PLAIN
+
+        return PLAIN
+
+    @abstractmethod
+    def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
+        """Fill in encoder, model size and augmentation for predicting `kind` of these items, where
+        the tables leave them open; return two lines that say what was chosen and why.
+        """
+
+    def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:
+        """Do the same for predicting a text from each item."""
+        raise UserError(f"{self.words[1]} have labels or values, not texts")
+
+    @abstractmethod
+    def report(self, sources: DataSource, why: str) -> Any:
+        """Return what `regard data` shows: an object with `rows()` and `to_json()`."""
+
+    def open(self, name: str, encoder: Any, base: Path = Path()) -> tuple[str, Any]:
+        """Return one item after its place, by the path of its file from the folder `base`, or by
+        its number in a file of many: digits.npz[12].
+        """
+        if not name:
+            raise UserError("an empty path names no file")
+        file, bracket, number = name.rstrip("]").rpartition("[")
+        numbered = bool(bracket) and number.isdigit() and not (base / name).exists()
+        path, index = (base / file, int(number)) if numbered else (base / name, 0)
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        item = next(islice(self.items(path, encoder), index, None), None)
+        if item is None:
+            raise UserError(f"{path}: has no {self.words[0]} {index}")
+        return item
+
+    def open_all(self, items: Iterable[Any], encoder: Any) -> list[Any]:
+        """Return items, those given as paths opened."""
+        return [
+            self.open(str(one).strip(), encoder)[1] if isinstance(one, str | Path) else one
+            for one in items
+        ]

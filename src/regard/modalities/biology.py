@@ -6,16 +6,15 @@ predictions for both are averaged (Shrikumar et al. 2017, doi:10.1101/103663).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from regard.modalities.modality import Augmentation
+from regard.modalities import Augmentation
 from regard.modalities.text import Suggestion, Text, TextConfig, TextFacts
 
 if TYPE_CHECKING:
-    from regard.data.sources import SourceChunk
-    from regard.data.views import Views
+    from regard.data.sources import SourceChunk, Views
     from regard.tokenizers.tokenizer import Canonical
 
 BASES = "ACGTU"
@@ -70,22 +69,44 @@ class StrandsConfig:
 
 
 class Strands(Augmentation):
-    """Show each sequence as it is and as its reverse complement."""
+    """Show each sequence as it is and as its reverse complement (Shrikumar et al. 2017,
+    doi:10.1101/103663).
+    """
 
     Config: ClassVar[type] = StrandsConfig
 
     def views(self) -> Views:
-        from regard.data.views import Views
+        from regard.data.sources import Views
         from regard.tokenizers.biology import other_strand
 
         return Views(2, lambda text, count: [text, other_strand(text)])
 
     def running_text(self, chunks: Iterator[SourceChunk]) -> Iterator[SourceChunk]:
-        from regard.data.views import both_strands
-
         return both_strands(chunks)
 
     def canonical(self, form: Canonical) -> Canonical:
         from regard.tokenizers.biology import either_strand
 
         return form.then(either_strand, "strand")
+
+
+PART = 1 << 20  # letters of a text that are yielded at once
+
+
+def both_strands(chunks: Iterable[SourceChunk]) -> Iterator[SourceChunk]:
+    """Yield running text and, after each training document, its other strand as a document."""
+    from regard.data.sources import SourceChunk
+    from regard.tokenizers.biology import other_strand
+
+    parts: list[str] = []
+    for chunk in chunks:
+        yield chunk
+        if chunk.split:
+            continue
+        parts += chunk.texts
+        if chunk.ends:
+            text, parts = other_strand("".join(parts)), []
+            yield SourceChunk(0, (), begins=True)
+            for start in range(0, len(text), PART):
+                yield SourceChunk(0, [text[start : start + PART]])
+            yield SourceChunk(0, (), ends=True)

@@ -6,15 +6,16 @@ predictions for all are averaged (Bjerrum 2017, arXiv:1703.07076).
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from regard.modalities.modality import Augmentation
+from regard.modalities import Augmentation
 from regard.modalities.text import Suggestion, Text, TextConfig, TextFacts
 from regard.recipe import check_range
 
 if TYPE_CHECKING:
-    from regard.data.views import Views
+    from regard.data.sources import Views
     from regard.tokenizers.tokenizer import Canonical
 
 MIN_MOLECULES = 10  # records that there must be to recognize SMILES
@@ -61,12 +62,12 @@ class SpellingsConfig:
 
 
 class Spellings(Augmentation):
-    """Show each molecule in several spellings."""
+    """Show each molecule in several spellings (Bjerrum 2017, arXiv:1703.07076)."""
 
     Config: ClassVar[type] = SpellingsConfig
 
     def views(self) -> Views:
-        from regard.data.views import Views, spellings
+        from regard.data.sources import Views
         from regard.tokenizers.smiles import rdkit
 
         rdkit()  # if it is missing, that is said before anything is read
@@ -76,3 +77,18 @@ class Spellings(Augmentation):
         from regard.tokenizers.smiles import canonical_smiles
 
         return canonical_smiles()
+
+
+def spellings(text: str, count: int) -> list[str]:
+    """Return a molecule as it is written and in other ways, always the same; what RDKit cannot
+    parse is repeated.
+    """
+    from regard.tokenizers.smiles import rdkit, silence
+
+    chem = rdkit()
+    with silence():
+        molecule = chem.MolFromSmiles(text)
+        if molecule is None or count == 1:
+            return [text] * count
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") >> 1
+        return [text, *chem.MolToRandomSmilesVect(molecule, count - 1, seed)]

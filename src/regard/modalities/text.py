@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from regard.errors import UserError, did_you_mean
-from regard.modalities.modality import Modality, Tables
+from regard.modalities import Modality, Tables
 from regard.recipe import check_range
 from regard.registry import MODALITIES, MODELS, TOKENIZERS
 
@@ -161,8 +161,7 @@ class Text(Modality):
 
     def read(self, request: ReadRequest) -> FileSet:
         from regard.data.labelled import LabelledFiles
-        from regard.data.pairs import Pairs
-        from regard.data.text_files import TextFiles
+        from regard.data.text_files import Pairs, TextFiles
 
         files, columns = request.files, request.columns
         shared: dict[str, Any] = {"strict": request.strict, "encoding": request.encoding}
@@ -222,7 +221,7 @@ class Text(Modality):
         return [first, size_classifier(tables, facts, count)]
 
     def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:
-        from regard.data.pairs import looks_paired
+        from regard.data.text_files import looks_paired
 
         facts, total = inspect_pairs(source)
         count = round(facts.records * total / max(1, facts.characters))

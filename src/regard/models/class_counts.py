@@ -24,22 +24,23 @@ from regard.data.shards import Array, Shard
 from regard.errors import UserError
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.models.config import Presets, check_ranges
-from regard.models.dirichlet_ngram import DirichletNGram, DirichletNGramConfig
+from regard.models import Presets, VariableBuffers, check_ranges
 from regard.models.language_model import IGNORE
 from regard.models.linear import NGramConfig, orders_to_try
-from regard.models.model import VariableBuffers
-from regard.models.model_selection import (
+from regard.models.motifs import count_codes, estimate_map
+from regard.models.ngrams import DirichletNGram, DirichletNGramConfig
+from regard.models.supervised import (
+    Budget,
     FitData,
     FittedConfig,
+    FittedModel,
+    Log,
     SampledConfig,
     TunedModel,
     class_shares,
     read_batches,
     read_rows,
 )
-from regard.models.motifs import count_codes, estimate_map
-from regard.models.supervised import Budget, FittedModel, Log
 
 if TYPE_CHECKING:
     from regard.data.corpus import Corpus

@@ -1,10 +1,15 @@
-"""The convolutional language model: a stack of dilated causal convolutions.
+"""Convolutional networks over sequences: a causal language model, and a classifier.
 
-WaveNet (van den Oord et al. 2016, arXiv:1609.03499): dilations 1, 2, 4, … double from layer to
-layer, so that the receptive field doubles too; with kernel 2 this is also the binary tree that
-merges neighbours two by two, shared by all positions. Where we differ: each layer is a pre-norm
-residual block without skip connections, and its activation may be any that feed-forward layers
-have. Presets: `modern` (SwiGLU) and `wavenet` (tanh and sigmoid). Records are padded with zeros.
+The language model is a stack of dilated causal convolutions. WaveNet (van den Oord et al. 2016,
+arXiv:1609.03499): dilations 1, 2, 4, … double from layer to layer, so that the receptive field
+doubles too; with kernel 2 this is also the binary tree that merges neighbours two by two, shared by
+all positions. Where we differ: each layer is a pre-norm residual block without skip connections,
+and its activation may be any that feed-forward layers have. Presets: `modern` (SwiGLU) and
+`wavenet` (tanh and sigmoid). Records are padded with zeros.
+
+The classifier has filters of several widths with max pooling (Collobert et al. 2011; Kim 2014,
+arXiv:1408.5882; for DNA Alipanahi et al. 2015, "DeepBind"). Where we differ: further layers are
+residual and dilated, and pooling and head are those of the encoder.
 """
 
 from __future__ import annotations
@@ -12,16 +17,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, take_last
 from regard.layers.convolution import FILTERS, ConvolutionBlock, ConvolutionContext, PastWindow
+from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.norms import NORMS, make_norm
-from regard.models.config import Presets, check_choices, check_dropout, check_ranges
+from regard.models import LESS_DROPOUT, Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.model import LESS_DROPOUT, Shape
+from regard.models.recurrent import SequenceClassifierConfig
+from regard.models.supervised import NeuralSupervisedModel
 
 NORM_EPS = 1e-6  # as in the Transformer's presets
 
@@ -149,3 +158,93 @@ def initialise(model: CNN) -> None:
             nn.init.normal_(module.weight, std=(module.in_features * depth) ** -0.5)
     nn.init.normal_(model.embedding.weight, std=1.0)
     nn.init.normal_(model.head.weight, std=0.5 * config.d_model**-0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionConfig(SequenceClassifierConfig):
+    """Shape of a convolutional classifier, with as many filters of each width from `narrowest` to
+    `widest`.
+    """
+
+    narrowest: int = 3
+    widest: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.narrowest <= self.widest <= 256:
+            raise ValueError(
+                "narrowest must be from 1 to widest and widest at most 256, got "
+                f"{self.narrowest} and {self.widest}"
+            )
+        if self.d_model < self.widest - self.narrowest + 1:
+            raise ValueError("d_model must be at least one for each width of filter")
+
+
+def kim(n_layers: int, d_model: int) -> ConvolutionConfig:
+    """Filters of width 3, 4 and 5."""
+    return ConvolutionConfig(n_layers=n_layers, d_model=d_model)
+
+
+def motifs(n_layers: int, d_model: int) -> ConvolutionConfig:
+    """Filters as wide as motifs of DNA and proteins are long."""
+    return ConvolutionConfig(n_layers=n_layers, d_model=d_model, narrowest=5, widest=12)
+
+
+class SameConvolution(nn.Module):
+    """Convolution with zero padding that keeps the length of a sequence."""
+
+    def __init__(self, d_in: int, d_out: int, width: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.filters = nn.Conv1d(d_in, d_out, width, dilation=dilation)
+        total = (width - 1) * dilation
+        self.padding = total // 2, total - total // 2
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D'); `mask` (B, T) is False at padding."""
+        zeroed = (x * mask[..., None]).mT  # (B, D, T)
+        return self.filters(F.pad(zeroed, self.padding)).mT  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """A further layer: a dilated convolution of width 5 with a norm and a residual connection."""
+
+    def __init__(self, d_model: int, dilation: int, drop: float) -> None:
+        super().__init__()
+        self.norm = make_norm("rms", d_model, NORM_EPS, bias=False)
+        self.neighbours = SameConvolution(d_model, d_model, 5, dilation)
+        self.drop = drop
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        y = self.neighbours(torch.relu(self.norm(x)), mask)
+        return x + dropout(y, self.drop, self.training)
+
+
+class ConvolutionalClassifier(NeuralSupervisedModel):
+    """A convolutional network over sequences that predicts labels or values."""
+
+    Config = ConvolutionConfig
+    PRESETS: ClassVar[Presets] = {"kim": kim, "motifs": motifs}
+
+    def __init__(self, vocab_size: int, config: ConvolutionConfig) -> None:
+        super().__init__(vocab_size, config)
+        width, widths = config.d_model, range(config.narrowest, config.widest + 1)
+        self.embedding = nn.Embedding(vocab_size, width)
+        shares = [width // len(widths) + (i < width % len(widths)) for i in range(len(widths))]
+        self.filters = nn.ModuleList(
+            SameConvolution(width, share, n) for n, share in zip(widths, shares, strict=True)
+        )
+        self.layers = nn.ModuleList(
+            Residual(width, 1 << i, config.dropout) for i in range(config.n_layers - 1)
+        )
+        self.add_head(width)
+
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        mask = source.segments > 0
+        x = dropout(self.embedding(source.ids), self.config.dropout, self.training)  # (B, T, D)
+        x = torch.relu(torch.cat([filters(x, mask) for filters in self.filters], dim=-1))
+        if tap is not None:
+            tap("filters.output", x)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x

@@ -22,17 +22,16 @@ from regard.errors import UserError
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.positions import pairwise_distances
-from regard.models.config import Presets
-from regard.models.model import VariableBuffers
-from regard.models.model_selection import (
+from regard.models import Presets, VariableBuffers
+from regard.models.point_transformer import PointSettings
+from regard.models.supervised import (
+    Budget,
     CandidateSearch,
     FitData,
     SampledConfig,
     TunedModel,
     read_rows,
 )
-from regard.models.point_transformer import PointSettings
-from regard.models.supervised import Budget
 
 if TYPE_CHECKING:
     from regard.data.corpus import Corpus

@@ -19,7 +19,7 @@ from regard.layers.cache import CrossKV, DecodeState, take_last
 from regard.layers.masks import Causal
 from regard.layers.positions import Where, as_tensor
 from regard.layers.sliding_window import RollingKVCache
-from regard.models.config import Presets
+from regard.models import Presets
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 

@@ -24,10 +24,8 @@ from torch.nn import functional as F
 
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.layers.pooling import Pooling
-from regard.models import decoder
-from regard.models.config import Presets, check_ranges
-from regard.models.supervised import HeadConfig, NeuralSupervisedModel
+from regard.models import Presets, check_ranges, decoder
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel, Pooling
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 
 

@@ -25,8 +25,7 @@ from regard.layers.cache import CrossKV, DecodeState
 from regard.layers.embeddings import Inputs
 from regard.layers.masks import Across, Mask, Rendered
 from regard.layers.positions import GRID_POSITIONS
-from regard.models import decoder
-from regard.models.config import Presets, check_ranges
+from regard.models import Presets, check_ranges, decoder
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.language_model import NeuralLanguageModel

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, RecurrentState, take_last
-from regard.models.config import Presets, check_ranges
+from regard.models import Presets, check_ranges
 from regard.models.language_model import CHUNK, Constrain, LanguageModel
 from regard.models.ngrams import Ints
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from regard.models import decoder, encoder
-from regard.models.config import Presets
+from regard.models import Presets, decoder, encoder
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.encoder import EncoderConfig, EncoderModel
 

@@ -36,12 +36,17 @@ from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.cache import ContextWindow, DecodeState
 from regard.layers.embeddings import Inputs
-from regard.models.config import Presets, check_ranges
-from regard.models.counts import CountConfig, CountingModel
-from regard.models.kneser_ney import KneserNey, KneserNeyConfig
+from regard.models import Presets, VariableBuffers, check_ranges
 from regard.models.language_model import CHUNK, IGNORE, Constrain
-from regard.models.model import VariableBuffers
-from regard.models.ngrams import ABSENT, Ints, make_counter
+from regard.models.ngrams import (
+    ABSENT,
+    CountConfig,
+    CountingModel,
+    Ints,
+    KneserNey,
+    KneserNeyConfig,
+    make_counter,
+)
 from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 from regard.models.supervised import Budget, Log
 

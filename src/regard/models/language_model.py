@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState
 from regard.layers.embeddings import Inputs
-from regard.models.model import Model
+from regard.models import Model
 
 IGNORE = -1  # a target that is not scored: padding, or context scored before
 CHUNK = 1 << 24  # logits in memory at once while scoring: 64 MB in fp32

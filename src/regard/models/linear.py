@@ -1,4 +1,6 @@
-"""Linear models of n-grams and of windows of tokens: one coefficient for each feature and output.
+"""Linear models: of n-grams, of windows of tokens, of pixels and of statistics of point clouds.
+
+A model has one coefficient for each feature and output.
 
 `naive-bayes`: n-grams are independent given the class (multinomial: McCallum & Nigam 1998).
 `logistic`: logistic regression; ridge regression for values (Hoerl & Kennard 1970). `svm`: a
@@ -15,6 +17,20 @@ scikit-learn minimises
 with cross-entropy, half the squared error, or the squared hinge of one class against the rest as in
 LIBLINEAR (Fan et al. 2008), which penalises the bias, too. Models store the coefficients in fp64
 and predict without scikit-learn's estimators.
+
+The features of sequences are n-gram counts, as sparse rows. k-mers of DNA and residues, words and
+word pairs of text: all are n-grams of 1 to n tokens. The markers at both ends are part of n-grams
+of two and more tokens, so that starting with a token is a feature. n-grams of a second text are
+other features than those of the first, and none crosses from one text into the other.
+
+Logistic or ridge regression is also the simplest model of images and point clouds. `PixelLogistic`
+has one coefficient for each pixel, in units of its channel's standard deviation. A smaller image is
+padded with the mean of its channels, a larger one cut to the largest of training.
+
+`PointCloudLogistic` reads statistics that do not change when a cloud is rotated: the standard
+deviations along the three principal axes; the distances of points from the centroid (mean,
+deviation, histogram); the distances between the group centres likewise; the mean and deviation of
+each feature; the number of points of each element; and the number of points.
 """
 
 from __future__ import annotations
@@ -25,7 +41,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,36 +49,136 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as RidgeRegression
+from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import known
 from regard.data.shards import Shard
+from regard.errors import UsageError
 from regard.layers.attention import Tap
-from regard.layers.embeddings import Inputs
-from regard.models.config import Presets, check_choices, check_ranges
-from regard.models.heads import Head
-from regard.models.model import VariableBuffers
-from regard.models.model_selection import (
+from regard.layers.embeddings import Inputs, to_image
+from regard.layers.positions import pairwise_distances
+from regard.models import Presets, VariableBuffers, check_choices, check_ranges
+from regard.models.point_transformer import PointSettings
+from regard.models.supervised import (
+    Budget,
     FitData,
+    Head,
     SampledConfig,
     TunedModel,
     class_shares,
     expand_open,
     read_batches,
+    read_rows,
 )
-from regard.models.ngram_features import (
-    LARGEST,
-    check_codes,
-    code_limit,
-    count_ngrams,
-    inverse_frequency,
-    list_ngrams,
-    tf_idf,
-    with_values,
-)
-from regard.models.supervised import Budget
+from regard.models.vision import ImageSettings
+
+LARGEST = (1 << 63) - 1  # the largest code
+
+
+def list_ngrams(
+    source: Inputs, order: int, vocab_size: int, start: int, end: int, n_positions: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Return the rows and the codes (M,) of all n-grams of 1 to `order` tokens in (B, T) sequences.
+
+    An n-gram is a number in base V + 1 with the digits id + 1; its code is twice that number, plus
+    one in the second text. Codes of fewer tokens are smaller. With `n_positions` of at least T,
+    n-grams at different positions differ: the code is multiplied by that, plus the position.
+    """
+    ids, mask = source.ids, source.segments > 0
+    base, length = vocab_size + 1, ids.size(1)
+    ends = (ids == end) & mask
+    text = (ends.cumsum(1) - ends.long()).clamp_max(1)  # (B, T) 1 after the first `<E>`
+    marker = (ids == start) | ends
+    number, inside = torch.zeros_like(ids), torch.zeros_like(mask)
+    rows, codes = [], []
+    for n in range(1, min(order, length) + 1):
+        size = length - n + 1  # positions where n tokens start
+        number = number[:, :size] * base + ids[:, n - 1 :] + 1
+        inside = inside[:, :size]  # is there a marker inside the n-gram?
+        if n > 2:
+            inside = inside | marker[:, n - 2 : n - 2 + size]
+        valid = mask[:, n - 1 :] & ~(marker if n == 1 else inside)
+        rows.append(valid.nonzero()[:, 0])
+        code = (2 * number + text[:, n - 1 :]) * n_positions
+        if n_positions > 1:
+            code = code + torch.arange(size, device=ids.device)
+        codes.append(code[valid])
+    return torch.cat(rows), torch.cat(codes)
+
+
+def count_ngrams(rows: Tensor, codes: Tensor, known: Tensor, n_rows: int) -> Any:
+    """Return a sparse matrix (n_rows, F) that counts the codes of the sorted `known` (F,), given
+    the (M,) row and code of each occurrence; other codes are not counted.
+    """
+    if not len(known):
+        return csr_matrix((n_rows, 0))
+    columns = torch.searchsorted(known, codes).clamp_max_(len(known) - 1)
+    hit = known[columns] == codes
+    keys, counts = torch.unique(rows[hit] * len(known) + columns[hit], return_counts=True)
+    starts = torch.searchsorted(keys, torch.arange(n_rows + 1, device=keys.device) * len(known))
+    parts = (counts.double(), keys % len(known), starts)
+    return csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=(n_rows, len(known)))
+
+
+class NGram(NamedTuple):
+    """An n-gram: its tokens, whether it is in the second text, and the index in its row where it
+    starts, or None if positions are not distinguished.
+    """
+
+    ids: tuple[int, ...]
+    second: bool
+    position: int | None
+
+
+def decode_ngram(code: int, vocab_size: int, n_positions: int = 1) -> NGram:
+    """Return the n-gram of a code of `list_ngrams`."""
+    code, position = divmod(code, n_positions)
+    number, second = divmod(code, 2)
+    ids = []
+    while number:
+        number, digit = divmod(number, vocab_size + 1)
+        ids.append(digit - 1)
+    return NGram(tuple(reversed(ids)), bool(second), position if n_positions > 1 else None)
+
+
+def code_limit(order: int, vocab_size: int, n_positions: int = 1) -> int:
+    """Return a number that all codes of n-grams of at most `order` tokens are smaller than."""
+    return 2 * int((vocab_size + 1) ** order) * n_positions
+
+
+def check_codes(order: int, vocab_size: int, n_positions: int = 1) -> None:
+    """Raise UsageError if codes of this order do not fit into 63 bits."""
+    if code_limit(order, vocab_size, n_positions) > LARGEST:
+        most = 1
+        while code_limit(most + 1, vocab_size, n_positions) <= LARGEST:
+            most += 1
+        raise UsageError(
+            f"model.order must be at most {most} with {vocab_size:,} different tokens, got {order}"
+        )
+
+
+def inverse_frequency(counts: Any) -> Tensor:
+    """Return the smoothed inverse document frequency of each column, (F,):
+    log((1 + R) / (1 + rows that have it)) + 1 (Salton & Buckley 1988).
+    """
+    indices, (rows, width) = torch.from_numpy(counts.indices), counts.shape
+    frequency: Tensor = torch.bincount(indices, minlength=width)
+    return ((1 + int(rows)) / (1 + frequency).double()).log() + 1
+
+
+def tf_idf(counts: Any, idf: Tensor) -> Any:
+    """Return (1 + log n) · idf for each count n, with rows of unit length."""
+    weights = idf.cpu().numpy()[counts.indices]
+    return normalize(with_values(counts, (1 + np.log(counts.data)) * weights))
+
+
+def with_values(counts: Any, values: NDArray[np.float64]) -> Any:
+    """Return a sparse matrix with other values at the same entries."""
+    return csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape)
+
 
 Coefficients = tuple[Tensor, Tensor]  # (F, O) and biases (O,), fp64
 MAX_ITER = 2000
@@ -608,3 +724,169 @@ def one_hot_windows(source: Inputs, window: int, vocab_size: int, mask: Tensor) 
     indices = columns[tokens >= 0].numpy()
     shape = (len(tokens), window * vocab_size)
     return csr_matrix((np.ones(len(indices)), indices, starts.numpy()), shape=shape)
+
+
+BINS = 12  # of a histogram
+
+
+class Regression(TunedModel):
+    """One coefficient for each feature and output. Its config has a `strength`, the L2 penalty."""
+
+    feature_name: ClassVar[str]  # plural, for messages
+    penalties: ClassVar[tuple[float, ...]]  # tried
+    coefficients: Tensor
+    bias: Tensor
+
+    def __init__(self, vocab_size: int, config: Any, n_features: int) -> None:
+        super().__init__(vocab_size, config)
+        self.register_buffer("coefficients", torch.zeros(n_features, config.n_outputs))
+        self.register_buffer("bias", torch.zeros(config.n_outputs))
+
+    @abstractmethod
+    def features(self, source: Inputs) -> Tensor:
+        """Return the features (B, F) of records."""
+
+    def fit_scale(self, rows: Tensor) -> None:
+        """Store what `scale` needs from the features (R, F) of the training split."""
+
+    def scale(self, rows: Tensor) -> Tensor:
+        """Return features in the units that are fitted."""
+        return rows
+
+    def load(self, train: Shard, valid: Shard | None, budget: Budget) -> FitData:
+        rows, targets = self.read(train)
+        self.fit_scale(rows)
+        rows, valid_targets = self.scale(rows), None
+        if valid is not None:
+            more, valid_targets = self.read(valid)
+            rows = torch.cat([rows, self.scale(more)])
+        return FitData(rows, targets, valid_targets)
+
+    def read(self, shard: Shard) -> tuple[Tensor, Tensor]:
+        """Return features and targets of all records, in order."""
+        return read_rows(shard, self.config.max_len, lambda source, batch: self.features(source))
+
+    def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
+        return [{"strength": self.penalties}]
+
+    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+        head, l2 = self.output, config.strength
+        if config.n_outputs == 2 and not (head.scaled or head.multilabel):
+            l2 /= 2  # scikit-learn penalises the difference of two columns, which are opposite
+        weights, bias = fit_regression(head, x.numpy(), targets, config.n_outputs, l2)
+        return weights.float(), bias.float()
+
+    def predict_rows(self, x: Tensor, parameters: Sequence[Tensor], config: Any) -> Tensor:
+        weights, bias = parameters
+        return x @ weights + bias
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.coefficients):,} {self.feature_name}"
+
+    def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.scale(self.features(source)) @ self.coefficients + self.bias
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelConfig(ImageSettings, SampledConfig):
+    """The size of images, and the penalty on coefficients."""
+
+    strength: float = 0.0  # the L2 penalty; 0 = chosen
+
+    def __post_init__(self) -> None:
+        ImageSettings.__post_init__(self)
+        SampledConfig.__post_init__(self)
+
+
+class PixelLogistic(Regression):
+    """Regression on the pixels of images."""
+
+    Config = PixelConfig
+    PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: PixelConfig()}
+    reads = "patches"
+    feature_name, penalties = "pixels", (100.0, 1.0, 10.0, 1000.0, 10000.0)
+
+    def __init__(self, vocab_size: int, config: PixelConfig) -> None:
+        pixels = config.rows * config.columns * config.patch**2 * config.channels
+        super().__init__(vocab_size, config, pixels)
+
+    def features(self, source: Inputs) -> Tensor:
+        config = self.config
+        image, mask = to_image(source, config.rows, config.columns, config.patch)
+        mean, deviation = (
+            255 * torch.tensor(values, device=image.device)[:, None, None]
+            for values in (config.mean, config.deviation)
+        )
+        return ((image - mean) / deviation * mask).flatten(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsConfig(PointSettings, SampledConfig):
+    """What is known of point clouds, and the penalty on coefficients."""
+
+    strength: float = 0.0  # the L2 penalty; 0 = chosen
+
+    def __post_init__(self) -> None:
+        PointSettings.__post_init__(self)
+        SampledConfig.__post_init__(self)
+
+
+class PointCloudLogistic(Regression):
+    """Regression on statistics of point clouds."""
+
+    Config = StatisticsConfig
+    PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: StatisticsConfig()}
+    reads = "points"
+    feature_name, penalties = "statistics", (1.0, 0.01, 0.1, 10.0, 100.0)
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, vocab_size: int, config: StatisticsConfig) -> None:
+        histograms, features = 2 * (2 + BINS), 2 * config.n_features
+        count = config.dimensions + histograms + features + len(config.elements) + 1
+        super().__init__(vocab_size, config, count)
+        self.register_buffer("mean", torch.zeros(count))
+        self.register_buffer("deviation", torch.ones(count))
+
+    def features(self, source: Inputs) -> Tensor:
+        config = self.config
+        d, mask = config.dimensions, source.segments > 0
+        mask = mask & (torch.arange(mask.size(1), device=mask.device) > 0)  # without `<S>`
+        count = mask.sum(1, keepdim=True).clamp_min(1).float()
+        points = torch.where(mask[..., None], source.ids[..., :d].float(), 0)
+        centroid = points.sum(1, keepdim=True) / count[..., None]
+        points = torch.where(mask[..., None], points - centroid, 0)
+        covariance = points.mT @ points / count[..., None]
+        axes = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
+        radii = summarize(points.norm(dim=-1), mask, config.max_distance / 2)
+        pairs = mask[:, :, None] & mask[:, None]
+        distances = pairwise_distances(points, points).flatten(1)
+        gaps = summarize(distances, pairs.flatten(1), config.max_distance)
+        extra = source.ids[..., 2 * d + 1 : 2 * d + 1 + config.n_features].float()
+        extra = torch.where(mask[..., None], extra, 0)
+        mean = extra.sum(1) / count
+        deviation = (extra.square().sum(1) / count - mean.square()).clamp_min(0).sqrt()
+        elements = config.composition(source)
+        return torch.cat((axes, radii, gaps, mean, deviation, elements, count), dim=1)
+
+    def fit_scale(self, rows: Tensor) -> None:
+        self.mean, deviation = rows.mean(0), rows.std(0, correction=0)
+        self.deviation = torch.where(deviation > 1e-6, deviation, 1.0)
+
+    def scale(self, rows: Tensor) -> Tensor:
+        return (rows - self.mean) / self.deviation
+
+
+def summarize(values: Tensor, mask: Tensor, largest: float) -> Tensor:
+    """Return mean, deviation and a histogram up to `largest` of masked values (B, N):
+    (B, 2 + BINS).
+    """
+    count = mask.sum(1, keepdim=True).clamp_min(1).float()
+    values = torch.where(mask, values, 0)
+    mean = values.sum(1, keepdim=True) / count
+    deviation = ((values.square().sum(1, keepdim=True) / count) - mean.square()).clamp_min(0).sqrt()
+    index = (values / largest * BINS).long().clamp(0, BINS - 1)
+    histogram = torch.zeros(len(values), BINS, device=values.device)
+    histogram = histogram.scatter_add(1, index, mask.float())
+    return torch.cat((mean, deviation, histogram / count), 1)

@@ -21,9 +21,8 @@ from regard.layers import feedforward
 from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, Ring, take_last
 from regard.layers.convolution import ConvolutionContext, PastWindow
-from regard.models.config import Presets, check_choices, check_dropout, check_ranges
+from regard.models import LESS_DROPOUT, Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.model import LESS_DROPOUT, Shape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **feedforward.ACTIVATIONS}
 EMBEDDINGS = ("learned", "onehot")

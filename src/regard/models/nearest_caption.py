@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, grid_sizes, to_image
-from regard.models.config import Presets
-from regard.models.counts import CountConfig
+from regard.models import Presets
 from regard.models.ibm_model1 import ConditionedPositional, PositionalTranslator, repeat_sources
+from regard.models.ngrams import CountConfig
 from regard.models.seq2seq import ConditionedLM
 from regard.models.supervised import Budget, Log
 from regard.models.vision import ImageSettings

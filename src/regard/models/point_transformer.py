@@ -23,8 +23,7 @@ from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, PointEmbedding
 from regard.layers.positions import SPACE_POSITIONS, Positions, SpacePositions
-from regard.models import decoder
-from regard.models.config import Presets, check_ranges
+from regard.models import Presets, check_ranges, decoder
 from regard.models.encoder import EncoderConfig, EncoderModel
 
 BATCH_TOKENS = 1 << 16  # positions read at once

@@ -1,4 +1,4 @@
-"""Recurrent language models, and recurrent encoder–decoders without and with attention.
+"""Recurrent networks: language models, encoder–decoders without and with attention, classifiers.
 
 Language models: `rnn` is the plain network (Elman 1990; as a language model Mikolov et al. 2010),
 `gru` has gates (Cho et al. 2014, arXiv:1406.1078), `lstm` gates and a cell (Hochreiter and
@@ -10,6 +10,9 @@ encoder are all that the decoder gets (Cho et al. 2014; Sutskever et al. 2014, a
 `rnn-attention` also attends to every source position before each word: with the additive score
 (Bahdanau et al. 2015, arXiv:1409.0473), the dot product or the bilinear form (Luong et al. 2015,
 arXiv:1508.04025), or any other registered score.
+
+`lstm` for labels and values is a bidirectional LSTM (Graves and Schmidhuber 2005). The cells are
+torch's own, whose kernels are fused.
 
 Where we differ: attention comes after the recurrence for every score, as in Luong et al.; Bahdanau
 et al. feed the context into the next step, which needs a loop over the steps even in training.
@@ -27,17 +30,80 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.layers.attention import SCORES, Tap, attend_memory, make_score
-from regard.layers.cache import CrossKV, DecodeState, RecurrentState
+from regard.layers.cache import CrossKV, DecodeState, RecurrentState, take_last
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.masks import Rendered
-from regard.layers.recurrent import BidirectionalStack, RecurrentStack
-from regard.models.config import Presets, check_choices, check_dropout, check_ranges
+from regard.models import Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
-from regard.models.model import Shape
 from regard.models.seq2seq import ConditionedLM, NeuralSeq2Seq
+from regard.models.supervised import HeadConfig, NeuralSupervisedModel
+
+
+class RecurrentStack(nn.Module):
+    """A stack of recurrent layers over (B, T, D), of torch's `nn.RNN`, `nn.GRU` or `nn.LSTM`."""
+
+    def __init__(self, cell: type[nn.RNNBase], d_model: int, n_layers: int, dropout: float) -> None:
+        super().__init__()
+        build: Any = cell  # the base class requires a mode, which its subclasses know
+        self.cells: nn.RNNBase = build(
+            d_model, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
+        )
+
+    def forward(self, x: Tensor, initial: RecurrentState | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D), from a zero state or from `initial`; right padding does not reach
+        the positions before it.
+        """
+        y: Tensor = self.cells(x, None if initial is None else self._cell_state(initial))[0]
+        return y
+
+    def _cell_state(self, state: RecurrentState) -> Any:
+        vectors = tuple(vector.contiguous() for vector in state.vectors)
+        return vectors if isinstance(self.cells, nn.LSTM) else vectors[0]
+
+    def new_state(self, batch: int, like: Tensor) -> RecurrentState:
+        """Return the zero state: hidden vectors and, for an LSTM, cell vectors, (layers, B, D)."""
+        shape = (self.cells.num_layers, batch, self.cells.hidden_size)
+        count = 2 if isinstance(self.cells, nn.LSTM) else 1
+        return RecurrentState(*(like.new_zeros(shape) for _ in range(count)))
+
+    def advance(self, x: Tensor, lengths: Tensor | None, state: RecurrentState) -> Tensor:
+        """Read the first lengths[b] vectors of each row and return its last output, (B, D)."""
+        before = self._cell_state(state)
+        if lengths is None:
+            y, after = self.cells(x, before)
+        else:
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            y, after = self.cells(packed, before)
+            y = pad_packed_sequence(y, batch_first=True)[0]  # (B, T, D)
+        state.vectors = after if isinstance(after, tuple) else (after,)
+        return take_last(y, lengths)
+
+
+class BidirectionalStack(nn.Module):
+    """A recurrent layer that reads a sequence from its start, and one from its end."""
+
+    def __init__(self, cell: type[nn.RNNBase], d_model: int) -> None:
+        super().__init__()
+        self.onward = RecurrentStack(cell, d_model, 1, 0.0)
+        self.backward = RecurrentStack(cell, d_model, 1, 0.0)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, D) to (B, S, 2D), and the vectors (B, 2D) where both directions end.
+
+        Each row is reversed within its lengths[b] positions, so that padding comes last in both
+        directions and has no effect.
+        """
+        positions = torch.arange(x.size(1), device=x.device)
+        reverse = lengths[:, None] - 1 - positions
+        reverse = torch.where(positions < lengths[:, None], reverse, positions)
+        reverse = reverse[..., None].expand_as(x)  # (B, S, D): its own inverse
+        forward, backward = self.onward(x), self.backward(x.gather(1, reverse))  # (B, S, D)
+        ends = torch.cat((take_last(forward, lengths), take_last(backward, lengths)), dim=-1)
+        return torch.cat((forward, backward.gather(1, reverse)), dim=-1), ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,3 +449,46 @@ class ConditionedRecurrent(ConditionedLM, NeuralLanguageModel):
 def padding_mask(source: Inputs) -> Tensor:
     """Return (B, 1, 1, S) the source positions that every query of a row may attend to."""
     return (source.segments > 0)[:, None, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassifierConfig(RecurrentConfig, HeadConfig):
+    """Shape of a sequence classifier."""
+
+    pooling: str = "max"
+
+    def __post_init__(self) -> None:
+        RecurrentConfig.__post_init__(self)
+        HeadConfig.__post_init__(self)
+
+
+def bidirectional(n_layers: int, d_model: int) -> SequenceClassifierConfig:
+    """At most two layers, since recurrent models gain from width."""
+    return SequenceClassifierConfig(n_layers=min(n_layers, 2), d_model=d_model)
+
+
+class RecurrentClassifier(NeuralSupervisedModel):
+    """A bidirectional LSTM over sequences that predicts labels or values."""
+
+    Config = SequenceClassifierConfig
+    PRESETS: ClassVar[Presets] = {"bidirectional": bidirectional}
+    static_shapes = False  # cuDNN needs the lengths on the host
+
+    def __init__(self, vocab_size: int, config: SequenceClassifierConfig) -> None:
+        super().__init__(vocab_size, config)
+        width, count = config.d_model, config.n_layers
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.layers = nn.ModuleList(BidirectionalStack(nn.LSTM, width) for _ in range(count))
+        self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(count))
+        initialise_biases(self)
+        self.add_head(width)
+
+    def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        drop, lengths = self.config.dropout, (source.segments > 0).sum(1)
+        x = dropout(self.embedding(source.ids), drop, self.training)  # (B, T, D)
+        for layer, join in zip(self.layers, self.joins, strict=True):
+            x = torch.tanh(join(layer(x, lengths)[0]))
+            x = dropout(x, drop, self.training)
+        if tap is not None:
+            tap("recurrent.output", x)
+        return x

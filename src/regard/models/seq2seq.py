@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from regard.layers.attention import Tap
 from regard.layers.cache import ALL, DecodeState, LayerState
 from regard.layers.embeddings import Inputs
+from regard.models import Model
 from regard.models.language_model import Constrain, LanguageModel
-from regard.models.model import Model
 
 
 class Seq2SeqModel(Model):

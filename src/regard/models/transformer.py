@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.layers import MIXERS, Mixer, find_mixer
 from regard.layers.attention import SCORES, AttentionContext, CrossAttention, MaskAndBias, Tap
 from regard.layers.block import Block
 from regard.layers.cache import CrossKV, DecodeState
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import FEEDFORWARDS, dropout, make_feedforward
-from regard.layers.layer import MIXERS, Mixer, find_mixer
 from regard.layers.masks import Causal, Documents, Mask, Window
 from regard.layers.norms import NORMS, make_norm
 from regard.layers.positions import (
@@ -33,7 +33,7 @@ from regard.layers.positions import (
     positions_in,
 )
 from regard.layers.sliding_window import MIN_FLEX_HEAD, make_band
-from regard.models.config import check_choices, check_dropout, check_ranges
+from regard.models import check_choices, check_dropout, check_ranges
 
 
 @dataclass(frozen=True, kw_only=True)

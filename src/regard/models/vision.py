@@ -32,8 +32,7 @@ from regard.layers.embeddings import (
 from regard.layers.feedforward import dropout
 from regard.layers.norms import make_norm
 from regard.layers.positions import GRID_POSITIONS, Positions, make_grid_positions
-from regard.models import decoder
-from regard.models.config import Presets, check_dropout, check_ranges
+from regard.models import Presets, check_dropout, check_ranges, decoder
 from regard.models.encoder import EncoderConfig, EncoderModel
 from regard.models.supervised import HeadConfig, NeuralSupervisedModel
 

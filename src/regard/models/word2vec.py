@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from regard.data.shards import CHUNK, Shard
 from regard.errors import UserError, missing_extra
 from regard.kernels import has_numba
-from regard.models.config import Presets, check_ranges
-from regard.models.model import Model
+from regard.models import Model, Presets, check_ranges
 from regard.tokenizers import Tokenizer
 
 UNIT, FEW = 1000, 100  # tokens measured and resampled as one unit: of running text, of records

@@ -10,7 +10,6 @@ from typing import Any, overload
 
 import torch
 
-from regard.arguments import one_or_many
 from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import (
@@ -26,7 +25,7 @@ from regard.evaluation.eval_data import shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.layers.attention import Tap
 from regard.models.language_model import LanguageModel
-from regard.pipelines.pipeline import EvaluationRequest, Pipeline
+from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 

@@ -17,23 +17,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.arguments import one_or_many
-from regard.data.batching import LabelledExamples
-from regard.data.collate import Ints
+from regard.data.batching import Ints, LabelledExamples
 from regard.data.inputs import InputReader, TokenLimit, quiet
 from regard.data.shards import Shard
+from regard.data.sources import Views
 from regard.data.targets import Targets
-from regard.data.views import Views
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
+from regard.evaluation import Report, to_document
 from regard.evaluation.eval_data import labelled_from, shard_from, shard_of
-from regard.evaluation.masked_lm import measure_masked_lm
-from regard.evaluation.metrics import Report, to_document
+from regard.evaluation.language_modeling import measure_masked_lm
 from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
+from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, one_or_many
 from regard.pipelines.generator import REQUEST
-from regard.pipelines.pipeline import Evaluation, EvaluationRequest, Pipeline
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 

@@ -15,17 +15,16 @@ from typing import Any, overload
 
 import numpy as np
 
-from regard.arguments import one_or_many
 from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
-from regard.decoding.seq2seq import RATIO, TranslationSession, translate
+from regard.decoding.engine import RATIO, TranslationSession, translate
 from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.translation import TranslationReport, measure_translation
 from regard.models.seq2seq import Seq2SeqModel
+from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
 from regard.pipelines.generator import REQUEST, GeneratedText
-from regard.pipelines.pipeline import EvaluationRequest, Pipeline
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 

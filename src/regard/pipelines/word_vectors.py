@@ -11,16 +11,15 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.arguments import one_or_many
 from regard.data.inputs import InputReader, quiet
 from regard.data.shards import Shard
 from regard.errors import UserError, did_you_mean
+from regard.evaluation import Report, to_document
 from regard.evaluation.eval_data import shard_from
-from regard.evaluation.metrics import Report, to_document
 from regard.evaluation.word_similarity import WordLosses, run_word_tests, word_losses
 from regard.models.word2vec import Word2Vec, list_words
+from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, one_or_many
 from regard.pipelines.generator import REQUEST
-from regard.pipelines.pipeline import Evaluation, EvaluationRequest, Pipeline
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.errors import UsageError, UserError
 from regard.registry import MODELS
-from regard.tasks.task import Card, GradientTask, LookRequest, Tables, loader_options
+from regard.tasks import Card, GradientTask, LookRequest, Tables, loader_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from regard.data.corpus import Corpus
     from regard.data.shards import Shard
     from regard.data.text_files import FileSet
-    from regard.evaluation.metrics import Metric
-    from regard.evaluation.scoring import MeanLoss
+    from regard.evaluation import Metric
+    from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.pipelines.generator import Generator
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.training.comparison_runs import RunResult
-    from regard.training.session import TrainingOutcome
-    from regard.training.trainer import Trainer
+    from regard.training.trainer import Trainer, TrainingOutcome
 
 SAMPLE_CHARACTERS = 4_000_000  # that are inspected
 N_STATES = 64  # of a hidden Markov model: more gain little on small files and cost their square
@@ -129,15 +128,15 @@ class LanguageModeling(GradientTask):
         return RunResult(facts, split, measure(model, shard, tokenizer))
 
     def pipeline(self, run: Run, model: Any) -> Generator:
+        from regard.pipelines import load_forbidden, load_run_tokenizer
         from regard.pipelines.generator import Generator
-        from regard.pipelines.loading import load_forbidden, load_run_tokenizer
 
         tokenizer = load_run_tokenizer(run, "tokenizer.json", model.vocab_size)
         return Generator(model, tokenizer, run, load_forbidden(run, model.vocab_size))
 
     def page(self, run: Run, request: LookRequest) -> Page:
+        from regard.look.internals import log_unknown, quote, run_facts, truncate
         from regard.look.language_page import language_page
-        from regard.look.page_inputs import log_unknown, quote, run_facts, truncate
 
         if request.target:
             raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
@@ -164,7 +163,7 @@ class LanguageModeling(GradientTask):
 
 def choose_ids(generator: Generator, request: LookRequest) -> list[int]:
     """Return the ids of the given text or file, of a held-out record, or of a generated one."""
-    from regard.look.page_inputs import read_given
+    from regard.look.internals import read_given
 
     text = read_given(
         request.text, running=generator.text, most=generator.model.config.max_len, log=request.log

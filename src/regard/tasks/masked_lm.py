@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.errors import UsageError, UserError
+from regard.tasks import Card, LookRequest, Tables, loader_options
 from regard.tasks.prediction import TASKS_WITH_HEADS, PredictionTask
-from regard.tasks.task import Card, LookRequest, Tables, loader_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from regard.data.batching import MaskedLoader
     from regard.data.corpus import Corpus
     from regard.data.shards import Shard
-    from regard.evaluation.metrics import Metric
-    from regard.evaluation.scoring import MeanLoss
+    from regard.evaluation import Metric
+    from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.pipelines.predictor import MaskedPredictor
     from regard.recipe import Recipe
     from regard.run import Run
-    from regard.training.session import TrainingOutcome
-    from regard.training.trainer import Trainer
+    from regard.training.trainer import Trainer, TrainingOutcome
 
 CONTEXT, GPU_CONTEXT = 128, 512  # tokens of running text read at once
 
@@ -115,21 +114,20 @@ class MaskedLanguageModeling(PredictionTask):
     def evaluate(
         self, outcome: TrainingOutcome, model: Any, run: Run, split: str, part: Shard
     ) -> dict[str, Metric]:
-        from regard.evaluation.masked_lm import measure_masked_lm
+        from regard.evaluation.language_modeling import measure_masked_lm
 
         return measure_masked_lm(model, part, outcome.corpus.tokenizer).metrics()
 
     def pipeline(self, run: Run, model: Any) -> MaskedPredictor:
         from regard.data.targets import Targets
-        from regard.pipelines.loading import load_run_tokenizer
+        from regard.pipelines import load_run_tokenizer
         from regard.pipelines.predictor import MaskedPredictor
 
         tokenizer = load_run_tokenizer(run, "tokenizer.json", model.vocab_size)
         return MaskedPredictor(model, tokenizer, Targets(self.name, ()), run)
 
     def page(self, run: Run, request: LookRequest) -> Page:
-        from regard.look.masked_page import encode_masked, masked_page
-        from regard.look.page_inputs import (
+        from regard.look.internals import (
             log_unknown,
             quote,
             read_given,
@@ -137,6 +135,7 @@ class MaskedLanguageModeling(PredictionTask):
             run_facts,
             truncate,
         )
+        from regard.look.language_page import encode_masked, masked_page
 
         predictor = self.pipeline(run, run.model())
         model, tokenizer = predictor.model, predictor.tokenizer

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.errors import UsageError, UserError
 from regard.registry import MODALITIES
-from regard.tasks.task import (
+from regard.tasks import (
     Card,
     GradientTask,
     LookRequest,
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from regard.data.corpus import Corpus
     from regard.data.shards import Shard
     from regard.data.targets import OutputKind, TargetColumn, Targets
-    from regard.evaluation.metrics import Metric
-    from regard.evaluation.scoring import MeanLoss
+    from regard.evaluation import Metric
+    from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.pipelines.predictor import Predictor
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.training.comparison_runs import RunResult
-    from regard.training.session import TrainingOutcome
-    from regard.training.trainer import Trainer
+    from regard.training.trainer import Trainer, TrainingOutcome
 
 MAX_CLASSES = 20  # whole numbers of up to so many different values are classes
 MAX_LETTERS = 20  # of labels of positions ...
@@ -150,7 +149,7 @@ class PredictionTask(GradientTask):
 
     def pipeline(self, run: Run, model: Any) -> Predictor:
         from regard.evaluation.predictions import read_targets
-        from regard.pipelines.loading import load_run_tokenizer
+        from regard.pipelines import load_run_tokenizer
         from regard.pipelines.predictor import Predictor
         from regard.registry import AUGMENTATIONS
 
@@ -165,7 +164,7 @@ class PredictionTask(GradientTask):
         return Predictor(model, tokenizer, targets, run, views)
 
     def page(self, run: Run, request: LookRequest) -> Page:
-        from regard.look.page_inputs import choose_sample, run_facts
+        from regard.look.internals import choose_sample, run_facts
         from regard.look.prediction_page import prediction_page
 
         predictor = self.pipeline(run, run.model())
@@ -193,7 +192,7 @@ class PredictionTask(GradientTask):
 
 def given_text(predictor: Predictor, request: LookRequest) -> str:
     """Return the text that a page is about, or "" for held-out records."""
-    from regard.look.page_inputs import read_given
+    from regard.look.internals import read_given
 
     max_len = int(predictor.model.config.max_len)
     text = read_given(request.text, running=False, most=max_len, log=request.log).strip()
@@ -208,7 +207,7 @@ def choose_item(
     predictor: Predictor, text: str, records: tuple[str, Shard] | None, request: LookRequest
 ) -> tuple[Any, str]:
     """Return the item that a page is about, and how its title calls it."""
-    from regard.look.page_inputs import log_unknown, quote
+    from regard.look.internals import log_unknown, quote
 
     tokenizer, what = predictor.tokenizer, predictor.tokenizer.words[0]
     if tokenizer.reads_text:
@@ -238,7 +237,7 @@ def class_weights(corpus: Corpus) -> Tensor | None:
     import numpy as np
     import torch
 
-    from regard.models.heads import HEADS
+    from regard.models.supervised import HEADS
 
     targets = corpus.targets
     if targets is None or not HEADS[targets.task].class_weights:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.errors import UsageError, UserError
 from regard.registry import MODALITIES
-from regard.tasks.task import (
+from regard.tasks import (
     Card,
     GradientTask,
     LookRequest,
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from regard.data.corpus import Corpus
     from regard.data.shards import Shard
     from regard.data.targets import TargetColumn
-    from regard.evaluation.metrics import Metric
-    from regard.evaluation.scoring import MeanLoss
-    from regard.look.decoding_views import SourceTarget
+    from regard.evaluation import Metric
+    from regard.evaluation.language_modeling import MeanLoss
+    from regard.look.language_page import SourceTarget
     from regard.look.page import Page
     from regard.pipelines.translator import Translator
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.training.comparison_runs import RunResult
-    from regard.training.session import TrainingOutcome
-    from regard.training.trainer import Trainer
+    from regard.training.trainer import Trainer, TrainingOutcome
 
 MAX_TRANSLATED = 500  # sentences of a held-out split that are translated when training ends
 
@@ -163,7 +162,7 @@ class Seq2Seq(GradientTask):
 
     def metadata(self, model: Any, corpus: Corpus) -> dict[str, Any]:
         """Return which attention head aligns words, for sources that are texts."""
-        from regard.evaluation.head_alignment import measure_head_alignment
+        from regard.evaluation.translation import measure_head_alignment
 
         source = corpus.train.source
         if source is None or not source.cuttable:
@@ -182,9 +181,9 @@ class Seq2Seq(GradientTask):
         return replace(result, made=sentences, seconds=seconds)
 
     def pipeline(self, run: Run, model: Any) -> Translator:
-        from regard.pipelines.loading import load_forbidden, load_run_tokenizer
+        from regard.pipelines import load_forbidden, load_run_tokenizer
         from regard.pipelines.translator import Translator
-        from regard.tokenizers.loading import SOURCE_TOKENIZER, TOKENIZER
+        from regard.tokenizers import SOURCE_TOKENIZER, TOKENIZER
 
         tokenizer = load_run_tokenizer(run, TOKENIZER, model.vocab_size)
         size = getattr(model.config, "source_vocab", 0)
@@ -199,7 +198,7 @@ class Seq2Seq(GradientTask):
         from regard.models.seq2seq import Ensemble
         from regard.pipelines.translator import Translator
         from regard.storage import read_json
-        from regard.tokenizers.loading import SOURCE_TOKENIZER, TOKENIZER
+        from regard.tokenizers import SOURCE_TOKENIZER, TOKENIZER
 
         assert pipeline.run is not None
         for other in runs:
@@ -227,13 +226,7 @@ class Seq2Seq(GradientTask):
 
 def translation_view(translator: Translator, run: Run, request: LookRequest) -> Page:
     """Return the page about a translation."""
-    from regard.look.page_inputs import (
-        load_head_alignment,
-        log_unknown,
-        quote,
-        run_facts,
-        truncate,
-    )
+    from regard.look.internals import load_head_alignment, log_unknown, quote, run_facts, truncate
     from regard.look.translation_page import translation_page
 
     pair = choose_pair(translator, request)
@@ -258,8 +251,8 @@ def translation_view(translator: Translator, run: Run, request: LookRequest) -> 
 
 def choose_pair(translator: Translator, request: LookRequest) -> SourceTarget:
     """Return the given source and target, or a held-out pair."""
-    from regard.look.decoding_views import SourceTarget
-    from regard.look.page_inputs import read_given, require_held_out
+    from regard.look.internals import read_given, require_held_out
+    from regard.look.language_page import SourceTarget
 
     target = request.target
     ids = translator.tokenizer.encode(target).tolist() if target else None
@@ -277,9 +270,9 @@ def choose_pair(translator: Translator, request: LookRequest) -> SourceTarget:
 
 def caption_view(translator: Translator, run: Run, request: LookRequest) -> Page:
     """Return the page about the named item, or about the first held-out one."""
-    from regard.look.caption_page import caption_page
-    from regard.look.decoding_views import SourceTarget
-    from regard.look.page_inputs import log_unknown, require_held_out, run_facts
+    from regard.look.internals import log_unknown, require_held_out, run_facts
+    from regard.look.language_page import SourceTarget
+    from regard.look.translation_page import caption_page
 
     what, name, target = translator.source_tokenizer.words[0], request.text, request.target
     if target and not name:

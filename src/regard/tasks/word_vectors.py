@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.data.roles import Roles
-from regard.tasks.task import Card, LookRequest, Tables, Task
+from regard.data import Roles
+from regard.tasks import Card, LookRequest, Tables, Task
 
 if TYPE_CHECKING:
     from regard.data.shards import Shard
-    from regard.evaluation.metrics import Metric
+    from regard.evaluation import Metric
     from regard.look.page import Page
     from regard.pipelines.word_vectors import WordVectors
     from regard.run import Run
-    from regard.training.session import TrainingOutcome
+    from regard.training.trainer import TrainingOutcome
 
 WIDTH = 100  # of a vector, as in gensim; `regard lab dimensions` shows what more would give
 WORDS_READ = 40_000_000  # in all epochs
@@ -93,14 +93,14 @@ class WordVectorTask(Task):
         return word_losses(model, part).metrics()
 
     def pipeline(self, run: Run, model: Any) -> WordVectors:
-        from regard.pipelines.loading import load_run_tokenizer
+        from regard.pipelines import load_run_tokenizer
         from regard.pipelines.word_vectors import WordVectors
 
         return WordVectors(model, load_run_tokenizer(run, "tokenizer.json", model.vocab_size), run)
 
     def page(self, run: Run, request: LookRequest) -> Page:
-        from regard.look.page_inputs import quote, run_facts
-        from regard.look.word_vector_page import word_vector_page
+        from regard.look.internals import quote, run_facts
+        from regard.look.projection import word_vector_page
 
         vectors, text = self.pipeline(run, run.model()), request.text
         facts = run_facts(run, vectors.model, vectors.tokenizer)

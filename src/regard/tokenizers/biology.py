@@ -30,8 +30,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.tokenizers.bpe import PLAIN_MODEL, MergeTokenizer, check_spelling, learn_merges
-from regard.tokenizers.characters import Characters
+from regard.tokenizers.text import (
+    PLAIN_MODEL,
+    Characters,
+    MergeTokenizer,
+    check_spelling,
+    learn_merges,
+)
 from regard.tokenizers.tokenizer import (
     FUSE,
     SPECIALS,

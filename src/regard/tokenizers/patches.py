@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.tokenizers.featurizer import Featurizer
-from regard.tokenizers.tokenizer import Document, Ids, read_json
+from regard.tokenizers.tokenizer import Document, Featurizer, Ids, read_json
 
 N_COORDINATES = 2  # numbers before the pixels: row and column, from 1
 MAX_PATCHES = 255  # per side: what a byte can count

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.tokenizers.featurizer import Featurizer
-from regard.tokenizers.tokenizer import Document, Ids
+from regard.tokenizers.tokenizer import Document, Featurizer, Ids
 
 Floats = NDArray[np.float32]
 SCALES = ("unit", "kept")  # the farthest point is at distance 1; distances are not changed

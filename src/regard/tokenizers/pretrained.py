@@ -14,7 +14,7 @@ from typing import Any, Self
 import tokenizers
 
 from regard.errors import UsageError, UserError
-from regard.tokenizers.characters import token_bytes
+from regard.tokenizers.text import token_bytes
 from regard.tokenizers.tokenizer import (
     Document,
     Ids,

@@ -32,7 +32,7 @@ from typing import Any, Self
 import numpy as np
 
 from regard.errors import UserError, missing_extra
-from regard.tokenizers.bpe import PLAIN_MODEL, MergeTokenizer, check_spelling, learn_merges
+from regard.tokenizers.text import PLAIN_MODEL, MergeTokenizer, check_spelling, learn_merges
 from regard.tokenizers.tokenizer import (
     SPECIALS,
     Canonical,

@@ -46,17 +46,16 @@ from regard.evaluation.comparison import (
 from regard.evaluation.language_modeling import TokenLosses, mean_losses
 from regard.evaluation.predictions import Predictions, join_folds
 from regard.evaluation.translation import Sentence, TranslationReport, score_translations
-from regard.models.parameter_matching import count_parameters, find_config
+from regard.models import count_parameters, find_config
 from regard.recipe import Recipe, build, read, to_toml
 from regard.recipe import tables as tables_of
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
-from regard.schemas import StoredMemory, TrainedFacts
-from regard.storage import read_json, write_json, write_text
+from regard.storage import StoredMemory, TrainedFacts, read_json, write_json, write_text
 from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
 from regard.training.defaults import ONE_PASS, fill_defaults
 from regard.training.progress import PLAIN_EVERY, Reporter, clock
-from regard.training.session import fit_config
+from regard.training.trainer import fit_config
 
 
 def default_models(recipe: Recipe, corpus: Corpus, log: Callable[[str], None]) -> list[str]:
@@ -697,8 +696,7 @@ def over_folds(seeds: Sequence[Seed], metric: str) -> Folds | None:
 
 def main(runs: Sequence[str | Path]) -> int:
     """Train the recipes in run folders; return the exit code, as that of `regard train`."""
-    from regard.training.final_report import evaluate_and_write
-    from regard.training.session import Session
+    from regard.training.trainer import Session, evaluate_and_write
 
     steps = 0
     try:

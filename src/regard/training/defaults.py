@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.models.model import Shape
+from regard.models import Shape
 from regard.recipe import TrainRecipe, check, modality_name
 from regard.registry import MODALITIES, MODELS, TASKS
 

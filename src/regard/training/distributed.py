@@ -24,8 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batching import Batch
-from regard.data.collate import IGNORE
+from regard.data.batching import IGNORE, Batch
 from regard.errors import UserError
 from regard.run import MetricsLog
 from regard.training.progress import Reporter

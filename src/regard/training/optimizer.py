@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from regard.kernels.torch_private import foreach_add_
-from regard.layers.layer import find_layers
+from regard.layers import find_layers
 from regard.recipe import TrainRecipe
 
 

@@ -1,25 +1,207 @@
-"""A training step: the gradient of micro-batches, and the update of the weights.
+"""A training step: device and precision, the gradient of micro-batches, the update of the weights.
 
 On a GPU both are captured as CUDA graphs, and the host reads only two numbers of a step: the loss
 and the norm of the gradient, which decide whether the update is made.
+
+A step of a small model is a thousand kernels of a few microseconds, and launching them one by one
+takes longer than running them. A CUDA graph launches them all at once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard.data.batching import Batch
+from regard.data.batching import IGNORE, Batch
+from regard.decoding.cuda_graphs import capturing
+from regard.errors import UserError
 from regard.kernels.torch_private import foreach_copy_, undo_compile
 from regard.recipe import TrainRecipe
-from regard.training.cuda_graphs import ROWS, CapturedWork, pad_rows, pinned
-from regard.training.distributed import ProcessGroup, keeping
+from regard.training.distributed import ALONE, ProcessGroup, keeping
 from regard.training.optimizer import Optimizer
-from regard.training.precision import autocast, choose_device, choose_precision
+
+
+def choose_device(name: str, world: ProcessGroup = ALONE) -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one. A missing GPU is an error.
+    Each process of a group has the GPU of its local rank.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(
+            f"device: {name!r} is not a device; use auto, cpu, cuda or cuda:1"
+        ) from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device: {name!r} is not supported; use auto, cpu, cuda or cuda:1")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if world.size > 1 and device.index is not None:
+            raise UserError(
+                f"device: {name} is one GPU, but {world.size} processes train; use cuda or "
+                "auto, and each takes its own"
+            )
+        if world.size > 1:
+            device = torch.device("cuda", world.local)
+        if (device.index or 0) >= count:
+            raise UserError(
+                f"device: {device} asked for, but this machine has {count} CUDA devices"
+            )
+    return device
+
+
+def idle(device: torch.device, world: ProcessGroup = ALONE) -> str:
+    """Return how to use all GPUs, if only one of several is used; otherwise ""."""
+    count = torch.cuda.device_count()
+    if device.type != "cuda" or device.index is not None or count < 2 or world.size > 1:
+        return ""
+    return (
+        f"one of this machine's {count} GPUs is used; for all of them: "
+        f"torchrun --nproc-per-node {count} -m regard train, and the same arguments"
+    )
+
+
+def choose_precision(recipe: TrainRecipe, device: torch.device) -> str:
+    """Return fp32, bf16 (autocast, GPU only) or fp64 (for exact checks)."""
+    if recipe.precision != "auto":
+        if recipe.precision == "bf16" and device.type != "cuda":
+            raise UserError("train.precision: bf16 is for a GPU; this run is on the CPU, use fp32")
+        return recipe.precision
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context manager for forward passes."""
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
+    """Set global options of torch for a run, and restore them afterwards."""
+    before = torch.are_deterministic_algorithms_enabled()
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        if device.type == "cuda":
+            exact = recipe.precision == "fp32"  # otherwise TF32 is allowed
+            torch.set_float32_matmul_precision("highest" if exact else "high")
+            torch.backends.cudnn.allow_tf32 = not exact  # convolutions and recurrences
+            if recipe.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                torch.use_deterministic_algorithms(True)
+        # make it the current device, so that nothing is allocated on another GPU
+        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+SHAPES = 8  # graphs of a function; calls with further shapes run without one
+ROWS = 16  # rows are rounded up to multiples of a sixteenth of those of the first batch
+
+Argument = Tensor | float | None
+Shape = tuple[tuple[int, ...] | None, ...]
+
+
+class CapturedWork:
+    """A function of tensors on a GPU, captured as a CUDA graph for each shape of its arguments.
+
+    The function works in place and returns a tensor; numbers are passed to it as tensors. The first
+    call with a shape runs it without a graph, which completes its allocations; the second captures
+    it. The result is valid until the next call.
+    """
+
+    def __init__(
+        self, function: Callable[..., Tensor], device: torch.device, pool: Any = None
+    ) -> None:
+        """Functions that run one after the other may share a memory `pool`
+        (torch.cuda.graph_pool_handle) for their temporary tensors.
+        """
+        self.function, self.device, self.pool = function, device, pool
+        self.calls: Counter[Shape] = Counter()
+        self.steady = True  # the graph of the last call was captured before
+        self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]] = {}
+
+    def __call__(self, *arguments: Argument) -> Tensor:
+        """Return the result of the function; tensors may be on the CPU, best in pinned memory."""
+        shape = tuple(tuple(a.shape) if isinstance(a, Tensor) else None for a in arguments)
+        self.calls[shape] += 1
+        self.steady = self.calls[shape] > 2
+        if shape not in self.graphs:
+            inputs = [self._to_device(a) for a in arguments]
+            if self.calls[shape] == 1 or len(self.graphs) == SHAPES:
+                return self.function(*inputs)
+            self.graphs[shape] = self._capture(inputs)
+        graph, inputs, result = self.graphs[shape]
+        for buffer, argument in zip(inputs, arguments, strict=True):
+            if argument is buffer:
+                continue
+            if isinstance(argument, Tensor):
+                buffer.copy_(argument, non_blocking=True)  # type: ignore[union-attr]
+            elif argument is not None:
+                buffer.fill_(argument)  # type: ignore[union-attr]  # a copy could block
+        graph.replay()
+        return result
+
+    def release(self) -> None:
+        """Free the memory of all graphs."""
+        self.calls.clear()
+        self.graphs.clear()
+
+    def _to_device(self, argument: Argument) -> Tensor | None:
+        if isinstance(argument, float):
+            return torch.full((), argument, device=self.device)
+        return None if argument is None else argument.to(self.device, non_blocking=True)
+
+    def _capture(
+        self, inputs: list[Tensor | None]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor | None], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with capturing(graph, self.pool):
+            result = self.function(*inputs)
+        return graph, inputs, result
+
+
+def pad_rows(batch: Batch, multiple: int, pad: int) -> Batch:
+    """Return the batch with empty rows added up to a multiple of rows, so that few shapes occur;
+    targets of records are unchanged.
+    """
+    more = -batch.ids.size(0) % multiple
+    if not more:
+        return batch
+
+    def filled(x: Tensor | None, value: int) -> Tensor | None:
+        return None if x is None else F.pad(x, (0, 0) * (x.dim() - 1) + (0, more), value=value)
+
+    ids, targets, segments, sources, numbers = batch.tensors()
+    each = batch.targets.shape == batch.ids.shape and not batch.targets.is_floating_point()
+    return batch.with_tensors(
+        filled(ids, pad),
+        filled(targets, IGNORE) if each else targets,
+        filled(segments, 0),
+        filled(sources, pad),
+        filled(numbers, 0),
+    )
+
+
+def pinned(batch: Batch) -> Batch:
+    """Return the batch in pinned memory, from which copies to a GPU are asynchronous."""
+    return batch.with_tensors(*(None if x is None else x.pin_memory() for x in batch.tensors()))
+
 
 PAYS = 4e15  # floating-point operations from which compiling (half a minute) is worth it
 

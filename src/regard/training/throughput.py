@@ -38,9 +38,8 @@ from regard.recipe import TrainRecipe
 from regard.run import weights
 from regard.training.objectives import chunk
 from regard.training.optimizer import block_matrices
-from regard.training.precision import autocast
 from regard.training.progress import clock, resident_bytes
-from regard.training.step import Stepper
+from regard.training.step import Stepper, autocast
 
 if TYPE_CHECKING:
     from regard.training.loop import Loop

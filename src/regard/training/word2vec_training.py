@@ -31,13 +31,12 @@ from regard.data.corpus import Corpus
 from regard.data.shards import Shard
 from regard.decoding.constraints import ForbiddenTransitions
 from regard.errors import UserError
-from regard.evaluation.scoring import MeanLoss, mean_loss
+from regard.evaluation.language_modeling import MeanLoss, mean_loss
 from regard.models.word2vec import UNIT, Word2Vec, build_vocabulary, load_kernels
 from regard.recipe import Recipe
 from regard.run import weights
 from regard.training.distributed import ALONE
-from regard.training.em_loop import SingleLoop
-from regard.training.loop import EVALUATIONS, seed_of
+from regard.training.loop import EVALUATIONS, SingleLoop, seed_of
 from regard.training.optimizer import factor
 from regard.training.progress import Reporter
 

@@ -19,20 +19,17 @@ from regard.data.shards import Shard
 from regard.data.sources import UNUSED, DataSource
 from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.evaluation.scoring import truncate_shard
+from regard.evaluation.language_modeling import truncate_shard
 from regard.recipe import SPLITS, Recipe, build, read
 from regard.run import CONFIG, FORBIDDEN, METRICS, RECIPE, WEIGHTS, Run, weights, write_config
-from regard.schemas import Event, Manifest
-from regard.storage import read_json, read_lines, read_tensors, write_tensors
+from regard.storage import Event, Manifest, read_json, read_lines, read_tensors, write_tensors
 from regard.tokenizers import TOKENIZER, Tokenizer, load, load_sources
 from regard.tokenizers.tokenizer import Ids, library_errors, open_tokenizer
 from regard.training import checkpoint
-from regard.training.em_loop import EMLoop
-from regard.training.init_from import tokens_of
-from regard.training.loop import Loop, seed_of
+from regard.training.checkpoint import tokens_of
+from regard.training.loop import EMLoop, Loop, seed_of
 from regard.training.progress import Reporter, Status
-from regard.training.session import fit_config
-from regard.training.trainer import Trainer
+from regard.training.trainer import Trainer, fit_config
 from regard.training.word2vec_training import Word2VecLoop
 from regard.verify.fixtures import Finding, Fixture, has_data, held_out_shard
 

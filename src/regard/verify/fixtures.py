@@ -24,7 +24,7 @@ from regard.data.corpus import FOLDER, MANIFEST, Corpus, reopen
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.scoring import truncate_shard
+from regard.evaluation.language_modeling import truncate_shard
 from regard.layers.embeddings import Inputs
 from regard.models.language_model import LanguageModel
 from regard.models.word2vec import list_words

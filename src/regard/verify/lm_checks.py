@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.decoding import Beam, Generated, Greedy, Strategy, generate
-from regard.decoding.seq2seq import translate
+from regard.decoding.engine import translate
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.models.language_model import IGNORE, LanguageModel

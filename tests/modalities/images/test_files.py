@@ -10,21 +10,21 @@ import pytest
 from PIL import Image as PIL
 
 from regard.api import plan
+from regard.data import Roles
 from regard.data.batching import TokenLoader, windows
 from regard.data.corpus import prepare, reopen
 from regard.data.labelled import ColumnSelection
-from regard.data.roles import Roles
 from regard.data.sources import DataSource
 from regard.errors import UsageError, UserError
 from regard.modalities.images.files import (
     ImageFiles,
     holds_images,
+    inspect_images,
     read_idx,
     read_image,
     resize_image,
     unlabelled_images,
 )
-from regard.modalities.images.report import inspect_images
 from regard.recipe import DataRecipe, build
 from regard.registry import MODALITIES
 from regard.tokenizers import Patches

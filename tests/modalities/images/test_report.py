@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from regard.data.roles import Roles
+from regard.data import Roles
 from regard.data.sources import DataSource
 from regard.data.targets import OUTPUT_KINDS
-from regard.modalities.images.report import inspect_images
+from regard.modalities.images.files import inspect_images
 from regard.recipe import DataRecipe
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 8, 6), dtype=np.uint8)

@@ -7,18 +7,22 @@ the scripts under `assets/` draw it. Tokens are text everywhere: data never beco
 from regard.look.page.charts import (
     AttentionMaps,
     Bars,
+    BeamTree,
+    Contributions,
+    Distribution,
     Heatmap,
     Histogram,
     ImageMaps,
     Lines,
+    Logo,
     MaskMap,
     PointMaps,
     Projector,
     Scatter,
+    Surprise,
+    Tagged,
 )
-from regard.look.page.component import Component
-from regard.look.page.document import Facts, Links, Page, Sequences, Table, Text
-from regard.look.page.symbols import BeamTree, Contributions, Distribution, Logo, Surprise, Tagged
+from regard.look.page.document import Component, Facts, Links, Page, Sequences, Table, Text
 
 __all__ = [
     "AttentionMaps",

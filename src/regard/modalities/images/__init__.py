@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.modalities.modality import Augmentation, Modality, Tables
+from regard.modalities import Augmentation, Modality, Tables
 from regard.recipe import check_fraction, check_range
 from regard.registry import MODELS
 
@@ -127,7 +127,7 @@ class Images(Modality):
         return [first, size_captioner(tables, facts, captions, length)]
 
     def report(self, sources: DataSource, why: str) -> Any:
-        from regard.modalities.images.report import inspect_images
+        from regard.modalities.images.files import inspect_images
 
         return inspect_images(sources, why)
 

@@ -1,4 +1,4 @@
-"""Files of images with labels or captions.
+"""Files of images with labels or captions, and the report of `regard data` on them.
 
 Images are PNG, JPEG and what else Pillow (the extra `vision`) reads, in a folder for every class or
 in a table of paths and labels; IDX files (LeCun's MNIST) with a file of labels; or NumPy arrays,
@@ -11,9 +11,10 @@ import hashlib
 import io
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,31 +23,31 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from regard.data.archives import MAX_DEFLATE_RATIO, Archives, folder_name, is_archive, read_unpacked
-from regard.data.array_files import (
-    ARRAY_SUFFIXES,
-    MAX_BYTES,
-    Array,
-    describe_arrays,
-    read_arrays,
-    require_array,
-    target_cells,
-)
+from regard.data.formats import MAX_DEFLATE_RATIO, Archives, folder_name, is_archive, read_unpacked
 from regard.data.labelled import ColumnSelection
 from regard.data.media import (
+    ARRAY_SUFFIXES,
     CHUNK_ITEMS,
+    MAX_BYTES,
+    Array,
     MediaChunk,
     MediaFiles,
     MediaRow,
     RowOrProblem,
+    describe_arrays,
     files_in,
     numbered,
+    read_arrays,
+    require_array,
     suffix,
+    target_cells,
     unlabelled_items,
 )
+from regard.data.report import ITEMS_SHOWN, MediaReport, media_report
+from regard.data.sources import DataSource
 from regard.data.targets import Cells
 from regard.errors import UsageError, UserError, missing_extra
-from regard.tokenizers.patches import Image
+from regard.tokenizers.patches import Image, Patches
 
 IMAGES = "images"  # data.format
 IMAGE_SUFFIXES = (
@@ -418,3 +419,48 @@ def unlabelled_images(
             yield f"{path}[{i}]", resize_image(image, resize) if valid[i] else PIXEL_RANGE
 
     return unlabelled_items(paths, IMAGE_SUFFIXES, IMAGES, read, strict=strict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageReport(MediaReport):
+    """What `inspect_images` found. `sizes` count pictures by height and width."""
+
+    sizes: dict[str, int]
+    channels: int
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    patch: int
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: names and values."""
+        sizes = ", ".join(f"{size} ({n:,})" for size, n in list(self.sizes.items())[:ITEMS_SHOWN])
+        more = (
+            f" and {len(self.sizes) - ITEMS_SHOWN:,} more" if len(self.sizes) > ITEMS_SHOWN else ""
+        )
+        rows = [
+            ("read as", f"{self.format} ({self.why})"),
+            ("images", f"{self.records:,}"),
+            ("size", f"{sizes}{more} pixels, {self.channels} channels"),
+            ("mean", ", ".join(f"{x:.3f}" for x in self.mean) + " (1 is white)"),
+            ("deviation", ", ".join(f"{x:.3f}" for x in self.deviation)),
+            ("patches", f"of {self.patch} × {self.patch} pixels"),
+        ]
+        return rows + self.rest()
+
+
+def inspect_images(sources: DataSource, why: str) -> ImageReport:
+    """Return the report on images whose task is known."""
+    sizes: Counter[str] = Counter()
+    for chunk in sources.chunks():
+        images: Any = chunk.sources or chunk.texts
+        sizes.update(f"{image.shape[0]} × {image.shape[1]}" for image in images)
+    training = (chunk for chunk in sources.chunks() if chunk.split == 0)
+    measured = Patches.train(image for chunk in training for image in chunk.sources or chunk.texts)
+    return ImageReport(
+        **media_report(sources, why),
+        sizes=dict(sizes.most_common()),
+        channels=measured.channels,
+        mean=measured.mean,
+        deviation=measured.deviation,
+        patch=measured.patch,
+    )

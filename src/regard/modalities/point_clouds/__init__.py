@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.modalities.modality import Augmentation, Modality, Tables
+from regard.modalities import Augmentation, Modality, Tables
 from regard.recipe import check_fraction, check_range
 from regard.registry import MODELS
 
@@ -131,7 +131,7 @@ class PointClouds(Modality):
         return [first, size_point_model(tables, facts, kind, length)]
 
     def report(self, sources: DataSource, why: str) -> Any:
-        from regard.modalities.point_clouds.report import inspect_point_clouds
+        from regard.modalities.point_clouds.files import inspect_point_clouds
 
         return inspect_point_clouds(sources, why)
 

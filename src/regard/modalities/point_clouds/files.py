@@ -1,4 +1,4 @@
-"""Files of point clouds with targets.
+"""Files of point clouds with targets, and the report of `regard data` on them.
 
 Point clouds are XYZ (one molecule or many, or plain lines of numbers), PLY (text and binary), OFF;
 `.npz`, with an array (count, points, d) or all points end to end with `lengths`, and optionally
@@ -12,37 +12,38 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.archives import read_unpacked
-from regard.data.array_files import (
+from regard.data.formats import read_unpacked
+from regard.data.labelled import LABEL, ColumnSelection
+from regard.data.media import (
     ARRAY_SUFFIXES,
     MAX_BYTES,
     Array,
-    describe_arrays,
-    read_arrays,
-    read_headers,
-    require_array,
-    target_cells,
-)
-from regard.data.labelled import LABEL, ColumnSelection
-from regard.data.media import (
     MediaFiles,
     MediaRow,
     RowOrProblem,
+    describe_arrays,
     files_in,
     numbered,
+    read_arrays,
+    read_headers,
+    require_array,
     suffix,
+    target_cells,
     unlabelled_items,
 )
+from regard.data.report import MediaReport, media_report
+from regard.data.sources import DataSource
 from regard.data.targets import Cells
 from regard.errors import UsageError, UserError
 from regard.modalities.images.files import IMAGE_SUFFIXES, IMAGES, holds_images
-from regard.tokenizers.points import NO_ATOMS, SYMBOLS, PointCloud
+from regard.tokenizers.points import NO_ATOMS, SYMBOLS, PointCloud, Points
 
 POINTS = "points"  # data.format
 POINT_SUFFIXES = (".xyz", ".ply", ".off")
@@ -674,3 +675,43 @@ def unlabelled_point_clouds(
 
     suffixes = (*POINT_SUFFIXES, *ARRAY_SUFFIXES)
     return unlabelled_items(paths, suffixes, "point clouds", read, strict=strict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointCloudReport(MediaReport):
+    """What `inspect_point_clouds` found: points of the smallest, a usual and the largest."""
+
+    points: tuple[int, int, int]
+    dimensions: int
+    features: int
+    elements: list[str]
+    diameter: float  # twice the radius of the largest
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: names and values."""
+        least, middle, most = self.points
+        rows = [
+            ("read as", f"{self.format} ({self.why})"),
+            ("point clouds", f"{self.records:,}"),
+            ("points", f"{least:,} to {most:,}, half have {middle:,} or fewer"),
+            ("dimensions", f"{self.dimensions}, and {self.features} features of a point"),
+            ("diameter", f"{self.diameter:.4g} of the largest"),
+        ]
+        if self.elements:
+            rows.append(("elements", " ".join(self.elements)))
+        return rows + self.rest()
+
+
+def inspect_point_clouds(sources: DataSource, why: str) -> PointCloudReport:
+    """Return the report on point clouds whose task is known."""
+    counts = sorted(len(cloud) for chunk in sources.chunks() for cloud in chunk.texts)
+    training = (cloud for chunk in sources.chunks() if chunk.split == 0 for cloud in chunk.texts)
+    measured = Points.train(training, scale="kept")
+    return PointCloudReport(
+        **media_report(sources, why),
+        points=(counts[0], counts[len(counts) // 2], counts[-1]),
+        dimensions=measured.dimensions,
+        features=len(measured.mean),
+        elements=[SYMBOLS[z - 1] for z in measured.elements],
+        diameter=measured.reach,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.evaluation.metrics import register_metric
+from regard.evaluation import register_metric
 
 
 @register_metric("label", "top2", title="top-2 accuracy")

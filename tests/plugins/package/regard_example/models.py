@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from regard.models.counts import BackoffTable, Uniform, maximum_likelihood, uniform
-from regard.models.ngrams import NGrams
+from regard.models.ngrams import BackoffTable, NGrams, Uniform, maximum_likelihood, uniform
 from regard.registry import register_model
 
 

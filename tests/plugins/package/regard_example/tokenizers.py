@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from regard.tokenizers.characters import Characters
+from regard.tokenizers.text import Characters
 from regard.tokenizers.tokenizer import WORD_LEVEL, Ids, layout
 
 VOWELS = "aeiou"

@@ -1,0 +1,22 @@
+"""What pages about predictions consist of."""
+
+from __future__ import annotations
+
+TEXTS = ["acca", "bab", "cabb", "abcabc", "b", "ccc", "bacab", "aabbcc", "cb", "abba", "ca", "bca"]
+
+
+CLASSES = ("high", "low", "middle")
+
+
+TEXT_PARTS = ["Prediction", "What the prediction rests on", "Attention"]
+
+
+MANY_PARTS = ["Records in the plane", "What each head looks for", "Right and wrong"]
+
+
+def of(page, kind):
+    return [c for c in page.components if type(c) is kind]
+
+
+def sections(page):
+    return [section.title for section in page._sections]
