@@ -18,6 +18,7 @@ from regard.training.progress import Reporter
 from regard.training.trainer import Session
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "train.batch_tokens=64", "train.steps=8"]
+SMALL += ["train.device=cpu"]  # bits are compared
 
 
 @pytest.fixture(scope="module", autouse=True)

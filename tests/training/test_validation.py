@@ -17,7 +17,7 @@ def table(path, rows):
 
 
 SMALL = ["data.target=kind", "model.name=transformer", "model.n_layers=1", "model.d_model=16"]
-SMALL += ["train.steps=6", "train.batch_tokens=512", "train.eval_every=2"]
+SMALL += ["train.steps=6", "train.batch_tokens=512", "train.eval_every=2", "train.device=cpu"]
 
 
 @pytest.fixture(scope="module")
