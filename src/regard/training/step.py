@@ -254,6 +254,10 @@ class Stepper:
         for work in self.captured:
             work.release()
         self.optimizer.clear()  # gradients are in that memory, too
+        if self.captured:  # a pool whose graphs are gone cannot be used again
+            pool = torch.cuda.graph_pool_handle()
+            for work in self.captured:
+                work.pool = pool
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
