@@ -59,6 +59,7 @@ def folder(tmp_path_factory):
     write_labelled(path)
     write_images(path)
     write_point_clouds(path)
+    write_series(path)
     with contextlib.chdir(path):
         for model in ("transformer", "bigram"):
             run_line(f"regard train names.txt --model {model} --out runs/names-{model}")
@@ -136,6 +137,14 @@ def write_point_clouds(path):
     write_lines(path / "energies.txt", [f"m{i} {i / 7:.3f}" for i in range(40)])
 
 
+def write_series(path):
+    random = np.random.default_rng(0)
+    times = np.datetime64("2024-01-01T00", "h") + np.arange(400)
+    waves = 10 + np.sin(np.arange(400) * np.pi / 12) + 0.1 * random.normal(size=400)
+    rows = [f"{t},{x:.3f},{20 - x:.3f}" for t, x in zip(times, waves, strict=True)]
+    write_lines(path / "load.csv", ["time,load,temperature", *rows])
+
+
 def run_line(line: str) -> str:
     """Run one command of a page and return its standard output."""
     command = line.partition(" | ")[0]  # sort, head and the like only change the output
@@ -146,6 +155,7 @@ def run_line(line: str) -> str:
     if verb == "compare":
         models = "ibm1" if "train.de" in arguments else "bigram,transformer"
         models = "majority" if {"--target", "digits.npz", "shapes.npz"} & set(arguments) else models
+        models = "ridge" if "load.csv" in arguments else models
         arguments += [*SMALL_OPTIONS, "--models", models]
     if not cli.app.registered_commands:
         cli._fill()

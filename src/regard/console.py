@@ -40,6 +40,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows with tabs between their values, after a row of the names."""
+    for number, row in enumerate(rows):
+        cells = (f"{x:.6g}" if isinstance(x, float) else plain(str(x)) for x in row.values())
+        print(*([] if number else ["\t".join(row)]), "\t".join(cells), sep="\n")
+
+
 def print_metrics(splits: Mapping[str, Mapping[str, Metric]]) -> None:
     """Print the main metrics, a column for each split; of several targets, a table per split."""
     grouped = {split: group_by_target(metrics) for split, metrics in splits.items()}

@@ -26,7 +26,8 @@ from regard.api import (
     load,
 )
 from regard.bundled import NAMES, PHRASES, save_shapes
-from regard.console import print_strip, print_table
+from regard.bundled.series import save_series
+from regard.console import print_rows, print_strip, print_table
 from regard.data.batching import Order
 from regard.data.corpus import Corpus, reopen
 from regard.data.shards import Shard
@@ -410,6 +411,42 @@ def print_confused_shapes(
     for i in np.argsort(-counts, kind="stable")[:MOST_CONFUSED]:
         target, prediction = (classes[int(k)] for k in pairs[:, i])
         print(f"  {counts[i]:>3} × {target} predicted as {prediction}")
+
+
+SERIES_MODELS = ("seasonal-naive", "ridge", "nlinear", "lstm", "transformer")
+
+
+def demo_series(
+    out: str | Path,
+    minutes: float,
+    *,
+    models: Sequence[str] = SERIES_MODELS,
+    assignments: Sequence[str] = (),
+    reporter: Reporter | None = None,
+) -> Path:
+    """Compare forecasters of a synthetic load, and print the table and the next hours; return the
+    folder.
+    """
+    folder, began = free_folder(Path(out)), time.monotonic()
+    folder.mkdir(parents=True)
+    file = save_series(folder / "load.csv")
+    result = compare(
+        [file],
+        models=models,
+        minutes=minutes,
+        out=folder,
+        task="forecast",
+        options={"horizon": "24"},
+        data={"target": "load"},
+        assignments=assignments,
+        reporter=reporter or Reporter(),
+    )
+    print_result(result)
+    best = result.comparison.rows[0].runs[0]
+    print_rows(load(best).forecast_file(file)[:6])
+    print(f"\npage: {folder / 'compare.html'}   ({time.monotonic() - began:.0f} s in all)")
+    print(f"continue with: regard look {shlex.quote(str(best))}")
+    return folder
 
 
 DATES_MODELS = ("ibm1", "transformer")

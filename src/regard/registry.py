@@ -93,6 +93,7 @@ TASKS = Registry(
         "target": "regard.tasks.seq2seq:Seq2Seq",
         "masked": "regard.tasks.masked_lm:MaskedLanguageModeling",
         "vectors": "regard.tasks.word_vectors:WordVectorTask",
+        "forecast": "regard.tasks.forecasting:Forecasting",
     },
 )
 TABLES = Registry(
@@ -110,6 +111,7 @@ MODALITIES = Registry(
     {
         "point-clouds": "regard.modalities.point_clouds:PointClouds",
         "images": "regard.modalities.images:Images",
+        "time-series": "regard.modalities.time_series:TimeSeries",
         "chemistry": "regard.modalities.chemistry:Chemistry",
         "biology": "regard.modalities.biology:Biology",
         "text": "regard.modalities.text:Text",
@@ -131,6 +133,7 @@ TOKENIZERS = Registry(
         "smiles-bpe": "regard.tokenizers.smiles:SmilesBPE",
         "patches": "regard.tokenizers.patches:Patches",
         "points": "regard.tokenizers.points:Points",
+        "steps": "regard.tokenizers.series:Steps",
     },
 )
 AUGMENTATIONS = Registry(
@@ -269,6 +272,19 @@ MODELS = ModelRegistry(
         ("logistic", WHOLE, "points", "linear:PointCloudLogistic"),
         ("coulomb", "value", "points", "coulomb:Coulomb"),
         ("transformer", ALL, "points", "point_transformer:PointTransformer"),
+        ("naive", "forecast", "series", "classical_forecasters:Naive"),
+        ("seasonal-naive", "forecast", "series", "classical_forecasters:SeasonalNaive"),
+        ("drift", "forecast", "series", "classical_forecasters:Drift"),
+        ("ets", "forecast", "series", "classical_forecasters:ExponentialSmoothing"),
+        ("ridge", "forecast", "series", "classical_forecasters:RidgeLags"),
+        ("boosting", "forecast", "series", "classical_forecasters:Boosting"),
+        ("dlinear", "forecast", "series", "forecaster:DLinear"),
+        ("nlinear", "forecast", "series", "forecaster:NLinear"),
+        ("lstm", "forecast", "series", "patch_forecaster:RecurrentForecaster"),
+        ("cnn", "forecast", "series", "patch_forecaster:ConvolutionalForecaster"),
+        ("hyena", "forecast", "series", "patch_forecaster:HyenaForecaster"),
+        ("decoder", "forecast", "series", "patch_forecaster:DecoderForecaster"),
+        ("transformer", "forecast", "series", "patch_forecaster:PatchForecaster"),
     ]
 )
 register_model = MODELS.register

@@ -77,8 +77,8 @@ def test_keys_of_other_families_are_refused(capsys, table, tmp_path):
     assert code == 2 and "model.n_layers" in errors
     code, _, errors = said(capsys, *words, "--model", "naive-bayes", "--set", "model.order=40")
     assert code == 2 and "order must be from 0" in errors
-    code, _, errors = said(capsys, *words, "--model", "ridge")
-    assert code == 2 and "unknown model 'ridge'" in errors
+    code, _, errors = said(capsys, *words, "--model", "ridges")
+    assert code == 2 and "unknown model 'ridges'" in errors
 
 
 @pytest.mark.parametrize("verb", ["train", "compare"])

@@ -65,7 +65,7 @@ def test_the_page_has_the_table_the_curves_and_the_errors_of_the_best(comparison
     assert list(quality.highlight) == [0] == list(size.highlight)
     training, data = of(page, Lines)[:2]
     assert [list(xs) for _, xs, _ in training.series] == [[2.0, 4.0]] * 2
-    assert training.y_label == "nats per record" and data.y_label == "accuracy" and data.log_x
+    assert training.y_label == "nats per prediction" and data.y_label == "accuracy" and data.log_x
     (confusion,) = of(page, Heatmap)
     assert confusion.array().tolist() == [[10, 0], [0, 10]]
     accuracy = next(bars for bars in of(page, Bars) if bars.title.startswith("Accuracy"))

@@ -82,14 +82,17 @@ def test_a_convolutional_model_is_just_deep_enough_for_its_context(max_len):
 
 
 LOOPS = {
-    "count": {"uniform", "unigram", "bigram", "map", "kneser-ney", "ibm1", "nearest"},
+    "count": {"uniform", "unigram", "bigram", "map", "kneser-ney", "ibm1", "nearest"}
+    | {"naive", "seasonal-naive", "drift"},
     "solve": {
         *("majority", "naive-bayes", "nb-svm", "pwm", "markov", "logistic", "svm", "coulomb"),
+        *("ets", "ridge", "boosting"),
     },
     "em": {"hmm"},
     "word2vec": {"cbow", "skipgram"},
     "gradient": {
         *("mlp", "cnn", "rnn", "gru", "lstm", "hyena", "transformer", "rnn-attention"),
+        *("dlinear", "nlinear", "decoder"),
     },
 }
 

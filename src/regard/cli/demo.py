@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5, "shapes": 1.4}
+MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5, "shapes": 1.4, "series": 1.5}
 
 
 def command(
     name: Annotated[
-        str, typer.Argument(help="Which: ladder, translate, digits or shapes.")
+        str, typer.Argument(help="Which: ladder, translate, digits, shapes or series.")
     ] = "ladder",
     out: Annotated[
         Path | None,
@@ -28,6 +28,7 @@ def command(
     translate: dates, numbers and money into German; what attention is for.
     digits: handwritten digits as patches, and where attention looks.
     shapes: bodies in space as clouds of points, turned in any way.
+    series: an hourly load, forecast from counting to attention.
 
     Example: regard demo translate --minutes 1
     """
@@ -42,5 +43,6 @@ def command(
         "translate": (demos.demo_translate, "demo-translate"),
         "digits": (demos.demo_digits, "demo-digits"),
         "shapes": (demos.demo_shapes, "demo-shapes"),
+        "series": (demos.demo_series, "demo-series"),
     }[name]
     run(out or Path("runs") / folder, MINUTES[name] if minutes is None else minutes)

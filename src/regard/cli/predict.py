@@ -54,10 +54,13 @@ def command(
     """
     from regard.api import load
     from regard.cli.options import name_of, noted, read_records
-    from regard.console import plain, print_json
+    from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
     predictor: Predictor = load(run, verb="predict", device=device)
+    if (forecast := predictor.forecast_file(file)) is not None:
+        print_json({"predictions": forecast}) if json else print_rows(forecast)
+        return
     reader = predictor.reader.asked(input=input, format=format)
     batches = read_records(predictor, file, reader)
     notes = RecordNotes(predictor.tokenizer, predictor.context)

@@ -22,6 +22,7 @@ from regard.data.report import inspect_labelled
 from regard.data.shards import CHUNK, Shard, ShardWriter
 from regard.data.sources import UNUSED, DataSource, Log, SourceChunk, Views
 from regard.data.targets import Targets, TargetWriter, survey, with_targets
+from regard.data.windows import join_splits
 from regard.errors import UsageError, UserError
 from regard.recipe import SPLITS, Recipe, kind_of
 from regard.registry import MODALITIES
@@ -444,7 +445,7 @@ def _training_items(
 
 def _refuse_too_little(sources: DataSource) -> None:
     """Raise a UserError if there is one record: nothing could be held out."""
-    if sources.text or any(sources.held_out_files):
+    if sources.text or sources.train.continuous or any(sources.held_out_files):
         return
     full = count = 0
     for chunk in sources.train.records():
@@ -551,12 +552,14 @@ def reopen(run: Path, *, verify: bool = False, held_out: bool = False) -> Corpus
             shard = with_targets(shard, folder / name, verify=name in verified)
             shard = dataclasses.replace(shard, views=facts.get("views", 1))
         shards[name] = shard
+    tokenizer = load(run / TOKENIZER)
+    if tokenizer.window:
+        shards = join_splits(shards, *tokenizer.window)
     train = shards["train"]
     if train is None:
         raise UserError(
             "nothing is left to train on after the split; give more data or smaller fractions"
         )
-    tokenizer = load(run / TOKENIZER)
     sources = load_sources(run, tokenizer) if paired else None
     return Corpus(tokenizer, train, shards["valid"], shards["test"], facts, sources, targets)
 

@@ -243,6 +243,9 @@ class DataSource:
                     yield from (SourceChunk(split, [text]) for text in document.text())
                     yield SourceChunk(split, (), ends=True)
             return
+        if self.train.continuous:
+            yield from self.train.stretches(self.fractions, self.recipe.train_fraction)
+            return
         first = 0
         for chunk in self.train.records():
             keys = self.train.keys(chunk)

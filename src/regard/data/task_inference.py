@@ -52,7 +52,11 @@ def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
     A model that exists for one task only decides it.
     """
     files = [Path(path) for path in recipe.train]
-    is_media = bool(files) and not MODALITIES[recognize_modality(recipe, LABELS)].reads_text
+    modality = MODALITIES[recognize_modality(recipe, LABELS) if files else "text"]
+    task, why = modality.suggest_task(files)
+    if task:
+        return InferredTask(task, why)
+    is_media = not modality.reads_text
     if recipe.target or recipe.labels or recipe.format == "labelled" or is_media:
         return _infer_from_targets(recipe)
     model_task = _task_of_model(model)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,6 +200,7 @@ class FileSet(ABC):
     format: str
     why: str
     form: Canonical = PLAIN  # in which records are compared
+    continuous: ClassVar[bool] = False  # records are cut in time, and their ends held out
     plannable: ClassVar[bool] = False  # records may be split by their labels, columns or groups
     names: tuple[str, ...] = ()  # of the targets
 
@@ -258,6 +259,10 @@ class FileSet(ABC):
             self._layout = BlankSeparated(("1" if format == "smi" else "2",), encoding)
         if self._layout:
             self.why = f"{why}, {self._layout.why}"
+
+    def stretches(self, fractions: Sequence[float], train_fraction: float) -> Iterator[Any]:
+        """Yield the parts of continuous records, as chunks that know their split."""
+        raise NotImplementedError
 
     def like(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Return the classes of other files, if each of these holds one class."""

@@ -29,6 +29,7 @@ SMALL = 0.01  # a relative difference below which a model is hardly better
 BASELINES = {  # models that any other should beat, and what they do
     "ibm1": "word for word",
     "majority": "predicting the same for every record",
+    "seasonal-naive": "repeating the last season",
 }
 
 Curve = Sequence[tuple[int, float]]  # training symbols, and the metric

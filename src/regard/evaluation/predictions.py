@@ -73,6 +73,11 @@ class Predictions:
         return len(self.lengths)
 
     @property
+    def scored(self) -> bool:
+        """Whether any truth is known."""
+        return bool(known(self.truths).any())
+
+    @property
     def unknown(self) -> int:
         """How many records have a class that training does not have."""
         single = self.targets is not None and self.targets.kind.single

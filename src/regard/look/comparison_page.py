@@ -9,6 +9,7 @@ from regard.evaluation.comparison import Comparison
 from regard.evaluation.translation import load_translations
 from regard.look.page import Lines, Page, Sequences, Surprise, Table, Text
 from regard.look.prediction_page import add_errors, plot_metric
+from regard.registry import TASKS
 from regard.run import Run
 
 MOST_SENTENCES = 8  # whose translations are shown
@@ -21,6 +22,7 @@ BARS = {  # metrics drawn where rows have them
     "auroc_mean": "Mean AUROC of the labels: more is better",
     "mcc": "MCC, the correlation of prediction and truth: more is better",
     "rmse": "RMSE: less is better",
+    "mse_standardized": "Standardized MSE: less is better",
     "rmse_standardized_mean": "Mean standardized RMSE of the targets: less is better",
     "spearman": "Spearman's correlation: more is better",
     "spearman_mean": "Mean of Spearman's correlations of the targets: more is better",
@@ -115,7 +117,7 @@ def _add_learning(page: Page, comparison: Comparison) -> None:
             series.append((row.model, seconds, losses))
     if not series and not comparison.curves:
         return
-    unit = _loss_unit(comparison)
+    unit = TASKS[comparison.task].card.loss_unit
     page.section("Learning", f"{unit.capitalize()} on the validation split during training.")
     if series:
         page.add(Lines(series, x_label="seconds", y_label=unit, title="During training"))
@@ -126,16 +128,6 @@ def _add_learning(page: Page, comparison: Comparison) -> None:
         ]
         label = comparison.curve_metric.replace("_", " ")
         page.add(Lines(curves, "training symbols", label, log_x=True, title="With more data"))
-
-
-def _loss_unit(comparison: Comparison) -> str:
-    predictions = comparison.rows[0].predictions
-    if predictions is None or predictions.targets is None:
-        return "nats per symbol"
-    kind = predictions.targets.kind
-    if not kind.categorical:
-        return "half the squared error of standardised values"
-    return "nats per position" if kind.aligned else "nats per record"
 
 
 def _add_translations(page: Page, comparison: Comparison) -> None:

@@ -508,7 +508,7 @@ MOST_UNITS = 64  # of a recurrent state
 
 View = Callable[[Page, Any, Any], None]  # adds sections about (a trace or context, its model)
 ViewT = TypeVar("ViewT", bound=View)
-VIEW_MODULES = ("classical_views", "prediction_page")  # register theirs
+VIEW_MODULES = ("classical_views", "prediction_page", "forecast_page")  # register theirs
 VIEWS: dict[type, View] = {}
 EVIDENCE: dict[type, View] = {}
 
@@ -540,9 +540,14 @@ def add_evidence(page: Page, subject: Any) -> None:
     _add_views(page, subject, EVIDENCE)
 
 
-def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
+def load_views() -> None:
+    """Import the modules that register views and plots."""
     for name in VIEW_MODULES:
         import_module(f"regard.look.{name}")
+
+
+def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
+    load_views()
     for model_class in type(subject.model).__mro__:
         if model_class in views:
             views[model_class](page, subject, subject.model)

@@ -45,6 +45,7 @@ from regard.look.internals import (
     add_evidence,
     add_inside,
     attention_names,
+    load_views,
     register_evidence,
     register_view,
     stack_layers,
@@ -92,13 +93,14 @@ def register_error_plots(report: type, note: str) -> Callable[[Plots], Plots]:
 
 def add_errors(page: Page, predictions: Predictions, words: str, title: str) -> None:
     """Add the plots of predictions with targets; `words` say of which records."""
-    assert predictions.targets is not None
+    load_views()
     note, plots = PLOTS[type(predictions.report)]
     page.section(title, f"Predictions for {words}. {note}")
-    if not known(predictions.truths).any():
+    if not predictions.scored:
         page.add(Text("The true target is known of none of them."))
         return
-    for row in plots(predictions, predictions.targets, predictions.report):
+    targets: Any = predictions.targets
+    for row in plots(predictions, targets, predictions.report):
         page.add(*row)
 
 

@@ -85,6 +85,11 @@ class Modality(ABC):
         """Return whether the cells of a table's column are items of this modality, or paths."""
         return False
 
+    @classmethod
+    def suggest_task(cls, files: Sequence[Path]) -> tuple[str, str]:
+        """Return the task of files without targets, and why; "" if targets decide."""
+        return "", ""
+
     @abstractmethod
     def read(self, request: ReadRequest) -> FileSet:
         """Return the reader of files."""

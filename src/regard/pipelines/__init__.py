@@ -152,6 +152,10 @@ class Pipeline(ABC):
                 "runs of the same task can be compared"
             )
 
+    def forecast_file(self, file: Path) -> list[dict[str, Any]] | None:
+        """Return what comes after the end of a file, row by row; None for files of records."""
+        return None
+
     @abstractmethod
     def read(self, files: Sequence[Path], reader: InputReader, *, strict: bool, log: Any) -> Shard:
         """Return the user's files as a shard."""

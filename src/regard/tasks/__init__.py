@@ -64,6 +64,7 @@ class Task(ABC):
     Config: ClassVar[type]
     roles: ClassVar[Roles]
     card: ClassVar[Card]
+    measures_all: ClassVar[bool] = False  # of held-out splits, whatever the time
     compares: ClassVar[bool] = True  # `regard compare` has rows for it
     starts_from: ClassVar[tuple[str, ...]] = ()  # tasks whose runs train.init_from may name
     keeps_head: ClassVar[bool] = True  # of a run that it starts from

@@ -188,7 +188,8 @@ class Patches(Featurizer):
 
     @classmethod
     def recognises(cls, document: Document) -> bool:
-        return "point_processor_type" not in document
+        others = (key for key in document if key != "image_processor_type")
+        return not any(key.endswith("_processor_type") for key in others)
 
     @classmethod
     def load(cls, path: str | Path, *, patch: int = 0) -> Self:

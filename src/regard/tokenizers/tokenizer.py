@@ -198,6 +198,11 @@ class Tokenizer(ABC):
         """Return whether both give the same tokens for every item."""
         return type(self) is type(other) and self.raw == other.raw
 
+    @property
+    def window(self) -> tuple[int, int, int] | None:
+        """Steps that a model reads and predicts of a series, and of how many channels."""
+        return None
+
     def with_start(self, start: int) -> Tokenizer:
         """Return the tokenizer with another id for `<S>`; ValueError if its ids are fixed."""
         raise ValueError(f"{self.name} start with {self.start}")

@@ -107,6 +107,8 @@ KEPT = (
     *("majority", "ibm1", "nearest", "bigram", "logistic", "kneser-ney", "transformer"),
     *("naive-bayes", "nb-svm", "rnn-attention", "lstm", "cnn", "svm", "coulomb", "map", "gru"),
     *("pwm", "markov", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
+    *("seasonal-naive", "naive", "ridge", "nlinear", "dlinear", "drift", "ets", "boosting"),
+    "decoder",
 )
 START = 4.0  # seconds of a row besides its training, until the first one is measured
 SPAWN = 0.5  # the part of them before the clock of the run starts

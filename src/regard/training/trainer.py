@@ -613,7 +613,9 @@ def evaluate_and_write(run: Path, fitted: TrainingOutcome, *, measures: bool = T
         for split, tokens in parts.items():
             shard = corpus.split(split)
             assert shard is not None
-            part = final_sample(shard, tokens, getattr(model.config, "max_len", 0))
+            part = shard
+            if not task.measures_all:
+                part = final_sample(shard, tokens, context(model.config))
             shares[split] = round(part.tokens / shard.tokens, 4)
             metrics[split] = task.evaluate(fitted, model, Run(run), split, part)
         if fitted.clock is None or fitted.clock.left > 0:  # otherwise `look` computes it

@@ -1,0 +1,165 @@
+"""Forecasting: a trained forecaster, its files and its forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.data.corpus import reopen
+from regard.data.inputs import InputReader
+from regard.data.windows import Windows
+from regard.decoding.engine import device_of
+from regard.errors import UserError
+from regard.evaluation.forecasting import (
+    FORECASTS,
+    LEVELS,
+    ForecastResult,
+    at_levels,
+    measure_forecasts,
+)
+from regard.pipelines import EvaluationRequest, Pipeline
+from regard.storage import read_tensors
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesForecast:
+    """The next steps of one series: point forecasts (H, C) and a fan (H, C, A) at `levels`."""
+
+    name: str
+    times: Sequence[str]  # (H,)
+    columns: tuple[str, ...]
+    point: NDArray[np.float64]
+    fan: NDArray[np.float64]
+    levels: tuple[float, ...] = LEVELS
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each step and column: time, forecast, and the ends of the interval."""
+        for step, when in enumerate(self.times):
+            for c, column in enumerate(self.columns):
+                yield {
+                    **({"id": self.name} if self.name else {}),
+                    "time": when,
+                    "target": column,
+                    "prediction": float(self.point[step, c]),
+                    "low": float(self.fan[step, c, 0]),
+                    "high": float(self.fan[step, c, -1]),
+                }
+
+
+class Forecaster(Pipeline):
+    """A forecaster of series."""
+
+    task: ClassVar[str] = "forecast"
+    tokenizer: Any
+
+    def forecast(self, series: Any) -> SeriesForecast:
+        """Return the steps after the end of a series; its covariates may reach further."""
+        encoder, horizon = self.tokenizer, self.tokenizer.horizon
+        encoded = encoder.encode(series)
+        channels, lookback = encoder.n_channels, encoder.lookback
+        targets = np.flatnonzero(~np.isnan(encoded[:, :channels]).all(1))
+        if not len(targets):
+            raise UserError("the series has no observed value")
+        end = int(targets[-1]) + 1
+        past = encoded[max(0, end - lookback) : end]
+        if len(past) < lookback:  # what is missing before the first step is masked
+            past = np.pad(past, ((lookback - len(past), 0), (0, 0)), constant_values=np.nan)
+        future = self._future(encoded[end:, channels:], horizon)
+        device = device_of(self.model)
+        with torch.inference_mode():
+            inputs = torch.from_numpy(past)[None].to(device)
+            outputs = self.model.predict(inputs, future.to(device)[None]).float().cpu()
+        point = encoder.restore(self.model.point(outputs)[0].double().numpy())
+        base = at_levels(outputs.numpy(), self.model.config.quantiles)[0]  # (H, C, A)
+        fan = np.sort(base + np.moveaxis(self.offsets, 0, -1), axis=-1)
+        fan = np.moveaxis(encoder.restore(np.moveaxis(fan, -1, 0)), 0, -1)
+        times = [str(end + i) for i in range(horizon)]
+        if series.step is not None:
+            times = series.times_after(end, horizon)
+        return SeriesForecast(
+            getattr(series, "name", ""), times, encoder.columns[:channels], point, fan
+        )
+
+    def _future(self, known: NDArray[Any], horizon: int) -> torch.Tensor:
+        """Return the covariates (H, K) of the horizon, which the file must have."""
+        needed = self.tokenizer.n_known
+        if not needed:
+            return torch.empty(horizon, 0)
+        if len(known) < horizon:
+            names = ", ".join(self.tokenizer.columns[-needed:])
+            raise UserError(
+                f"{names} must be known for the {horizon} steps after the last target; the file "
+                f"has {len(known)} of them: add rows with these columns and empty targets"
+            )
+        return torch.from_numpy(np.ascontiguousarray(known[:horizon]))
+
+    @property
+    def offsets(self) -> NDArray[np.float64]:
+        """What conformal prediction adds to forecasts at each level, (A, H, C)."""
+        c = self.model.config
+        if self.run is None or not (self.run / FORECASTS).exists():
+            return np.zeros((len(LEVELS), c.horizon, c.n_channels))
+        return read_tensors(self.run / FORECASTS)["offsets"].numpy()
+
+    def series(self, file: Path) -> Iterator[tuple[str, Any]]:
+        """Yield the series of a file, each after its place."""
+        return self.modality.items(file, self.tokenizer, strict=False)  # type: ignore[no-any-return]
+
+    def forecast_file(self, file: Path) -> list[dict[str, Any]]:
+        return [row for _, series in self.series(file) for row in self.forecast(series).rows()]
+
+    def windows(self, split: str = "") -> tuple[str, Windows, Any]:
+        """Return the windows of a split of the run, by default the reported one, and the corpus."""
+        if self.run is None:
+            raise UserError("this pipeline belongs to no run: name a file to measure on")
+        corpus: Any = reopen(self.run.path)
+        name = split or corpus.reported_split
+        windows = corpus.split(name)
+        if windows is None:
+            raise UserError(f"{self.run}: the run holds no {name} windows")
+        return name, windows, corpus
+
+    def read(self, files: Sequence[Path], reader: InputReader, *, strict: bool, log: Any) -> Any:
+        from regard.data.shards import Shard
+        from regard.data.windows import join_splits
+
+        encoder = self.tokenizer
+        parts = [encoder.encode(series) for file in files for _, series in self.series(file)]
+        ends = np.cumsum([0, *map(len, parts)])
+        shard = Shard(
+            path=files[0],
+            kind="records",
+            ids=np.concatenate(parts),
+            offsets=ends,
+            vocab_size=encoder.vocab_size,
+            records=len(parts),
+            tokens=int(ends[-1]),
+            symbols=0,
+            bytes=0,
+        )
+        lengths = encoder.lookback, encoder.horizon, encoder.n_channels
+        return join_splits({"train": shard}, *lengths)["train"]
+
+    def held_out(self, run: Any = None) -> tuple[str, Any]:
+        name, windows, _ = self.windows()
+        return name, windows
+
+    def measure(self, shard: Any, request: EvaluationRequest) -> ForecastResult:
+        name, windows, corpus = self.windows()
+        is_test = name == "test" and np.array_equal(shard.starts, windows.starts)
+        before = corpus.valid if is_test else None
+        return measure_forecasts(self.model, shard, self.tokenizer, corpus.train, before)
+
+    def _log_notes(self, shard: Any, request: EvaluationRequest) -> None:
+        """Series have no unknown symbols."""
+
+    def describe(self, report: Any, request: EvaluationRequest) -> tuple[dict[str, Any], str]:
+        windows, horizon = report.records, self.tokenizer.horizon
+        document: Mapping[str, Any] = {"windows": windows, "horizon": horizon}
+        return dict(document), f"{windows:,} windows, each forecast {horizon} steps ahead"

@@ -1,0 +1,98 @@
+"""A loaded forecaster: times, units and intervals of the future, covariates, measuring files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from regard.api import load, plan, train
+from regard.errors import UserError
+from regard.pipelines import EvaluationRequest
+
+L, H = 24, 5
+
+
+def write(path, values, names, days=0):
+    times = np.datetime64("2024-03-01", "D") + np.arange(len(values)) + days
+    rows = [
+        ",".join([str(t), *("" if np.isnan(x) else f"{x:.5f}" for x in row)])
+        for t, row in zip(times, values, strict=True)
+    ]
+    path.write_text("\n".join([f"day,{','.join(names)}", *rows]) + "\n")
+    return path
+
+
+def week(steps, start=0):
+    return 100 + 10 * np.sin(2 * np.pi * (start + np.arange(steps)) / 7)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forecaster")
+    values = week(300)[:, None] + 0.1 * np.random.default_rng(0).normal(size=(300, 1))
+    file = write(folder / "sales.csv", values, ["sales"])
+    recipe, _ = plan(
+        [file],
+        task={"name": "forecast"},
+        input={"horizon": H, "lookback": L},
+        model={"name": "ridge"},
+    )
+    train(recipe, folder / "run")
+    return folder
+
+
+def test_the_future_has_the_times_and_the_unit_of_the_file(trained):
+    rows = load(trained / "run").forecast_file(trained / "sales.csv")
+    assert [row["time"] for row in rows] == [f"2024-12-{26 + i}" for i in range(H)]
+    expected = week(H, start=300)
+    assert [row["prediction"] for row in rows] == pytest.approx(expected, abs=0.5)
+    assert all(row["low"] < row["prediction"] < row["high"] for row in rows)
+    assert all(row["high"] - row["low"] < 2 for row in rows)
+
+
+def test_rows_after_the_last_target_do_not_move_the_forecast(trained, tmp_path):
+    values = np.concatenate([week(300), np.full(3, np.nan)])[:, None]
+    file = write(tmp_path / "later.csv", values, ["sales"])
+    rows = load(trained / "run").forecast_file(file)
+    assert rows[0]["time"] == "2024-12-26"
+
+
+def test_a_series_shorter_than_the_look_back_is_forecast_from_what_there_is(trained, tmp_path):
+    file = write(tmp_path / "short.csv", week(15)[:, None], ["sales"])
+    rows = load(trained / "run").forecast_file(file)
+    assert len(rows) == H and all(np.isfinite(row["prediction"]) for row in rows)
+
+
+def test_a_file_of_other_data_is_measured(trained, tmp_path):
+    file = write(tmp_path / "next.csv", week(80, start=21)[:, None], ["sales"])
+    evaluation = load(trained / "run").evaluate(EvaluationRequest(files=[file]))
+    assert evaluation.document["windows"] == 80 - L - H + 1
+    assert evaluation.document["metrics"]["mae"]["value"] < 0.5
+
+
+def test_the_held_out_windows_give_the_metrics_on_record(trained):
+    forecaster = load(trained / "run")
+    metrics = forecaster.evaluate(EvaluationRequest()).document["metrics"]
+    stored = forecaster.run.metadata["metrics"]["test"]
+    assert metrics["mse_standardized"] == pytest.approx(stored["mse_standardized"], rel=1e-6)
+
+
+def test_covariates_must_be_known_for_the_horizon(tmp_path):
+    holiday = (np.arange(320) % 10 == 0).astype(float)
+    values = np.stack([week(320) + 20 * holiday, holiday], axis=1)
+    file = write(tmp_path / "with.csv", values[:300], ["sales", "holiday"])
+    recipe, _ = plan(
+        [file],
+        task={"name": "forecast"},
+        data={"target": "sales"},
+        input={"horizon": H, "lookback": L, "known": "holiday"},
+        model={"name": "ridge"},
+    )
+    train(recipe, tmp_path / "run")
+    forecaster = load(tmp_path / "run")
+    with pytest.raises(UserError, match=r"holiday must be known for the 5 steps"):
+        forecaster.forecast_file(file)
+    values[300:, 0] = np.nan
+    rows = forecaster.forecast_file(write(tmp_path / "all.csv", values, ["sales", "holiday"]))
+    errors = [row["prediction"] - (week(320) + 20 * holiday)[300 + i] for i, row in enumerate(rows)]
+    assert np.abs(errors).max() < 3  # day 300 is a holiday

@@ -1,0 +1,77 @@
+"""Steps of series: standardized with the training part alone, and a season by autocorrelation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from regard.errors import UserError
+from regard.tokenizers import load
+from regard.tokenizers.series import PlainSeries, Steps, autocorrelation, find_season
+
+
+def series(values, known=None):
+    values = np.asarray(values, float)
+    return PlainSeries(values, np.empty((len(values), 0)) if known is None else known)
+
+
+def encoder(values, **options):
+    options = {"lookback": 4, "horizon": 2, "columns": ("a", "b")} | options
+    return Steps.train([series(values)], **options)
+
+
+def test_columns_have_mean_0_and_deviation_1_without_the_missing_ones():
+    values = np.array([[1.0, 5], [3, 5], [np.nan, 5], [5, 5]])
+    steps = encoder(values)
+    encoded = steps.encode(series(values))
+    assert encoded.dtype == np.float32 and np.isnan(encoded[2, 0])
+    assert np.nanmean(encoded[:, 0]) == pytest.approx(0, abs=1e-6)
+    assert np.nanstd(encoded[:, 0]) == pytest.approx(1, abs=1e-6)
+    assert (encoded[:, 1] == 0).all()  # a constant column has no deviation to divide by
+    assert steps.restore(encoded) == pytest.approx(values, nan_ok=True, abs=1e-5)
+
+
+@pytest.mark.parametrize("season", [7, 24])
+def test_the_season_is_the_lag_at_which_the_series_repeats(season):
+    random = np.random.default_rng(0)
+    steps = np.arange(40 * season)
+    wave = np.sin(2 * np.pi * steps / season) + 0.3 * random.normal(size=len(steps))
+    assert find_season([wave + 0.05 * steps]) == season  # around its trend
+    assert find_season([random.normal(size=500)]) == 0
+
+
+def test_the_autocorrelation_is_that_of_its_definition():
+    random = np.random.default_rng(1)
+    values = random.normal(size=60).cumsum()
+    steps = np.arange(60)
+    residual = values - np.polynomial.Polynomial.fit(steps, values, 1)(steps)
+    expected = [(residual[k:] * residual[: 60 - k]).mean() for k in range(21)]
+    assert autocorrelation(values) == pytest.approx(np.array(expected) / expected[0])
+
+
+def test_it_is_saved_and_loaded_with_what_models_must_know(tmp_path):
+    steps = encoder(np.random.default_rng(0).normal(size=(50, 2)), season=12)
+    steps.save(tmp_path / steps.file)
+    again = load(tmp_path / "tokenizer.json")
+    assert again.equals(steps) and again.document() == steps.document()
+    assert again.model_config == {"horizon": 2, "n_channels": 2, "n_known": 0, "season": 12}
+    for item in steps.sample_items(2):
+        assert again.round_trip(item) and again.record_round_trip(again.encode(item))
+
+
+@pytest.mark.parametrize(
+    "change", [{"deviation": [1.0, 0.0]}, {"mean": [1.0]}, {"horizon": 0}, {"n_known": 2}]
+)
+def test_a_damaged_file_is_one_line(tmp_path, change):
+    steps = encoder(np.ones((5, 2)))
+    path = tmp_path / steps.file
+    path.write_text(json.dumps(steps.document() | change))
+    with pytest.raises(UserError, match="is damaged"):
+        load(tmp_path / "tokenizer.json")
+
+
+def test_a_series_of_other_columns_is_refused():
+    with pytest.raises(UserError, match=r"must have 2 columns \(a, b\), got 1"):
+        encoder(np.ones((5, 2))).encode(series(np.ones((5, 1))))
