@@ -6,9 +6,10 @@ mean size of truth and forecast. Skill is 1 - MSE / MSE of the seasonal naive fo
 windows. Neighbouring windows overlap: the bootstrap draws blocks of windows as long as the horizon.
 
 Every forecast gets a fan of quantiles by conformal prediction (Vovk et al. 2005), adaptive over the
-rolling origin: to the forecast of a level are added that quantile of the latest errors that were
-known by then. CRPS is twice the mean pinball loss over the levels; coverage and width are those of
-the interval between the lowest and the highest.
+rolling origin: to the forecast of a level is added that quantile of the latest errors that were
+known by then. Where the fans before held too little or too much, levels are moved outwards or
+inwards (Gibbs & Candès 2021, arXiv:2106.00170). CRPS is twice the mean pinball loss over the
+levels; coverage and width are those of the interval between the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from regard.storage import read_tensors, write_tensors
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CALIBRATION = 500  # windows whose errors make the fan
+OUTERMOST = (0.005, 0.995)  # levels
+RATE = 0.5  # by which a lack of coverage stretches the levels
 MIN_BLOCKS = 4  # of the bootstrap, where windows allow it
 AT_ONCE = 256  # windows
 FORECASTS = "forecasts.safetensors"  # of a run: the errors of the reported split, and its fan
@@ -88,16 +91,15 @@ def seasonal_scale(train: Windows, channels: int, season: int) -> Floats:
     return np.where(mean > 0, mean, np.nan)
 
 
-def offsets_of(residuals: NDArray[Any]) -> Floats:
-    """Return what is added to a forecast at each level, (A, H, C), from the errors (N, H, C) of a
-    point forecast or (N, H, C, A) of one for each level.
+def offsets_of(residuals: NDArray[Any], stretch: float = 1.0) -> Floats:
+    """Return what is added to a forecast at each level, (A, H, C), from the errors (N, H, C, A) of
+    the forecasts of each level; `stretch` moves levels away from the median.
     """
     missing = bool(np.isnan(residuals).any())
     quantile = np.nanquantile if missing else np.quantile
-    if residuals.shape[-1:] == (len(LEVELS),) and residuals.ndim == 4:
-        levels = [quantile(residuals[..., i], a, axis=0) for i, a in enumerate(LEVELS)]
-        return np.stack(levels)
-    return np.asarray(quantile(residuals, LEVELS, axis=0))
+    levels = np.clip(0.5 + (np.array(LEVELS) - 0.5) * stretch, *OUTERMOST)
+    parts = [quantile(residuals[..., i], a, axis=0) for i, a in enumerate(levels)]
+    return np.stack(parts)
 
 
 def at_levels(forecasts: NDArray[Any], quantiles: tuple[float, ...]) -> NDArray[Any]:
@@ -120,13 +122,24 @@ def rolling_fan(
     first, count, horizon = len(before[0]), len(forecasts), truths.shape[1]
     residuals = truths[..., None] - forecasts
     fan = np.empty_like(now[0])
-    refresh = max(1, horizon // 2)
+    refresh, stretch, scored = max(1, horizon // 2), 1.0, 0
     for start in range(first, count, refresh):
-        last = max(1, start - horizon + 1)
-        offsets = offsets_of(residuals[max(0, last - CALIBRATION) : last])
+        last = max(1, start - horizon + 1)  # windows before it have their targets by now
+        if last - first > scored:
+            covered = coverage_of(fan[scored : last - first], now[1][scored : last - first])
+            stretch, scored = stretch + RATE * (LEVELS[-1] - LEVELS[0] - covered), last - first
+        offsets = offsets_of(residuals[max(0, last - CALIBRATION) : last], stretch)
         end = min(start + refresh, count)
-        fan[start - first : end - first] = forecasts[start:end] + np.moveaxis(offsets, 0, -1)
-    return np.sort(fan, axis=-1), offsets_of(residuals[-CALIBRATION:])
+        shifted = forecasts[start:end] + np.moveaxis(offsets, 0, -1)
+        fan[start - first : end - first] = np.sort(shifted, axis=-1)
+    return fan, offsets_of(residuals[-CALIBRATION:], stretch)
+
+
+def coverage_of(fan: NDArray[Any], truths: NDArray[Any]) -> float:
+    """Return the share of observed truths between the lowest and the highest level."""
+    inside = (truths >= fan[..., 0]) & (truths <= fan[..., -1])
+    known = ~np.isnan(truths)
+    return float(inside[known].mean()) if known.any() else LEVELS[-1] - LEVELS[0]
 
 
 @dataclass(frozen=True, eq=False)
