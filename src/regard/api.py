@@ -151,6 +151,9 @@ def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
     role = TASKS[name].roles.encoded[0]
     table = values.get(role, {})
     input_name = table.get("name") or recognize_modality(data, TASKS[name].roles)
+    kinds = MODELS.kinds(name)
+    if input_name == "text" and "tokens" not in kinds:  # not recognized: what the task can read
+        input_name = next(one for one in MODALITIES if MODALITIES[one].kind in kinds)
     if input_name == "text" and "name" not in table:
         return values  # the tokenizer may name another modality of texts
     modality = MODALITIES[input_name]

@@ -75,3 +75,11 @@ def test_a_damaged_file_is_one_line(tmp_path, change):
 def test_a_series_of_other_columns_is_refused():
     with pytest.raises(UserError, match=r"must have 2 columns \(a, b\), got 1"):
         encoder(np.ones((5, 2))).encode(series(np.ones((5, 1))))
+
+
+def test_a_line_and_a_constant_have_no_season():
+    """Rounding was taken for a pattern."""
+    steps = np.arange(300.0)
+    noise = np.random.default_rng(2).uniform(size=300)
+    for column in (np.full(300, 5.0), 0.1 * steps + 3):
+        assert find_season([column]) == 0 == find_season([column, noise])

@@ -234,7 +234,9 @@ def mae_standardized(errors: ForecastResamples) -> BootstrapEstimate:
 
 @register_metric("forecast", "skill", title="skill")
 def skill(errors: ForecastResamples) -> BootstrapEstimate:
-    return errors.estimate(1 - errors.sums["squared"] / errors.sums["naive"])
+    naive = np.where(errors.sums["naive"] > 0, errors.sums["naive"], np.nan)
+    reason = "the seasonal naive forecast has no error"
+    return errors.estimate(1 - errors.sums["squared"] / naive, reason)
 
 
 @register_metric("forecast", "mase", title="MASE", lower_is_better=True)

@@ -17,6 +17,7 @@ from regard.tokenizers.tokenizer import Document, Featurizer, Ids
 
 Floats = NDArray[np.float64]
 LONGEST = 20_000  # steps at the end of a training series that tell its season
+ROUNDING = 1e-9  # of numbers, relative to the largest
 CLEAR = 0.1  # an autocorrelation below this is no season, ...
 SURE = 4.0  # ... nor one below so many standard errors
 NEARLY = 0.9  # a shorter lag with this share of the highest autocorrelation is the season
@@ -33,6 +34,8 @@ def autocorrelation(values: Floats) -> Floats:
         return np.zeros(1)
     trend = np.polynomial.Polynomial.fit(steps[known], values[known], 1)
     residual = np.where(known, values - trend(steps), 0.0)
+    if np.abs(residual).max() <= ROUNDING * np.abs(values[known]).max():
+        return np.zeros(1)  # a line: what is left is rounding
     spectrum = np.abs(np.fft.rfft(residual, 2 * len(values))) ** 2
     covariance = np.fft.irfft(spectrum)[: len(values) // 3 + 1]
     pairs = len(values) - np.arange(len(covariance))
@@ -50,7 +53,7 @@ def find_season(columns: Sequence[Floats]) -> int:
     mean = np.mean([curve[:length] for curve in curves], axis=0)
     lags = np.arange(2, length - 1)
     peaks = lags[(mean[lags] > mean[lags - 1]) & (mean[lags] >= mean[lags + 1])]
-    noise = SURE / (min(map(len, columns)) * len(columns)) ** 0.5  # of values without any pattern
+    noise = SURE / (min(map(len, columns)) * len(curves)) ** 0.5  # of values without any pattern
     if not len(peaks) or mean[peaks].max() < max(CLEAR, noise):
         return 0
     return int(peaks[mean[peaks] >= NEARLY * mean[peaks].max()][0])

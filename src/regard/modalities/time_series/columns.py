@@ -274,7 +274,7 @@ def find_time(columns: Columns, taken: Sequence[str] = (), *, strict: bool = Fal
     counter = ""
     free = [name for name in columns if name not in taken]
     for i, name in enumerate(free):
-        times = _parse_monotone(columns[name][:TIME_ROWS])
+        times = _parse_column(columns[name][:TIME_ROWS], ordered=strict)
         if times is not None and times.dated:
             return name
         if times is not None and not counter:
@@ -283,8 +283,10 @@ def find_time(columns: Columns, taken: Sequence[str] = (), *, strict: bool = Fal
     return counter if others else ""
 
 
-def _parse_monotone(cells: Sequence[str]) -> Times | None:
-    """Return the times of a column without damaged ones; None if few are times, or not in order."""
+def _parse_column(cells: Sequence[str], *, ordered: bool) -> Times | None:
+    """Return the times of a column without damaged ones; None if few are times, or not in order,
+    which numbers must be, and dates if `ordered`.
+    """
     filled = filled_cells(cells)
     if len(filled) < 2 or len(filled) < MOST * len(cells):
         return None
@@ -294,7 +296,7 @@ def _parse_monotone(cells: Sequence[str]) -> Times | None:
     times = replace(times, values=np.delete(times.values, times.bad), bad=times.bad[:0])
     deltas = np.diff(times.values).astype(np.int64)
     monotone = (deltas >= 0).mean() >= RISING or (deltas <= 0).mean() >= 0.9
-    return times if monotone else None
+    return times if monotone or (times.dated and not ordered) else None
 
 
 def _counts_steps(times: Times, name: str, *, first: bool) -> bool:

@@ -87,7 +87,7 @@ def inspect_series(sources: DataSource, why: str) -> SeriesReport:
         series=len(items),
         steps=len(longest),
         step=str(longest.step.name),
-        start=str(longest.start),
+        start=longest.times_after(0, 1)[0],
         season=find_season([longest.values[:, i] for i in range(longest.values.shape[1])]),
         columns=columns,
         remarks=tuple(sources.remarks),
