@@ -64,6 +64,7 @@ class Task(ABC):
     Config: ClassVar[type]
     roles: ClassVar[Roles]
     card: ClassVar[Card]
+    unit: ClassVar[str] = "symbol"  # of the rate in progress lines
     measures_all: ClassVar[bool] = False  # of held-out splits, whatever the time
     compares: ClassVar[bool] = True  # `regard compare` has rows for it
     starts_from: ClassVar[tuple[str, ...]] = ()  # tasks whose runs train.init_from may name

@@ -81,6 +81,7 @@ class Forecasting(GradientTask):
     )
     starts_from = ("forecast",)
     measures_all = True
+    unit = "window"
 
     def defaults(self, tables: Tables) -> list[str]:
         from regard.data.sources import DataSource

@@ -156,7 +156,7 @@ class Loop(ABC):
 
     optimizer: ExtraState
     figure: ClassVar[str] = "nats_per_symbol"  # the loss, in metrics.jsonl
-    unit: ClassVar[str] = "symbol"  # of the rate in progress lines
+    unit: str = "symbol"  # of the rate in progress lines
 
     def __init__(
         self,

@@ -118,6 +118,7 @@ class Trainer(Loop):
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         self.task = recipe.build_task()
+        self.unit = self.task.unit
         captured = model.static_shapes and may_capture(train, world)
         self.loader = self.task.loader(model, corpus, recipe, captured=captured)
         self.stepper = Stepper(
