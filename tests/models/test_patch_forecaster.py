@@ -30,7 +30,9 @@ def model(cls=PatchForecaster, **options):
     shape = {"max_len": L, "horizon": H, "n_channels": C, "patch": 8, "stride": 4, "dropout": 0.0}
     torch.manual_seed(0)
     config = next(iter(cls.PRESETS.values()))(2, 32)
-    return cls(C, dataclasses.replace(config, **shape | options)).eval()
+    forecaster = cls(C, dataclasses.replace(config, **shape | options)).eval()
+    torch.nn.init.normal_(forecaster.head.weight, std=0.1)  # it starts at 0
+    return forecaster
 
 
 def past(rows=2, seed=0):
@@ -44,6 +46,23 @@ def test_patches_overlap_and_the_last_repeats_the_last_value():
     assert patches.shape == (C, forecaster.config.n_patches, 8)
     assert patches[0, 0].tolist() == list(range(0, 8)) and patches[0, 1, 0] == 4
     assert patches[0, -1].tolist() == [36, 37, 38, 39, 39, 39, 39, 39]
+
+
+@pytest.mark.parametrize("cls", [PatchForecaster, DecoderForecaster, HyenaForecaster])
+def test_an_untrained_stack_forecasts_the_mean_of_the_window(cls):
+    forecaster, values = model(cls), past()
+    torch.nn.init.zeros_(forecaster.head.weight)
+    expected = values.mean(1, keepdim=True).expand(-1, H, -1)
+    assert torch.allclose(forecaster.forecast(values)[..., 0], expected, atol=1e-5)
+    fresh = cls(C, forecaster.config)
+    assert not fresh.head.weight.any()
+
+
+def test_the_head_reads_how_large_a_patch_is():
+    forecaster = model()
+    patches = forecaster.cut(past())
+    small, large = forecaster.encode(patches / 8, None), forecaster.encode(patches, None)
+    assert large.norm() > 1.5 * small.norm()  # a last norm would make them equal
 
 
 def test_a_look_back_shorter_than_a_patch_is_padded():
@@ -78,7 +97,7 @@ def test_fused_attention_gives_what_its_weights_give():
     explicit = forecaster.forecast(values, tap=tap)
     assert torch.allclose(explicit, forecaster.forecast(values), atol=1e-5)
     n = forecaster.config.n_patches
-    assert {tuple(w.shape) for w in tap.activations.values()} == {(2 * C, 2, n, n)}
+    assert {tuple(w.shape) for w in tap.activations.values()} == {(2 * C, 4, n, n)}
 
 
 @pytest.mark.parametrize("cls", [DecoderForecaster, RecurrentForecaster, ConvolutionalForecaster])
