@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -65,9 +66,10 @@ from regard.training.comparison_runs import (
     run_result,
     train_all,
 )
-from regard.training.defaults import fill_defaults
+from regard.training.defaults import REFERENCE, fill_defaults, minutes_of
 from regard.training.distributed import ProcessGroup, joined
 from regard.training.progress import Reporter
+from regard.training.selection import Selection
 from regard.training.trainer import Session, TrainResult, context, evaluate_and_write
 
 __all__ = [
@@ -138,7 +140,15 @@ def plan(
     values = {k: v for k, v in inherit(values).items() if v}
     build(values)
     complete, more = fill_defaults(values)
+    if leaves_model_open(values):
+        complete["model"]["choose"] = True
     return build(complete), lines + more
+
+
+def leaves_model_open(values: Mapping[str, Any]) -> bool:
+    """Return whether nothing is said of the model, and there is time to try several."""
+    timed = math.isfinite(minutes_of(values.get("train", {})))
+    return timed and not values.get("model") and bool(TASKS[values["task"]["name"]].compares)
 
 
 def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
@@ -207,8 +217,20 @@ def train(
         with joined() as world:
             return train(recipe, out, resume=resume, reporter=reporter, began=began, world=world)
     reporter = world.reporter(reporter or Reporter(quiet=True))
+    if recipe.model.choose and world.size == 1:
+        return Selection(Path(out), resume, reporter, began).fit(recipe)
     outcome = Session(Path(out), resume, reporter, began, world).fit(recipe)
     return world.together(lambda: evaluate_and_write(Path(out), outcome, measures=world.first))
+
+
+def rehearse(recipe: Recipe, reporter: Reporter | None = None) -> None:
+    """Print what training a recipe would do, with its memory and time; nothing is kept."""
+    reporter, began = reporter or Reporter(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        corpus = Session(run, False, reporter, began).rehearse(recipe)
+        if recipe.model.choose:
+            Selection(run, False, reporter, began).cheap_rows(corpus, recipe)
 
 
 @dataclass(frozen=True)
@@ -256,7 +278,7 @@ def compare(
         options=options,
         task={"name": task or None},
         data={**(data or {}), **({"folds": folds} if folds else {})},
-        model={"name": "transformer", **(transformer or {})},
+        model={"name": REFERENCE, **(transformer or {})},
     )
     check_comparison(recipe, models, scaling)
     for line in lines[:-1]:  # the last is about one model
@@ -370,6 +392,7 @@ def plan_both(
         )
         return None, check_pretrainable(recipe), lines
     settings, assignments, options = separate_settings(assignments, options or {})
+    tables["model"] = {"name": REFERENCE, **{k: v for k, v in tables["model"].items() if v}}
     recipe, lines = plan(source, assignments=assignments, options=options, **tables)
     check_pretrainable(recipe)
     if recipe.train.init_from:

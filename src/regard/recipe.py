@@ -95,6 +95,7 @@ class ModelRecipe:
     name: str
     preset: str
     size: int  # the dial: n_layers = size, d_model = 64 · size, where those are not given
+    choose: bool = False  # try the cheap rows of the task, too, and keep the best on validation
     config: Any
 
 
@@ -218,7 +219,7 @@ def kind_of(config: Any) -> str:
 
 
 TABLES = ("task", "data", "input", "output", "model", "augment", "train")
-MODEL_KEYS = ("name", "preset", "size")
+MODEL_KEYS = ("name", "preset", "size", "choose")
 
 
 def build(values: Mapping[str, Any]) -> Recipe:
@@ -322,9 +323,11 @@ def build_model(
         derived = dataclasses.asdict(cls.PRESETS[preset](n_layers, d_model))
     except ValueError as error:
         raise UsageError(f"model.{error}") from None
-    return ModelRecipe(
-        name=name, preset=preset, size=size, config=check("model", cls.Config, derived | options)
-    )
+    choose = values.get("choose", False)
+    if not isinstance(choose, bool):
+        raise UsageError(f"model.choose must be true or false, got {quoted(choose)}")
+    config = check("model", cls.Config, derived | options)
+    return ModelRecipe(name=name, preset=preset, size=size, choose=choose, config=config)
 
 
 def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:

@@ -471,6 +471,14 @@ class RunMetadata(TypedDict, total=False):
     measured: dict[str, Share]
     reductions: list[str]
     alignment: Alignment
+    selection: dict[str, Any]
+
+
+class StoredSelection(TypedDict):
+    """candidates/selection.json: the best row, "" until it is known, and the rows that are done."""
+
+    best: str
+    rows: list[dict[str, Any]]
 
 
 class TrainedData(Data):

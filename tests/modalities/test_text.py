@@ -98,12 +98,13 @@ def test_the_encoder_is_that_of_the_settings():
 
 
 def test_a_classifier_is_sized_by_its_records(facts):
-    tables = {"task": {"name": "label"}, "input": {"tokenizer": "characters"}, "model": {}}
+    tables = {"task": {"name": "label"}, "input": {"tokenizer": "characters"}}
+    tables |= {"model": {}, "train": {}}
     line = size_classifier(tables, facts(WORDS), 40)
     assert tables["model"] | {"dropout": 0} == {
-        **{"name": "transformer", "max_len": 32, "n_layers": 1, "d_model": 64, "dropout": 0},
+        **{"name": "cnn", "max_len": 32, "n_layers": 1, "d_model": 64, "dropout": 0},
     }
-    assert line.startswith("model: transformer 1 × 64, for 40 records") and "context 32" in line
+    assert line.startswith("model: cnn 1 × 64, for 40 records") and "context 32" in line
     more = {**tables, "model": {}}
     size_classifier(more, facts(WORDS), 100_000)
     assert more["model"]["d_model"] > 64
@@ -142,7 +143,8 @@ def test_pairs_have_subwords_if_there_is_much_text(pairs):
 
 def test_a_translator_is_sized_by_its_characters(pairs):
     facts, total = pairs(["ab c"] * 10, ["cd"] * 10)
-    tables = {"output": {"tokenizer": "characters"}, "model": {}}
+    tables = {"task": {"name": "target"}, "input": {"tokenizer": "characters"}}
+    tables |= {"output": {"tokenizer": "characters"}, "model": {}, "train": {}}
     line = size_seq2seq(tables, facts, total)
     assert line.startswith("model: transformer 2 + 2 × 128, sized for 60 characters")
     assert tables["model"]["max_len"] == 64

@@ -53,7 +53,8 @@ def test_more_data_never_gets_a_smaller_model(monkeypatch):
     for gpu in (False, True):
         monkeypatch.setattr(defaults, "has_gpu", lambda gpu=gpu: gpu)
         for n in range(3, 11):
-            tables = {"model": {}, "output": {"tokenizer": "characters"}}
+            tables = {"task": {"name": "next"}, "model": {}, "train": {}}
+            tables["output"] = {"tokenizer": "characters"}
             size_model(tables, text=True, total=10**n, longest=100)
             model = tables["model"]
             products.setdefault(gpu, []).append(model["n_layers"] * model["d_model"] ** 2)

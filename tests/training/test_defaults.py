@@ -5,7 +5,16 @@ import pytest
 from regard.api import plan
 from regard.errors import UserError
 from regard.training import defaults
-from regard.training.defaults import budget, default_shape, fill_batch, fill_defaults, sizes
+from regard.training.defaults import (
+    SizeTable,
+    budget,
+    default_network,
+    default_shape,
+    fill_batch,
+    fill_defaults,
+    sizes,
+    training_seconds,
+)
 
 
 @pytest.fixture
@@ -49,13 +58,52 @@ def test_a_missing_file_is_a_users_mistake(tmp_path):
         plan([tmp_path / "none.txt"])
 
 
+TABLE = SizeTable(
+    sizes((10, (1, 8, 0.5), (2, 16, 0.4)), (float("inf"), (3, 32, 0.1), (4, 64, 0.0))),
+    passes=2,
+    networks=((1.0, "cnn", "lstm"), (float("inf"), "transformer", "transformer")),
+)
+
+
 @pytest.mark.parametrize("gpu", [False, True])
 def test_the_shape_is_that_of_the_first_row_that_holds_the_data(monkeypatch, gpu):
     monkeypatch.setattr(defaults, "has_gpu", lambda: gpu)
-    table = sizes((10, (1, 8, 0.5), (2, 16, 0.4)), (float("inf"), (3, 32, 0.1), (4, 64, 0.0)))
-    small, large = default_shape(table, 9), default_shape(table, 10)
+    small, large = (default_shape(TABLE, amount, 5, {"train": {}}) for amount in (9, 10))
     assert (small.n_layers, small.d_model, small.dropout) == ((2, 16, 0.4) if gpu else (1, 8, 0.5))
     assert (large.n_layers, large.d_model, large.dropout) == ((4, 64, 0.0) if gpu else (3, 32, 0.1))
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_without_time_for_its_passes_a_shape_gives_way_to_a_smaller_one(monkeypatch, gpu):
+    monkeypatch.setattr(defaults, "has_gpu", lambda: gpu)
+    small, large = (default_shape(TABLE, amount, 5, {"train": {}}) for amount in (9, 10))
+    tokens = 1e9
+    needed = training_seconds(large, TABLE.passes * tokens) / defaults.SHARE / 60
+    enough, less = ({"train": {"minutes": needed * factor}} for factor in (1.01, 0.99))
+    assert default_shape(TABLE, 10, tokens, enough) == large
+    chosen = default_shape(TABLE, 10, tokens, less)
+    assert (chosen.n_layers, chosen.d_model) == (small.n_layers, small.d_model)
+    assert chosen.dropout == large.dropout  # it reads the data less often, not more
+    assert default_shape(TABLE, 10, tokens, {"train": {"steps": 5}}) == large
+
+
+def test_the_network_follows_the_minutes_and_the_machine_if_the_model_is_open(monkeypatch):
+    def network(model, **train):
+        tables = {"task": {"name": "next"}, "output": {"name": "text"}}
+        return default_network(TABLE, {**tables, "model": model, "train": train})
+
+    monkeypatch.setattr(defaults, "has_gpu", lambda: False)
+    assert network({}, minutes=1) == "cnn" and network({}, minutes=1.1) == "transformer"
+    assert network({}, steps=3) == network({"d_model": 8}, minutes=1) == "transformer"
+    assert network({"name": "gru"}, minutes=1) == "gru"
+    monkeypatch.setattr(defaults, "has_gpu", lambda: True)
+    assert network({}, minutes=1) == "lstm"
+
+
+def test_a_network_that_does_not_support_the_task_is_not_taken(monkeypatch):
+    table = SizeTable(TABLE.rows, 2, networks=((float("inf"), "pwm", "pwm"),))
+    tables = {"task": {"name": "next"}, "output": {"name": "text"}, "model": {}, "train": {}}
+    assert default_network(table, tables) == "transformer"
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,16 @@ Task = Annotated[
 ]
 Model = Annotated[
     str,
-    typer.Option(help="transformer, lstm, cnn, mlp, hmm, kneser-ney, bigram …; cbow, skipgram."),
+    typer.Option(
+        help="transformer, lstm, cnn, kneser-ney, nb-svm …; without it several are tried, and the "
+        "best on validation is kept."
+    ),
 ]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
 Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
-Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME-MODEL.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME[-MODEL].")]
 Minutes = Annotated[float | None, typer.Option(help="Time to spend, all in all.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Any recipe key: --set train.lr=3e-4.")
@@ -45,6 +48,9 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest ch
 Pretrain = Annotated[
     Path | None,
     typer.Option(help="Fill in masked tokens of this file first, or begin from this run."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the plan, its memory and time; train nothing.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
@@ -65,6 +71,7 @@ def command(
     strict: Strict = False,
     pretrain: Pretrain = None,
     resume: Resume = False,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -85,6 +92,8 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
+    from regard.api import rehearse
+    from regard.recipe import build
     from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
@@ -98,10 +107,13 @@ def command(
     }
     try:
         with joined() as world:
-            reporter = world.reporter(Reporter(quiet=quiet))
+            reporter = world.reporter(Reporter(quiet=quiet, stderr=not dry_run))
             first, values, folder = world.broadcast_from_rank0(
                 lambda: plan_run(files, out, resume, overrides, options, tables, reporter, pretrain)
             )
+            if dry_run:
+                rehearse(build(first or values), reporter)
+                return
             again = resume_hint(files, folder, many=world.size > 1)
             result = train_run(first, values, folder, resume, reporter, began, world, again)
     except PeerRefused as error:  # the first process has printed the message
@@ -145,7 +157,8 @@ def plan_run(
         return (tables_of(first) if first else None), tables_of(recipe), str(out)
     if pretrain is None:
         first, (recipe, lines) = None, plan(files, assignments=overrides, options=options, **tables)
-        folder = out or default_folder(files[0], recipe.model.name, resume)
+        name = "" if recipe.model.choose else recipe.model.name
+        folder = out or default_folder(files[0], name, resume)
     else:
         name = tables["model"]["name"] or "transformer"
         folder = out or default_folder(files[0], name, resume)
@@ -212,6 +225,8 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
     ended = ", stopped early: validation no longer improved" if result.outcome == "early" else ""
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
     print(f"{steps}{ended} → {result.run}")
+    for line in result.selection.get("lines", ()):
+        print(line)
     run = shlex.quote(str(result.run))
     verbs = TASKS[result.task].card.verbs[:3]
     print(f"next: {'  ·  '.join(f'regard {verb.format(run=run)}' for verb in verbs)}")
@@ -223,8 +238,11 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
 
 
 def default_folder(file: Path, model: str, resume: bool) -> Path:
-    """Return runs/NAME-MODEL, with a number if it exists; to resume, the last that exists."""
-    base = Path("runs") / f"{file.resolve().name.split('.')[0]}-{model}"
+    """Return runs/NAME-MODEL, or runs/NAME if the model is chosen on validation, with a number if
+    it exists; to resume, the last that exists.
+    """
+    name = file.resolve().name.split(".")[0]
+    base = Path("runs") / (f"{name}-{model}" if model else name)
     folder, number = base, 1
     while folder.exists():
         number += 1

@@ -40,6 +40,7 @@ class Metric:
     class_name: str = ""  # of a metric of one class
     target: str = ""  # of a metric of one of several targets
     undefined: str = ""  # why these data do not define it
+    lower_is_better: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON document without NaN and Infinity."""
@@ -71,8 +72,9 @@ class Report:
         def estimates(self) -> Mapping[str, BootstrapEstimate]: ...
 
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics with their intervals, by name."""
-        return {name: estimate.metric() for name, estimate in self.estimates.items()}
+        """Return the metrics with their intervals, by name; the first one ranks models."""
+        names = dict.fromkeys([self.ranked_by, *self.estimates])
+        return {name: self.estimates[name].metric() for name in names}
 
     @property
     def ranked_by(self) -> str:

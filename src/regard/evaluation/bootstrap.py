@@ -114,7 +114,7 @@ class BootstrapEstimate:
 
     def metric(self) -> Metric:
         low, high = self.interval
-        shared = ("impossible", "digits", "class_name", "target", "undefined")
+        shared = ("impossible", "digits", "class_name", "target", "undefined", "lower_is_better")
         return Metric(self.value, low, high, **{name: getattr(self, name) for name in shared})
 
     def convert(self, unit: Callable[[float], float]) -> BootstrapEstimate:

@@ -5,7 +5,6 @@ Which of these three a file holds is decided by the modality whose `suggest` has
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -31,6 +30,7 @@ RUNNING_RECORD = 200  # characters of running text that count as a record
 MAX_VOCAB = 1 << 20
 MIN_SUBWORD_CHARACTERS = 300_000  # of pairs, both sides, from which subwords can be learned
 CHARACTERS_PER_TOKEN = 400  # of pairs, both sides, for one token of the vocabulary
+CHARACTERS_PER_WORD = 6  # of prose, with the space
 PAIR_SAMPLE = 4_000_000  # characters that are inspected, both sides
 
 
@@ -238,10 +238,17 @@ class Text(Modality):
 
 def size_classifier(tables: Tables, facts: TextFacts, records: int) -> str:
     """Fill in depth, width, context and dropout; return the line that says so."""
-    from regard.training.defaults import default_shape, fill_shape, hardware, sizes
+    from regard.training.defaults import (
+        SEQUENCE_CLASSIFIERS,
+        default_network,
+        default_shape,
+        fill_shape,
+        fill_steps,
+        hardware,
+    )
 
     model, tokenizer = tables["model"], tables["input"]["tokenizer"]
-    name = model.setdefault("name", "transformer")
+    name = default_network(SEQUENCE_CLASSIFIERS, tables)
     config = MODELS.get(name, tables["task"]["name"]).Config.__dataclass_fields__
     if "max_len" not in model:
         # punctuation is a word too
@@ -249,14 +256,11 @@ def size_classifier(tables: Tables, facts: TextFacts, records: int) -> str:
         model["max_len"] = max(16, min(1024, -(-(longest + 3) // 16) * 16))
     if "d_model" not in config:
         return f"model: {name}: fitted in one go, context {model['max_len']}"
-    table = sizes(
-        (500, (1, 64, 0.3), (1, 64, 0.3)),
-        (5_000, (2, 96, 0.3), (2, 128, 0.3)),
-        (50_000, (2, 128, 0.3), (4, 256, 0.3)),
-        (math.inf, (4, 192, 0.1), (6, 384, 0.2)),
-    )
-    shape = default_shape(table, records)
+    mean = facts.total / max(1, facts.records)
+    tokens = records * (mean / CHARACTERS_PER_WORD if tokenizer == "words" else mean)
+    shape = default_shape(SEQUENCE_CLASSIFIERS, records, tokens, tables)
     given = fill_shape(model, config, shape)
+    fill_steps(tables)
     size = f"{shape.n_layers} × {shape.d_model}, for {records:,} records and {hardware()}"
     return f"model: {name} {'as asked' if given else size}, context {model['max_len']}"
 
@@ -314,24 +318,27 @@ def choose_pair_tokenizer(tables: Tables, facts: PairFacts, total: int) -> str:
 
 def size_seq2seq(tables: Tables, facts: PairFacts, total: int) -> str:
     """Fill in depth, width, context and dropout; return the line that says so."""
-    from regard.training.defaults import default_shape, fill_shape, hardware, sizes
+    from regard.training.defaults import (
+        TRANSLATORS,
+        default_network,
+        default_shape,
+        fill_shape,
+        fill_steps,
+        hardware,
+    )
 
     model, tokenizer = tables["model"], tables["output"]["tokenizer"]
-    name = model.setdefault("name", "transformer")
+    name = default_network(TRANSLATORS, tables)
     config = MODELS.get(name, "target").Config.__dataclass_fields__
     if "max_len" in config and "max_len" not in model:
         longest = facts.longest + 1 if tokenizer == "characters" else facts.longest // 2
         model["max_len"] = max(64, min(512, -(-longest // 16) * 16))
     if "d_model" not in config:
         return f"model: {name}: counts; nothing to size"
-    table = sizes(
-        (1_500_000, (2, 128, 0.1), (3, 192, 0.1)),
-        (12_000_000, (3, 192, 0.1), (4, 256, 0.3)),
-        (100_000_000, (4, 256, 0.1), (6, 512, 0.2)),
-        (math.inf, (4, 256, 0.0), (6, 512, 0.1)),
-    )
-    shape = default_shape(table, total)
+    tokens = total / (CHARACTERS_PER_WORD if tokenizer in ("words", "bpe") else 1)  # of both sides
+    shape = default_shape(TRANSLATORS, total, tokens, tables)
     given = fill_shape(model, config, shape)
+    fill_steps(tables)
     size = f"{shape.n_layers} + {shape.n_layers} × {shape.d_model}, sized for {total:,} characters"
     size = "as asked" if given else f"{size} and {hardware()}"
     return f"model: {name} {size}, context {model['max_len']}"

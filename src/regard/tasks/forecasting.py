@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +33,7 @@ SHORTEST, LONGEST = 16, 512  # steps of the default look-back
 BATCH = 64  # windows of a step on a CPU; twice as many on a GPU
 PATIENCE = 6  # validations without progress
 SMALL = 100_000  # steps of a series that is soon overfitted
+STRIDE = 8  # steps of a series for a token
 HEAD_DROPOUT = 0.6  # of such a series: it and the sizes were chosen on validation months of ETTh1
 
 
@@ -110,10 +110,17 @@ class Forecasting(GradientTask):
     def _size_model(self, tables: Tables, facts: SeriesFacts, lookback: int) -> str:
         """Fill in model and training settings; return the line that says so."""
         from regard.recipe import TrainRecipe
-        from regard.training.defaults import default_shape, fill_shape, hardware, has_gpu, sizes
+        from regard.training.defaults import (
+            FORECASTERS,
+            default_network,
+            default_shape,
+            fill_shape,
+            hardware,
+            has_gpu,
+        )
 
         model, train = tables["model"], tables["train"]
-        name = model.setdefault("name", "transformer")
+        name = default_network(FORECASTERS, tables)
         fields = MODELS.get(name, self.name, "series").Config.__dataclass_fields__
         model["max_len"] = lookback
         model["quantiles"] = list(levels(self.config.quantiles))
@@ -128,13 +135,8 @@ class Forecasting(GradientTask):
             train.setdefault("eval_every", max(10, facts.train_steps // windows // 2))
         if "d_model" not in fields:
             return f"model: {name}: nothing to size"
-        table = sizes(
-            (20_000, (2, 16, 0.3), (2, 16, 0.3)),
-            (200_000, (3, 16, 0.3), (3, 16, 0.3)),
-            (2_000_000, (3, 64, 0.2), (3, 128, 0.2)),
-            (math.inf, (3, 64, 0.1), (3, 128, 0.1)),
-        )
-        shape = default_shape(table, facts.train_steps * facts.channels)
+        amount = facts.train_steps * facts.channels
+        shape = default_shape(FORECASTERS, amount, amount * lookback / STRIDE, tables)
         given = fill_shape(model, fields, shape)
         if facts.train_steps < SMALL and "head_dropout" in fields:
             model.setdefault("head_dropout", HEAD_DROPOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from regard.training.trainer import Trainer, TrainingOutcome
 
 SAMPLE_CHARACTERS = 4_000_000  # that are inspected
+CHARACTERS_PER_TOKEN = 4  # of words and their pieces
 N_STATES = 64  # of a hidden Markov model: more gain little on small files and cost their square
 HELD_OUT_TOKENS = 128  # of held-out running text that a page shows
 
@@ -214,10 +214,17 @@ def estimate_characters(source: FileSet, count: int, characters: dict[str, int])
 
 def size_model(tables: Tables, text: bool, total: int, longest: int) -> str:
     """Fill in depth, width, context and dropout; return the line that says so."""
-    from regard.training.defaults import default_shape, hardware, has_gpu, sizes
+    from regard.training.defaults import (
+        LANGUAGE_MODELS,
+        default_network,
+        default_shape,
+        fill_steps,
+        hardware,
+        has_gpu,
+    )
 
     model, tokenizer = tables["model"], tables["output"]["tokenizer"]
-    name = model.setdefault("name", "transformer")
+    name = default_network(LANGUAGE_MODELS, tables)
     family = MODELS.get(name)
     fields = family.Config.__dataclass_fields__
     if "max_len" in fields and "max_len" not in model:
@@ -235,20 +242,14 @@ def size_model(tables: Tables, text: bool, total: int, longest: int) -> str:
         return f"model: {name}: counts, exactly; order {order}, strength of the priors {alpha}"
     if "d_model" not in fields:
         return f"model: {name}: counts, exactly; nothing to size"
-    # A small file is seen many times in minutes: the model must be small, with dropout.
-    table = sizes(
-        (20_000, (2, 64, 0.2), (2, 64, 0.2)),
-        (100_000, (3, 64, 0.2), (3, 64, 0.2)),
-        (400_000, (8, 64, 0.25), (8, 64, 0.25)),
-        (3_000_000, (4, 128, 0.1), (6, 384, 0.2)),
-        (30_000_000, (5, 192, 0.0), (8, 512, 0.1)),
-        (math.inf, (6, 256, 0.0), (12, 768, 0.0)),
-    )
-    shape = family.adapt_shape(default_shape(table, total), model["max_len"])
+    tokens = total / (CHARACTERS_PER_TOKEN if tokenizer in ("words", "bpe") else 1)
+    shape = default_shape(LANGUAGE_MODELS, total, tokens, tables)
+    shape = family.adapt_shape(shape, model["max_len"])
     given = any(key in model for key in ("size", "n_layers", "d_model"))
     if not given:
         model["n_layers"], model["d_model"] = shape.n_layers, shape.d_model
     model.setdefault("dropout", shape.dropout)
+    fill_steps(tables)
     size = f"{shape.n_layers} × {shape.d_model}, sized for {total:,} characters and {hardware()}"
     size = "as asked" if given else size
     return f"model: {name} {size}, context {model['max_len']}, dropout {model['dropout']:g}"

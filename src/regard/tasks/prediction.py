@@ -62,9 +62,9 @@ class PredictionTask(GradientTask):
     card = Card(
         verbs=(
             "predict {run} FILE",
-            "embed {run} FILE",
             "evaluate {run}",
             "look {run} TEXT",
+            "embed {run} FILE",
             "verify {run}",
         ),
         loss_unit="nats per prediction",

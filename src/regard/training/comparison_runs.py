@@ -81,7 +81,7 @@ def folds_of(recipe: Recipe) -> int:
 
 def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
     """Return the recipes of a comparison: neural models have the number of parameters of the chosen
-    Transformer, to a tenth, and its dropout; all have its context.
+    one, to a tenth, and its dropout; all have its context.
     """
     config, vocab_size = fit_config(chosen.model.config, corpus), corpus.tokenizer.vocab_size
     task, kind = chosen.task.name, chosen.reads
@@ -91,14 +91,16 @@ def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> l
     shape |= {"reads": kind, "decided": decided}
     recipes = []
     for name in models:
+        if name == chosen.model.name:
+            recipes.append(chosen.replace(model={"choose": False}))
+            continue
         model: dict[str, Any] = {"name": name}
         fields = MODELS.get(name, task, kind).Config.__dataclass_fields__
-        if "d_model" in fields and name != "transformer":
-            size = count_parameters("transformer", vocab_size, config, task, kind)
+        if "d_model" in fields:
+            size = count_parameters(chosen.model.name, vocab_size, config, task, kind)
             model |= dataclasses.asdict(find_config(name, size, vocab_size, **shape))
         model |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
-        tables = {**tables_of(chosen), "model": model}
-        recipes.append(chosen if name == "transformer" else build(fill_defaults(tables)[0]))
+        recipes.append(build(fill_defaults({**tables_of(chosen), "model": model})[0]))
     return recipes
 
 

@@ -97,13 +97,20 @@ class Status:
 
 
 class Reporter:
-    """Print progress and warnings on stderr; if `quiet`, only warnings."""
+    """Print progress and warnings on stderr, or on stdout; if `quiet`, only warnings."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+    def __init__(self, *, quiet: bool = False, stderr: bool = True) -> None:
+        self.console = Console(stderr=stderr, highlight=False, soft_wrap=True)
         self.quiet = quiet
+        self.warned: set[str] = set()  # a warning is printed once
         self.bar: Progress | None = None
         self.last = 0.0
+
+    def quieter(self) -> Reporter:
+        """Return a reporter that prints only warnings, and none that this one has printed."""
+        other = Reporter(quiet=True)
+        other.warned = self.warned
+        return other
 
     def say(self, text: str) -> None:
         """Print a line, unless quiet."""
@@ -111,8 +118,10 @@ class Reporter:
             self.console.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
-        """Print a warning, even if quiet."""
-        self.console.print(f"warning: {one_line(text)}", markup=False)
+        """Print a warning, even if quiet, but never twice."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.console.print(f"warning: {one_line(text)}", markup=False)
 
     def start(self, steps: int, step: int) -> None:
         """Show a progress bar at `step`, on a terminal."""

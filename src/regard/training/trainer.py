@@ -15,7 +15,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -350,7 +350,9 @@ class Session:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create {run}: {error.strerror}") from None
-        if self.resume and not checkpoint.steps(run) and not (run / PRETRAINED).exists():
+        planned = started and not (run / METRICS).exists()  # nothing was lost
+        known = planned or checkpoint.steps(run) or (run / PRETRAINED).exists()
+        if self.resume and not known:
             self.reporter.say(f"no checkpoint in {run}: starting from the beginning")
         try:
             with alone(run):
@@ -475,6 +477,13 @@ class Session:
         name, task = recipe.model.name, recipe.task.name
         self.world.on_rank0(lambda: write_config(self.run, name, trainer.model, task))
         resumed = not new and trainer.resume()
+        self.announce(trainer, recipe, resumed=resumed)
+        if hint := idle(trainer.device, self.world):
+            self.reporter.say(hint)
+
+    def announce(self, trainer: Trainer, recipe: Recipe, *, resumed: bool = False) -> None:
+        """Print what will be trained, and how much memory and time it takes."""
+        loader = trainer.loader
         size = sum(p.numel() for p in trainer.model.parameters())
         epochs = trainer.steps / loader.steps_per_epoch
         cut = ""
@@ -490,8 +499,16 @@ class Session:
         )
         if trainer.forecast is not None:
             self.reporter.say(trainer.forecast.line())
-        if hint := idle(trainer.device, self.world):
-            self.reporter.say(hint)
+
+    def rehearse(self, recipe: Recipe) -> Corpus:
+        """Read the data, time a few steps and print what would be trained; return the data."""
+        with self.folder():
+            corpus = self.corpus(self.store(recipe, True))
+            if recipe.family.loop == "gradient":
+                with settings(recipe.train, choose_device(recipe.train.device, self.world)):
+                    trainer = self.trainer(recipe, corpus, self.forbidden(recipe, corpus, True))
+                    self.announce(trainer, self.plan_steps(recipe, trainer))
+        return corpus
 
 
 def context(config: Any) -> int:
@@ -580,6 +597,7 @@ class TrainResult:
     epochs: float | None = None  # None if the model is fitted in one pass
     forecast: dict[str, Any] | None = None  # of memory and time, if there was one
     warnings: tuple[str, ...] = ()  # about the data
+    selection: dict[str, Any] = field(default_factory=dict)  # of a model, if several were tried
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `regard train --json`."""
@@ -594,6 +612,7 @@ class TrainResult:
             "measured": self.measured,
             "forecast": self.forecast,
             "warnings": list(self.warnings),
+            **({"selection": self.selection} if self.selection else {}),
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +26,6 @@ WORDY = 0.08  # spaces per character from which captions have words ...
 MIN_SUBWORD_CHARACTERS = 20_000  # ... and characters from which subwords can be learned
 CHARACTERS_PER_TOKEN = 40  # of captions, for one token of the vocabulary: they are short
 MAX_VOCAB = 8_000
-# The default: it helps wherever data is scarce, and mirrors nothing, since letters and digits are
-# not the same in a mirror.
-DEFAULT_AUGMENT = {"shift": 0.1, "rotate": 10.0, "scale": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,45 +148,43 @@ def choose_patches(table: Tables, facts: ImageFacts) -> tuple[str, int]:
     return f"{rows} × {columns} patches of {side} × {side} ({why})", rows * columns + 1
 
 
-def _fill_image_shape(model: Tables, fields: Any, facts: ImageFacts) -> tuple[int, int, str]:
+def _fill_image_shape(
+    tables: Tables, fields: Any, facts: ImageFacts, length: int
+) -> tuple[int, int, str]:
     """Fill in depth, width and dropout; return depth and width, and what they were chosen for, ""
     if they were given.
     """
-    from regard.training.defaults import default_shape, fill_shape, hardware, sizes
+    from regard.training.defaults import IMAGE_MODELS, default_shape, fill_shape, hardware
 
-    table = sizes(
-        (500, (2, 64, 0.1), (2, 64, 0.1)),
-        (5_000, (4, 64, 0.1), (4, 128, 0.1)),
-        (50_000, (4, 96, 0.1), (6, 192, 0.1)),
-        (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
-    )
-    shape = default_shape(table, facts.records)
-    given = fill_shape(model, {**fields, "dropout": None}, shape)
+    shape = default_shape(IMAGE_MODELS, facts.records, facts.records * length, tables)
+    given = fill_shape(tables["model"], {**fields, "dropout": None}, shape)
     reason = "" if given else f", for {facts.records:,} images and {hardware()}"
     return shape.n_layers, shape.d_model, reason
 
 
 def _fill_augment(tables: Tables) -> str:
     """Fill in the augmentation unless one is given; return it in words."""
+    from regard.training.defaults import AUGMENT_IMAGES
+
     augment = tables["augment"]
-    if not any(key in augment for key in DEFAULT_AUGMENT):
-        augment |= DEFAULT_AUGMENT
+    if not any(key in augment for key in AUGMENT_IMAGES):
+        augment |= AUGMENT_IMAGES
     augment.setdefault("name", "images")
-    values = (f"{key} {augment[key]:g}" for key in DEFAULT_AUGMENT if augment.get(key))
+    values = (f"{key} {augment[key]:g}" for key in AUGMENT_IMAGES if augment.get(key))
     return ", ".join(values) or "nothing"
 
 
 def size_image_model(tables: Tables, facts: ImageFacts, length: int) -> str:
     """Fill in depth, width and training settings; return the line that says so."""
-    from regard.training.defaults import fill_batch
+    from regard.training.defaults import IMAGE_MODELS, default_network, fill_batch
 
     model = tables["model"]
-    name = model.setdefault("name", "transformer")
+    name = default_network(IMAGE_MODELS, tables)
     fields = MODELS.get(name, tables["task"]["name"], Images.kind).Config.__dataclass_fields__
     model.setdefault("max_len", length)
     if "d_model" not in fields:
         return f"model: {name}: fitted in one go"
-    n_layers, d_model, reason = _fill_image_shape(model, fields, facts)
+    n_layers, d_model, reason = _fill_image_shape(tables, fields, facts, length)
     shape = f"{n_layers} × {d_model}{reason}" if reason else "as asked"
     augment = _fill_augment(tables)
     tokens = max(MIN_BATCH_TOKENS, BATCH_IMAGES * length)
@@ -246,7 +240,7 @@ def size_captioner(tables: Tables, facts: ImageFacts, captions: CaptionFacts, le
     model.setdefault("max_len", max(16, min(512, -(-(longest + 2) // 16) * 16)))
     if "d_model" not in fields:
         return f"model: {name}: nothing to size"
-    n_layers, d_model, reason = _fill_image_shape(model, fields, facts)
+    n_layers, d_model, reason = _fill_image_shape(tables, fields, facts, length)
     shape = f"{n_layers} + {n_layers} × {d_model}{reason}" if reason else "as asked"
     train.setdefault("label_smoothing", 0.1)
     train.setdefault("average_last", 5)

@@ -6,7 +6,6 @@ nearest neighbors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,10 +28,6 @@ SMALL_CLOUD = 64  # points up to which each is a token
 N_GROUPS, GROUP_SIZE = 32, 16  # of larger clouds
 BATCH_CLOUDS = 32  # in a step, about
 MIN_BATCH_TOKENS = 2048
-# The defaults, of three and of two dimensions; molecules are not changed. Rotations in space are
-# left to a model that is invariant to them.
-AUGMENT_3D = {"rotate": 0.0, "scale": 0.1, "jitter": 0.01, "drop": 0.2}
-AUGMENT_2D = {"rotate": 10.0, "scale": 0.1, "jitter": 0.01, "drop": 0.2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,21 +146,22 @@ def inspect_point_clouds(source: FileSet) -> PointCloudFacts:
 
 def size_point_model(tables: Tables, facts: PointCloudFacts, kind: OutputKind, length: int) -> str:
     """Fill in depth, width, augmentation and training settings; return the line that says so."""
-    from regard.training.defaults import default_shape, fill_batch, fill_shape, hardware, sizes
+    from regard.training.defaults import (
+        POINT_CLOUD_MODELS,
+        default_network,
+        default_shape,
+        fill_batch,
+        fill_shape,
+        hardware,
+    )
 
     model, records = tables["model"], len(facts.counts)
-    name = model.setdefault("name", "transformer")
+    name = default_network(POINT_CLOUD_MODELS, tables)
     fields = MODELS.get(name, tables["task"]["name"], PointClouds.kind).Config.__dataclass_fields__
     model.setdefault("max_len", length)
     if "d_model" not in fields:
         return f"model: {name}: fitted in one go"
-    table = sizes(
-        (500, (2, 64, 0.1), (2, 64, 0.1)),
-        (5_000, (3, 64, 0.05), (4, 128, 0.1)),
-        (50_000, (4, 96, 0.0), (6, 192, 0.1)),
-        (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
-    )
-    shape = default_shape(table, records)
+    shape = default_shape(POINT_CLOUD_MODELS, records, records * length, tables)
     if facts.dimensions == 3 and not tables["augment"].get("rotate"):
         model.setdefault("preset", "molecule" if facts.atoms else "invariant")
     if facts.atoms:
@@ -186,6 +182,8 @@ def size_point_model(tables: Tables, facts: PointCloudFacts, kind: OutputKind, l
 
 def _fill_augment(tables: Tables, facts: PointCloudFacts, kind: OutputKind) -> str:
     """Fill in the augmentation unless one is given; return it in words."""
+    from regard.training.defaults import AUGMENT_2D, AUGMENT_3D
+
     augment = tables["augment"]
     default = {} if facts.atoms else AUGMENT_3D if facts.dimensions == 3 else AUGMENT_2D
     if not any(key in augment for key in AUGMENT_3D):

@@ -1,0 +1,295 @@
+"""Selection of a model: fit the cheap rows of a task, train a network in the rest of the time, and
+keep the row that is best on validation.
+
+The best row becomes the run itself. The others stay in RUN/candidates/ROW and load as any run.
+RUN/candidates/selection.json has the score of every row that is done: a run that was stopped goes
+on with the next row, and makes the same choice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from regard.data.corpus import FOLDER, Corpus
+from regard.errors import UserError, one_line
+from regard.evaluation import Metric
+from regard.recipe import Recipe, build, read
+from regard.registry import MODELS
+from regard.run import METADATA, METRICS, RECIPE, Run
+from regard.storage import StoredSelection, read_json, write_json
+from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
+from regard.training.comparison_runs import (
+    ComparisonRun,
+    default_models,
+    match_parameters,
+    prepare,
+)
+from regard.training.defaults import ONE_PASS
+from regard.training.progress import Reporter
+from regard.training.trainer import Session, TrainResult, evaluate_and_write
+
+CANDIDATES, SELECTION = "candidates", "selection.json"
+CHEAP_SHARE = 0.35  # of the time, at most, for all rows that are fitted at once
+LEAST = 3.0  # seconds of such a row, with its start and end
+CLOSING = 0.5  # seconds for moving files
+SHOWN = 2  # rows that the line about the best row compares it with
+FLAT = 0.01  # a loss that falls by a smaller share in the last third of the validations is flat
+MOST_TIMES = 50  # times the minutes: more is no advice
+SHARED = (FOLDER, TOKENIZER, SOURCE_TOKENIZER, PREPROCESSOR)  # the run has these already
+
+
+@dataclass(frozen=True)
+class Score:
+    """A row on the validation part, by the metric that ranks models."""
+
+    model: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    lower_is_better: bool
+    log_loss: float  # decides between equal accuracies; 0 if the task has none
+    seconds: float  # of training
+    slope: float = 0.0  # share by which its loss falls when the time is doubled; 0 = it is flat
+
+    @classmethod
+    def of(cls, model: str, result: TrainResult) -> Score | None:
+        """Return the score of a trained row; None if validation does not define it."""
+        metrics = result.figures.get("valid", {})
+        name, metric = next(iter(metrics.items()), ("", Metric(math.nan, math.nan, math.nan)))
+        if not math.isfinite(metric.value):
+            return None
+        log_loss = metrics["log_loss"].value if "log_loss" in metrics else 0.0
+        return cls(
+            model,
+            name.replace("_", " "),
+            metric.value,
+            metric.low,
+            metric.high,
+            metric.lower_is_better,
+            log_loss if math.isfinite(log_loss) else 1e9,
+            round(result.seconds, 3),
+            slope_of(result.run),
+        )
+
+    @property
+    def key(self) -> tuple[float, float]:
+        """A sort key: the best row comes first."""
+        return (self.value if self.lower_is_better else -self.value), self.log_loss
+
+    @property
+    def error(self) -> float:
+        """What training lowers: the metric, or what an accuracy lacks to 1."""
+        return self.value if self.lower_is_better else 1 - self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:.4g}"
+
+
+def slope_of(run: Path) -> float:
+    """Return the share by which the validation loss of a run falls when its time is doubled; 0 if
+    it has stopped falling.
+    """
+    losses = [loss for _, loss in Run(run).validations()] if (run / METRICS).exists() else []
+    if len(losses) < 3:
+        return 0.0
+    earlier, best = min(losses[: -(-2 * len(losses) // 3)]), min(losses)
+    if best <= 0 or earlier - best < FLAT * earlier:
+        return 0.0
+    halfway = min(losses[: -(-len(losses) // 2)])
+    return 1 - best / halfway
+
+
+@dataclass
+class Selection:
+    """Trains candidates in RUN/candidates and keeps the best; `began` is when the time started."""
+
+    run: Path
+    resume: bool
+    reporter: Reporter
+    began: float
+    scores: list[Score] = field(default_factory=list)
+
+    def fit(self, recipe: Recipe) -> TrainResult:
+        """Train the rows for a recipe; return the result of the best, or of the one that was
+        interrupted.
+        """
+        session, result = Session(self.run, self.resume, self.reporter, self.began), None
+        with session.folder() as new:
+            recipe = session.store(recipe, new)
+            best = "" if new else self.load()
+            if not best:
+                result = self.train_all(session.corpus(recipe), recipe)
+                if result.outcome == "interrupted":
+                    return replace(result, run=self.run)
+                best = result.run.name
+                self.store(best)
+            self.move(best)
+        if result is None:  # stopped while the files were moved
+            result = evaluate_and_write(self.run, session.fit(session.stored()))
+        selection = self.describe(best)
+        facts = read_json(self.run / METADATA, dict[str, Any])
+        write_json(self.run / METADATA, facts | {"selection": selection})
+        return replace(result, run=self.run, selection=selection)
+
+    def load(self) -> str:
+        """Load the scores of a run that is resumed; return the best row, "" if rows are missing."""
+        path = self.run / CANDIDATES / SELECTION
+        if not path.exists():
+            return ""
+        document = read_json(path, StoredSelection)
+        self.scores = [Score(**row) for row in document["rows"]]
+        return str(document["best"])
+
+    def store(self, best: str = "") -> None:
+        """Store the scores so far, and the best row when all are done."""
+        document = {"best": best, "rows": [asdict(score) for score in self.scores]}
+        write_json(self.run / CANDIDATES / SELECTION, document)
+
+    def train_all(self, corpus: Corpus, recipe: Recipe) -> TrainResult:
+        """Train all rows; return the result of the best, or of the one that was interrupted."""
+        cheap, network = self.cheap_rows(corpus, recipe), recipe.model.name
+        (self.run / CANDIDATES).mkdir(exist_ok=True)
+        results = dict[str, TrainResult]()
+        for i, row in enumerate(match_parameters(recipe, [*cheap, network], corpus)):
+            result = self.train(row, recipe, len(cheap) - i)
+            if result is not None:
+                results[row.model.name] = result
+                if result.outcome == "interrupted":
+                    return result
+        if not results:
+            raise UserError("no model can be trained on these data; --model NAME says why")
+        scores = [score for score in self.scores if score.model in results]
+        best = min(scores, key=lambda score: score.key).model if scores else network
+        return results.get(best) or next(iter(results.values()))
+
+    def cheap_rows(self, corpus: Corpus, recipe: Recipe) -> list[str]:
+        """Return the rows that are fitted at once."""
+        network, kind = recipe.model.name, recipe.reads
+        if corpus.valid is None:
+            self.reporter.say(f"no validation part to choose a model by: {network} is trained")
+            return []
+        suitable = default_models(recipe, corpus, self.reporter.say)
+        loops = {name: MODELS.get(name, recipe.task.name, kind).loop for name in suitable}
+        cheap = [name for name in suitable if loops[name] in ONE_PASS]
+        names = f"{', '.join(cheap)}, then {network}" if cheap else network
+        self.reporter.say(f"trying {names}; the best on validation is kept (--model NAME: only it)")
+        return cheap
+
+    def train(self, row: Recipe, recipe: Recipe, cheap_left: int) -> TrainResult | None:
+        """Train a row in its share of the time; None if it cannot be trained.
+
+        From here on, `cheap_left` rows are fitted at once, including this one; 0: it is the
+        network.
+        """
+        name, now, total = row.model.name, time.monotonic(), recipe.train.minutes * 60
+        one = ComparisonRun(name, row, self.run / CANDIDATES / name)
+        left = self.began + total - now - CLOSING
+        if cheap_left > 0:
+            left = (left - (1 - CHEAP_SHARE) * total) / cheap_left
+        prepare(one, max(LEAST, left) / 60, self.run)
+        reporter = self.reporter.quieter() if cheap_left > 0 else self.reporter
+        try:
+            outcome = Session(one.run, True, reporter, now).fit(build(read(one.run / RECIPE)))
+            result = evaluate_and_write(one.run, outcome)
+        except UserError as error:
+            self.reporter.warn(f"{name} is left out: {one_line(str(error))}")
+            shutil.rmtree(one.run, ignore_errors=True)
+            return None
+        if result.outcome != "interrupted":
+            self.record(name, result)
+        return result
+
+    def record(self, name: str, result: TrainResult) -> None:
+        """Store and print the score of a row."""
+        score = Score.of(name, result)
+        self.scores = [one for one in self.scores if one.model != name]
+        if score is not None:
+            self.scores.append(score)
+            self.reporter.say(f"{name}: {score} on validation after {score.seconds:.0f} s")
+        self.store()
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return the selection for regard.json: the scores, and lines that explain it."""
+        scores = sorted(self.scores, key=lambda score: score.key)
+        best = next((score for score in scores if score.model == name), None)
+        lines = [f"kept {name}"]
+        if best is not None:
+            others = [score for score in scores if score is not best]
+            lines = [explain(best, others), *name_cheaper(best, others)]
+            lines += [hint for score in scores if (hint := more_time(score, best))]
+        return {"best": name, "rows": [asdict(score) for score in scores], "lines": lines}
+
+    def move(self, best: str) -> None:
+        """Move the files of the best row into the run, which has the data; its recipe comes last,
+        so that a run that was stopped here repeats the rest.
+        """
+        folder = self.run / CANDIDATES / best
+        for name in SHARED:
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == RECIPE):
+            target = self.run / path.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            os.replace(path, target)
+        folder.rmdir()
+
+
+def explain(best: Score, others: Sequence[Score]) -> str:
+    """Return the line that says which row was kept, and what the next ones and the network, which
+    comes last in the table, reached.
+    """
+    networks = [score for score in others[SHOWN:] if score.slope]
+    shown = [
+        f"{score.model} {score.value:.4g} after {score.seconds:.0f} s"
+        for score in [*others[:SHOWN], *networks]
+    ]
+    return f"kept {best.model} ({'; '.join([f'{best} on validation', *shown])})"
+
+
+def name_cheaper(best: Score, others: Sequence[Score]) -> list[str]:
+    """Return a line that names the cheapest row within the interval of the best, if it took less
+    than a third of its time.
+    """
+    tied = [
+        score
+        for score in others
+        if best.low <= score.value <= best.high and 3 * score.seconds < best.seconds
+    ]
+    if not tied or best.seconds < 1:
+        return []
+    cheapest = min(tied, key=lambda score: score.seconds)
+    return [
+        f"{cheapest.model} ({cheapest.value:.4g}) is within the interval of {best.model} "
+        f"[{best.low:.4g}, {best.high:.4g}] and took {cheapest.seconds:.1f} s instead of "
+        f"{best.seconds:.1f} s"
+    ]
+
+
+def more_time(score: Score, best: Score) -> str:
+    """Return the line that says how much more time a row whose loss still falls may need, or "".
+
+    Its error is supposed to fall by the same share whenever the time is doubled.
+    """
+    if not score.slope:
+        return ""
+    if score is best:
+        return f"{best.model} was still improving: more --minutes will help"
+    if best.error <= 0 or score.error <= best.error:
+        return ""
+    doublings = math.log(best.error / score.error) / math.log(1 - score.slope)
+    if doublings > math.log2(MOST_TIMES):
+        return ""
+    times = max(2, math.ceil(2**doublings - 0.01))
+    return (
+        f"{score.model} was still improving: with about {times} times the --minutes it may "
+        f"overtake {best.model}"
+    )

@@ -1,0 +1,158 @@
+"""Selection: the best row on validation becomes the run, the others stay beside it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import regard
+from regard.api import plan, train
+from regard.recipe import build, read
+from regard.training import selection
+from regard.training.selection import Score, explain, more_time, name_cheaper, slope_of
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory):
+    """A table whose labels follow from one word: linear models learn it, little time is too little
+    for a network.
+    """
+    random = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(40)]
+    rows = ["text\tkind"]
+    for i in range(300):
+        text = " ".join(random.choice(words, 6))
+        rows.append(f"{text} {'yes' if i % 3 else 'no'} {text[:2]}\t{'p' if i % 3 else 'n'}")
+    path = tmp_path_factory.mktemp("selection") / "questions.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def recipe_of(path, **others):
+    return plan([path], data={"input": "text", "target": "kind"}, train={"minutes": 0.05}, **others)
+
+
+@pytest.fixture(scope="module")
+def finished(questions, tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "run"
+    return run, train(recipe_of(questions)[0], run)
+
+
+def test_a_model_is_chosen_only_if_nothing_is_said_of_it(questions):
+    assert recipe_of(questions)[0].model.choose
+    assert not recipe_of(questions, model={"name": "lstm"})[0].model.choose
+    assert not recipe_of(questions, assignments=["model.dropout=0.5"])[0].model.choose
+    assert not recipe_of(questions, assignments=["train.steps=3"])[0].model.choose
+
+
+def test_the_best_row_on_validation_becomes_the_run(finished):
+    run, result = finished
+    rows = result.selection["rows"]
+    assert result.run == run and rows[0]["model"] == result.selection["best"]
+    assert rows[0]["value"] == max(row["value"] for row in rows) > 0.9
+    assert build(read(run / "recipe.toml")).model.name == result.selection["best"]
+    assert not build(read(run / "recipe.toml")).model.choose
+    stored = json.loads((run / "regard.json").read_text())
+    assert stored["selection"]["lines"] == result.selection["lines"]
+    assert result.selection["lines"][0].startswith(f"kept {rows[0]['model']} (accuracy ")
+    predictor = regard.load(run)
+    assert predictor.predict(["w1 yes w2", "w3 no w4"])[0].label == "p"
+
+
+def test_the_other_rows_load_and_have_the_scores_that_were_compared(finished):
+    run, result = finished
+    others = {path.name for path in (run / "candidates").iterdir() if path.is_dir()}
+    assert others == {row["model"] for row in result.selection["rows"][1:]} and len(others) > 3
+    for row in result.selection["rows"][1:]:
+        folder = run / "candidates" / row["model"]
+        facts = json.loads((folder / "regard.json").read_text())
+        assert facts["metrics"]["valid"]["accuracy"]["value"] == row["value"]
+        assert regard.load(folder).predict(["w1 w2 w3 w4 w5 w6 yes w1"])
+
+
+def test_a_run_stopped_between_two_rows_makes_the_same_choice(finished, questions, tmp_path):
+    """Stopped once before the third row, and once while files are moved."""
+    calls, fit, replace = [], selection.Session.fit, selection.os.replace
+
+    def stop_before_the_third(self, recipe):
+        calls.append(recipe.model.name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return fit(self, recipe)
+
+    def stop_at_the_weights(source, target):
+        if str(source).endswith("regard.json") and "candidates" in str(source):
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection.Session, "fit", stop_before_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe_of(questions)[0], run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection.os, "replace", stop_at_the_weights)
+        with pytest.raises(KeyboardInterrupt):
+            train(build(read(run / "recipe.toml")), run, resume=True)
+    trained = json.loads((run / "candidates" / "selection.json").read_text())
+    assert trained["best"] and build(read(run / "recipe.toml")).model.choose
+    result = train(build(read(run / "recipe.toml")), run, resume=True)
+    assert result.selection["best"] == trained["best"] == finished[1].selection["best"]
+    assert build(read(run / "recipe.toml")).model.name == trained["best"]
+    assert json.loads((run / "regard.json").read_text())["selection"] == result.selection
+    assert calls[:2] == [row["model"] for row in trained["rows"][:2]]
+
+
+def score(model, value, *, seconds=1.0, low=0.0, high=0.0, lower=False, slope=0.0, log_loss=0.0):
+    return Score(model, "accuracy", value, low, high, lower, log_loss, seconds, slope)
+
+
+def test_the_log_loss_decides_between_equal_accuracies():
+    scores = [score("a", 0.9, log_loss=0.4), score("b", 0.9, log_loss=0.3), score("c", 0.8)]
+    assert min(scores, key=lambda one: one.key).model == "b"
+    assert min([score("a", 2.0, lower=True), score("b", 3.0, lower=True)], key=lambda s: s.key)
+
+
+def test_the_line_names_the_best_rows_and_a_network_that_still_improves():
+    others = [score("b", 0.85), score("c", 0.8), score("d", 0.7), score("net", 0.56, slope=0.2)]
+    line = explain(score("a", 0.9), others)
+    assert line == (
+        "kept a (accuracy 0.9 on validation; b 0.85 after 1 s; c 0.8 after 1 s; net 0.56 after 1 s)"
+    )
+
+
+def test_a_cheaper_row_within_the_interval_is_named_with_its_time():
+    best = score("net", 0.943, low=0.9, high=0.97, seconds=12)
+    (line,) = name_cheaper(best, [score("pwm", 0.906, seconds=0.1), score("x", 0.89, seconds=0.1)])
+    assert (
+        line
+        == "pwm (0.906) is within the interval of net [0.9, 0.97] and took 0.1 s instead of 12.0 s"
+    )
+    assert name_cheaper(best, [score("slow", 0.94, seconds=11)]) == []
+
+
+def test_more_time_is_advised_by_the_power_law_of_the_loss(tmp_path):
+    """The loss halves whenever the time doubles: an error four times as large needs 4 times."""
+    losses = [1 / t for t in range(1, 9)]
+    lines = [
+        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": loss})
+        for t, loss in enumerate(losses, 1)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    slope = slope_of(tmp_path)
+    assert math.isclose(slope, 0.5)
+    network = score("net", 0.6, slope=slope)
+    assert "about 4 times the --minutes" in more_time(network, score("svm", 0.9))
+    assert "still improving" in more_time(network, network)
+    assert more_time(score("net", 0.6), score("svm", 0.9)) == ""
+    assert more_time(score("net", 0.6, slope=0.011), score("svm", 0.999)) == ""
+
+
+def test_a_flat_curve_has_no_slope(tmp_path):
+    lines = [
+        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": 2.0})
+        for t in range(9)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert slope_of(tmp_path) == slope_of(tmp_path / "none") == 0.0
