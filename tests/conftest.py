@@ -1,10 +1,20 @@
-"""What tests of several folders look at: a small translator of letters."""
+"""What tests of several folders share: a small translator of letters, and rows trained in place."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
+import io
 
 import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen():
+    """What is imported stays: the garbage collector need not walk it all again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -38,3 +48,25 @@ def letters():
             block.cross.q.weight *= 8
             block.cross.out.weight *= 12
     return Interpreter(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def rows_here():
+    """Rows of a comparison train in this process: a fresh one takes longer to start than they."""
+    import regard.cli
+    from regard.training import comparison_runs
+
+    def run_here(command, one, check):
+        check()
+        module, *arguments = command
+        run = regard.cli.run if module == "regard" else comparison_runs.main
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(open(one.row / comparison_runs.LOG, "a"))
+            stack.enter_context(contextlib.redirect_stderr(log))
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            assert run(arguments) == 0
+        return 1  # byte
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison_runs, "run_module", run_here)
+        yield

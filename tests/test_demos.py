@@ -103,7 +103,7 @@ MODELS = ["uniform", "bigram", "map", "transformer"]
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def shown(tmp_path_factory, rows_here):
     """The folder of a tiny demonstration and what it printed; the folder asked for is taken."""
     folder = tmp_path_factory.mktemp("demo")
     names = folder / "names.txt"

@@ -52,7 +52,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, rows_here):
     """A folder with the files that pages name, and the two runs of the first pages."""
     path = tmp_path_factory.mktemp("guide")
     write_texts(path)

@@ -54,7 +54,7 @@ def rare(tmp_path):
     return path
 
 
-def test_few_records_of_a_class_in_a_split_are_warned_of(cli, rare):
+def test_few_records_of_a_class_in_a_split_are_warned_of(cli, rare, rows_here):
     asked = (rare, "--input", "seq", "--target", "kind")
     line = "fewer than 5 records in a split (train/valid/test): bound 18/1/1; metrics of these"
     proposal = "`regard compare` with --folds 5 tests every record once"
@@ -172,7 +172,7 @@ def test_fasta_trains_scores_and_evaluates_like_lines(cli, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["data", "train", "compare"])
-def test_every_verb_warns_of_the_same(cli, tmp_path, verb):
+def test_every_verb_warns_of_the_same(cli, tmp_path, verb, rows_here):
     rng = random.Random(5)
     labels = ["toxic", "Toxic", "safe", "NA"]
     rows = ["".join(rng.choices("ACGT", k=12)) + f",{labels[i % 4]}" for i in range(120)]
@@ -186,7 +186,7 @@ def test_every_verb_warns_of_the_same(cli, tmp_path, verb):
     assert "2 classes of 'y' differ only by case or space: 'Toxic' (" in page
 
 
-def test_train_reads_class_files_and_folders_and_says_what_it_cut(cli, tmp_path):
+def test_train_reads_class_files_and_folders_and_says_what_it_cut(cli, tmp_path, rows_here):
     rng = random.Random(6)
     for name, letters in (("Ecoli_prom", "ACGT"), ("Ecoli_non_prom", "AACG")):
         made = ["".join(rng.choices(letters, k=rng.randint(20, 60))) for _ in range(40)]

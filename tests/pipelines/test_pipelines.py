@@ -182,7 +182,7 @@ def test_a_pretrained_tokenizer_needs_the_run_it_is_of(tmp_path):
         plan(path, assignments="output.tokenizer=pretrained")
 
 
-def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch):
+def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch, rows_here):
     (tmp_path / "names.txt").write_text("".join(f"{a}{b}na\n" for a in "abcdef" for b in "aeiou"))
     monkeypatch.chdir(tmp_path)
     found = compare(Path("names.txt"), models="kneser-ney", minutes=0.1)

@@ -166,7 +166,7 @@ def test_too_short_a_series_names_what_to_lower(tmp_path):
         prepare(recipe, tmp_path / "run", lambda line: None)
 
 
-def test_rows_are_compared_on_the_same_windows(file, tmp_path):
+def test_rows_are_compared_on_the_same_windows(file, tmp_path, rows_here):
     result = compare(
         [file],
         models=["seasonal-naive", "ridge", "nlinear"],
