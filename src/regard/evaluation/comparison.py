@@ -309,18 +309,21 @@ def write_verdict(rows: Sequence[Row], curves: Mapping[str, Curve] | None = None
 
 
 def _recommend(rows: Sequence[Row], total: int) -> str:
-    """Name the best row of `total`, or the cheapest of those that cannot be told apart."""
-    best = [row for row in rows if row.rank == 1]
-    if len(best) == 1:
-        words = f"Use {best[0].model}: {best[0].summary}, the best of {total}"
-        if len(rows) == 1:
-            return f"{words}."
-        return f"{words}; {rows[1].model}, the next, is worse by {rows[1].behind(best[0])}."
-    cheapest = min(best, key=lambda row: (row.train_seconds, row.parameters))
+    """Name the best row of `total`, and those that cannot be told apart from it."""
+    best, tied = rows[0], [row for row in rows[1:] if row.rank == 1]
+    words = f"Use {best.model}: {best.summary}, the best of {total}"
+    if len(rows) == 1:
+        return f"{words}."
+    if not tied:
+        return f"{words}; {rows[1].model}, the next, is worse by {rows[1].behind(best)}."
+    names = _enumerate([row.model for row in tied])
+    sentence = f"{words}; {names} cannot be told apart from it (95%)."
+    cheapest = min(tied, key=lambda row: (row.train_seconds, row.parameters))
+    if 3 * cheapest.train_seconds >= best.train_seconds:
+        return sentence
     return (
-        f"{_enumerate([row.model for row in best])} cannot be told apart here (95%): use "
-        f"{cheapest.model}, the cheapest of them ({cheapest.train_seconds:,.0f} s, "
-        f"{cheapest.parameters:,} parameters)."
+        f"{sentence} {cheapest.model}, {cheapest.main_metric}, is the cheapest of them: it takes "
+        f"{cheapest.train_seconds:,.1f} s instead of {best.train_seconds:,.1f} s."
     )
 
 
@@ -337,7 +340,7 @@ def _too_little_time(rows: Sequence[Row]) -> list[str]:
 
 
 def _judge_attention(rows: Sequence[Row]) -> list[str]:
-    """Say whether attention loses, and what a recurrent translator gains by it."""
+    """Say by how much attention alone loses, and what a recurrent translator gains by it."""
     by_name, sentences = {row.model: row for row in rows}, []
     transformer = by_name.get("transformer")
     if transformer is not None and transformer.rank > 1:
@@ -345,7 +348,8 @@ def _judge_attention(rows: Sequence[Row]) -> list[str]:
         if rows[0].model == "rnn-attention":  # which attends as well
             sentences.append(f"{words}: in this time it does not pay to attend alone.")
         else:
-            sentences.append(f"{words}: on these data attention does not pay.")
+            seconds = transformer.train_seconds
+            sentences.append(f"{words} after {seconds:,.0f} s of training.")
     if "rnn" in by_name and "rnn-attention" in by_name:
         gain = by_name["rnn"].behind(by_name["rnn-attention"])
         sure = "" if gain.low > 0 or gain.high < 0 else ", no difference that 95% supports"
