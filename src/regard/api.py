@@ -66,7 +66,7 @@ from regard.training.comparison_runs import (
     run_result,
     train_all,
 )
-from regard.training.defaults import REFERENCE, fill_defaults, minutes_of
+from regard.training.defaults import REFERENCE, fill_defaults
 from regard.training.distributed import ProcessGroup, joined
 from regard.training.progress import Reporter
 from regard.training.selection import Selection
@@ -140,15 +140,7 @@ def plan(
     values = {k: v for k, v in inherit(values).items() if v}
     build(values)
     complete, more = fill_defaults(values)
-    if leaves_model_open(values):
-        complete["model"]["choose"] = True
     return build(complete), lines + more
-
-
-def leaves_model_open(values: Mapping[str, Any]) -> bool:
-    """Return whether nothing is said of the model, and there is time to try several."""
-    timed = math.isfinite(minutes_of(values.get("train", {})))
-    return timed and not values.get("model") and bool(TASKS[values["task"]["name"]].compares)
 
 
 def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
@@ -230,7 +222,7 @@ def rehearse(recipe: Recipe, reporter: Reporter | None = None) -> None:
         run = Path(folder) / "run"
         corpus = Session(run, False, reporter, began).rehearse(recipe)
         if recipe.model.choose:
-            Selection(run, False, reporter, began).cheap_rows(corpus, recipe)
+            Selection(run, False, reporter, began).rows(corpus, recipe)
 
 
 @dataclass(frozen=True)
@@ -392,7 +384,7 @@ def plan_both(
         )
         return None, check_pretrainable(recipe), lines
     settings, assignments, options = separate_settings(assignments, options or {})
-    tables["model"] = {"name": REFERENCE, **{k: v for k, v in tables["model"].items() if v}}
+    tables["model"] = {"name": REFERENCE, **{k: v for k, v in tables.get("model", {}).items() if v}}
     recipe, lines = plan(source, assignments=assignments, options=options, **tables)
     check_pretrainable(recipe)
     if recipe.train.init_from:

@@ -95,7 +95,7 @@ class ModelRecipe:
     name: str
     preset: str
     size: int  # the dial: n_layers = size, d_model = 64 · size, where those are not given
-    choose: bool = False  # try the cheap rows of the task, too, and keep the best on validation
+    choose: tuple[str, ...] = ()  # networks: they and cheap rows are tried, and the best is kept
     config: Any
 
 
@@ -323,11 +323,15 @@ def build_model(
         derived = dataclasses.asdict(cls.PRESETS[preset](n_layers, d_model))
     except ValueError as error:
         raise UsageError(f"model.{error}") from None
-    choose = values.get("choose", False)
-    if not isinstance(choose, bool):
-        raise UsageError(f"model.choose must be true or false, got {quoted(choose)}")
+    choose = values.get("choose", ())
+    if not isinstance(choose, list | tuple):
+        raise UsageError(f"model.choose must be a list of models, got {quoted(choose)}")
+    for network in choose:
+        MODELS.get(str(network), task, reads)  # raises if the model is unknown
     config = check("model", cls.Config, derived | options)
-    return ModelRecipe(name=name, preset=preset, size=size, choose=choose, config=config)
+    return ModelRecipe(
+        name=name, preset=preset, size=size, choose=tuple(map(str, choose)), config=config
+    )
 
 
 def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:

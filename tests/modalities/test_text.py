@@ -102,9 +102,10 @@ def test_a_classifier_is_sized_by_its_records(facts):
     tables |= {"model": {}, "train": {}}
     line = size_classifier(tables, facts(WORDS), 40)
     assert tables["model"] | {"dropout": 0} == {
-        **{"name": "cnn", "max_len": 32, "n_layers": 1, "d_model": 64, "dropout": 0},
+        **{"name": "transformer", "max_len": 32, "n_layers": 1, "d_model": 64, "dropout": 0},
+        "choose": ["transformer", "cnn", "lstm"],
     }
-    assert line.startswith("model: cnn 1 × 64, for 40 records") and "context 32" in line
+    assert line.startswith("model: transformer 1 × 64, for 40 records") and "context 32" in line
     more = {**tables, "model": {}}
     size_classifier(more, facts(WORDS), 100_000)
     assert more["model"]["d_model"] > 64

@@ -61,7 +61,7 @@ def test_a_missing_file_is_a_users_mistake(tmp_path):
 TABLE = SizeTable(
     sizes((10, (1, 8, 0.5), (2, 16, 0.4)), (float("inf"), (3, 32, 0.1), (4, 64, 0.0))),
     passes=2,
-    networks=((1.0, "cnn", "lstm"), (float("inf"), "transformer", "transformer")),
+    networks=("cnn", "pwm", "lstm"),
 )
 
 
@@ -87,23 +87,24 @@ def test_without_time_for_its_passes_a_shape_gives_way_to_a_smaller_one(monkeypa
     assert default_shape(TABLE, 10, tokens, {"train": {"steps": 5}}) == large
 
 
-def test_the_network_follows_the_minutes_and_the_machine_if_the_model_is_open(monkeypatch):
-    def network(model, **train):
-        tables = {"task": {"name": "next"}, "output": {"name": "text"}}
-        return default_network(TABLE, {**tables, "model": model, "train": train})
-
-    monkeypatch.setattr(defaults, "has_gpu", lambda: False)
-    assert network({}, minutes=1) == "cnn" and network({}, minutes=1.1) == "transformer"
-    assert network({}, steps=3) == network({"d_model": 8}, minutes=1) == "transformer"
-    assert network({"name": "gru"}, minutes=1) == "gru"
-    monkeypatch.setattr(defaults, "has_gpu", lambda: True)
-    assert network({}, minutes=1) == "lstm"
+def model_of(table, model, task="next", **train):
+    tables = {"task": {"name": task}, "output": {"name": "text"}, "model": model, "train": train}
+    assert default_network(table, tables) == tables["model"]["name"]
+    return tables["model"]
 
 
-def test_a_network_that_does_not_support_the_task_is_not_taken(monkeypatch):
-    table = SizeTable(TABLE.rows, 2, networks=((float("inf"), "pwm", "pwm"),))
-    tables = {"task": {"name": "next"}, "output": {"name": "text"}, "model": {}, "train": {}}
-    assert default_network(table, tables) == "transformer"
+def test_networks_are_tried_if_the_model_is_open_and_there_is_time():
+    chosen = model_of(TABLE, {}, minutes=1)
+    assert chosen == {"choose": ["cnn", "lstm"], "name": "cnn"}
+    assert model_of(TABLE, {}, steps=3) == {"name": "transformer"}
+    assert model_of(TABLE, {"d_model": 8}, minutes=1) == {"name": "transformer", "d_model": 8}
+    assert model_of(TABLE, {"name": "gru"}, minutes=1) == {"name": "gru"}
+
+
+def test_only_networks_of_the_task_are_tried():
+    table = SizeTable(TABLE.rows, 2, networks=("pwm", "coulomb"))
+    assert model_of(table, {}) == {"choose": ["transformer"], "name": "transformer"}
+    assert model_of(TABLE, {}, "masked") == {"name": "transformer"}  # it has no table of models
 
 
 @pytest.mark.parametrize(

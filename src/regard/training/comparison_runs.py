@@ -92,7 +92,7 @@ def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> l
     recipes = []
     for name in models:
         if name == chosen.model.name:
-            recipes.append(chosen.replace(model={"choose": False}))
+            recipes.append(chosen.replace(model={"choose": ()}))
             continue
         model: dict[str, Any] = {"name": name}
         fields = MODELS.get(name, task, kind).Config.__dataclass_fields__

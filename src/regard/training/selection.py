@@ -1,5 +1,5 @@
-"""Selection of a model: fit the cheap rows of a task, train a network in the rest of the time, and
-keep the row that is best on validation.
+"""Selection of a model: fit the cheap rows of a task, try networks, train the best of these in the
+rest of the time, and keep the row that is best on validation.
 
 The best row becomes the run itself. The others stay in RUN/candidates/ROW and load as any run.
 RUN/candidates/selection.json has the score of every row that is done: a run that was stopped goes
@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from regard.data.corpus import FOLDER, Corpus
 from regard.errors import UserError, one_line
 from regard.evaluation import Metric
-from regard.recipe import Recipe, build, read
+from regard.recipe import Recipe
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
 from regard.storage import StoredSelection, read_json, write_json
@@ -32,11 +32,15 @@ from regard.training.comparison_runs import (
     prepare,
 )
 from regard.training.defaults import ONE_PASS
+from regard.training.distributed import ALONE
 from regard.training.progress import Reporter
+from regard.training.step import choose_device
 from regard.training.trainer import Session, TrainResult, evaluate_and_write
 
 CANDIDATES, SELECTION = "candidates", "selection.json"
-CHEAP_SHARE = 0.35  # of the time, at most, for all rows that are fitted at once
+CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
+TRIAL_SHARE = 0.25  # of the time, at most, for short trials of networks
+TRIAL = "-trial"  # the ending of their names
 LEAST = 3.0  # seconds of such a row, with its start and end
 CLOSING = 0.5  # seconds for moving files
 SHOWN = 2  # rows that the line about the best row compares it with
@@ -121,6 +125,7 @@ class Selection:
         """Train the rows for a recipe; return the result of the best, or of the one that was
         interrupted.
         """
+        choose_device(recipe.train.device, ALONE)  # a missing one is an error before all else
         session, result = Session(self.run, self.resume, self.reporter, self.began), None
         with session.folder() as new:
             recipe = session.store(recipe, new)
@@ -154,51 +159,75 @@ class Selection:
         write_json(self.run / CANDIDATES / SELECTION, document)
 
     def train_all(self, corpus: Corpus, recipe: Recipe) -> TrainResult:
-        """Train all rows; return the result of the best, or of the one that was interrupted."""
-        cheap, network = self.cheap_rows(corpus, recipe), recipe.model.name
+        """Train all rows; return the result of the best, or of the one that was interrupted.
+
+        Several networks have a short trial each; the best one is then trained in the rest of the
+        time.
+        """
         (self.run / CANDIDATES).mkdir(exist_ok=True)
-        results = dict[str, TrainResult]()
-        for i, row in enumerate(match_parameters(recipe, [*cheap, network], corpus)):
-            result = self.train(row, recipe, len(cheap) - i)
-            if result is not None:
-                results[row.model.name] = result
-                if result.outcome == "interrupted":
-                    return result
+        cheap, networks = self.rows(corpus, recipe)
+        recipes = match_parameters(recipe, [*cheap, *networks], corpus)
+        fitted, trained = recipes[: len(cheap)], recipes[len(cheap) :]
+        results = self.train_group(fitted, recipe, CHEAP_SHARE, "")
+        if len(trained) > 1 and not interrupted(results):
+            tried = self.train_group(trained, recipe, CHEAP_SHARE + TRIAL_SHARE, TRIAL)
+            names = [f"{row.model.name}{TRIAL}" for row in trained]
+            best = self.best([name for name in names if name in tried]) or names[0]
+            trained, results = [trained[names.index(best)]], results | tried
+        if not interrupted(results):
+            results |= self.train_group(trained, recipe, 1.0, "")
         if not results:
             raise UserError("no model can be trained on these data; --model NAME says why")
-        scores = [score for score in self.scores if score.model in results]
-        best = min(scores, key=lambda score: score.key).model if scores else network
-        return results.get(best) or next(iter(results.values()))
+        return interrupted(results) or results[self.best(results) or list(results)[-1]]
 
-    def cheap_rows(self, corpus: Corpus, recipe: Recipe) -> list[str]:
-        """Return the rows that are fitted at once."""
-        network, kind = recipe.model.name, recipe.reads
+    def best(self, names: Iterable[str]) -> str:
+        """Return the name of the best of some rows, "" if validation defines the score of none."""
+        scores = [score for score in self.scores if score.model in names]
+        return min(scores, key=lambda score: score.key).model if scores else ""
+
+    def rows(self, corpus: Corpus, recipe: Recipe) -> tuple[list[str], list[str]]:
+        """Return the rows that are fitted at once, and the networks."""
+        networks, kind = list(recipe.model.choose), recipe.reads
         if corpus.valid is None:
-            self.reporter.say(f"no validation part to choose a model by: {network} is trained")
-            return []
+            self.reporter.say(f"no validation part to choose a model by: {networks[0]} is trained")
+            return [], networks[:1]
         suitable = default_models(recipe, corpus, self.reporter.say)
         loops = {name: MODELS.get(name, recipe.task.name, kind).loop for name in suitable}
         cheap = [name for name in suitable if loops[name] in ONE_PASS]
-        names = f"{', '.join(cheap)}, then {network}" if cheap else network
-        self.reporter.say(f"trying {names}; the best on validation is kept (--model NAME: only it)")
-        return cheap
+        names = f"trying {', '.join([*cheap, *networks])}"
+        if len(networks) > 1:
+            names += "; of the networks, the best in a short trial has the rest of the time"
+        self.reporter.say(f"{names}; the best on validation is kept (--model NAME trains only it)")
+        return cheap, networks
 
-    def train(self, row: Recipe, recipe: Recipe, cheap_left: int) -> TrainResult | None:
-        """Train a row in its share of the time; None if it cannot be trained.
-
-        From here on, `cheap_left` rows are fitted at once, including this one; 0: it is the
-        network.
+    def train_group(
+        self, rows: Sequence[Recipe], recipe: Recipe, until: float, ending: str
+    ) -> dict[str, TrainResult]:
+        """Train rows one after the other, until a share of the time has passed, which is shared
+        equally; `ending` is added to their names. Return the results, the last of them interrupted
+        if one was.
         """
-        name, now, total = row.model.name, time.monotonic(), recipe.train.minutes * 60
+        results = dict[str, TrainResult]()
+        end = self.began + until * recipe.train.minutes * 60 - CLOSING
+        for i, row in enumerate(rows):
+            seconds = max(LEAST, (end - time.monotonic()) / (len(rows) - i))
+            name = f"{row.model.name}{ending}"
+            result = self.train(name, row, seconds, quiet=until < 1)
+            if result is not None:
+                results[name] = result
+                if interrupted(results):
+                    break
+        return results
+
+    def train(self, name: str, row: Recipe, seconds: float, *, quiet: bool) -> TrainResult | None:
+        """Train a row in its share of the time; None if it cannot be trained."""
         one = ComparisonRun(name, row, self.run / CANDIDATES / name)
-        left = self.began + total - now - CLOSING
-        if cheap_left > 0:
-            left = (left - (1 - CHEAP_SHARE) * total) / cheap_left
-        prepare(one, max(LEAST, left) / 60, self.run)
-        reporter = self.reporter.quieter() if cheap_left > 0 else self.reporter
+        prepare(one, seconds / 60, self.run)
+        session = Session(
+            one.run, True, self.reporter.quieter() if quiet else self.reporter, time.monotonic()
+        )
         try:
-            outcome = Session(one.run, True, reporter, now).fit(build(read(one.run / RECIPE)))
-            result = evaluate_and_write(one.run, outcome)
+            result = evaluate_and_write(one.run, session.fit(session.stored()))
         except UserError as error:
             self.reporter.warn(f"{name} is left out: {one_line(str(error))}")
             shutil.rmtree(one.run, ignore_errors=True)
@@ -210,6 +239,8 @@ class Selection:
     def record(self, name: str, result: TrainResult) -> None:
         """Store and print the score of a row."""
         score = Score.of(name, result)
+        if score is not None and name.endswith(TRIAL):
+            score = replace(score, slope=0.0)  # it was meant to be short
         self.scores = [one for one in self.scores if one.model != name]
         if score is not None:
             self.scores.append(score)
@@ -241,6 +272,11 @@ class Selection:
                 shutil.rmtree(target)
             os.replace(path, target)
         folder.rmdir()
+
+
+def interrupted(results: Mapping[str, TrainResult]) -> TrainResult | None:
+    """Return the result that was interrupted, if one was."""
+    return next((one for one in results.values() if one.outcome == "interrupted"), None)
 
 
 def explain(best: Score, others: Sequence[Score]) -> str:

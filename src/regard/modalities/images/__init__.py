@@ -230,10 +230,10 @@ def choose_caption_tokenizer(table: Tables, facts: CaptionFacts) -> str:
 def size_captioner(tables: Tables, facts: ImageFacts, captions: CaptionFacts, length: int) -> str:
     """Fill in depth, width and training settings; return the line that says so."""
     from regard.recipe import TrainRecipe
-    from regard.training.defaults import has_gpu
+    from regard.training.defaults import IMAGE_MODELS, default_network, has_gpu
 
     model, train, tokenizer = tables["model"], tables["train"], tables["output"]["tokenizer"]
-    name = model.setdefault("name", "transformer")
+    name = default_network(IMAGE_MODELS, tables)
     fields = MODELS.get(name, "target", Images.kind).Config.__dataclass_fields__
     # punctuation is a word too
     longest = 2 * captions.words if tokenizer == "words" else captions.longest
