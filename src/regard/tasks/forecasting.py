@@ -83,6 +83,7 @@ class Forecasting(GradientTask):
     starts_from = ("forecast",)
     measures_all = True
     unit = "window"
+    own_options = ("horizon", "lookback")
 
     def defaults(self, tables: Tables) -> list[str]:
         from regard.data.sources import DataSource
