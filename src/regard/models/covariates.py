@@ -52,4 +52,5 @@ class Covariates(nn.Module):
             return forecasts
         features = self.features(future)
         ahead = torch.einsum("bhf,hfq->bhq", features, self.ahead)[:, :, None]  # (B, H, 1, Q)
-        return forecasts + self.effect(features)[..., None] + ahead * deviation[..., None]
+        shared: Tensor = self.effect(features)[..., None]
+        return forecasts + shared + ahead * deviation[..., None]

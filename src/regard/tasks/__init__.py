@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.data.shards import Shard
     from regard.data.targets import OutputKind, TargetColumn
     from regard.evaluation import Metric
+    from regard.evaluation.comparison import Comparison
     from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.recipe import Recipe
@@ -119,6 +120,10 @@ class Task(ABC):
     @abstractmethod
     def page(self, run: Run, request: LookRequest) -> Page:
         """Return the page of `regard look`."""
+
+    def add_to_comparison(self, page: Page, comparison: Comparison) -> None:
+        """Add what this task alone shows to the page of `regard compare`; by default nothing."""
+        return
 
     def metadata(self, model: Any, corpus: Corpus) -> dict[str, Any]:
         """Return what else regard.json says of a finished run."""
