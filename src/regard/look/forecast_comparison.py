@@ -16,7 +16,7 @@ from regard.evaluation.forecasting import WindowSample
 from regard.look.page import Forecasts, Page
 from regard.run import Run
 
-DRAWN = 4  # rows, the best, whose forecasts are drawn when the page opens
+VISIBLE = 4  # rows, the best, whose forecasts are drawn when the page opens
 
 
 def add_forecasts(page: Page, comparison: Comparison) -> None:
@@ -24,7 +24,7 @@ def add_forecasts(page: Page, comparison: Comparison) -> None:
     results: dict[str, Any] = {row.model: row.predictions for row in comparison.rows}
     best = next(iter(results.values()))
     sample: WindowSample = best.sample
-    alike = {
+    points = {
         name: result.sample.point
         for name, result in results.items()
         if result.sample.point.shape == sample.point.shape
@@ -41,14 +41,14 @@ def add_forecasts(page: Page, comparison: Comparison) -> None:
     )
     page.add(
         Forecasts(
-            names=list(alike),
+            names=list(points),
             targets=best.columns[: sample.truth.shape[2]],
-            forecasts=np.stack(list(alike.values())),
+            forecasts=np.stack(list(points.values())),
             history=sample.history,
             truth=sample.truth,
             times=times,
             labels=labels,
-            drawn=DRAWN,
+            visible=VISIBLE,
             title="Forecasts of a window",
         )
     )

@@ -143,10 +143,10 @@ class Forecaster(Pipeline):
 
         encoder = self.tokenizer
         parts = []
-        for place, series in (pair for file in files for pair in self.series(file)):
+        for location, series in (pair for file in files for pair in self.series(file)):
             parts.append(encoder.encode(series))
             if note := encoder.unknown_static(series):
-                log(f"{place}: {note}")
+                log(f"{location}: {note}")
         ends = np.cumsum([0, *map(len, parts)])
         shard = Shard(
             path=files[0],

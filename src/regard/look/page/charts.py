@@ -95,7 +95,7 @@ class Forecasts(Component):
     `forecasts` (R, N, H, C) are those of the R models in `names`, the best first, `history`
     (N, P, C) is what came before, `truth` (N, H, C) what came, of the C `targets`. `times`
     (N, P + H) are numbers or, as datetime64, dates; `labels` names the series of each window, if
-    there are several. The first `drawn` models are drawn when the page opens.
+    there are several. The first `visible` models are drawn when the page opens.
     """
 
     kind: ClassVar[str] = "forecasts"
@@ -106,7 +106,7 @@ class Forecasts(Component):
     truth: ArrayLike
     times: NDArray[Any]
     labels: Sequence[str] = ()
-    drawn: int = 4
+    visible: int = 4
     title: str = ""
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ from regard.modalities.time_series.times import (
     parse_times,
 )
 from regard.registry import TABLES
-from regard.tokenizers.series import StaticColumn
+from regard.tokenizers.series import StaticColumn, to_number
 from regard.tokenizers.tokenizer import PLAIN, Canonical
 
 FILLS = {
@@ -368,7 +368,8 @@ class SeriesFiles(FileSet):
         rows.times += join_cells(columns, self.roles.time, " ")
         rows.ids += join_cells(columns, self.roles.id, "/")
         for static, name in zip(rows.static, self.roles.static, strict=True):
-            static += [cell.strip() for cell in columns[name]]
+            cells = [cell.strip() for cell in columns[name]]
+            static += ["" if cell in self.missing else cell for cell in cells]
         missing = dict.fromkeys(("", *self.missing), "nan")
         numbers = np.empty((len(lines), len(self.roles.numbers)))
         for i, name in enumerate(self.roles.numbers):
@@ -574,6 +575,10 @@ def _describe_static(cells: Sequence[str]) -> str:
     column, different = StaticColumn.learn("", cells), len(set(filter(None, cells)))
     if not column.categories:
         return "is read as numbers"
+    numbers = [cell for cell in cells if not np.isnan(to_number(cell))]
+    if numbers:
+        other = next(cell for cell in cells if cell and np.isnan(to_number(cell)))
+        return f"has {different:,} categories: {other[:40]!r} is no number"
     if different > len(column.categories):
         rest = f"the {len(column.categories)} most frequent are told apart, the others are not"
         return f"has {different:,} categories: {rest}"

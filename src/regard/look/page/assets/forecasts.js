@@ -17,7 +17,7 @@ renderers.forecasts = (data) => {
   const before = history.shape[1];
   const clock = clockOf(data);
   const names = data.names.map(label);
-  const hidden = new Set(names.map((_, i) => i).filter((i) => i >= data.drawn));
+  const hidden = new Set(names.map((_, i) => i).filter((i) => i >= data.visible));
   let [at, target] = [windows - 1, 0];
   const values = (array, steps, offset) => Array.from({ length: steps }, (_, s) => array.get((offset + s) * channels + target));
   const forecastOf = (row) => values(forecasts, horizon, (row * windows + at) * horizon);
