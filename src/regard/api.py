@@ -131,7 +131,7 @@ def plan(
     values = absolute_paths({k: dict(v) for k, v in values.items()}, Path.cwd())
     data = check("data", DataRecipe, values.get("data", {}))
     lines = []
-    if not (name := task_name(values)):
+    if not (name := task_name(values) or task_of(options or {})):
         inferred = infer_task(data, str(values.get("model", {}).get("name", "")))
         name, lines = inferred.task, [inferred.line] if inferred.line else []
     values["task"] = {**values.get("task", {}), "name": name}
@@ -141,6 +141,11 @@ def plan(
     build(values)
     complete, more = fill_defaults(values)
     return build(complete), lines + more
+
+
+def task_of(options: Mapping[str, str]) -> str:
+    """Return the task that one of the options is made for, or ""."""
+    return next((name for name in TASKS if set(TASKS[name].own_options) & set(options)), "")
 
 
 def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
@@ -153,13 +158,13 @@ def add_modality(values: dict[str, Any], data: DataRecipe) -> dict[str, Any]:
     role = TASKS[name].roles.encoded[0]
     table = values.get(role, {})
     input_name = table.get("name") or recognize_modality(data, TASKS[name].roles)
-    kinds = MODELS.kinds(name)
-    if input_name == "text" and "tokens" not in kinds:  # not recognized: what the task can read
-        input_name = next(one for one in MODALITIES if MODALITIES[one].kind in kinds)
+    if input_name == "text" and name not in MODALITIES[input_name].tasks():
+        # not recognized: what the task can read
+        input_name = next(one for one in MODALITIES if name in MODALITIES[one].tasks())
     if input_name == "text" and "name" not in table:
         return values  # the tokenizer may name another modality of texts
     modality = MODALITIES[input_name]
-    allowed = [task for task in TASKS if MODELS.names(task, modality.kind)]
+    allowed = modality.tasks()
     if name not in allowed:
         items = modality.words[1]
         raise UsageError(f"task: {items} are for {', '.join(allowed)}, got {name!r}")
@@ -324,8 +329,9 @@ def plan_runs(
     corpus = prepare(recipe, folder, reporter.say)
     for line in (*corpus.warnings, *corpus.truncation_warnings(context(recipe.model.config))):
         reporter.warn(line)
-    models = models or default_models(recipe, corpus, reporter.say)
-    recipes, parts = match_parameters(recipe, models, corpus), range(folds_of(recipe))
+    rows = models or default_models(recipe, corpus, reporter.say)
+    recipes = match_parameters(recipe, rows, corpus, None if models else reporter.say)
+    parts = range(folds_of(recipe))
     runs = [
         comparison_run(recipe, folder, seed, fold=fold)
         for seed in range(seeds)

@@ -61,7 +61,8 @@ def test_the_trend_is_a_moving_average_and_the_rest_what_it_leaves():
     window = values[2, :, 1].numpy()
     padded = np.concatenate([window[:1], window, window[-1:]])
     trend = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
-    maps = [(m.weight.detach().numpy(), m.bias.detach().numpy()) for m in forecaster.children()]
+    layers = (forecaster.map, forecaster.rest)
+    maps = [(m.weight.detach().numpy(), m.bias.detach().numpy()) for m in layers]
     parts = (trend, window - trend)
     expected = sum(w @ part + b for (w, b), part in zip(maps, parts, strict=True))
     got = forecaster.forecast(values)[2, :, 1, 0].detach().numpy()

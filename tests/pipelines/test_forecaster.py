@@ -96,3 +96,54 @@ def test_covariates_must_be_known_for_the_horizon(tmp_path):
     rows = forecaster.forecast_file(write(tmp_path / "all.csv", values, ["sales", "holiday"]))
     errors = [row["prediction"] - (week(320) + 20 * holiday)[300 + i] for i, row in enumerate(rows)]
     assert np.abs(errors).max() < 3  # day 300 is a holiday
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory):
+    """Series that rise in the north and fall in the south, hidden by noise."""
+    folder = tmp_path_factory.mktemp("shops")
+    random, lines = np.random.default_rng(0), ["day,shop,region,sales"]
+    for shop in range(6):
+        region, slope = (("north", 0.5), ("south", -0.5))[shop % 2]
+        sales = slope * np.arange(120) + 3 * random.normal(size=120)
+        lines += [f"{day},{shop},{region},{x:.3f}" for day, x in enumerate(sales)]
+    (folder / "shops.csv").write_text("\n".join(lines) + "\n")
+    for model, static in (("ridge", ""), ("ridge", "region"), ("boosting", "region")):
+        recipe, _ = plan(
+            [folder / "shops.csv"],
+            data={"target": "sales"},
+            task={"name": "forecast"},
+            input={"horizon": 8, "lookback": 8, "time": "day", "id": "shop", "static": static},
+            model={"name": model},
+        )
+        train(recipe, folder / f"{model}{static}")
+    return folder
+
+
+def test_static_columns_tell_what_a_look_back_hides(shops):
+    names = ("ridge", "ridgeregion", "boostingregion")
+    without, ridge, boosting = (load(shops / name) for name in names)
+    request = EvaluationRequest()
+    errors = [
+        one.evaluate(request).reports["test"].metrics()["rmse"].value for one in (without, ridge)
+    ]
+    assert errors[1] < 0.9 * errors[0]
+    assert boosting.tokenizer.columns == ("sales", "region=north", "region=south")
+    assert boosting.model.config.n_known == 2
+
+
+def test_static_columns_need_no_future_rows_and_unseen_categories_are_noted(shops, tmp_path):
+    text = (shops / "shops.csv").read_text().splitlines()
+    rows = [line for line in text[1:] if line.split(",")[1] == "0"][:10]
+    file = tmp_path / "new.csv"
+    file.write_text("\n".join([text[0], *rows]) + "\n")
+    forecaster = load(shops / "ridgeregion")
+    assert {row["note"] for row in forecaster.forecast_file(file)} == {""}
+    north = [row["prediction"] for row in forecaster.forecast_file(file)]
+    file.write_text(file.read_text().replace("north", "south"))
+    south = [row["prediction"] for row in forecaster.forecast_file(file)]
+    assert north[-1] - south[-1] > 2
+    file.write_text(file.read_text().replace("south", "west"))
+    west = forecaster.forecast_file(file)
+    assert {row["note"] for row in west} == {"training has no region 'west'"}
+    assert south[-1] < west[-1]["prediction"] < north[-1]

@@ -191,3 +191,12 @@ def test_a_table_that_does_not_look_like_series_is_read_as_one_if_asked(tmp_path
     (tmp_path / "shuffled.csv").write_text("\n".join(["t,v", *rows]) + "\n")
     with pytest.raises(UserError, match="not at equal steps"):
         plan([tmp_path / "shuffled.csv"], task={"name": "forecast"}, options={"horizon": "5"})
+
+
+def test_the_horizon_alone_makes_a_table_without_times_a_series(tmp_path):
+    file = tmp_path / "numbers.csv"
+    file.write_text("load,price\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(200)))
+    for option, value in (("horizon", 5), ("lookback", 21)):
+        model = {"name": "naive"}
+        recipe, _ = plan([file], options={option: str(value)}, data={"target": "load"}, model=model)
+        assert recipe.task.name == "forecast" and getattr(recipe.input, option) == value

@@ -9,7 +9,14 @@ import pytest
 
 from regard.errors import UserError
 from regard.tokenizers import load
-from regard.tokenizers.series import PlainSeries, Steps, autocorrelation, find_season
+from regard.tokenizers.series import (
+    MOST_CATEGORIES,
+    PlainSeries,
+    StaticColumn,
+    Steps,
+    autocorrelation,
+    find_season,
+)
 
 
 def series(values, known=None):
@@ -31,6 +38,55 @@ def test_columns_have_mean_0_and_deviation_1_without_the_missing_ones():
     assert np.nanstd(encoded[:, 0]) == pytest.approx(1, abs=1e-6)
     assert (encoded[:, 1] == 0).all()  # a constant column has no deviation to divide by
     assert steps.restore(encoded) == pytest.approx(values, nan_ok=True, abs=1e-5)
+
+
+def shop(region, size, steps=6):
+    made = series(np.arange(2.0 * steps).reshape(steps, 2), np.ones((steps, 1)))
+    made.static = (region, size)
+    return made
+
+
+def test_static_cells_are_known_columns_numbers_or_one_for_each_category():
+    shops = [shop("north", "10"), shop("south", "30"), shop("north", "20")]
+    steps = Steps.train(
+        shops,
+        lookback=4,
+        horizon=2,
+        columns=("a", "b", "price"),
+        n_known=1,
+        static=("region", "size"),
+    )
+    assert steps.columns[3:] == ("region=north", "region=south", "size")
+    assert steps.n_known == steps.model_config["n_known"] == 4 and steps.n_channels == 2
+    encoded = steps.encode(shop("south", "30"))
+    sizes = np.array([10.0, 30, 20])
+    row = [0, 1, (30 - sizes.mean()) / sizes.std()]
+    assert encoded[:, 3:] == pytest.approx(np.tile(row, (6, 1)), abs=1e-6)
+    assert not steps.unknown_static(shop("south", "35"))
+    assert steps.round_trip(shop("north", "20"))
+
+
+def test_an_unseen_category_is_all_zeros_and_it_is_said(tmp_path):
+    steps = Steps.train(
+        [shop("north", "10"), shop("south", "30")],
+        lookback=4,
+        horizon=2,
+        columns=("a", "b", "price"),
+        n_known=1,
+        static=("region", "size"),
+    )
+    steps.save(tmp_path / steps.file)
+    again = load(tmp_path / "tokenizer.json")
+    encoded = again.encode(shop("west", ""))
+    assert (encoded[:, 3:5] == 0).all() and np.isnan(encoded[:, 5]).all()
+    assert again.unknown_static(shop("west", "")) == "training has no region 'west', no size ''"
+
+
+def test_only_the_most_frequent_categories_get_a_column():
+    cells = [f"{i}th" for i in range(200)] + ["150th"]
+    column = StaticColumn.learn("shop", cells)
+    assert len(column.categories) == MOST_CATEGORIES and column.knows("150th")
+    assert not column.knows("199th") and sum(column.encode("199th")) == 0
 
 
 @pytest.mark.parametrize("season", [7, 24])

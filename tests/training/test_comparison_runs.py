@@ -10,6 +10,7 @@ import pytest
 
 from regard.api import plan
 from regard.data.corpus import prepare
+from regard.errors import UsageError
 from regard.evaluation.predictions import Predictions
 from regard.registry import MODELS, TASKS
 from regard.training import comparison_runs
@@ -18,12 +19,16 @@ from regard.training.comparison_runs import (
     KEPT,
     NEURAL,
     SPAWN,
+    ProgressTable,
     RunResult,
     Schedule,
+    comparison_run,
     default_models,
+    match_parameters,
     on_common_records,
     priority,
 )
+from regard.training.progress import Reporter
 
 
 @dataclass
@@ -115,6 +120,35 @@ def test_rows_that_the_data_do_not_allow_are_left_out_and_named(tmp_path, texts,
         other = replace(recipe, task=replace(recipe.task, name=task))
         rows = set(default_models(other, corpus, said.append))
         assert {"majority", "logistic", "transformer"} <= rows <= set(MODELS.names(task, "tokens"))
+
+
+def test_a_row_that_cannot_be_as_small_is_left_out_or_refused(tmp_path, monkeypatch):
+    def refuse(name, *size, **shape):
+        raise UsageError(f"no model {name} has 10 parameters")
+
+    monkeypatch.setattr(comparison_runs, "find_config", refuse)
+    lines = [f"2024-01-{1 + i // 24:02}T{i % 24:02},{i % 24}" for i in range(480)]
+    (tmp_path / "load.csv").write_text("\n".join(["time,load", *lines]) + "\n")
+    sizes = {"name": "transformer", "n_layers": 1, "d_model": 8}
+    recipe, _ = plan([tmp_path / "load.csv"], input={"lookback": 24}, model=sizes)
+    corpus, said = prepare(recipe, tmp_path, str), []
+    recipes = match_parameters(recipe, ["naive", "hyena"], corpus, said.append)
+    assert [one.model.name for one in recipes] == ["naive"]
+    assert said == ["hyena is left out: no model hyena has 10 parameters"]
+    with pytest.raises(UsageError, match="no model hyena"):
+        match_parameters(recipe, ["hyena"], corpus)
+
+
+@pytest.mark.parametrize(
+    ("row", "unit"),
+    [("2024-01-{:02},{}", "squared error, standardized"), ("ab{}c{}", "nats per symbol")],
+)
+def test_the_live_table_names_the_unit_of_the_task(tmp_path, row, unit):
+    lines = [row.format(1 + i, i % 4) for i in range(31)]
+    (tmp_path / "some.csv").write_text("\n".join(["day,load", *lines]) + "\n")
+    recipe, _ = plan([tmp_path / "some.csv"], data={} if "," in row else {"format": "lines"})
+    table = ProgressTable(Reporter(quiet=True), [comparison_run(recipe, tmp_path)]).table()
+    assert str(table.title).endswith(f"validation: {unit}")
 
 
 @dataclass(frozen=True)

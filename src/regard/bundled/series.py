@@ -22,6 +22,7 @@ def save_series(path: Path, hours: int = HOURS, seed: int = 0) -> Path:
     load += 0.8 * np.maximum(0, 15 - temperature) + 2 * random.normal(size=hours)
     times = np.datetime64("2023-01-01T00", "h") + steps
     rows = [f"{t},{a:.2f},{b:.2f}" for t, a, b in zip(times, load, temperature, strict=True)]
-    kept = [row for row, gap in zip(rows, random.random(hours) < 0.002, strict=True) if not gap]
-    path.write_text("\n".join(["time,load,temperature", *kept]) + "\n")
+    gaps = random.random(hours) < 0.002
+    rows = [row for row, gap in zip(rows, gaps, strict=True) if not gap]
+    path.write_text("\n".join(["time,load,temperature", *rows]) + "\n")
     return path

@@ -33,6 +33,7 @@ class Windows(Shard):
     lookback: int = 0
     horizon: int = 0
     series: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # the number of each
+    begins: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # first step of each series
 
     @property
     def length(self) -> int:
@@ -63,6 +64,12 @@ class Windows(Shard):
             tokens=count * self.length,
             symbols=count,
         )
+
+    @property
+    def positions(self) -> Ints:
+        """The position of the first target of each window in its series, (R,)."""
+        positions: Ints = self.starts + self.lookback - self.begins[self.series]
+        return positions
 
     def batches(self, count: int) -> Iterator[Windows]:
         """Yield the windows in order, `count` at a time."""
@@ -103,7 +110,8 @@ def join_splits(
         usable = has_targets & has_past
         starts = (targets - lookback)[usable].astype(np.int64)
         if len(starts):
-            result[name] = _windows(shard, values, starts, series[usable], lookback, horizon)
+            windows = _windows(shard, values, starts, series[usable], lookback, horizon)
+            result[name] = replace(windows, begins=begins[:, 0])
     if result.get("train") is None:
         longest = int(lengths[0].max())
         raise UserError(

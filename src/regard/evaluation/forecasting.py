@@ -38,6 +38,11 @@ RATE = 0.5  # by which a lack of coverage stretches the levels
 MIN_BLOCKS = 4  # of the bootstrap, where windows allow it
 AT_ONCE = 256  # windows
 FORECASTS = "forecasts.safetensors"  # of a run: the errors of the reported split, and its fan
+SAMPLED = 200  # windows that are kept to be drawn, evenly spaced ...
+SAMPLED_NUMBERS = 40_000  # ... or fewer, so that their forecasts are so many numbers ...
+MIN_SAMPLED = 10  # ... but not fewer than this
+SAMPLED_TARGETS = 8  # that are kept
+HISTORY, MIN_HISTORY = 2, 24  # horizons of the past that are kept; steps
 SUMS = ("count", "squared", "absolute", "smape", "scaled", "naive", "crps", "covered", "width")
 
 
@@ -143,6 +148,35 @@ def coverage_of(fan: NDArray[Any], truths: NDArray[Any]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class WindowSample:
+    """Some windows of a split, evenly spaced, and their forecasts, in the units of the data."""
+
+    history: NDArray[np.float32]  # (N, P, C), the end of the look-back
+    truth: NDArray[np.float32]  # (N, H, C)
+    point: NDArray[np.float32]  # (N, H, C)
+    series: NDArray[np.int64]  # (N,), the number of the series of each window
+    positions: NDArray[np.int64]  # (N,), of the first target in its series
+
+    @classmethod
+    def take(cls, windows: Windows, point: NDArray[Any], encoder: Any) -> WindowSample:
+        """Return a sample of windows with point forecasts (R, H, C)."""
+        channels, horizon = min(encoder.n_channels, SAMPLED_TARGETS), windows.horizon
+        most = min(SAMPLED, max(MIN_SAMPLED, SAMPLED_NUMBERS // (horizon * channels)))
+        count = min(windows.records, most)
+        chosen = np.linspace(0, windows.records - 1, count).round().astype(np.int64)
+        part = windows.take(chosen)
+        values = encoder.restore(part.read()[..., : encoder.n_channels])[..., :channels]
+        first = max(0, windows.lookback - max(HISTORY * horizon, MIN_HISTORY))
+        return cls(
+            history=values[:, first : windows.lookback].astype(np.float32),
+            truth=values[:, windows.lookback :].astype(np.float32),
+            point=encoder.restore(point[chosen])[..., :channels].astype(np.float32),
+            series=part.series,
+            positions=part.positions,
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class ForecastResult(Report):
     """The errors of all windows of a split, summed over steps and channels."""
 
@@ -155,6 +189,7 @@ class ForecastResult(Report):
     blocks: NDArray[np.int64]  # (R,) of the bootstrap
     offsets: Floats  # (A, H, C) of forecasts after the last window, standardized
     columns: tuple[str, ...]
+    sample: WindowSample
     seconds: float = 0.0
     unknown: int = 0
     targets = None  # of labelled records alone
@@ -303,6 +338,7 @@ def measure_forecasts(
         blocks=blocks_of(windows),
         offsets=offsets,
         columns=encoder.columns[:channels],
+        sample=WindowSample.take(windows, point, encoder),
         seconds=seconds,
     )
 
@@ -381,12 +417,15 @@ class Errors:
 
 
 TENSORS = ("sums", "by_target", "by_step", "blocks", "offsets")
+SAMPLE_TENSORS = ("history", "truth", "point", "series", "positions")
 
 
 def store_forecasts(run: Path, result: ForecastResult) -> None:
-    """Write the errors of the reported split to a run folder."""
+    """Write the errors of the reported split, and a sample of its windows, to a run folder."""
+    arrays = {name: getattr(result, name) for name in TENSORS}
+    arrays |= {name: getattr(result.sample, name) for name in SAMPLE_TENSORS}
     tensors = {
-        name: torch.from_numpy(np.ascontiguousarray(getattr(result, name))) for name in TENSORS
+        name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()
     }
     tensors["seconds"] = torch.tensor(result.seconds, dtype=torch.float64)
     write_tensors(run / FORECASTS, tensors)
@@ -397,6 +436,8 @@ def load_forecasts(run: Path, columns: tuple[str, ...]) -> ForecastResult:
     tensors = read_tensors(run / FORECASTS)
     try:
         arrays: dict[str, Any] = {name: tensors[name].numpy() for name in TENSORS}
-        return ForecastResult(**arrays, columns=columns, seconds=float(tensors["seconds"]))
+        sample = WindowSample(**{name: tensors[name].numpy() for name in SAMPLE_TENSORS})
+        seconds = float(tensors["seconds"])
+        return ForecastResult(**arrays, columns=columns, sample=sample, seconds=seconds)
     except KeyError as error:
         raise UserError(f"{run / FORECASTS} is damaged: it has no {error}") from None

@@ -42,6 +42,7 @@ def comparison_page(
     best = comparison.rows[0]
     page = Page(title, f"{len(comparison.rows)} models · best {best.model} · {best.summary}")
     _add_table(page, comparison)
+    TASKS[comparison.task]().add_to_comparison(page, comparison)
     _add_learning(page, comparison)
     if comparison.sentences:
         _add_translations(page, comparison)

@@ -97,13 +97,11 @@ def _add_file(page: Page, forecaster: Forecaster, file: Path, target: int) -> Fo
         f"The {encoder.horizon} steps after the end of {file.name}. The band holds 80% of such "
         "forecasts, by the errors of the run's held-out windows.",
     )
+    past, future, end = forecaster.last_window(series)
+    history = series.values[max(0, end - HISTORY * encoder.horizon) : end]
     for c in _shown(target, len(forecast.columns)):
-        page.add(_chart(series.values[-HISTORY * encoder.horizon :, c], None, forecast, c))
-    encoded = encoder.encode(series)[-encoder.lookback :]
-    missing = encoder.lookback - len(encoded)
-    past = np.pad(encoded, ((missing, 0), (0, 0)), constant_values=np.nan)
-    future = np.zeros((encoder.horizon, encoder.n_known), np.float32)
-    return ForecastContext(forecaster, past.astype(np.float32), future, target)
+        page.add(_chart(history[:, c], None, forecast, c))
+    return ForecastContext(forecaster, past, future, target)
 
 
 def _add_window(page: Page, forecaster: Forecaster, target: int) -> ForecastContext:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.errors import UsageError, UserError
+from regard.registry import MODELS, TASKS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -89,6 +90,11 @@ class Modality(ABC):
     def suggest_task(cls, files: Sequence[Path]) -> tuple[str, str]:
         """Return the task of files without targets, and why; "" if targets decide."""
         return "", ""
+
+    @classmethod
+    def tasks(cls) -> list[str]:
+        """Return the tasks that have models for these items."""
+        return [task for task in TASKS if MODELS.names(task, cls.kind)]
 
     @abstractmethod
     def read(self, request: ReadRequest) -> FileSet:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.layers.attention import Tap
 from regard.models import Model, Presets, check_dropout, check_ranges
+from regard.models.covariates import Covariates
 
 EPS = 1e-5  # added to the variance of a window, in units of the training part's
 
@@ -44,6 +45,10 @@ class ForecastConfig:
     def n_outputs(self) -> int:
         """Q: numbers for each channel and step."""
         return max(1, len(self.quantiles))
+
+    def make_covariates(self) -> Covariates:
+        """Return the effects of the known covariates."""
+        return Covariates(self.n_known, self.horizon, self.n_channels, self.n_outputs)
 
 
 def check_quantiles(quantiles: tuple[float, ...]) -> None:
@@ -151,6 +156,7 @@ class LinearForecaster(ForecastModel):
     def __init__(self, vocab_size: int, config: LinearForecastConfig) -> None:
         super().__init__(vocab_size, config)
         self.map = self.make_map()
+        self.covariates = config.make_covariates()
 
     def make_map(self) -> nn.Linear:
         """Return a map from the look-back to the horizon that starts as the mean of the past."""
@@ -181,9 +187,10 @@ class NLinear(LinearForecaster):
     def forecast(
         self, past: Tensor, future: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        values, mean, deviation = self.norm(past[..., : self.config.n_channels])
+        values, mean, deviation = self.norm(self.covariates.subtract(past))
         values = nn.functional.dropout(values, self.config.dropout, self.training)
-        return self.norm.restore(self.apply_map(self.map, values), mean, deviation)
+        forecasts = self.norm.restore(self.apply_map(self.map, values), mean, deviation)
+        return self.covariates.add(forecasts, future, deviation)
 
 
 class DLinear(LinearForecaster):
@@ -198,8 +205,9 @@ class DLinear(LinearForecaster):
     def forecast(
         self, past: Tensor, future: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        values = past[..., : self.config.n_channels].nan_to_num()  # (B, L, C)
+        values = self.covariates.subtract(past).nan_to_num()  # (B, L, C)
         side = self.config.kernel // 2
         padded = nn.functional.pad(values.mT, (side, side), mode="replicate")
         trend = nn.functional.avg_pool1d(padded, self.config.kernel, stride=1).mT
-        return self.apply_map(self.map, trend) + self.apply_map(self.rest, values - trend)
+        forecasts = self.apply_map(self.map, trend) + self.apply_map(self.rest, values - trend)
+        return self.covariates.add(forecasts, future, values.new_ones(1, 1, 1))

@@ -596,7 +596,7 @@ class Site:
 
 
 @dataclass
-class Windows:
+class MotifWindows:
     """All windows of one width that may contain a motif, those of a sequence contiguous."""
 
     width: int
@@ -630,7 +630,7 @@ class Collection:
         self.run = np.repeat(np.arange(len(self.runs)), [length + 1 for *_, length in self.runs])
         self.owner = self.run // (1 + revcomp)
         self._codes: dict[int, Ids] = {}
-        self._windows: dict[int, Windows] = {}
+        self._windows: dict[int, MotifWindows] = {}
 
     def codes(self, order: int) -> Ids:
         """Return the code of each letter with its predecessors."""
@@ -638,7 +638,7 @@ class Collection:
             self._codes[order] = encode_contexts(self.digits, order, self.alphabet.size)
         return self._codes[order]
 
-    def windows(self, width: int) -> Windows:
+    def windows(self, width: int) -> MotifWindows:
         """Return the windows without an unknown or masked letter."""
         if width not in self._windows:
             unknown = np.concatenate([[0], (self.digits == self.alphabet.size).cumsum()])
@@ -648,7 +648,7 @@ class Collection:
             _, first, group, counts = np.unique(
                 owner, return_index=True, return_inverse=True, return_counts=True
             )
-            self._windows[width] = Windows(
+            self._windows[width] = MotifWindows(
                 width, starts, null, owner, first, group, counts.astype(np.float64)
             )
         return self._windows[width]
@@ -772,7 +772,7 @@ class MotifFit:
     objective: float = -np.inf
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> MotifWindows:
         """The windows of the motif's width."""
         return self.data.windows(self.motif.width)
 

@@ -98,6 +98,7 @@ class PatchForecaster(ForecastModel, TransformerStack):
         initialise(self)
         nn.init.zeros_(self.head.weight)  # the first forecast is the mean of the window
         nn.init.zeros_(self.head.bias)
+        self.covariates = config.make_covariates()
 
     def make_head(self, c: Any) -> nn.Linear:
         """Return the map from all patches of a channel to its forecast."""
@@ -127,11 +128,12 @@ class PatchForecaster(ForecastModel, TransformerStack):
         self, past: Tensor, future: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         c = self.config
-        values, mean, deviation = self.window_norm(past[..., : c.n_channels])
+        values, mean, deviation = self.window_norm(self.covariates.subtract(past))
         x = self.encode(self.cut(values), tap)  # (B · C, N, D)
         outputs = self.read_out(x).unflatten(0, (-1, c.n_channels))  # (B, C, H · Q)
         outputs = outputs.unflatten(-1, (c.horizon, c.n_outputs)).transpose(1, 2)
-        return self.window_norm.restore(outputs.float(), mean, deviation)
+        forecasts = self.window_norm.restore(outputs.float(), mean, deviation)
+        return self.covariates.add(forecasts, future, deviation)
 
 
 class HyenaForecaster(PatchForecaster):
@@ -191,6 +193,7 @@ class RecurrentForecaster(ForecastModel):
             nn.LSTM(c.d_model, c.d_model, batch_first=True) for _ in range(c.n_layers)
         )
         self.head = nn.Linear(c.d_model, c.horizon * c.n_outputs)
+        self.covariates = c.make_covariates()
 
     cut = PatchForecaster.cut
 

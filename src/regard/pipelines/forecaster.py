@@ -37,6 +37,7 @@ class SeriesForecast:
     point: NDArray[np.float64]
     fan: NDArray[np.float64]
     levels: tuple[float, ...] = LEVELS
+    note: str = ""  # what a user should know of the series
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each step and column: time, forecast, and the ends of the interval."""
@@ -49,6 +50,7 @@ class SeriesForecast:
                     "prediction": float(self.point[step, c]),
                     "low": float(self.fan[step, c, 0]),
                     "high": float(self.fan[step, c, -1]),
+                    "note": self.note,
                 }
 
 
@@ -61,20 +63,12 @@ class Forecaster(Pipeline):
     def forecast(self, series: Any) -> SeriesForecast:
         """Return the steps after the end of a series; its covariates may reach further."""
         encoder, horizon = self.tokenizer, self.tokenizer.horizon
-        encoded = encoder.encode(series)
-        channels, lookback = encoder.n_channels, encoder.lookback
-        targets = np.flatnonzero(~np.isnan(encoded[:, :channels]).all(1))
-        if not len(targets):
-            raise UserError("the series has no observed value")
-        end = int(targets[-1]) + 1
-        past = encoded[max(0, end - lookback) : end]
-        if len(past) < lookback:  # what is missing before the first step is masked
-            past = np.pad(past, ((lookback - len(past), 0), (0, 0)), constant_values=np.nan)
-        future = self._future(encoded[end:, channels:], horizon)
+        past, future, end = self.last_window(series)
         device = device_of(self.model)
         with torch.inference_mode():
             inputs = torch.from_numpy(past)[None].to(device)
-            outputs = self.model.predict(inputs, future.to(device)[None]).float().cpu()
+            covariates = torch.from_numpy(future)[None].to(device)
+            outputs = self.model.predict(inputs, covariates).float().cpu()
         point = encoder.restore(self.model.point(outputs)[0].double().numpy())
         base = at_levels(outputs.numpy(), self.model.config.quantiles)[0]  # (H, C, A)
         fan = np.sort(base + np.moveaxis(self.offsets, 0, -1), axis=-1)
@@ -83,21 +77,39 @@ class Forecaster(Pipeline):
         if series.step is not None:
             times = series.times_after(end, horizon)
         return SeriesForecast(
-            getattr(series, "name", ""), times, encoder.columns[:channels], point, fan
+            getattr(series, "name", ""),
+            times,
+            encoder.columns[: encoder.n_channels],
+            point,
+            fan,
+            note=encoder.unknown_static(series),
         )
 
-    def _future(self, known: NDArray[Any], horizon: int) -> torch.Tensor:
-        """Return the covariates (H, K) of the horizon, which the file must have."""
-        needed = self.tokenizer.n_known
-        if not needed:
-            return torch.empty(horizon, 0)
-        if len(known) < horizon:
-            names = ", ".join(self.tokenizer.columns[-needed:])
+    def last_window(self, series: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        """Return the look-back (L, V) before the steps to forecast, the covariates (H, K) of these
+        steps, which the file must have, and how many steps the series has before them.
+        """
+        encoder = self.tokenizer
+        encoded = encoder.encode(series)
+        channels, lookback, horizon = encoder.n_channels, encoder.lookback, encoder.horizon
+        targets = np.flatnonzero(~np.isnan(encoded[:, :channels]).all(1))
+        if not len(targets):
+            raise UserError("the series has no observed value")
+        end = int(targets[-1]) + 1
+        first_static = encoder.vocab_size - encoder.n_static
+        window = np.full((lookback + horizon, encoder.vocab_size), np.nan, np.float32)
+        window[:, first_static:] = encoded[0, first_static:]
+        past = encoded[max(0, end - lookback) : end]
+        window[lookback - len(past) : lookback] = past  # what is missing before it is masked
+        known = encoded[end : end + horizon, channels:first_static]
+        names = encoder.columns[channels:first_static]
+        if names and len(known) < horizon:
             raise UserError(
-                f"{names} must be known for the {horizon} steps after the last target; the file "
-                f"has {len(known)} of them: add rows with these columns and empty targets"
+                f"{', '.join(names)} must be known for the {horizon} steps after the last target; "
+                f"the file has {len(known)} of them: add rows with these columns and empty targets"
             )
-        return torch.from_numpy(np.ascontiguousarray(known[:horizon]))
+        window[lookback:, channels:first_static] = known if names else 0.0
+        return window[:lookback], window[lookback:, channels:], end
 
     @property
     def offsets(self) -> NDArray[np.float64]:
@@ -130,7 +142,11 @@ class Forecaster(Pipeline):
         from regard.data.windows import join_splits
 
         encoder = self.tokenizer
-        parts = [encoder.encode(series) for file in files for _, series in self.series(file)]
+        parts = []
+        for location, series in (pair for file in files for pair in self.series(file)):
+            parts.append(encoder.encode(series))
+            if note := encoder.unknown_static(series):
+                log(f"{location}: {note}")
         ends = np.cumsum([0, *map(len, parts)])
         shard = Shard(
             path=files[0],

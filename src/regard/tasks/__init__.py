@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.data.shards import Shard
     from regard.data.targets import OutputKind, TargetColumn
     from regard.evaluation import Metric
+    from regard.evaluation.comparison import Comparison
     from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.recipe import Recipe
@@ -71,6 +72,7 @@ class Task(ABC):
     keeps_head: ClassVar[bool] = True  # of a run that it starts from
     lends_embeddings: ClassVar[bool] = False  # other tasks start from its embeddings alone
     pretrains_with: ClassVar[str] = ""  # the task of --pretrain FILE
+    own_options: ClassVar[tuple[str, ...]] = ()  # options that no other task has: they imply it
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
@@ -118,6 +120,10 @@ class Task(ABC):
     @abstractmethod
     def page(self, run: Run, request: LookRequest) -> Page:
         """Return the page of `regard look`."""
+
+    def add_to_comparison(self, page: Page, comparison: Comparison) -> None:
+        """Add what this task alone shows to the page of `regard compare`; by default nothing."""
+        return
 
     def metadata(self, model: Any, corpus: Corpus) -> dict[str, Any]:
         """Return what else regard.json says of a finished run."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.data.shards import Shard
     from regard.data.windows import WindowLoader, Windows
     from regard.evaluation import Metric
+    from regard.evaluation.comparison import Comparison
     from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
     from regard.pipelines.forecaster import Forecaster
@@ -83,6 +84,7 @@ class Forecasting(GradientTask):
     starts_from = ("forecast",)
     measures_all = True
     unit = "window"
+    own_options = ("horizon", "lookback")
 
     def defaults(self, tables: Tables) -> list[str]:
         from regard.data.sources import DataSource
@@ -192,6 +194,11 @@ class Forecasting(GradientTask):
         split = "test" if facts["data"]["splits"]["test"]["records"] else "valid"
         answers: Any = load_forecasts(run.path, encoder.columns[: encoder.n_channels])
         return RunResult(facts, split, answers=answers)
+
+    def add_to_comparison(self, page: Page, comparison: Comparison) -> None:
+        from regard.look.forecast_comparison import add_forecasts
+
+        add_forecasts(page, comparison)
 
     def pipeline(self, run: Run, model: Any) -> Forecaster:
         from regard.pipelines import load_run_tokenizer

@@ -2,11 +2,16 @@
 
 Columns are standardized with the mean and deviation of the training part alone. The encoder also
 knows how long windows are, and which season the training part has: the lag of its autocorrelation.
+
+Static cells, the same at every step of a series, become columns that are known in the future:
+numbers a column, categories one for each, 1 in its series and 0 in all others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +26,7 @@ ROUNDING = 1e-9  # of numbers, relative to the largest
 CLEAR = 0.1  # an autocorrelation below this is no season, ...
 SURE = 4.0  # ... nor one below so many standard errors
 NEARLY = 0.9  # a shorter lag with this share of the highest autocorrelation is the season
+MOST_CATEGORIES = 64  # of a static column, the most frequent, that become columns
 
 
 def autocorrelation(values: Floats) -> Floats:
@@ -59,11 +65,56 @@ def find_season(columns: Sequence[Floats]) -> int:
     return int(peaks[mean[peaks] >= NEARLY * mean[peaks].max()][0])
 
 
+@dataclass(frozen=True)
+class StaticColumn:
+    """A column that is the same at all steps of a series: categories, or a number if there are
+    none.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(cls, name: str, cells: Sequence[str]) -> Self:
+        """Return the column of training series: a number if every cell that is not empty is one."""
+        counts = Counter(cell for cell in cells if cell)
+        if counts and not any(np.isnan(to_number(cell)) for cell in counts):
+            return cls(name)
+        return cls(name, tuple(sorted(cell for cell, _ in counts.most_common(MOST_CATEGORIES))))
+
+    @property
+    def titles(self) -> list[str]:
+        """The names of its numbers."""
+        if not self.categories:
+            return [self.name]
+        return [f"{self.name}={category}" for category in self.categories]
+
+    def encode(self, cell: str) -> list[float]:
+        """Return the numbers of a cell; a category without a column is all zeros."""
+        if not self.categories:
+            return [to_number(cell)]
+        return [float(cell == category) for category in self.categories]
+
+    def knows(self, cell: str) -> bool:
+        """Whether a cell is a number, or a category that has a column."""
+        return cell in self.categories or not (self.categories or np.isnan(to_number(cell)))
+
+
+def to_number(cell: str) -> float:
+    """Return the finite number that a cell holds, NaN if it holds none."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return float("nan")
+    return number if np.isfinite(number) else float("nan")
+
+
 class Steps(Featurizer):
     """Steps of time series, standardized.
 
     `columns` are the names of the targets and, after them, of the `n_known` covariates that are
-    known in the future; `mean` and `deviation` are those of the training part.
+    known in the future, the last of which are those of the `static` columns; `mean` and `deviation`
+    are those of the training part.
     """
 
     name: ClassVar[str] = "steps"
@@ -83,8 +134,9 @@ class Steps(Featurizer):
         horizon: int,
         season: int = 0,
         n_known: int = 0,
+        static: Sequence[StaticColumn] = (),
     ) -> None:
-        self.columns, self.n_known = tuple(columns), n_known
+        self.columns, self.n_known, self.static = tuple(columns), n_known, tuple(static)
         self.mean, self.deviation = np.asarray(mean, float), np.asarray(deviation, float)
         self.lookback, self.horizon, self.season = lookback, horizon, season
         super().__init__(len(self.columns), np.float32)
@@ -93,6 +145,11 @@ class Steps(Featurizer):
     def n_channels(self) -> int:
         """C: the number of targets."""
         return len(self.columns) - self.n_known
+
+    @property
+    def n_static(self) -> int:
+        """How many of the known covariates are those of static columns."""
+        return sum(len(column.titles) for column in self.static)
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -105,25 +162,41 @@ class Steps(Featurizer):
 
     @classmethod
     def train(cls, texts: Iterable[Any], size: int = 0, **options: Any) -> Self:
-        """Return the encoder for training series; `options` are those of the constructor."""
-        parts = [np.concatenate([one.values, one.known], axis=1) for one in texts]
-        n_known = options.get("n_known", 0)
+        """Return the encoder for training series; `options` are those of the constructor, `columns`
+        and `n_known` without those of the columns that `static` names.
+        """
+        series, names = list(texts), options.pop("static", ())
+        cells = zip(*(one.static for one in series), strict=True) if names else ()
+        static = [StaticColumn.learn(*pair) for pair in zip(names, cells, strict=True)]
+        parts = [join_columns(one, static) for one in series]
+        targets = len(options["columns"]) - options.get("n_known", 0)
         joined = np.concatenate(parts)
         with np.errstate(invalid="ignore"):
             counts = np.isfinite(joined).sum(0)
             mean = np.where(counts > 0, np.nansum(joined, 0) / np.maximum(counts, 1), 0.0)
             squares = np.nansum((joined - mean) ** 2, 0) / np.maximum(counts, 1)
         deviation = np.where(squares > 0, np.sqrt(squares), 1.0)
-        targets = joined.shape[1] - n_known
+        titles = [title for column in static for title in column.titles]
+        one_hot = [bool(column.categories) for column in static for _ in column.titles]
+        plain = np.flatnonzero([False] * (joined.shape[1] - len(titles)) + one_hot)
+        mean[plain], deviation[plain] = 0.0, 1.0  # so that no category is all zeros
         longest = max(parts, key=len)
         season = options.pop("season", 0) or find_season(list(longest[:, :targets].T))
-        return cls(mean=mean.tolist(), deviation=deviation.tolist(), season=season, **options)
+        options["columns"] = (*options["columns"], *titles)
+        options["n_known"] = options.get("n_known", 0) + len(titles)
+        return cls(
+            mean=mean.tolist(),
+            deviation=deviation.tolist(),
+            season=season,
+            static=static,
+            **options,
+        )
 
     def reads(self, value: object) -> bool:
         return hasattr(value, "values") and hasattr(value, "step")
 
     def encode_batch(self, texts: Sequence[Any]) -> tuple[Ids, Ids]:
-        parts = [np.concatenate([one.values, one.known], axis=1) for one in texts]
+        parts = [join_columns(one, self.static) for one in texts]
         lengths = np.array([len(part) for part in parts], np.int64)
         joined = np.concatenate(parts) if parts else np.empty((0, self.vocab_size))
         if joined.shape[1] != self.vocab_size:
@@ -132,6 +205,12 @@ class Steps(Featurizer):
                 f"{joined.shape[1]}"
             )
         return ((joined - self.mean) / self.deviation).astype(np.float32), lengths
+
+    def unknown_static(self, item: Any) -> str:
+        """Return which static cells of a series training has not seen, in words, or ""."""
+        cells = zip(self.static, item.static, strict=False)
+        unknown = [f"{column.name} {cell!r}" for column, cell in cells if not column.knows(cell)]
+        return f"training has no {', no '.join(unknown)}" if unknown else ""
 
     def restore(self, targets: NDArray[Any]) -> Floats:
         """Return standardized targets (…, C) in the units of the data."""
@@ -161,7 +240,7 @@ class Steps(Featurizer):
 
     def round_trip(self, item: Any) -> bool:
         decoded = self.encode(item) * self.deviation + self.mean
-        given = np.concatenate([item.values, item.known], axis=1)
+        given = join_columns(item, self.static)
         return bool(np.allclose(decoded, given, rtol=1e-4, atol=1e-5 * self.deviation.max()))
 
     def document(self) -> Document:
@@ -174,6 +253,7 @@ class Steps(Featurizer):
             "lookback": self.lookback,
             "horizon": self.horizon,
             "season": self.season,
+            "static": [[column.name, list(column.categories)] for column in self.static],
         }
 
     @classmethod
@@ -192,15 +272,37 @@ class Steps(Featurizer):
                 raise ValueError("every column has a mean and a positive deviation")
             if min(sizes["lookback"], sizes["horizon"]) < 1 or sizes["n_known"] >= len(columns):
                 raise ValueError("lookback and horizon must be positive, and there is a target")
+            static = [
+                StaticColumn(str(column), tuple(map(str, categories)))
+                for column, categories in document["static"]
+            ]
+            made = cls(columns, mean, deviation, **sizes, static=static)
+            if made.n_static > made.n_known:
+                raise ValueError("static columns are known covariates")
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{name} is damaged: {error}") from None
-        return cls(columns, mean, deviation, **sizes)
+        return made
+
+
+def join_columns(item: Any, static: Sequence[StaticColumn]) -> Floats:
+    """Return the targets, known covariates and static columns of a series, (T, V). A series without
+    static cells has their columns among its known covariates.
+    """
+    blocks = [item.values, item.known]
+    if item.static:
+        row = [
+            number
+            for column, cell in zip(static, item.static, strict=True)
+            for number in column.encode(cell)
+        ]
+        blocks.append(np.broadcast_to(row, (len(item.values), len(row))))
+    return np.concatenate(blocks, axis=1)
 
 
 class PlainSeries:
     """Values (T, C) and covariates (T, K) without times."""
 
-    step = None
+    step, static = None, ()
 
     def __init__(self, values: Floats, known: Floats) -> None:
         self.values, self.known = values, known

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from regard.data.corpus import FOLDER, Corpus
 from regard.data.sources import DataSource
-from regard.errors import UserError, one_line
+from regard.errors import UsageError, UserError, one_line
 from regard.evaluation.bootstrap import BootstrapEstimate, Folds, mean_over_seeds
 from regard.evaluation.comparison import (
     SYMBOL_LOSS,
@@ -79,9 +79,16 @@ def folds_of(recipe: Recipe) -> int:
     return sources.plan.count_folds(sources.train)
 
 
-def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> list[Recipe]:
+def match_parameters(
+    chosen: Recipe,
+    models: Sequence[str],
+    corpus: Corpus,
+    left_out: Callable[[str], None] | None = None,
+) -> list[Recipe]:
     """Return the recipes of a comparison: neural models have the number of parameters of the chosen
     one, to a tenth, and its dropout; all have its context.
+
+    A model that cannot be as small or large is an error or, given `left_out`, is logged to it.
     """
     config, vocab_size = fit_config(chosen.model.config, corpus), corpus.tokenizer.vocab_size
     task, kind = chosen.task.name, chosen.reads
@@ -98,7 +105,13 @@ def match_parameters(chosen: Recipe, models: Sequence[str], corpus: Corpus) -> l
         fields = MODELS.get(name, task, kind).Config.__dataclass_fields__
         if "d_model" in fields:
             size = count_parameters(chosen.model.name, vocab_size, config, task, kind)
-            model |= dataclasses.asdict(find_config(name, size, vocab_size, **shape))
+            try:
+                model |= dataclasses.asdict(find_config(name, size, vocab_size, **shape))
+            except UsageError as error:
+                if left_out is None:
+                    raise
+                left_out(f"{name} is left out: {error}")
+                continue
         model |= {key: getattr(config, key) for key in ("max_len", "dropout") if key in fields}
         recipes.append(build(fill_defaults({**tables_of(chosen), "model": model})[0]))
     return recipes
@@ -426,6 +439,7 @@ class ProgressTable:
         self.states = {one.row.name: "" for one in comparison_runs}
         self.fold: dict[str, str] = {}  # the one that is trained now
         self.losses: dict[str, str] = {}
+        self.loss_unit = comparison_runs[0].recipe.build_task().card.loss_unit
         shows = reporter.console.is_terminal and not reporter.quiet
         self.live = Live(console=reporter.console, transient=True) if shows else None
 
@@ -472,7 +486,7 @@ class ProgressTable:
 
     def table(self) -> Table:
         """Return the states of all runs as a table."""
-        title = f"{clock(time.monotonic() - self.began)}  cost on the validation part, in nats"
+        title = f"{clock(time.monotonic() - self.began)}  validation: {self.loss_unit}"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("model", "", "validation"):
             table.add_column(column)

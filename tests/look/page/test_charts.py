@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from regard.look.figures import colours
-from regard.look.page import AttentionMaps, Bars, Heatmap, Histogram, Lines, MaskMap, Scatter
+from regard.look.page import (
+    AttentionMaps,
+    Bars,
+    Forecasts,
+    Heatmap,
+    Histogram,
+    Lines,
+    MaskMap,
+    Scatter,
+)
 
 
 def luminance(colour):
@@ -76,3 +85,22 @@ def test_groups_of_points_are_numbered_by_how_often_they_occur():
 def test_wrong_data_is_refused_with_its_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("unit", "characters", "step"), [("D", 10, 86_400_000), ("h", 16, 3_600_000), ("s", 19, 1000)]
+)
+def test_times_of_windows_are_dates_as_long_as_they_must_be(unit, characters, step):
+    times = np.datetime64("2024-02-28", unit) + np.arange(5) + 2 * np.arange(2)[:, None]
+    arrays = np.zeros((1, 2, 3, 1)), np.zeros((2, 2, 1)), np.zeros((2, 3, 1))
+    names = dict(zip(("forecasts", "history", "truth"), arrays, strict=True))
+    data = Forecasts(names=["a"], targets=["y"], times=times, **names).data()
+    assert (data["characters"], data["step"]) == (characters, step)
+    assert data["times"] == [[t] for t in times[:, 0].astype("M8[ms]").astype(int).tolist()]
+    months = np.array(["2024-01", "2024-02", "2024-03", "2024-04", "2024-05"], "M8[M]")
+    data = Forecasts(
+        names=["a"], targets=["y"], times=np.stack([months, months + 1]), **names
+    ).data()
+    assert data["step"] == 0 and data["characters"] == 10 and len(data["times"][1]) == 5
+    with pytest.raises(ValueError, match="times must be one for each step"):
+        Forecasts(names=["a"], targets=["y"], times=times[:, 1:], **names)

@@ -343,7 +343,23 @@ def test_static_cells_that_change_are_told(tmp_path):
     rows = [f"{t},1,{'a' if i < 3 else 'b'}" for i, t in enumerate(hours(5))]
     path = write(tmp_path / "a.csv", "t,y,kind", *rows)
     files, series = one(path, static=["kind"])
-    assert series.static == ("a",) and remark(files, "static").endswith(f"{path}:5")
+    assert series.static == ("a",) and remark(files, "changes").endswith(f"{path}:5")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["a", "b", "a"], "static column 'kind' has 2 categories"),
+        (["1", "2.5", ""], "static column 'kind' is read as numbers"),
+        (["1", "2,5", "3"], "static column 'kind' has 3 categories: '2,5' is no number"),
+        (["a", "a", "a"], "static column 'kind' is the same in all series ('a') and tells nothing"),
+    ],
+)
+def test_it_is_said_how_static_columns_are_read(tmp_path, cells, words):
+    rows = [f"{t};{i};{i % 2};{cell}" for i, cell in enumerate(cells) for t in hours(4)]
+    path = write(tmp_path / "a.csv", "t;shop;y;kind", *rows)
+    files, _ = read(path, id="shop", static=["kind"], targets=("y",))
+    assert remark(files, "static") == words
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from regard.look.page.document import (
     visible,
 )
 
+DATES = ((10, 86_400_000), (16, 60_000), (19, 1000), (23, 1))  # characters of ISO dates by units
 Band = tuple[Sequence[float], Sequence[float]]
 
 
@@ -85,6 +86,62 @@ class Lines(Component):
                 item |= {"low": numbers(low), "high": numbers(high)}
             series.append(item)
         return self.fields("series", "bands") | {"series": series}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Forecasts(Component):
+    """Forecasts of N windows of time series by several models, one window at a time.
+
+    `forecasts` (R, N, H, C) are those of the R models in `names`, the best first, `history`
+    (N, P, C) is what came before, `truth` (N, H, C) what came, of the C `targets`. `times`
+    (N, P + H) are numbers or, as datetime64, dates; `labels` names the series of each window, if
+    there are several. The first `visible` models are drawn when the page opens.
+    """
+
+    kind: ClassVar[str] = "forecasts"
+    names: Sequence[str]
+    targets: Sequence[str]
+    forecasts: ArrayLike
+    history: ArrayLike
+    truth: ArrayLike
+    times: NDArray[Any]
+    labels: Sequence[str] = ()
+    visible: int = 4
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        forecasts, history = as_array("forecasts", self.forecasts, 4), np.asarray(self.history)
+        rows, windows, horizon, channels = forecasts.shape
+        check_length("names", len(self.names), "row of forecasts", rows)
+        check_length("targets", len(self.targets), "channel of forecasts", channels)
+        if np.shape(self.truth) != (windows, horizon, channels):
+            raise ValueError(f"truth must be {forecasts.shape[1:]}, got {np.shape(self.truth)}")
+        if history.ndim != 3 or history.shape[::2] != (windows, channels):
+            raise ValueError(f"history must be ({windows}, P, {channels}), got {history.shape}")
+        if self.times.shape != (windows, history.shape[1] + horizon):
+            raise ValueError(f"times must be one for each step, got {self.times.shape}")
+        if self.labels:
+            check_length("labels", len(self.labels), "window", windows)
+
+    def clock(self) -> dict[str, Any]:
+        """Return the times as integers, milliseconds of dates: those of each window, or the first
+        of each and the `step` if all are equal; and how many characters of a date are shown.
+        """
+        dated = self.times.dtype.kind == "M"
+        times = self.times.astype("M8[ms]").astype(np.int64) if dated else self.times
+        deltas = np.unique(np.diff(times, axis=1))
+        even = len(deltas) == 1
+        precise = [length for length, unit in DATES if not (times % unit).any()]
+        return {
+            "times": (times[:, :1] if even else times).tolist(),
+            "step": int(deltas[0]) if even else 0,
+            "characters": precise[0] if dated else 0,
+        }
+
+    def data(self) -> dict[str, Any]:
+        arrays = ("forecasts", "history", "truth")
+        packed = {name: pack(np.asarray(getattr(self, name), np.float64)) for name in arrays}
+        return self.fields("times", *arrays) | packed | self.clock()
 
 
 @dataclass(frozen=True, eq=False)

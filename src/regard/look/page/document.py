@@ -220,6 +220,7 @@ SCRIPTS = (
     "beam_tree.js",
     "axes.js",
     "charts.js",
+    "forecasts.js",
     "scatter.js",
     "image_maps.js",
     "point_maps.js",

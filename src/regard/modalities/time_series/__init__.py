@@ -103,6 +103,7 @@ class TimeSeries(Modality):
             series,
             columns=(*series[0].columns, *known),
             n_known=len(known),
+            static=names_in(self.config.static),
             lookback=self.config.lookback,
             horizon=self.config.horizon,
             season=self.config.season,

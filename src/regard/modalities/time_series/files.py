@@ -70,6 +70,7 @@ from regard.modalities.time_series.times import (
     parse_times,
 )
 from regard.registry import TABLES
+from regard.tokenizers.series import StaticColumn, to_number
 from regard.tokenizers.tokenizer import PLAIN, Canonical
 
 FILLS = {
@@ -367,7 +368,8 @@ class SeriesFiles(FileSet):
         rows.times += join_cells(columns, self.roles.time, " ")
         rows.ids += join_cells(columns, self.roles.id, "/")
         for static, name in zip(rows.static, self.roles.static, strict=True):
-            static += [cell.strip() for cell in columns[name]]
+            cells = [cell.strip() for cell in columns[name]]
+            static += ["" if cell in self.missing else cell for cell in cells]
         missing = dict.fromkeys(("", *self.missing), "nan")
         numbers = np.empty((len(lines), len(self.roles.numbers)))
         for i, name in enumerate(self.roles.numbers):
@@ -510,6 +512,9 @@ class SeriesFiles(FileSet):
             are = "is constant" if len(constant) == 1 else "are constant"
             columns = _list_columns([names[i] for i in constant])
             skipped.notes["constant"] = f"{columns} {are} ({low[constant[0]]:.6g}) and kept"
+        for i, name in enumerate(self.roles.static):
+            cells = [series.static[i] for series in items]
+            skipped.notes[f"static {name}"] = f"static column {name!r} {_describe_static(cells)}"
 
     def _fill_missing(self, located: list[Located], skipped: SkippedRecords) -> list[Located]:
         """Fill missing values with the method of input.fill."""
@@ -561,6 +566,23 @@ class SeriesFiles(FileSet):
         if missing := sum(int(np.isnan(block).sum()) for block in blocks):
             skipped.notes["missing"] = f"{missing:,} missing values in the arrays"
         return located
+
+
+def _describe_static(cells: Sequence[str]) -> str:
+    """Return how a static column is read, given its cell of each series."""
+    if len(set(cells)) == 1:
+        return f"is the same in all series ({cells[0][:40]!r}) and tells nothing"
+    column, different = StaticColumn.learn("", cells), len(set(filter(None, cells)))
+    if not column.categories:
+        return "is read as numbers"
+    numbers = [cell for cell in cells if not np.isnan(to_number(cell))]
+    if numbers:
+        other = next(cell for cell in cells if cell and np.isnan(to_number(cell)))
+        return f"has {different:,} categories: {other[:40]!r} is no number"
+    if different > len(column.categories):
+        rest = f"the {len(column.categories)} most frequent are told apart, the others are not"
+        return f"has {different:,} categories: {rest}"
+    return f"has {different:,} categories"
 
 
 def _load_array(path: Path) -> Floats:

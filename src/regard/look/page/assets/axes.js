@@ -50,7 +50,7 @@ function frameOf(domain, data, width, height) {
   const chosen = data.x_ticks?.length ? data.x_ticks : null;
   for (const tick of chosen ?? ticksOf(domain.x, data.log_x, Math.max(2, Math.floor(width / 110)), domain.whole))
     parts.push(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }),
-      svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, shortNumber(tick)));
+      svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, (data.x_text ?? shortNumber)(tick)));
   parts.push(svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
     svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, label(data.x_label)),
     svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
