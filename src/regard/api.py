@@ -18,9 +18,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from regard.data.column_choice import complete_data
 from regard.data.corpus import prepare
 from regard.data.sources import recognize_modality
-from regard.data.task_inference import infer_task
+from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.comparison import Comparison
 from regard.evaluation.eval_data import shard_of
@@ -128,10 +129,14 @@ def plan(
         raise UserError("data.train names no file")
     values = absolute_paths({k: dict(v) for k, v in values.items()}, Path.cwd())
     data = check("data", DataRecipe, values.get("data", {}))
-    lines = []
-    if not (name := task_name(values)):
-        inferred = infer_task(data, str(values.get("model", {}).get("name", "")))
-        name, lines = inferred.task, [inferred.line] if inferred.line else []
+    model = str(values.get("model", {}).get("name", ""))
+    name = task_name(values)
+    chosen, lines = complete_data(data, name or task_of_model(model))
+    values["data"] |= chosen
+    data = check("data", DataRecipe, values["data"])
+    if not name:
+        inferred = infer_task(data, model)
+        name, lines = inferred.task, lines + ([inferred.line] if inferred.line else [])
     values["task"] = {**values.get("task", {}), "name": name}
     values = add_options(add_modality(values, data), options or {})
     values = absolute_paths(values, Path.cwd())  # paths among the options, such as --forbid

@@ -221,6 +221,11 @@ class TableFormat(ABC):
         `trained` is whether the training files had this format.
         """
 
+    @classmethod
+    @abstractmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        """Return the first cells of each column, by its name or, without a header, its number."""
+
     @classmethod  # noqa: B027
     def require(cls, path: Path, columns: Sequence[str], encoding: str, flag: str) -> None:
         """Raise a UsageError for a column that is missing, unless `layout` does so."""
@@ -280,8 +285,15 @@ class Delimited(TableFormat):
         )
 
     @classmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        _, _, top, header = cls._sniff(path, (), encoding, rows)
+        unique = header and len(set(top[0])) == len(top[0])
+        names = top[0] if unique else [str(i + 1) for i in range(len(top[0]))]
+        return {name: [row[i] for row in top[header:]] for i, name in enumerate(names)}
+
+    @classmethod
     def _sniff(
-        cls, path: Path, columns: Sequence[str], encoding: str
+        cls, path: Path, columns: Sequence[str], encoding: str, n_rows: int = SAMPLE
     ) -> tuple[str, bool, list[list[str]], bool]:
         """Return the delimiter of a table, whether it uses quotes, its first rows, and whether the
         first of them is a header.
@@ -292,10 +304,10 @@ class Delimited(TableFormat):
         lines = [line + "\n" for line in text.split("\n")]
         delimiter = cls._delimiter(next((line for line in lines if line.strip()), ""))
         quoted = cls._quotes(lines, complete)
-        rows = _sample(lines, delimiter, quoted, columns)
+        rows = _sample(lines, delimiter, quoted, columns, n_rows)
         if not rows:
             raise UserError(f"{path}: holds no {cls.name} rows")
-        header = any(column in rows[0] for column in columns if column) or _has_header(rows)
+        header = any(_heads(rows, column) for column in columns) or _has_header(rows)
         return delimiter, quoted, rows, header
 
     @classmethod
@@ -364,7 +376,7 @@ def _tsv_quotes(lines: list[str], complete: bool) -> bool:
 
 
 def _sample(
-    lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str]
+    lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str], n_rows: int
 ) -> list[list[str]]:
     """Return the first rows of one width, without titles before a wider table."""
     reader = csv.reader(
@@ -372,7 +384,7 @@ def _sample(
     )
     rows: list[list[str]] = []
     with _long_fields():
-        while len(rows) < SAMPLE:
+        while len(rows) < n_rows:
             try:
                 row = next(reader, None)
             except csv.Error:
@@ -386,6 +398,16 @@ def _sample(
     if rows and len(rows[0]) == 1 and not named and 2 * len(wide) > len(rows):
         rows = wide
     return [row for row in rows if len(row) == len(rows[0])]
+
+
+def _heads(rows: list[list[str]], column: str) -> bool:
+    """Return whether the name of a column makes the first row a header; a number that recurs below
+    is a value, such as the class 1.
+    """
+    top, *below = rows
+    if not column or column not in top:
+        return False
+    return not _is_number(column) or column not in [row[top.index(column)] for row in below]
 
 
 def _has_header(rows: list[list[str]]) -> bool:
@@ -585,6 +607,15 @@ class JsonLines(TableFormat):
         )
 
     @classmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        samples = _sample_json(path, encoding, rows)[0]
+        return {
+            key: [_plain_cell(sample.get(key)) for sample in samples]
+            for key in _keys_of(samples)
+            if not any(isinstance(sample.get(key), list | dict) for sample in samples)
+        }
+
+    @classmethod
     def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
         if not line.lstrip().startswith("{"):
             return ""
@@ -603,10 +634,12 @@ class JsonLines(TableFormat):
             raise UsageError(f"{path}: has no key {missing[0]!r} ({flag}); {shown}")
 
 
-def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
+def _sample_json(
+    path: Path, encoding: str, rows: int = SAMPLE
+) -> tuple[list[dict[str, object]], int]:
     samples: list[dict[str, object]] = []
     strings = 0
-    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
+    for raw in islice(head(path, encoding)[0].split("\n"), rows):
         try:
             value = _parse_json(raw)
         except ValueError:
@@ -615,6 +648,13 @@ def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], in
         if isinstance(value, dict):
             samples.append(value)
     return samples, strings
+
+
+def _plain_cell(value: object) -> str:
+    """Return a JSON value that is no list or object as a table would write it."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _keys_of(samples: list[dict[str, object]]) -> list[str]:

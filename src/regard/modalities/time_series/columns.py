@@ -299,6 +299,14 @@ def _parse_column(cells: Sequence[str], *, ordered: bool) -> Times | None:
     return times if monotone or (times.dated and not ordered) else None
 
 
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Return whether nearly all cells are dates, in any order."""
+    if not any(any(map(str.isdigit, cell)) for cell in cells[:10]):
+        return False
+    times = parse_times(cells)
+    return times.dated and len(times.bad) <= (1 - MOST) / 2 * len(cells)
+
+
 def _counts_steps(times: Times, name: str, *, first: bool) -> bool:
     """Return whether integers in order count steps, by the name of their column or if `first`."""
     deltas = np.diff(times.values)
