@@ -18,9 +18,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.data.column_choice import complete_data
+from regard.data.column_choice import column_like, complete_data
 from regard.data.corpus import prepare
-from regard.data.sources import recognize_modality
+from regard.data.sources import DataSource, recognize_modality
 from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.comparison import Comparison
@@ -47,7 +47,7 @@ from regard.recipe import (
     to_toml,
 )
 from regard.recipe import tables as tables_of
-from regard.registry import MODALITIES, MODELS, TABLES, TASKS
+from regard.registry import MODALITIES, MODELS, TASKS
 from regard.run import CONFIG, METADATA, RECIPE
 from regard.storage import write_json, write_text
 from regard.training.checkpoint import PRETRAINED, inherit
@@ -423,8 +423,9 @@ def pretraining_recipe(recipe: Recipe, file: Path, settings: Mapping[str, Any]) 
         raise UserError(f"--pretrain: no file or run folder at {file}")
     values = tables_of(recipe)
     if str(file.resolve()) not in recipe.data.train:
-        column = recipe.data.input if file.suffix.lstrip(".") in TABLES else ""
-        values["data"] = {"train": [str(file.resolve())], "input": column}
+        train = [str(file.resolve())]
+        column = column_like(DataRecipe(train=tuple(train)), DataSource.of(recipe).train)
+        values["data"] = {"train": train, "input": column}
     model = values["model"]
     for key in ("task", "n_outputs", "pooling", "pooler", "tied"):
         model.pop(key)

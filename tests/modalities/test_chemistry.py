@@ -44,7 +44,7 @@ def test_smiles_are_recognized(options, recognized):
 def test_texts_that_only_look_like_smiles_are_molecules_to_rdkit_alone():
     """Five bonds of carbon are spelled as SMILES are; without RDKit, nobody can tell."""
     pytest.importorskip("rdkit", reason="RDKit is not installed")
-    wrong = [f"C(C)(C)(C)(C){'C' * n}" for n in range(12)]
+    wrong = [f"C(C)(C)(C)(C){'C' * n}" for n in range(1, 12)]
     assert share_of_molecules(wrong) == (1.0, 0.0)
     assert Chemistry.recognize_cells(CellSample(cells=wrong)) is None
 

@@ -25,12 +25,14 @@ from regard.data.column_kinds import (
     CellSample,
     ColumnKind,
     recognize,
+    text_sample,
 )
 from regard.data.formats import detect, expand
 from regard.data.labelled import PLUS, columns_of
 from regard.data.splits import columns_read
 from regard.data.tables import USUAL, listed
 from regard.data.targets import number, numeric
+from regard.data.text_files import FileSet
 from regard.errors import UsageError, UserError
 from regard.recipe import MISSING, DataRecipe
 from regard.registry import MODALITIES, TABLES, TASKS
@@ -48,6 +50,9 @@ UNIT = re.compile(
 EXAMPLES = 3
 SHOWN = 12  # columns listed
 WIDTH = 24  # characters of an example
+
+
+NUMBERS_KIND = ColumnKind(name="numbers", reason="nearly all are numbers", is_target=True)
 
 
 def kind_of(cells: Iterable[str], column: str = "") -> ColumnKind:
@@ -90,7 +95,7 @@ def _numbers(
         return ColumnKind(
             name=f"{len(counts)} classes", reason="few whole numbers", is_target=True, is_class=True
         )
-    return ColumnKind(name="numbers", reason="nearly all are numbers", is_target=True)
+    return NUMBERS_KIND
 
 
 def _split(counts: Counter[str]) -> ColumnKind | None:
@@ -99,15 +104,16 @@ def _split(counts: Counter[str]) -> ColumnKind | None:
     return None
 
 
+AMOUNTS = ColumnKind(name="numbers with units, to be removed first", reason="digits, then a unit")
+
+
 def _amounts(filled: Sequence[str]) -> ColumnKind | None:
-    share = sum(numeric(cell) or bool(UNIT.fullmatch(cell)) for cell in filled) / len(filled)
+    """Return the kind of numbers with units, such as 12 nM: as classes they would be too many."""
     with_unit = [cell for cell in filled if not numeric(cell) and UNIT.fullmatch(cell)]
+    share = sum(map(numeric, filled)) + len(with_unit)
     units = {re.sub(r"^[\W\d_]*", "", cell) for cell in with_unit}
-    if share >= NUMBERS and len(units) <= MAX_CLASSES and len(with_unit) < len(set(filled)) * 20:
-        return ColumnKind(
-            name="numbers with units", reason="remove the units to predict them", is_target=False
-        )
-    return None
+    spread = len(set(filled)) > MAX_CLASSES or 2 * len(set(filled)) > len(filled)
+    return AMOUNTS if share >= NUMBERS * len(filled) and len(units) <= 5 and spread else None
 
 
 def _texts(
@@ -125,7 +131,7 @@ def _texts(
     if repeats and average <= LONG_CLASS:
         return _classes(counts)
     coded = sum(any(map(str.isdigit, cell)) and " " not in cell for cell in filled)
-    named = column.strip().lower() in ID_NAMES
+    named = bool(column) and column.strip().lower() in ID_NAMES and found.rank == SHORT_TEXT
     if len(counts) >= MOST * len(filled) > 2 and (coded >= NUMBERS * len(filled) or named):
         return ColumnKind(name="id", reason="short codes, all different")
     return found
@@ -267,7 +273,8 @@ def _choose(
         others = [column for column in free if column not in (inputs[0], targets[0])]
         extra = {f"other{i}": column for i, column in enumerate(others)}
         return {"input": inputs[0], "target": targets[0], **extra}
-    if len(inputs) == 1 and not targets and not task:
+    amounts = any(column.kind == AMOUNTS for column in free)
+    if len(inputs) == 1 and not targets and not task and not amounts:
         return {"input": inputs[0]}
     raise _ambiguous(Path(data.train[0]), inputs, targets, free)
 
@@ -276,6 +283,27 @@ def input_candidates(columns: Sequence[Column]) -> list[Column]:
     """Return the columns that models may read: sequences before prose before short texts."""
     highest = max((column.kind.rank for column in columns), default=0)
     return [column for column in columns if highest and column.kind.rank == highest]
+
+
+def column_like(data: DataRecipe, source: FileSet) -> str:
+    """Return the column of a table whose cells are what the records of `source` are; of several,
+    the one with the name that `source` reads. "" for files that are no tables.
+    """
+    paths = [Path(path) for path in data.train]
+    format = _table_format(data, paths)
+    if not format:
+        return ""
+    columns, names = columns_in(paths[0], format, data.encoding), source.columns[:1]
+    wanted = recognize(text_sample(source, names[0] if names else "")).tokenizer
+    alike = [column.name for column in columns if column.kind.tokenizer == wanted]
+    named = [name for name in alike or [one.name for one in columns] if name in names]
+    if len(alike) != 1 and not named:
+        which = f"columns {listed(alike)} hold" if alike else "no column holds"
+        raise UsageError(
+            f"{paths[0]}: {which} texts like those of the training file ({wanted}); keep one "
+            f"column of them; it has {listed([one.name for one in columns])}"
+        )
+    return (named or alike)[0]
 
 
 def _choice_line(path: Path, choice: dict[str, Column]) -> str:
@@ -302,9 +330,11 @@ def _ambiguous(
         max(0, len(group) - (SHOWN if name != "other" else EXAMPLES)) for name, group in rows
     )
     lines += [f"  and {more} more columns"] if more else []
-    examples = [_options(one, two) for one in inputs[:2] for two in targets[:2]]
+    examples = [_options(one, two) for one in inputs[:2] for two in targets[:1]]
     if len(inputs) == 2 and not targets:
         examples = [_options(*inputs), _options(*inputs[::-1])]
+    if inputs and _are_alike(targets):
+        examples.append(_several(inputs[0], targets))
     if inputs:
         examples.append(f"--task next --input {shlex.quote(inputs[0].name)}")
     which = "columns are read and predicted"
@@ -316,6 +346,21 @@ def _ambiguous(
         if examples
         else lines,
     )
+
+
+def _are_alike(targets: Sequence[Column]) -> bool:
+    """Return whether several targets can be predicted at once: all numbers, or all of two classes."""
+    kinds = {column.kind.name for column in targets}
+    return len(targets) > 1 and (kinds == {"2 classes"} or kinds == {NUMBERS_KIND.name})
+
+
+def _several(input: Column, targets: Sequence[Column]) -> str:
+    """Return the options that predict several targets at once."""
+    names = [column.name for column in targets]
+    for first in dict.fromkeys("".join(re.findall(r"^[^\W_]+[\W_]", name)) for name in names):
+        if first and sum(name.startswith(first) for name in names) > 1:
+            return f"--input {shlex.quote(input.name)} --target '{first}*'"
+    return f"--input {shlex.quote(input.name)} --target {shlex.quote(','.join(names[:2]))}"
 
 
 def _options(input: Column, target: Column) -> str:
