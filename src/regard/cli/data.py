@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
 Input = Annotated[str, typer.Option(help="The column of a table to read; two texts: A,B.")]
-Target = Annotated[str, typer.Option(help="The column of targets or labels; several: y1,y2.")]
+Target = Annotated[
+    str, typer.Option(help="The column of targets or labels; several: y1,y2 or 'y*'.")
+]
 Task = Annotated[
     str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]

@@ -349,7 +349,7 @@ def _ambiguous(
 
 
 def _are_alike(targets: Sequence[Column]) -> bool:
-    """Return whether several targets can be predicted at once: all numbers, or all of two classes."""
+    """Return whether targets can be predicted at once: all numbers, or all of two classes."""
     kinds = {column.kind.name for column in targets}
     return len(targets) > 1 and (kinds == {"2 classes"} or kinds == {NUMBERS_KIND.name})
 

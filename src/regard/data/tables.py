@@ -238,8 +238,8 @@ class TableFormat(ABC):
     @classmethod
     @abstractmethod
     def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
-        """Return cells of each column, by its name or, without a header, its number: so many, evenly
-        spread over the head of the file, which may be sorted.
+        """Return so many cells of each column, by its name or, without a header, its number. They
+        are spread over the head of the file, which may be sorted.
         """
 
     @classmethod  # noqa: B027

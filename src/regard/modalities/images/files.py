@@ -233,7 +233,7 @@ def published_parts(folder: Path) -> dict[str, list[Path]]:
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     files = [path for path in visible if path.is_file()]
     arrays = [path for path in files if suffix(path) == ".npz"]
-    arrays += [path for path in files if "label" not in path.name.lower() and _holds_idx(path)]
+    arrays += [path for path in files if "idx" in path.name.lower() and _holds_idx(path)]
     parts: dict[str, list[Path]] = {}
     for path in arrays:
         parts.setdefault(_part_of(path.name), []).append(path)
@@ -244,7 +244,7 @@ def published_parts(folder: Path) -> dict[str, list[Path]]:
 
 def _holds_idx(path: Path) -> bool:
     """Return whether a file is IDX, of images and not of labels."""
-    return is_idx(path) and read_unpacked(path, 4)[3] >= 3
+    return is_idx(path) and read_unpacked(path, 4)[3] > 2
 
 
 def _part_of(name: str) -> str:
