@@ -18,9 +18,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.data.column_choice import column_like, complete_data
 from regard.data.corpus import prepare
 from regard.data.sources import DataSource, recognize_modality
+from regard.data.table_columns import column_like, complete_data
 from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.comparison import Comparison

@@ -62,7 +62,7 @@ def command(
     from dataclasses import asdict
 
     from regard.console import print_json, print_table
-    from regard.data.column_choice import complete_data
+    from regard.data.table_columns import complete_data
     from regard.recipe import DataRecipe, check
 
     recipe = DataRecipe(

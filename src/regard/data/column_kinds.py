@@ -39,12 +39,13 @@ class ColumnKind:
     tokenizer: str = ""  # that encodes them, if they are texts
     is_target: bool = False
     is_class: bool = False  # the target is a class, not a number
+    has_units: bool = False  # numbers that can be predicted without their units
 
 
 def recognize(sample: CellSample) -> ColumnKind:
     """Return what the modalities recognize in cells; the highest score wins."""
-    found: list[ColumnKind | None] = [cls.recognize_cells(sample) for cls in MODALITIES.values()]
-    return max(filter(None, found), key=lambda kind: kind.score)
+    kinds: list[ColumnKind | None] = [cls.recognize_cells(sample) for cls in MODALITIES.values()]
+    return max(filter(None, kinds), key=lambda kind: kind.score)
 
 
 def text_sample(source: Any, column: str = "") -> CellSample:

@@ -50,8 +50,8 @@ class Chemistry(Text):
         written, parsed = share_of_molecules(cells)
         named = sample.format == "smi" or "smiles" in sample.column.lower()
         branched = len(sample.cells) >= MIN_MOLECULES and any(BRANCHES & set(c) for c in cells)
-        alike = branched and (parsed > MOST or (written > MOST and parsed > HALF))
-        if not alike and not (named and (parsed > HALF or sample.format == "smi")):
+        spelled = branched and (parsed > MOST or (written > MOST and parsed > HALF))
+        if not spelled and not (named and (parsed > HALF or sample.format == "smi")):
             return None
         how = "are SMILES" + (f", {parsed:.0%} of them valid" if parsed < 1 else " of molecules")
         return ColumnKind(

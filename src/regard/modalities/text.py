@@ -137,9 +137,9 @@ def choose_tokenizer(table: Tables, facts: TextFacts) -> str:
     kind = recognize(facts.sample)
     if "name" in table and table["name"] != kind.modality:
         cls = MODALITIES[table["name"]]
-        own = cls.recognize_cells(facts.sample)
-        table["tokenizer"] = own.tokenizer if own else cls.default_tokenizer
-        return own.reason if own else "as asked"
+        recognized = cls.recognize_cells(facts.sample)
+        table["tokenizer"] = recognized.tokenizer if recognized else cls.default_tokenizer
+        return recognized.reason if recognized else "as asked"
     table["name"], table["tokenizer"] = kind.modality, kind.tokenizer
     return kind.reason
 

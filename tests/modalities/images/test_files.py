@@ -12,10 +12,10 @@ from PIL import Image as PIL
 from regard.api import plan
 from regard.data import Roles
 from regard.data.batching import TokenLoader, windows
-from regard.data.column_choice import complete_data
 from regard.data.corpus import prepare, reopen
 from regard.data.labelled import ColumnSelection
 from regard.data.sources import DataSource
+from regard.data.table_columns import complete_data
 from regard.errors import UsageError, UserError
 from regard.modalities.images.files import (
     ImageFiles,

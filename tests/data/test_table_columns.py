@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from regard.data.column_choice import (
+from regard.data.table_columns import (
     column_like,
     columns_in,
     complete_data,

@@ -76,8 +76,8 @@ def kind_of(cells: Iterable[str], column: str = "") -> ColumnKind:
 
 def recognize_date(filled: Sequence[str], column: str) -> ColumnKind | None:
     """Return the kind of numbers that are dates to a modality, such as 20240131; else None."""
-    found = recognize(CellSample(cells=filled, column=column))
-    return found if not found.rank and not found.modality else None
+    kind = recognize(CellSample(cells=filled, column=column))
+    return kind if not kind.rank and not kind.modality else None
 
 
 def _numbers(
@@ -86,12 +86,12 @@ def _numbers(
     if date is not None:
         return date
     values = [value for cell in filled if (value := number(cell)) is not None]
-    whole = len(values) == len(filled) and all(value == int(value) for value in values)
+    integers = len(values) == len(filled) and all(value == int(value) for value in values)
     distinct = len(counts) == len(filled) > 2
     rising = distinct and all(one < two for one, two in pairwise(values))
-    if whole and distinct and (rising or column.strip().lower() in ID_NAMES):
+    if integers and distinct and (rising or column.strip().lower() in ID_NAMES):
         return ColumnKind(name="id", reason="whole numbers, all different")
-    if whole and len(counts) <= MAX_CLASSES and 2 * len(counts) <= len(filled):
+    if integers and len(counts) <= MAX_CLASSES and 2 * len(counts) <= len(filled):
         return ColumnKind(
             name=f"{len(counts)} classes", reason="few whole numbers", is_target=True, is_class=True
         )
@@ -104,7 +104,9 @@ def _split(counts: Counter[str]) -> ColumnKind | None:
     return None
 
 
-AMOUNTS = ColumnKind(name="numbers with units, to be removed first", reason="digits, then a unit")
+AMOUNTS = ColumnKind(
+    name="numbers with units, to be removed first", reason="digits, then a unit", has_units=True
+)
 
 
 def _amounts(filled: Sequence[str]) -> ColumnKind | None:
@@ -117,24 +119,24 @@ def _amounts(filled: Sequence[str]) -> ColumnKind | None:
 
 
 def _texts(
-    found: ColumnKind, filled: Sequence[str], counts: Counter[str], column: str
+    kind: ColumnKind, filled: Sequence[str], counts: Counter[str], column: str
 ) -> ColumnKind:
-    """Return whether texts are classes, ids, or what the modalities have `found`."""
-    if not found.rank:
-        return found
+    """Return whether texts are classes, ids, or what the modalities recognize."""
+    if not kind.rank:
+        return kind
     average = sum(map(len, counts)) / len(counts)
     repeats = 2 * len(counts) <= len(filled)
-    if repeats and (len(counts) <= (MAX_CLASSES if found.rank == SEQUENCE else FEW)):
+    if repeats and (len(counts) <= (MAX_CLASSES if kind.rank == SEQUENCE else FEW)):
         return _classes(counts)
-    if found.rank not in (PROSE, SHORT_TEXT):
-        return found
+    if kind.rank not in (PROSE, SHORT_TEXT):
+        return kind
     if repeats and average <= LONG_CLASS:
         return _classes(counts)
     coded = sum(any(map(str.isdigit, cell)) and " " not in cell for cell in filled)
-    named = bool(column) and column.strip().lower() in ID_NAMES and found.rank == SHORT_TEXT
+    named = bool(column) and column.strip().lower() in ID_NAMES and kind.rank == SHORT_TEXT
     if len(counts) >= MOST * len(filled) > 2 and (coded >= NUMBERS * len(filled) or named):
         return ColumnKind(name="id", reason="short codes, all different")
-    return found
+    return kind
 
 
 def _classes(counts: Counter[str]) -> ColumnKind:
@@ -191,10 +193,14 @@ def complete_data(data: DataRecipe, task: str = "") -> tuple[dict[str, Any], lis
     lines = [f"--target {data.target} stands for {target}"] if settings else []
     if data.input or data.labels or any(cls.recognize(paths) for cls in MODALITIES.values()):
         return settings, lines
-    choice = _choose(data, target, task, columns_in(paths[0], format, data.encoding))
-    line = _choice_line(paths[0], choice) if "target" in choice else ""
-    chosen = {role: column.name for role, column in choice.items() if role in ("input", "target")}
-    return settings | chosen, [*lines, line] if line else lines
+    columns = columns_in(paths[0], format, data.encoding)
+    if (reading := _choose(data, target, task, columns)) is None:
+        return settings, lines
+    settings["input"] = reading.input.name
+    if reading.target is not None:
+        settings["target"] = reading.target.name
+        lines.append(f"{paths[0].name} → {reading.words}")
+    return settings, lines
 
 
 def _parts(data: DataRecipe) -> tuple[dict[str, Any], list[str]]:
@@ -238,44 +244,62 @@ def expand_patterns(target: str, path: Path, format: str, encoding: str = "utf-8
     if not any(set(name) & set("*?[") for name in wanted):
         return target
     names = list(TABLES[format].sample(path, encoding, rows=1))
-    found: dict[str, None] = {}
+    expanded: dict[str, None] = {}
     for name in wanted:
         matches = [name] if name in names else [one for one in names if fnmatchcase(one, name)]
         if not matches:
             raise UsageError(
                 f"{path}: no column matches {name!r} (--target); it has {listed(names)}"
             )
-        found |= dict.fromkeys(matches)
-    return ",".join(found)
+        expanded |= dict.fromkeys(matches)
+    return ",".join(expanded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReading:
+    """The columns of a table that are read, and those that are not."""
+
+    input: Column
+    target: Column | None = None
+    others: Sequence[Column] = ()
+
+    @property
+    def words(self) -> str:
+        """What is read, and how to read something else."""
+        target = f", target {self.target.named}" if self.target else ""
+        shown = ", ".join(column.named for column in self.others[:SHOWN])
+        others = f"; others: {shown}" if shown else ""
+        others += " …" * (len(self.others) > SHOWN)
+        hint = "; --input and --target choose, --task next reads the input alone"
+        return f"input {self.input.named}{target}{others}{hint}"
 
 
 def _choose(
     data: DataRecipe, target: str, task: str, columns: Sequence[Column]
-) -> dict[str, Column]:
-    """Return the input and the target of a table where one reading is sensible; an error lists the
-    columns where more are.
+) -> TableReading | None:
+    """Return how a table is read where one reading is sensible, and None where nothing is open; an
+    error lists the columns where more readings are possible.
     """
     taken = {*columns_of(target), *columns_read(data)}
     free = [column for column in columns if column.name not in taken]
     inputs = input_candidates(free)
     if len(columns) < 2 or (task and TASKS[task].roles.paired and not target):
-        return {}
+        return None
     if target or (task and not TASKS[task].roles.labels):
         usual = [column for column in inputs if column.name.strip().lower() in USUAL]
         inputs = usual if len(inputs) > 1 and len(usual) == 1 else inputs
-        return {"input": inputs[0]} if len(inputs) == 1 else {}
+        return TableReading(input=inputs[0]) if len(inputs) == 1 else None
     targets = [column for column in free if column.kind.is_target]
-    kind = TASKS[task]().kind if task else None
-    if kind is not None:
-        fitting = [one for one in targets if one.kind.is_class == kind.categorical]
+    if task:
+        categorical = TASKS[task]().kind.categorical
+        fitting = [one for one in targets if one.kind.is_class == categorical]
         targets = fitting or targets
     if len(inputs) == 1 and len(targets) == 1:
         others = [column for column in free if column not in (inputs[0], targets[0])]
-        extra = {f"other{i}": column for i, column in enumerate(others)}
-        return {"input": inputs[0], "target": targets[0], **extra}
-    amounts = any(column.kind == AMOUNTS for column in free)
+        return TableReading(input=inputs[0], target=targets[0], others=others)
+    amounts = any(column.kind.has_units for column in free)
     if len(inputs) == 1 and not targets and not task and not amounts:
-        return {"input": inputs[0]}
+        return TableReading(input=inputs[0])
     raise _ambiguous(Path(data.train[0]), inputs, targets, free)
 
 
@@ -295,24 +319,15 @@ def column_like(data: DataRecipe, source: FileSet) -> str:
         return ""
     columns, names = columns_in(paths[0], format, data.encoding), source.columns[:1]
     wanted = recognize(text_sample(source, names[0] if names else "")).tokenizer
-    alike = [column.name for column in columns if column.kind.tokenizer == wanted]
-    named = [name for name in alike or [one.name for one in columns] if name in names]
-    if len(alike) != 1 and not named:
-        which = f"columns {listed(alike)} hold" if alike else "no column holds"
+    same = [column.name for column in columns if column.kind.tokenizer == wanted]
+    named = [name for name in same or [one.name for one in columns] if name in names]
+    if len(same) != 1 and not named:
+        which = f"columns {listed(same)} hold" if same else "no column holds"
         raise UsageError(
             f"{paths[0]}: {which} texts like those of the training file ({wanted}); keep one "
             f"column of them; it has {listed([one.name for one in columns])}"
         )
-    return (named or alike)[0]
-
-
-def _choice_line(path: Path, choice: dict[str, Column]) -> str:
-    others = [column.named for role, column in choice.items() if role not in ("input", "target")]
-    return (
-        f"{path.name} → input {choice['input'].named}, target {choice['target'].named}"
-        + (f"; others: {', '.join(others[:SHOWN])}" + " …" * (len(others) > SHOWN)) * bool(others)
-        + "; --input and --target choose, --task next reads the input alone"
-    )
+    return (named or same)[0]
 
 
 def _ambiguous(
