@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.corpus import prepare
-from regard.data.sources import recognize_modality
-from regard.data.task_inference import infer_task
+from regard.data.sources import DataSource, recognize_modality
+from regard.data.table_columns import column_like, complete_data
+from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.comparison import Comparison
 from regard.evaluation.eval_data import shard_of
@@ -47,7 +48,7 @@ from regard.recipe import (
     to_toml,
 )
 from regard.recipe import tables as tables_of
-from regard.registry import MODALITIES, MODELS, TABLES, TASKS
+from regard.registry import MODALITIES, MODELS, TASKS
 from regard.run import CONFIG, METADATA, RECIPE
 from regard.storage import write_json, write_text
 from regard.training.checkpoint import PRETRAINED, inherit
@@ -130,10 +131,14 @@ def plan(
         raise UserError("data.train names no file")
     values = absolute_paths({k: dict(v) for k, v in values.items()}, Path.cwd())
     data = check("data", DataRecipe, values.get("data", {}))
-    lines = []
-    if not (name := task_name(values) or task_of(options or {})):
-        inferred = infer_task(data, str(values.get("model", {}).get("name", "")))
-        name, lines = inferred.task, [inferred.line] if inferred.line else []
+    model = str(values.get("model", {}).get("name", ""))
+    name = task_name(values) or task_of(options or {})
+    chosen, lines = complete_data(data, name or task_of_model(model))
+    values["data"] |= chosen
+    data = check("data", DataRecipe, values["data"])
+    if not name:
+        inferred = infer_task(data, model)
+        name, lines = inferred.task, lines + ([inferred.line] if inferred.line else [])
     values["task"] = {**values.get("task", {}), "name": name}
     values = add_options(add_modality(values, data), options or {})
     values = absolute_paths(values, Path.cwd())  # paths among the options, such as --forbid
@@ -439,8 +444,9 @@ def pretraining_recipe(recipe: Recipe, file: Path, settings: Mapping[str, Any]) 
         raise UserError(f"--pretrain: no file or run folder at {file}")
     values = tables_of(recipe)
     if str(file.resolve()) not in recipe.data.train:
-        column = recipe.data.input if file.suffix.lstrip(".") in TABLES else ""
-        values["data"] = {"train": [str(file.resolve())], "input": column}
+        train = [str(file.resolve())]
+        column = column_like(DataRecipe(train=tuple(train)), DataSource.of(recipe).train)
+        values["data"] = {"train": train, "input": column}
     model = values["model"]
     for key in ("task", "n_outputs", "pooling", "pooler", "tied"):
         model.pop(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,6 +25,11 @@ class UserError(ValueError):
     """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *, details: Sequence[str] = ()) -> None:
+        """`details` are further lines to print."""
+        super().__init__(message)
+        self.details = tuple(details)
 
 
 class UsageError(UserError):

@@ -103,6 +103,7 @@ TABLES = Registry(
         "csv": "regard.data.tables:Csv",
         "tsv": "regard.data.tables:Tsv",
         "jsonl": "regard.data.tables:JsonLines",
+        "parquet": "regard.data.tables:Parquet",
     },
 )
 MODALITIES = Registry(

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import zipfile
 
 import pytest
 
 from regard.data import formats, tables
+from regard.data.tables import Csv, Parquet
 from regard.data.text_files import TextFiles
 from regard.errors import UsageError, UserError
 
@@ -136,3 +138,40 @@ def test_molecules_end_at_the_first_blank(write):
     assert source.blank == 1
     labelled = TextFiles([write("m.txt", "pos good film\nneg bad\n")], format="labelled")
     assert texts(labelled) == ["good film", "bad"]
+
+
+def test_the_first_row_is_a_header_if_the_cells_below_differ_in_form(write):
+    path = write("t.csv", "en,de\n" + "a cat,eine Katze\nthe dog,der Hund\n" * 3)
+    assert list(Csv.sample(path, rows=9)) == ["en", "de"]
+    path = write("u.csv", "mol,ic50\n" + "CCO,3 nM\nCCN,5 uM\nCCC,7 nM\n" * 2)
+    assert Csv.sample(path, rows=2) == {"mol": ["CCO", "CCO"], "ic50": ["3 nM"] * 2}
+    path = write("v.csv", "1,a cat\n0,the dog\n1,the cat\n0,a dog\n")
+    assert list(Csv.sample(path, rows=9)) == ["1", "2"]
+    assert Csv.layout(path, ["2", "1"]).header is False  # the class 1 is no name
+
+
+def test_conversations_are_refused_with_what_to_give(write):
+    path = write("c.jsonl", '{"topic": "x", "messages": [{"role": "user", "content": "hi"}]}\n')
+    with pytest.raises(UsageError, match=r"conversations under 'messages' \(beside topic\).*role"):
+        TextFiles([path])
+
+
+def test_parquet_is_a_table_like_others(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    columns = {"text": ["a b", "c d", None], "y": [1, 2, 3], "deep": [[1], [], []]}
+    parquet.write_table(pyarrow.table(columns), path)
+    assert Parquet.columns(path) == ["text", "y"]
+    assert Parquet.sample(path, rows=2) == {"text": ["a b", ""], "y": ["1", "3"]}
+    assert texts(TextFiles([path])) == ["a b", "c d"]
+    with pytest.raises(UsageError, match=r"no column 'z' \(--target\); it has text, y"):
+        Parquet.layout(path, ["text", "z"])
+
+
+def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path):
+    path = tmp_path / "t.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    with pytest.raises(UserError, match="is a spreadsheet; save it as CSV"):
+        TextFiles([path])

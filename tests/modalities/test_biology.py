@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
+from regard.data.column_kinds import CellSample
 from regard.data.sources import SourceChunk
 from regard.errors import UsageError
 from regard.modalities.biology import Biology, BiologyConfig, Strands
-from regard.modalities.text import TextFacts
 from regard.recipe import build
 from regard.tokenizers.tokenizer import PLAIN
 
 
-def suggested(text):
-    return Biology.suggest(TextFacts(characters=Counter(text)))
+def recognized(cells):
+    kind = Biology.recognize_cells(CellSample(cells=cells))
+    return kind and kind.tokenizer
+
+
+PEPTIDES = ["SIINFEKL", "GILGFVFTL", "NLVPMVATV", "ELAGIGILTV", "KVLEYVIKV", "LLFGYPVYV"]
 
 
 @pytest.mark.parametrize(
-    ("text", "score", "tokenizer"),
+    ("cells", "tokenizer"),
     [
-        ("ACGTTGCA" * 9, 2, "nucleotides"),
-        ("acguugca" * 9, 2, "nucleotides"),
-        ("ACGT" * 30 + "NR-", 2, "nucleotides"),
-        ("MKTAYIAKQRQISFVKSHFSRQLEER", 1, "residues"),
-        ("to be or not to be", -1, "nucleotides"),
-        ("ACGT" * 30 + "?", -1, "nucleotides"),
+        (["ACGTTGCA" * 9], "nucleotides"),
+        (["acguugca" * 9], "nucleotides"),
+        (["ACGT" * 30 + "NR-", "N" * 40], "nucleotides"),
+        (["ACGTTGCAAC"] * 19 + ["ACGT?"], "nucleotides"),  # one of twenty is damaged
+        ([a + b + c for a in "ACGT" for b in "ACGT" for c in "AC"], "nucleotides"),  # codons
+        (["MKTAYIAKQRQISFVKSHFSRQLEER"], "residues"),
+        ([peptide + end for peptide in PEPTIDES for end in "AKLV"], "residues"),
+        (["to be or not to be"], None),
+        (["ACGT" * 30 + "?"], None),
+        (["cat", "act", "tag", "gag"], None),  # words
+        (["A", "C", "G", "T"] * 20, None),  # classes
+        (["ACT", "CAT"] * 20, None),
+        (["ANNA", "CARL", "EMILY", "FRED", "MARIA"] * 9, None),
+        (["KRAS", "TP53", "EGFR", "BRCA1", "MYC", "PTEN"] * 9, None),
+        (["internationalization", "the"] * 9, None),
+        ([], None),
     ],
 )
-def test_letters_decide(text, score, tokenizer):
-    found = suggested(text)
-    assert (found.score, found.tokenizer) == (score, tokenizer)
+def test_letters_decide(cells, tokenizer):
+    assert recognized(cells) == tokenizer
 
 
 def test_a_tokenizer_of_sequences_names_the_modality():

@@ -6,9 +6,15 @@ import sys
 
 import pytest
 
+from regard.data.column_kinds import CellSample
 from regard.errors import UsageError, UserError
-from regard.modalities.chemistry import Chemistry, ChemistryConfig, Spellings, SpellingsConfig
-from regard.modalities.text import TextFacts
+from regard.modalities.chemistry import (
+    Chemistry,
+    ChemistryConfig,
+    Spellings,
+    SpellingsConfig,
+    share_of_molecules,
+)
 from regard.recipe import build
 from regard.tokenizers.tokenizer import PLAIN
 
@@ -16,19 +22,38 @@ MOLECULES = ["CC(=O)Oc1ccccc1", "C[C@@H](N)C(=O)O", "c1ccncc1", "CCO"] * 4
 
 
 @pytest.mark.parametrize(
-    ("facts", "score"),
+    ("options", "recognized"),
     [
-        (TextFacts(format="smi", first=["C"]), 5),
-        (TextFacts(column="canonical_SMILES", first=["anything"]), 5),
-        (TextFacts(first=MOLECULES), 4),
-        (TextFacts(first=MOLECULES[:9]), -1),  # too few
-        (TextFacts(first=["CCO", "CCN"] * 9), -1),  # chains of a few letters
-        (TextFacts(first=[*MOLECULES, "no", "molecule"]), -1),
+        ({"format": "smi", "cells": ["C"]}, True),
+        ({"column": "canonical_SMILES", "cells": ["CCO", "CCN", "broken"]}, True),
+        ({"column": "canonical_SMILES", "cells": ["anything", "else"]}, False),
+        ({"cells": MOLECULES}, True),
+        ({"cells": MOLECULES[:9]}, False),  # too few
+        ({"cells": ["CCO", "CCN"] * 9}, False),  # chains of a few letters
+        ({"cells": [*MOLECULES, "no", "molecule"]}, False),
+        ({"cells": ["C6H12O6", "H2O", "NaCl"] * 9}, False),  # formulas
+        ({"cells": ["SPIN", "NO", "ON", "COIN"] * 9}, False),
+        ({"cells": []}, False),
     ],
 )
-def test_smiles_are_recognized(facts, score):
-    found = Chemistry.suggest(facts)
-    assert (found.score, found.tokenizer) == (score, "smiles")
+def test_smiles_are_recognized(options, recognized):
+    kind = Chemistry.recognize_cells(CellSample(**options))
+    assert (kind is not None and kind.tokenizer == "smiles") == recognized
+
+
+def test_texts_that_only_look_like_smiles_are_molecules_to_rdkit_alone():
+    """Five bonds of carbon are spelled as SMILES are; without RDKit, nobody can tell."""
+    pytest.importorskip("rdkit", reason="RDKit is not installed")
+    wrong = [f"C(C)(C)(C)(C){'C' * n}" for n in range(1, 12)]
+    assert share_of_molecules(wrong) == (1.0, 0.0)
+    assert Chemistry.recognize_cells(CellSample(cells=wrong)) is None
+
+
+def test_without_rdkit_the_alphabet_decides(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+    assert share_of_molecules(["C(C)(C)(C)(C)C", "words"]) == (0.5, 0.5)
+    kind = Chemistry.recognize_cells(CellSample(cells=MOLECULES))
+    assert kind.name == "SMILES"
 
 
 def test_a_tokenizer_of_molecules_names_the_modality():

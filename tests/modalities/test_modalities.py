@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from regard.data.column_kinds import CellSample
 from regard.errors import UsageError, UserError
 from regard.modalities import Augmentation, Modality
 from regard.registry import AUGMENTATIONS, MODALITIES, MODELS
@@ -63,7 +64,8 @@ def test_an_item_is_opened_by_path_or_by_its_number_in_a_file(tmp_path):
 
 def test_what_a_modality_leaves_open_has_defaults(tmp_path):
     numbers = Numbers()
-    assert not Numbers.recognize([tmp_path]) and not Numbers.recognize_cells(["1"])
+    assert not Numbers.recognize([tmp_path]) and not Numbers.parts(tmp_path)
+    assert Numbers.recognize_cells(CellSample(cells=["1"])) is None
     assert numbers.canonical() is PLAIN and numbers.training_limit == float("inf")
     with pytest.raises(UserError, match="numbers have labels or values, not texts"):
         numbers.pair_defaults({}, None)

@@ -63,7 +63,7 @@ def test_a_given_tokenizer_or_modality_is_kept(facts):
 def test_counts_over_records_and_running_text(facts, tmp_path):
     found = facts(["ab c", "d"])
     assert (found.records, found.total, found.longest, found.words) == (2, 5, 4, 2)
-    assert found.share("AB") == 2 / 5 and found.first == ["ab c", "d"] and found.complete
+    assert found.sample.cells == ["ab c", "d"] and found.complete
     source = TextFiles([tmp_path / "a.txt"], format="text")
     running = inspect_text(source)
     assert (running.records, running.total) == (1, 7)  # with the line breaks

@@ -117,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except UserError as error:
-        return fail(str(error), error.exit_code)
+        return fail(str(error), error.exit_code, error.details)
     except ParserError as error:
         return fail(usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -135,9 +135,11 @@ def run(arguments: Sequence[str]) -> int:
             signal.signal(signal.SIGTERM, before)
 
 
-def fail(message: str, code: int) -> int:
-    """Print an error as one line on stderr; return the exit code."""
+def fail(message: str, code: int, details: Sequence[str] = ()) -> int:
+    """Print an error as one line on stderr, and its details below; return the exit code."""
     print(f"error: {one_line(message)}", file=sys.stderr)
+    for line in details:
+        print(one_line(line), file=sys.stderr)
     return code
 
 

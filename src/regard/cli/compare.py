@@ -27,7 +27,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder; default runs/NAME-compar
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
-Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
+Target = Annotated[str, typer.Option(help="The column of targets, or several: y1,y2 or 'y*'.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Recipe key for all rows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]

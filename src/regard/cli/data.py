@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
 Input = Annotated[str, typer.Option(help="The column of a table to read; two texts: A,B.")]
-Target = Annotated[str, typer.Option(help="The column of targets or labels; several: y1,y2.")]
+Target = Annotated[
+    str, typer.Option(help="The column of targets or labels; several: y1,y2 or 'y*'.")
+]
 Task = Annotated[
     str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
@@ -57,8 +59,11 @@ def command(
 
     With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
     """
+    from dataclasses import asdict
+
     from regard.console import print_json, print_table
-    from regard.recipe import DataRecipe
+    from regard.data.table_columns import complete_data
+    from regard.recipe import DataRecipe, check
 
     recipe = DataRecipe(
         train=tuple(map(str, files)),
@@ -70,7 +75,10 @@ def command(
         strict=strict,
     )
     recipe = override_data(recipe, set_ or [])
-    report = report_on(recipe, *find_task(recipe, task))
+    chosen, lines = complete_data(recipe, task)
+    recipe = check("data", DataRecipe, asdict(recipe) | chosen)
+    name, why, line = find_task(recipe, task)
+    report = report_on(recipe, name, why, [*lines, line] if line else lines)
     if json:
         print_json(report.to_json())
     else:
@@ -103,7 +111,7 @@ def find_task(recipe: DataRecipe, task: str) -> tuple[str, str, str]:
     return inferred.task, inferred.why or "by the files", inferred.line
 
 
-def report_on(recipe: DataRecipe, name: str, why: str, line: str) -> Any:
+def report_on(recipe: DataRecipe, name: str, why: str, lines: list[str]) -> Any:
     """Return the report on the data, with the defaults of `regard train` as its suggestion."""
     from dataclasses import asdict, replace
 
@@ -116,19 +124,24 @@ def report_on(recipe: DataRecipe, name: str, why: str, line: str) -> Any:
     sources = DataSource(recipe, task.roles, kind=task.kind)
     if not sources.modality.reads_text:
         return sources.modality.report(sources, why)
-    remarks = (line,) if line else ()
+    tables, defaults = fill_defaults({"task": {"name": name}, "data": asdict(recipe)})
+    role = task.roles.encoded[0]
+    table = tables[role]
+    config = registered(role, MODALITIES, table, modality_name(table))
+    chosen = defaults[0].partition("→ ")[2]
     if not task.roles.input:
         report = sources.modality.report(sources, why)
-        return replace(report, remarks=(*remarks, *report.remarks))
-    tables, lines = fill_defaults({"task": {"name": name}, "data": asdict(recipe)})
-    table = tables["input"]
-    config = registered("input", MODALITIES, table, modality_name(table))
+        suggestion = replace(
+            report.suggestion,
+            tokens=config.tokenizer,
+            why=f"{chosen}; {report.suggestion.why.partition('; ')[2]}",
+        )
+        return replace(report, suggestion=suggestion, remarks=(*lines, *report.remarks))
     sources.compare_as(MODALITIES[config.name](config))
     report = sources.modality.report(sources, why)
-    chosen = lines[0].partition("→ ")[2]
     model = "" if task.roles.labels else tables["model"]["name"]
-    reason = chosen if task.roles.labels else f"{chosen}; {lines[1]}"
+    reason = chosen if task.roles.labels else f"{chosen}; {defaults[1]}"
     suggestion = replace(
         report.suggestion, task=name, tokens=config.tokenizer, model=model, why=reason
     )
-    return replace(report, suggestion=suggestion, remarks=(*remarks, *report.remarks))
+    return replace(report, suggestion=suggestion, remarks=(*lines, *report.remarks))

@@ -35,7 +35,7 @@ Model = Annotated[
     ),
 ]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
-Target = Annotated[str, typer.Option(help="The column of targets: texts, labels or values.")]
+Target = Annotated[str, typer.Option(help="The column of targets, or several: y1,y2 or 'y*'.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation file; otherwise held out.")]
 Test = Annotated[list[Path] | None, typer.Option(help="Test file; otherwise held out.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME[-MODEL].")]

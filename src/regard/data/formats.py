@@ -35,6 +35,8 @@ MAX_RATIO = 200  # beyond that, times its own size: more than real data has, far
 MAX_DEFLATE_RATIO = 1100  # what deflate can reach at all
 MAX_MEMBERS = 1_000_000  # of an archive
 N_LISTED = 8  # members named in a message
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+HEAD_OF_ZIP = 1 << 14  # bytes in which a spreadsheet names its workbook
 HIDDEN = (".", "__")  # beginnings of names
 
 
@@ -424,6 +426,10 @@ def known_encoding(name: str) -> str:
 
 def refuse_binary(path: Path, sample: bytes) -> None:
     """Refuse a file whose first bytes are not UTF-8 text, and say what they are."""
+    if path.suffix.lower() in SPREADSHEETS or b"xl/workbook.xml" in sample[:HEAD_OF_ZIP]:
+        raise UserError(f"{path}: is a spreadsheet; save it as CSV (in Excel: Save As, CSV UTF-8)")
+    if sample.startswith(b"PAR1"):
+        raise UserError(f"{path}: is a Parquet table; --set data.format=parquet reads it")
     if sample.startswith(b"PK\x03\x04"):
         raise UserError(
             f"{path}: is a zip archive; name a file in it, as {path.name}:MEMBER; "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data import Roles
+from regard.data.column_kinds import ROWS, CellSample, recognize
 from regard.data.labelled import ColumnSelection, columns_of
 from regard.data.splits import (
     Leak,
@@ -80,9 +81,10 @@ def recognize_modality(data: DataRecipe, roles: Roles) -> str:
                 return str(cls.name)
     if data.format in ("auto", *TABLES) and data.target and (roles.labels or roles.paired):
         cells = _first_cells(data, files, paired=roles.paired)
-        for cls in classes:
-            if cls.recognize_cells(cells):
-                return str(cls.name)
+        sample = CellSample(cells=[cell.strip() for cell in cells[:ROWS] if cell.strip()])
+        modality = recognize(sample).modality if sample.cells else ""
+        if modality and not MODALITIES[modality].reads_text:
+            return modality
     return "text"
 
 

@@ -1,4 +1,4 @@
-"""Records in tables: CSV, TSV, JSON Lines, FASTA, and lines that are cut at their first blank.
+"""Records in tables: CSV, TSV, JSON Lines, Parquet, FASTA, and lines cut at their first blank.
 
 A column is named, or numbered from 1. Where only one column looks like text it need not be named;
 the others, for pairs and labelled records, must be.
@@ -20,20 +20,34 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from regard.data import formats
-from regard.data.formats import LINE_LIMIT, UTF8, SkippedRecords, decoded_lines, head, too_long
+from regard.data.formats import (
+    LINE_LIMIT,
+    UTF8,
+    Archives,
+    SkippedRecords,
+    decoded_lines,
+    head,
+    too_long,
+)
 from regard.errors import UsageError, UserError
 
 USUAL = ("text", "sequence", "name", "smiles", "sentence")  # names of text columns
 SAMPLE = 200  # rows that tell text from numbers
+FORM = 0.95  # share of the cells below a header that differ from it in form
+HEAD_ROWS = 20_000  # at most, from which a sample is taken
+PARQUET_ROWS = 10_000  # of a batch
 BATCH = 2 << 20  # characters of records in a batch ...
 ROW = 64  # ... where a row, however short, counts as this many
 FLAGS = ("--input", "--target")  # the options that name the columns of pairs
 
+T = TypeVar("T")
 Batch = tuple[list[list[str]], list[int]]  # the texts of each column, and their line numbers
 
 
@@ -221,6 +235,13 @@ class TableFormat(ABC):
         `trained` is whether the training files had this format.
         """
 
+    @classmethod
+    @abstractmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        """Return so many cells of each column, by its name or, without a header, its number. They
+        are spread over the head of the file, which may be sorted.
+        """
+
     @classmethod  # noqa: B027
     def require(cls, path: Path, columns: Sequence[str], encoding: str, flag: str) -> None:
         """Raise a UsageError for a column that is missing, unless `layout` does so."""
@@ -280,8 +301,16 @@ class Delimited(TableFormat):
         )
 
     @classmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        _, _, top, header = cls._sniff(path, (), encoding, HEAD_ROWS)
+        unique = header and len(set(top[0])) == len(top[0])
+        names = top[0] if unique else [str(i + 1) for i in range(len(top[0]))]
+        chosen = _spread(top[header:], rows)
+        return {name: [row[i] for row in chosen] for i, name in enumerate(names)}
+
+    @classmethod
     def _sniff(
-        cls, path: Path, columns: Sequence[str], encoding: str
+        cls, path: Path, columns: Sequence[str], encoding: str, n_rows: int = SAMPLE
     ) -> tuple[str, bool, list[list[str]], bool]:
         """Return the delimiter of a table, whether it uses quotes, its first rows, and whether the
         first of them is a header.
@@ -292,10 +321,10 @@ class Delimited(TableFormat):
         lines = [line + "\n" for line in text.split("\n")]
         delimiter = cls._delimiter(next((line for line in lines if line.strip()), ""))
         quoted = cls._quotes(lines, complete)
-        rows = _sample(lines, delimiter, quoted, columns)
+        rows = _sample(lines, delimiter, quoted, columns, n_rows)
         if not rows:
             raise UserError(f"{path}: holds no {cls.name} rows")
-        header = any(column in rows[0] for column in columns if column) or _has_header(rows)
+        header = any(_heads(rows, column) for column in columns) or _has_header(rows)
         return delimiter, quoted, rows, header
 
     @classmethod
@@ -364,7 +393,7 @@ def _tsv_quotes(lines: list[str], complete: bool) -> bool:
 
 
 def _sample(
-    lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str]
+    lines: list[str], delimiter: str, quoted: bool, columns: Sequence[str], n_rows: int
 ) -> list[list[str]]:
     """Return the first rows of one width, without titles before a wider table."""
     reader = csv.reader(
@@ -372,7 +401,7 @@ def _sample(
     )
     rows: list[list[str]] = []
     with _long_fields():
-        while len(rows) < SAMPLE:
+        while len(rows) < n_rows:
             try:
                 row = next(reader, None)
             except csv.Error:
@@ -388,6 +417,21 @@ def _sample(
     return [row for row in rows if len(row) == len(rows[0])]
 
 
+def _spread(rows: Sequence[T], count: int) -> list[T]:
+    """Return so many of the rows, evenly spread."""
+    return list(rows[:: max(1, -(-len(rows) // count))])
+
+
+def _heads(rows: list[list[str]], column: str) -> bool:
+    """Return whether the name of a column makes the first row a header; a number that recurs below
+    is a value, such as the class 1.
+    """
+    top, *below = rows
+    if not column or column not in top:
+        return False
+    return not _is_number(column) or column not in [row[top.index(column)] for row in below]
+
+
 def _has_header(rows: list[list[str]]) -> bool:
     """Return whether the first row has a usual name, or differs in kind from the values below."""
     top, below = rows[0], rows[1:]
@@ -401,7 +445,17 @@ def _has_header(rows: list[list[str]]) -> bool:
             return True
         if len(values) >= 4 and cell not in values and 2 * len(set(values)) <= len(values):
             return True
+        if len(values) >= 4 and _differs_in_form(cell, values):
+            return True
     return False
+
+
+def _differs_in_form(top: str, values: list[str]) -> bool:
+    """Return whether a cell is a word above sentences, or above texts that begin with digits."""
+    sentences = sum(" " in value.strip() for value in values)
+    digits = sum(value.lstrip("+-<>~ ")[:1].isdigit() for value in values)
+    word = " " not in top.strip() and top[:1].isalpha()
+    return word and max(sentences, digits) >= FORM * len(values)
 
 
 def _choose(
@@ -570,6 +624,8 @@ class JsonLines(TableFormat):
             return JsonReader(
                 ("text",), "a string a line" if strings else "text under 'text'", encoding
             )
+        if conversation := _conversation(samples):
+            raise UsageError(f"{path}: {conversation}")
         names_left = [key for key in names if key not in columns]
         usual = [key for key in names_left if key.lower() in USUAL]
         strings_at = [
@@ -583,6 +639,15 @@ class JsonLines(TableFormat):
             f"{path}: which key holds the text? say --input KEY (data.input); it has "
             f"{listed(names)}"
         )
+
+    @classmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        samples = _spread(_sample_json(path, encoding, HEAD_ROWS)[0], rows)
+        return {
+            key: [_plain_cell(sample.get(key)) for sample in samples]
+            for key in _keys_of(samples)
+            if not any(isinstance(sample.get(key), list | dict) for sample in samples)
+        }
 
     @classmethod
     def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
@@ -603,10 +668,91 @@ class JsonLines(TableFormat):
             raise UsageError(f"{path}: has no key {missing[0]!r} ({flag}); {shown}")
 
 
-def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], int]:
+class Parquet(TableFormat):
+    """Parquet, read with pyarrow; cells are texts, as in other tables."""
+
+    name, suffixes = "parquet", (".parquet", ".pq")
+
+    @classmethod
+    def open(cls, path: Path) -> Any:
+        """Open a file with pyarrow."""
+        try:
+            module = import_module("pyarrow.parquet")
+        except ImportError:
+            raise UserError(
+                f"{path}: Parquet is read with pyarrow, which is not installed: pip install pyarrow"
+            ) from None
+        try:
+            with Archives().open(path) as stream:
+                return module.ParquetFile(BytesIO(stream.read()))
+        except Exception as error:  # pyarrow raises many kinds for a damaged file
+            raise UserError(f"{path}: is no Parquet file that can be read: {error}") from None
+
+    @classmethod
+    def columns(
+        cls, path: Path, encoding: str = UTF8, *, wanted: Sequence[str] = (), named: bool = True
+    ) -> list[str]:
+        schema = cls.open(path).schema_arrow
+        return [name for name in schema.names if not schema.field(name).type.num_fields]
+
+    @classmethod
+    def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        names = cls.columns(path)
+        batches = ParquetReader(tuple(names)).batches(path, SkippedRecords())
+        columns, _ = next(batches, ([[] for _ in names], []))
+        return {name: _spread(cells, rows) for name, cells in zip(names, columns, strict=True)}
+
+    @classmethod
+    def layout(
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        *,
+        flags: Sequence[str] = FLAGS,
+        texts: int = 2,
+        encoding: str = UTF8,
+    ) -> ParquetReader:
+        names, chosen = cls.columns(path), list(columns)
+        if not chosen[0] and (len(chosen) == 1 or flags is not FLAGS):
+            sample = cls.sample(path, rows=SAMPLE)
+            rows = [list(row) for row in zip(*sample.values(), strict=True)]
+            chosen[0] = _choose(path, names, rows, len(names), chosen[1:])
+        chosen = [
+            _resolve(path, flag, column, names, True)
+            for flag, column in zip(flags, chosen, strict=False)
+        ]
+        listing = f"column{'s' * (len(chosen) > 1)} {' and '.join(map(repr, chosen))}"
+        return ParquetReader(tuple(chosen), listing)
+
+    @classmethod
+    def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
+        return ""  # it has no lines
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """The layout of Parquet files."""
+
+    has_columns: ClassVar[bool] = True
+
+    names: tuple[str, ...]
+    why: str = ""
+
+    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
+        file, line = Parquet.open(path), 1
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=list(self.names)):
+            columns = [batch.column(name).cast("string").to_pylist() for name in self.names]
+            cells = [["" if cell is None else cell for cell in column] for column in columns]
+            yield cells, list(range(line, line + batch.num_rows))
+            line += batch.num_rows
+
+
+def _sample_json(
+    path: Path, encoding: str, rows: int = SAMPLE
+) -> tuple[list[dict[str, object]], int]:
     samples: list[dict[str, object]] = []
     strings = 0
-    for raw in islice(head(path, encoding)[0].split("\n"), SAMPLE):
+    for raw in islice(head(path, encoding)[0].split("\n"), rows):
         try:
             value = _parse_json(raw)
         except ValueError:
@@ -615,6 +761,28 @@ def _sample_json(path: Path, encoding: str) -> tuple[list[dict[str, object]], in
         if isinstance(value, dict):
             samples.append(value)
     return samples, strings
+
+
+def _conversation(samples: list[dict[str, object]]) -> str:
+    """Return what to do if objects hold conversations, lists of messages with roles, else ""."""
+    for key, value in samples[0].items() if samples else ():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            fields = listed(list(value[0]))
+            others = [name for name in _keys_of(samples) if name != key]
+            more = f" (beside {listed(others)})" if others else ""
+            return (
+                f"holds conversations under {key!r}{more}, each a list of messages with {fields}; "
+                'write each as one text, as in {"text": "user: …\\nassistant: …"}, or a question '
+                'and its answer, {"source": …, "target": …}, with --input source --target target'
+            )
+    return ""
+
+
+def _plain_cell(value: object) -> str:
+    """Return a JSON value that is no list or object as a table would write it."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _keys_of(samples: list[dict[str, object]]) -> list[str]:

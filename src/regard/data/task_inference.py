@@ -59,7 +59,7 @@ def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
     is_media = not modality.reads_text
     if recipe.target or recipe.labels or recipe.format == "labelled" or is_media:
         return _infer_from_targets(recipe)
-    model_task = _task_of_model(model)
+    model_task = task_of_model(model)
     if model_task != "next" and files and (folders := class_folders(files)):
         names = dict.fromkeys(name for _, name in folders)
         line = f"reading {len(names)} folders as classes ({_listed(names)})"
@@ -79,7 +79,7 @@ def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
     return InferredTask("next", line=_other_columns_line(recipe))
 
 
-def _task_of_model(model: str) -> str:
+def task_of_model(model: str) -> str:
     """Return the task of a model that supports only one of those that files suggest, or ""."""
     tasks = [task for task in ("next", "target", "label") if model in MODELS.names(task)]
     return tasks[0] if len(tasks) == 1 else ""

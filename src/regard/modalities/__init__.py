@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.data.column_kinds import SEQUENCE, CellSample, ColumnKind
 from regard.errors import UsageError, UserError
 from regard.registry import MODELS, TASKS
 
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 
 
 Tables = dict[str, Any]  # of a recipe that is being planned
+MOST_PATHS = 0.95  # share of the cells of a column of paths that end as such files do
+
+
+def recognize_paths(
+    sample: CellSample, suffixes: tuple[str, ...], modality: type[Modality]
+) -> ColumnKind | None:
+    """Return the kind of cells that are paths of files with these endings; else None."""
+    count = sum(cell.lower().endswith(suffixes) for cell in sample.cells)
+    if not count or count < MOST_PATHS * len(sample.cells):
+        return None
+    name = f"paths of {modality.words[1]}"
+    reason = f"they end in {Path(sample.cells[0]).suffix}"
+    return ColumnKind(name=name, reason=reason, score=10, rank=SEQUENCE, modality=modality.name)
 
 
 class Augmentation:
@@ -82,9 +96,14 @@ class Modality(ABC):
         return False
 
     @classmethod
-    def recognize_cells(cls, cells: Sequence[str]) -> bool:
-        """Return whether the cells of a table's column are items of this modality, or paths."""
-        return False
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
+        """Return what cells are to this modality: items, paths of its files; None if neither."""
+        return None
+
+    @classmethod
+    def parts(cls, folder: Path) -> dict[str, list[Path]]:
+        """Return the files of a folder by split, where their names say so; {} if they do not."""
+        return {}
 
     @classmethod
     def suggest_task(cls, files: Sequence[Path]) -> tuple[str, str]:

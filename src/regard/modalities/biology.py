@@ -6,12 +6,14 @@ predictions for both are averaged (Shrikumar et al. 2017, doi:10.1101/103663).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from regard.data.column_kinds import SEQUENCE, CellSample, ColumnKind
 from regard.modalities import Augmentation
-from regard.modalities.text import Suggestion, Text, TextConfig, TextFacts
+from regard.modalities.text import Text, TextConfig
 
 if TYPE_CHECKING:
     from regard.data.sources import SourceChunk, Views
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 
 BASES = "ACGTU"
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
-RARE = 0.05  # share of other letters that there may be
+OTHER_RESIDUES = "XBZUOJ*.-"  # ambiguous and rare ones, stops and gaps
+RARE = 0.05  # share of other letters and other cells that there may be
+MIN_BASES = 8  # letters of a sequence of bases, ...
+LONG_WORD = 20  # ... and of residues, that make it no word; ...
+SHORTEST = 3  # ... a list of so many different ones may have shorter ones
+MANY = 20
 # Settings that only some tokenizers have.
 OPTIONS = {"k": ("kmers",), "stride": ("kmers",), "case": ("nucleotides", "residues")}
 
@@ -48,17 +55,72 @@ class Biology(Text):
 
     name = "biology"
     words = ("sequence", "sequences")
+    default_tokenizer = "nucleotides"
     Config: ClassVar[type] = BiologyConfig
 
     @classmethod
-    def suggest(cls, facts: TextFacts) -> Suggestion:
-        from regard.tokenizers.biology import AMBIGUOUS, GAP
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
+        return recognize_bases(sample.cells) or recognize_residues(sample.cells)
 
-        if facts.share(BASES) > 1 - RARE and facts.share(BASES + AMBIGUOUS + GAP) == 1:
-            return Suggestion(2, "nucleotides", "all letters are of DNA or RNA")
-        if facts.share(RESIDUES) > 1 - RARE and len(facts.characters) > len(BASES):
-            return Suggestion(1, "residues", "nearly all letters are amino acids")
-        return Suggestion(-1, "nucleotides", "as asked")
+
+def _kind(name: str, score: float, reason: str) -> ColumnKind:
+    return ColumnKind(
+        name=name,
+        reason=reason,
+        score=score,
+        rank=SEQUENCE,
+        modality=Biology.name,
+        tokenizer=name,
+    )
+
+
+def recognize_bases(cells: Sequence[str]) -> ColumnKind | None:
+    """Return the kind of cells that are nearly all DNA or RNA; else None.
+
+    Words of the letters of bases exist, such as CAT and tag, so cells must be long, or many.
+    """
+    from regard.tokenizers.biology import AMBIGUOUS, GAP
+
+    fitting = [cell for cell in cells if set(cell.upper()) <= {*BASES, *AMBIGUOUS, *GAP}]
+    if not fitting or len(fitting) < (1 - RARE) * len(cells):
+        return None
+    letters = Counter("".join(fitting).upper())
+    known = letters.total() - letters["N"] - sum(letters[gap] for gap in GAP)
+    bases = sum(letters[base] for base in BASES)
+    if not bases or bases <= (1 - RARE) * known or not _are_sequences(fitting, MIN_BASES):
+        return None
+    return _kind("nucleotides", 2, "all letters are of DNA or RNA")
+
+
+def recognize_residues(cells: Sequence[str]) -> ColumnKind | None:
+    """Return the kind of cells that are nearly all proteins or peptides; else None.
+
+    Half of all English words have no letter but those of residues, so that nearly all of many must;
+    lower-case ones must be longer than words.
+    """
+    fitting = [
+        cell
+        for cell in cells
+        if set(cell.upper()) <= {*RESIDUES, *OTHER_RESIDUES}
+        and (len(cell) >= LONG_WORD or (cell.isupper() and set(cell) <= {*RESIDUES, "X", "*"}))
+    ]
+    if not fitting or len(fitting) < (1 - RARE) * len(cells):
+        return None
+    letters = Counter("".join(fitting).upper())
+    usual = sum(letters[residue] for residue in RESIDUES)
+    if usual <= (1 - RARE) * letters.total() or len(letters) <= len(BASES):
+        return None
+    if not _are_sequences(fitting, LONG_WORD):
+        return None
+    return _kind("residues", 1, "nearly all letters are amino acids")
+
+
+def _are_sequences(cells: Sequence[str], length: int) -> bool:
+    """Return whether half of the cells have this length or, of many different ones, a few letters:
+    short ones may be codes of classes, or words.
+    """
+    median = sorted(map(len, cells))[len(cells) // 2]
+    return median >= length or (median >= SHORTEST and len(set(cells)) >= MANY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,13 @@ predictions for all are averaged (Bjerrum 2017, arXiv:1703.07076).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from regard.data.column_kinds import SEQUENCE, CellSample, ColumnKind
 from regard.modalities import Augmentation
-from regard.modalities.text import Suggestion, Text, TextConfig, TextFacts
+from regard.modalities.text import Text, TextConfig
 from regard.recipe import check_range
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from regard.tokenizers.tokenizer import Canonical
 
 MIN_MOLECULES = 10  # records that there must be to recognize SMILES
-RARE = 0.05  # share of records that may be no SMILES
+PARSED = 200  # records that are parsed
+MOST = 0.95  # share of the records that are SMILES; ...
+HALF = 0.5  # ... if the column is called so, or the others are spelled as SMILES
 BRANCHES = set("=#()[")  # some record has one of these, or the texts are chains of a few letters
 
 
@@ -35,19 +39,40 @@ class Chemistry(Text):
 
     name = "chemistry"
     words = ("molecule", "molecules")
+    default_tokenizer = "smiles"
     Config: ClassVar[type] = ChemistryConfig
 
     @classmethod
-    def suggest(cls, facts: TextFacts) -> Suggestion:
-        from regard.tokenizers.smiles import written_as_smiles
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
+        cells = sample.cells[:: max(1, len(sample.cells) // PARSED)][:PARSED]
+        if not cells:
+            return None
+        written, parsed = share_of_molecules(cells)
+        named = sample.format == "smi" or "smiles" in sample.column.lower()
+        branched = len(sample.cells) >= MIN_MOLECULES and any(BRANCHES & set(c) for c in cells)
+        spelled = branched and (parsed > MOST or (written > MOST and parsed > HALF))
+        if not spelled and not (named and (parsed > HALF or sample.format == "smi")):
+            return None
+        how = "are SMILES" + (f", {parsed:.0%} of them valid" if parsed < 1 else " of molecules")
+        return ColumnKind(
+            name="SMILES",
+            reason=f"the texts {how}",
+            score=5,
+            rank=SEQUENCE,
+            modality=cls.name,
+            tokenizer="smiles",
+        )
 
-        if facts.format == "smi" or "smiles" in facts.column.lower():
-            return Suggestion(5, "smiles", "the column says so")
-        records = facts.first
-        branched = len(records) >= MIN_MOLECULES and any(BRANCHES & set(text) for text in records)
-        if branched and sum(map(written_as_smiles, records)) >= (1 - RARE) * len(records):
-            return Suggestion(4, "smiles", "the texts are SMILES of molecules")
-        return Suggestion(-1, "smiles", "as asked")
+
+def share_of_molecules(texts: Sequence[str]) -> tuple[float, float]:
+    """Return the shares of texts that are spelled as SMILES, and that RDKit can parse; without
+    RDKit, both are the first.
+    """
+    from regard.tokenizers.smiles import is_molecule, written_as_smiles
+
+    written = [written_as_smiles(text) for text in texts]
+    parsed = [ok and is_molecule(text) for ok, text in zip(written, texts, strict=True)]
+    return sum(written) / len(texts), sum(parsed) / len(texts)
 
 
 @dataclass(frozen=True, kw_only=True)

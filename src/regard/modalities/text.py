@@ -1,6 +1,7 @@
 """Text: characters, bytes, words or subwords; also the base of biology and chemistry.
 
-Which of these three a file holds is decided by the modality whose `suggest` has the highest score.
+Which of these three a file holds is decided by the modality whose `recognize_cells` has the highest
+score.
 """
 
 from __future__ import annotations
@@ -11,6 +12,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from regard.data.column_kinds import (
+    PROSE,
+    ROWS,
+    SHORT_TEXT,
+    CellSample,
+    ColumnKind,
+    recognize,
+    text_sample,
+)
 from regard.errors import UserError, did_you_mean
 from regard.modalities import Modality, Tables
 from regard.recipe import check_range
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from regard.tokenizers.tokenizer import Canonical
 
 SAMPLE_CHARACTERS = 2_000_000  # that are inspected
-FIRST_RECORDS = 200  # that are tried as SMILES
 WORDY = 0.08  # spaces per character from which a text has words
 RUNNING_RECORD = 200  # characters of running text that count as a record
 MAX_VOCAB = 1 << 20
@@ -69,31 +78,23 @@ class TextFacts:
     longest: int = 0
     words: int = 0  # in the record that has most
     complete: bool = True  # all records were counted
-    first: list[str] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)  # their content decides the tokenizer
+
+    @property
+    def sample(self) -> CellSample:
+        """The first records, to recognize their content."""
+        return CellSample(cells=self.first, column=self.column, format=self.format)
 
     @property
     def total(self) -> int:
         """Return the number of characters."""
         return sum(self.characters.values())
 
-    def share(self, letters: str) -> float:
-        """Return the share of the characters that are these letters, in either case."""
-        count = sum(n for c, n in self.characters.items() if c.upper() in letters)
-        return count / max(1, self.total)
-
     def estimated_records(self, source: FileSet) -> int:
         """Return how many records the files hold, about."""
         if self.complete:
             return self.records
         return max(self.records, round(source.size / max(1, self.total) * self.records))
-
-
-class Suggestion(NamedTuple):
-    """A tokenizer for some texts; the highest score wins."""
-
-    score: float
-    tokenizer: str
-    reason: str
 
 
 def inspect_records(source: FileSet, column: str = "") -> TextFacts:
@@ -107,7 +108,8 @@ def inspect_records(source: FileSet, column: str = "") -> TextFacts:
             facts.longest = max(facts.longest, len(both))
             facts.words = max(facts.words, both.count(" ") + 1)
         facts.records += len(chunk.texts)
-        facts.first += chunk.texts[: FIRST_RECORDS - len(facts.first)]
+        if len(facts.first) < ROWS:
+            facts.first += [*chunk.texts[:ROWS], *chunk.sources[:ROWS]]
         if facts.total > SAMPLE_CHARACTERS:
             facts.complete = False
             break
@@ -118,7 +120,7 @@ def inspect_text(source: FileSet, column: str = "") -> TextFacts:
     """Count over records or, of running text, over its beginning, as records of usual length."""
     if source.format != "text":
         return inspect_records(source, column)
-    facts = TextFacts(source.format, column)
+    facts = TextFacts(source.format, column, first=list(text_sample(source).cells))
     for text in source.text():
         facts.characters.update(text)
         if facts.total > SAMPLE_CHARACTERS:
@@ -132,14 +134,14 @@ def choose_tokenizer(table: Tables, facts: TextFacts) -> str:
     """Fill in modality and tokenizer where they are open; return the reason."""
     if table.get("tokenizer", "auto") != "auto":
         return "as asked"
-    modalities = [cls for cls in MODALITIES.values() if cls.reads_text]
-    if "name" in table:
-        modalities = [MODALITIES[table["name"]]]
-    suggestions = [(m.suggest(facts), m.name) for m in modalities]
-    best, name = max(suggestions, key=lambda one: one[0].score)
-    table["name"], table["tokenizer"] = name, best.tokenizer
-    reason: str = best.reason
-    return reason
+    kind = recognize(facts.sample)
+    if "name" in table and table["name"] != kind.modality:
+        cls = MODALITIES[table["name"]]
+        recognized = cls.recognize_cells(facts.sample)
+        table["tokenizer"] = recognized.tokenizer if recognized else cls.default_tokenizer
+        return recognized.reason if recognized else "as asked"
+    table["name"], table["tokenizer"] = kind.modality, kind.tokenizer
+    return kind.reason
 
 
 class Text(Modality):
@@ -149,15 +151,28 @@ class Text(Modality):
     kind = "tokens"
     words = ("text", "texts")
     reads_text = True
+    default_tokenizer: ClassVar[str] = "characters"  # for texts that are none of this modality
     Config: ClassVar[type] = TextConfig
 
     @classmethod
-    def suggest(cls, facts: TextFacts) -> Suggestion:
-        """Return the tokenizer of this modality that fits the texts, with a score."""
-        if facts.characters[" "] / max(1, facts.total) > WORDY:
-            return Suggestion(3, "words", "text of words")
-        reason = f"an alphabet of {len(facts.characters)} characters"
-        return Suggestion(0, "characters", reason)
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
+        characters = Counter("".join(sample.cells))
+        if characters[" "] > WORDY * max(1, characters.total()):
+            return ColumnKind(
+                name="text",
+                reason="text of words",
+                score=3,
+                rank=PROSE,
+                modality=cls.name,
+                tokenizer="words",
+            )
+        return ColumnKind(
+            name="short texts",
+            reason=f"an alphabet of {len(characters)} characters",
+            rank=SHORT_TEXT,
+            modality=cls.name,
+            tokenizer="characters",
+        )
 
     def read(self, request: ReadRequest) -> FileSet:
         from regard.data.labelled import LabelledFiles

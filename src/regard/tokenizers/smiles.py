@@ -181,6 +181,16 @@ def written_as_smiles(text: str) -> bool:
     return known and not depth and all(times % 2 == 0 for times in rings.values())
 
 
+def is_molecule(text: str) -> bool:
+    """Return whether RDKit can parse a SMILES; without RDKit, and of reactions, True."""
+    try:
+        from rdkit import Chem
+    except ImportError:
+        return True
+    with silence():
+        return ">" in text or Chem.MolFromSmiles(text) is not None
+
+
 def is_atom(piece: str) -> bool:
     return piece in ORGANIC or (len(piece) > 2 and piece[0] == "[")
 

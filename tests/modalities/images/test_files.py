@@ -15,11 +15,13 @@ from regard.data.batching import TokenLoader, windows
 from regard.data.corpus import prepare, reopen
 from regard.data.labelled import ColumnSelection
 from regard.data.sources import DataSource
+from regard.data.table_columns import complete_data
 from regard.errors import UsageError, UserError
 from regard.modalities.images.files import (
     ImageFiles,
     holds_images,
     inspect_images,
+    published_parts,
     read_idx,
     read_image,
     resize_image,
@@ -367,3 +369,21 @@ def test_mistakes_in_captions_are_named(arrays, tmp_path):
     broken = opened(train=(str(tmp_path / "broken.tsv"),), input="file", target="caption")
     assert sum(len(chunk.texts) for chunk in broken.chunks()) == 1
     assert broken.train.skipped == 1 and "broken.tsv:3" in broken.train.problems[0]
+
+
+def test_the_parts_of_mnist_as_downloaded_are_told_by_their_names(tmp_path):
+    """Such a folder held no text files."""
+    for part, count in (("train", 5), ("t10k", 3)):
+        header = bytes([0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 2, 0, 0, 0, 4])
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(header + bytes(count * 8))
+        labels = bytes([0, 0, 8, 1, 0, 0, 0, count]) + bytes(range(count))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    train, test = (tmp_path / f"{part}-images-idx3-ubyte" for part in ("train", "t10k"))
+    assert published_parts(tmp_path) == {"train": [train], "test": [test]}
+    settings, (line,) = complete_data(DataRecipe(train=(str(tmp_path),)))
+    assert settings == {"train": [str(train)], "test": [str(test)]}
+    assert "test t10k-images-idx3-ubyte" in line
+    given = DataRecipe(train=(str(tmp_path),), test=(str(test),))
+    assert complete_data(given)[0] == {"train": [str(train)]}
+    (tmp_path / "a.png").write_bytes(b"")
+    assert published_parts(tmp_path) == {}

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.modalities import Augmentation, Modality, Tables
+from regard.data.column_kinds import CellSample, ColumnKind
+from regard.modalities import Augmentation, Modality, Tables, recognize_paths
 from regard.recipe import check_fraction, check_range
 from regard.registry import MODELS
 
@@ -82,10 +83,16 @@ class Images(Modality):
         return holds_images(files)
 
     @classmethod
-    def recognize_cells(cls, cells: Sequence[str]) -> bool:
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
         from regard.modalities.images.files import IMAGE_SUFFIXES
 
-        return any(cell.lower().endswith(IMAGE_SUFFIXES) for cell in cells[:1])
+        return recognize_paths(sample, IMAGE_SUFFIXES, cls)
+
+    @classmethod
+    def parts(cls, folder: Path) -> dict[str, list[Path]]:
+        from regard.modalities.images.files import published_parts
+
+        return published_parts(folder)
 
     def read(self, request: ReadRequest) -> FileSet:
         from regard.modalities.images.files import Captions, ImageFiles

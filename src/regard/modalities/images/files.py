@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -68,6 +69,7 @@ LABEL_NAMES = (
     ("image", "label"),
     ("x_", "y_"),
 )
+PART_WORDS = {"test": {"test", "t10k"}, "valid": {"valid", "validation", "val", "dev"}}
 PIXEL_RANGE = "pixels must be numbers from 0 to 255, or to 1"
 
 
@@ -220,6 +222,38 @@ def holds_images(paths: Sequence[Path]) -> bool:
         if suffix(path) in (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) or (path.is_file() and is_idx(path)):
             return True
     return False
+
+
+def published_parts(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of images in a folder by split: IDX as LeCun's MNIST is downloaded, or NumPy
+    arrays, whose names say test (t10k) or valid; {} if there are none.
+    """
+    if next(iter(files_in([folder], IMAGE_SUFFIXES)), None) is not None:
+        return {}
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    files = [path for path in visible if path.is_file()]
+    arrays = [path for path in files if suffix(path) == ".npz"]
+    arrays += [path for path in files if "idx" in path.name.lower() and _holds_idx(path)]
+    parts: dict[str, list[Path]] = {}
+    for path in arrays:
+        parts.setdefault(_part_of(path.name), []).append(path)
+    if parts and "train" not in parts:
+        parts = {"train": arrays}
+    return parts
+
+
+def _holds_idx(path: Path) -> bool:
+    """Return whether a file is IDX, of images and not of labels."""
+    return is_idx(path) and read_unpacked(path, 4)[3] > 2
+
+
+def _part_of(name: str) -> str:
+    """Return the split that the words in the name of a file say."""
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    for split, known in PART_WORDS.items():
+        if words & known:
+            return split
+    return "train"
 
 
 class ImageFiles(MediaFiles):

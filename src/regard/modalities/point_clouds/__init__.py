@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.modalities import Augmentation, Modality, Tables
+from regard.data.column_kinds import CellSample, ColumnKind
+from regard.modalities import Augmentation, Modality, Tables, recognize_paths
 from regard.recipe import check_fraction, check_range
 from regard.registry import MODELS
 
@@ -80,10 +81,10 @@ class PointClouds(Modality):
         return holds_point_clouds(files)
 
     @classmethod
-    def recognize_cells(cls, cells: Sequence[str]) -> bool:
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
         from regard.modalities.point_clouds.files import POINT_SUFFIXES
 
-        return any(cell.lower().endswith(POINT_SUFFIXES) for cell in cells[:1])
+        return recognize_paths(sample, POINT_SUFFIXES, cls)
 
     def read(self, request: ReadRequest) -> FileSet:
         from regard.errors import UsageError

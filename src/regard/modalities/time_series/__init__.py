@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.data.column_kinds import CellSample, ColumnKind
 from regard.errors import UsageError
 from regard.modalities import Modality, Tables
 from regard.recipe import check_range
@@ -64,6 +65,14 @@ class TimeSeries(Modality):
         from regard.modalities.time_series.files import holds_series
 
         return "forecast", holds_series(files)
+
+    @classmethod
+    def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
+        from regard.modalities.time_series.columns import holds_dates
+
+        if not holds_dates(sample.cells):
+            return None
+        return ColumnKind(name="dates", reason="times or dates", score=8)
 
     def read(self, request: ReadRequest) -> FileSet:
         from regard.modalities.time_series.splits import SplitSeries

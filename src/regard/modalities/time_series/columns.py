@@ -6,19 +6,16 @@ contents: times mostly rise, ids repeat, and the other columns of numbers are ta
 
 from __future__ import annotations
 
-import importlib
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats import UTF8, Archives, SkippedRecords, extension, head
+from regard.data.formats import UTF8, SkippedRecords, extension, head
 from regard.data.media import ARRAY_SUFFIXES, suffix
 from regard.data.tables import Batch, Layout, TableReader, hint, listed
 from regard.data.targets import NOTATIONS, Notation, censored, notation_of, number
@@ -30,7 +27,6 @@ from regard.registry import TABLES
 Floats = NDArray[np.float64]
 Columns = Mapping[str, Sequence[str]]  # cells by column
 
-PARQUET = "parquet"
 ARRAYS = tuple(ending.removeprefix(".") for ending in ARRAY_SUFFIXES)
 SAMPLE_ROWS = 20_000  # that decide how numbers are written, ...
 SAMPLE_CELLS = 1_000_000  # ... unless the table is very wide
@@ -42,7 +38,6 @@ MAX_BAD = 0.2  # share of damaged cells in a column of times
 RISING = 0.6  # share of rows whose time is not before that of the row above
 MAX_REPEATED = 0.2  # share of rows that repeat a time, beyond which a column of ids is missing
 LONG_TEXT = 40  # characters
-PARQUET_ROWS = 10_000  # in a batch
 # Names of columns of integers that count time.
 TIME_NAMES = (
     *("time", "t", "step", "index", "date", "ds", "timestamp", "datetime", "year", "month"),
@@ -53,7 +48,7 @@ TIME_NAMES = (
 def detect_format(path: Path, encoding: str = UTF8) -> str:
     """Return the format of a file by its name or, of plain text, by its delimiters; or ""."""
     ending = suffix(path).removeprefix(".")
-    if ending in (PARQUET, *ARRAYS):
+    if ending in ARRAYS:
         return ending
     if known := extension(path):
         return known
@@ -68,39 +63,6 @@ def detect_format(path: Path, encoding: str = UTF8) -> str:
 def _first_lines(path: Path, encoding: str) -> list[str]:
     text, _ = head(path, encoding)
     return [line for line in text.split("\n")[:HEAD_LINES] if line.strip()]
-
-
-@dataclass(frozen=True)
-class ParquetLayout:
-    """The layout of Parquet files; cells are texts, as in other tables."""
-
-    has_columns: ClassVar[bool] = True
-
-    names: tuple[str, ...]
-    why: str = ""
-
-    @staticmethod
-    def open(path: Path) -> Any:
-        """Open a Parquet file with pyarrow."""
-        try:
-            module = importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise UserError(
-                f"{path}: Parquet is read with pyarrow, which is not installed: pip install pyarrow"
-            ) from None
-        try:
-            with Archives().open(path) as stream:
-                return module.ParquetFile(io.BytesIO(stream.read()))
-        except Exception as error:  # pyarrow raises many kinds for a damaged file
-            raise UserError(f"{path}: is no Parquet file that can be read: {error}") from None
-
-    def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
-        file, line = self.open(path), 1
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=list(self.names)):
-            columns = [batch.column(name).cast("string").to_pylist() for name in self.names]
-            cells = [["" if cell is None else cell for cell in column] for column in columns]
-            yield cells, list(range(line, line + batch.num_rows))
-            line += batch.num_rows
 
 
 @dataclass(frozen=True)
@@ -131,10 +93,9 @@ class SeriesTable:
         if self.reader is not None:
             numbers = tuple(str(self.names.index(name) + 1) for name in names)
             return replace(self.reader, names=numbers)
-        if self.format == PARQUET:
-            return ParquetLayout(tuple(names))
+        flags = ["--target"] * len(names)
         layout: Layout = TABLES[self.format].layout(
-            self.path, tuple(names), texts=0, encoding=self.encoding
+            self.path, tuple(names), flags=flags, texts=0, encoding=self.encoding
         )
         return layout
 
@@ -153,13 +114,9 @@ def open_table(
     path: Path, format: str, encoding: str = UTF8, wanted: Sequence[str] = ()
 ) -> SeriesTable:
     """Open a table; a first row with a `wanted` name is a header."""
-    if format == PARQUET:
-        schema = ParquetLayout.open(path).schema_arrow
-        names = tuple(name for name in schema.names if not schema.field(name).type.num_fields)
-    elif getattr(TABLES[format], "delimiters", ()):
+    if getattr(TABLES[format], "delimiters", ()):
         return _open_delimited(path, format, encoding, wanted)
-    else:
-        names = tuple(TABLES[format].columns(path, encoding))
+    names = tuple(TABLES[format].columns(path, encoding))
     if not names:
         raise UserError(f"{path}: holds no {format} columns")
     return SeriesTable(path, format, encoding, names)
@@ -297,6 +254,14 @@ def _parse_column(cells: Sequence[str], *, ordered: bool) -> Times | None:
     deltas = np.diff(times.values).astype(np.int64)
     monotone = (deltas >= 0).mean() >= RISING or (deltas <= 0).mean() >= 0.9
     return times if monotone or (times.dated and not ordered) else None
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Return whether nearly all cells are dates, in any order."""
+    if not any(any(map(str.isdigit, cell)) for cell in cells[:10]):
+        return False
+    times = parse_times(cells)
+    return times.dated and len(times.bad) <= (1 - MOST) / 2 * len(cells)
 
 
 def _counts_steps(times: Times, name: str, *, first: bool) -> bool:

@@ -9,7 +9,6 @@ the count of each repair and the file and line of the first.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.column_kinds import SEQUENCE, CellSample, recognize
 from regard.data.formats import (
     UTF8,
     SkippedRecords,
@@ -36,7 +36,6 @@ from regard.errors import UsageError, UserError, did_you_mean
 from regard.modalities.time_series.columns import (
     ARRAYS,
     MAX_REPEATED,
-    PARQUET,
     TIME_ROWS,
     ColumnRoles,
     Columns,
@@ -141,9 +140,7 @@ def holds_series(files: Sequence[Path]) -> str:
         if first is None or suffix(first) in ARRAY_SUFFIXES:
             return ""
         format = detect_format(first)
-        if format == PARQUET and importlib.util.find_spec("pyarrow") is None:
-            return "a Parquet table"  # the error on reading it names the package to install
-        if format not in (PARQUET, *TABLES):
+        if format not in TABLES:
             return ""
         columns = open_table(first, format).sample(TIME_ROWS)
     except (UserError, OSError):
@@ -157,13 +154,15 @@ def holds_series(files: Sequence[Path]) -> str:
     n_numbers = len(others) - len(texts)
     if not n_numbers or any(is_free_text(cells, repeated=repeated) for cells in texts):
         return ""
+    if any(recognize(CellSample(cells=filled_cells(cells))).rank == SEQUENCE for cells in texts):
+        return ""  # molecules with the days of their measurement are no series
     return f"times in {time!r} and {format_count(n_numbers, 'column')} of numbers"
 
 
 def _series_files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield files, and the tables and arrays in folders and archives."""
     tables = (ending for name in TABLES for ending in TABLES[name].suffixes)
-    endings = (*tables, f".{PARQUET}", *ARRAY_SUFFIXES)
+    endings = (*tables, *ARRAY_SUFFIXES)
     for path in paths:
         if not path.is_dir() and not is_archive(path):
             yield from expand([path])
@@ -239,15 +238,15 @@ class SeriesFiles(FileSet):
     ) -> None:
         if fill not in FILLS:
             raise UsageError(f"input.fill = {fill!r}: {did_you_mean(fill, list(FILLS))}")
-        text_format = "auto" if format in (PARQUET, *ARRAYS) else format
+        text_format = "auto" if format in ARRAYS else format
         super().__init__(paths, text_format, strict, encoding)
         self.missing, self.fill = columns.missing, fill
         self.step = parse_step(step) if step else None
         self.format = format if format != "auto" else detect_format(self.files[0], self.encoding)
-        if self.format not in (PARQUET, *ARRAYS, *TABLES):
+        if self.format not in (*ARRAYS, *TABLES):
             raise UsageError(
                 f"{self.files[0]}: is read as {self.format or 'plain text'}, which holds no time "
-                f"series; they stand in {', '.join((*TABLES, PARQUET, *ARRAYS))}: --set data.format"
+                f"series; they stand in {', '.join((*TABLES, *ARRAYS))}: --set data.format"
             )
         self._notations: dict[str, Notation] = {}
         self._column_notes: dict[str, str] = {}
@@ -609,7 +608,7 @@ def _stem(name: str) -> str:
     """Return a name without the endings of formats."""
     name = name.removesuffix(".gz")
     stem, dot, ending = name.rpartition(".")
-    known = (*known_suffixes(), ".txt", f".{PARQUET}", *ARRAY_SUFFIXES)
+    known = (*known_suffixes(), ".txt", *ARRAY_SUFFIXES)
     return stem if dot and f".{ending.lower()}" in known else name
 
 
