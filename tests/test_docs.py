@@ -143,6 +143,9 @@ def write_series(path):
     waves = 10 + np.sin(np.arange(400) * np.pi / 12) + 0.1 * random.normal(size=400)
     rows = [f"{t},{x:.3f},{20 - x:.3f}" for t, x in zip(times, waves, strict=True)]
     write_lines(path / "load.csv", ["time,load,temperature", *rows])
+    steps = [(n, t, np.sin(t * (1 + n % 2) / 2 + n)) for n in range(40) for t in range(12)]
+    rows = [f"r{n},{t},{x:.3f},{'slow' if n % 2 else 'fast'}" for n, t, x in steps]
+    write_lines(path / "signals.csv", ["recording,t,volt,kind", *rows])
 
 
 def run_line(line: str) -> str:

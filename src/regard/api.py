@@ -137,7 +137,8 @@ def plan(
     values["data"] |= chosen
     data = check("data", DataRecipe, values["data"])
     if not name:
-        inferred = infer_task(data, model)
+        settings = {**values.get("input", {}), **(options or {})}
+        inferred = infer_task(data, model, settings)
         name, lines = inferred.task, lines + ([inferred.line] if inferred.line else [])
     values["task"] = {**values.get("task", {}), "name": name}
     values = add_options(add_modality(values, data), options or {})

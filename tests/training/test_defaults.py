@@ -60,7 +60,7 @@ def test_a_missing_file_is_a_users_mistake(tmp_path):
 
 TABLE = SizeTable(
     sizes((10, (1, 8, 0.5), (2, 16, 0.4)), (float("inf"), (3, 32, 0.1), (4, 64, 0.0))),
-    passes=2,
+    epochs=2,
     networks=("cnn", "pwm", "lstm"),
 )
 
@@ -78,7 +78,7 @@ def test_without_time_for_its_passes_a_shape_gives_way_to_a_smaller_one(monkeypa
     monkeypatch.setattr(defaults, "has_gpu", lambda: gpu)
     small, large = (default_shape(TABLE, amount, 5, {"train": {}}) for amount in (9, 10))
     tokens = 1e9
-    needed = training_seconds(large, TABLE.passes * tokens) / defaults.SHARE / 60
+    needed = training_seconds(large, TABLE.epochs * tokens) / defaults.SHARE / 60
     enough, less = ({"train": {"minutes": needed * factor}} for factor in (1.01, 0.99))
     assert default_shape(TABLE, 10, tokens, enough) == large
     chosen = default_shape(TABLE, 10, tokens, less)

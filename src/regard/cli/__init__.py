@@ -42,7 +42,7 @@ VERBS = {
     "import": "import_",
 }
 
-WITH_SETTINGS = ("train", "compare")  # verbs that take settings of tasks and modalities
+WITH_SETTINGS = ("train", "compare", "data")  # verbs that take settings of tasks and modalities
 
 app = typer.Typer(
     name="regard",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import extra_options
+
 if TYPE_CHECKING:
     from regard.recipe import DataRecipe
 
@@ -35,6 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
+    context: typer.Context,
     files: Files,
     input: Input = "",
     target: Target = "",
@@ -77,8 +80,9 @@ def command(
     recipe = override_data(recipe, set_ or [])
     chosen, lines = complete_data(recipe, task)
     recipe = check("data", DataRecipe, asdict(recipe) | chosen)
-    name, why, line = find_task(recipe, task)
-    report = report_on(recipe, name, why, [*lines, line] if line else lines)
+    settings = extra_options(context.args)
+    name, why, line = find_task(recipe, task, settings)
+    report = report_on(recipe, name, why, [*lines, line] if line else lines, settings)
     if json:
         print_json(report.to_json())
     else:
@@ -100,28 +104,40 @@ def override_data(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
     return replace(recipe, **{key: getattr(checked, key) for key in table})
 
 
-def find_task(recipe: DataRecipe, task: str) -> tuple[str, str, str]:
-    """Return the task, given or inferred, the reason, and a line about other possible tasks."""
+def find_task(
+    recipe: DataRecipe, task: str, settings: dict[str, str] | None = None
+) -> tuple[str, str, str]:
+    """Return the task, given or inferred, the reason, and a line about other possible tasks;
+    `settings` are those of the input.
+    """
     from regard.data.task_inference import infer_task
     from regard.registry import TASKS
 
     if task:
         return TASKS[task].name, "as asked", ""
-    inferred = infer_task(recipe)
+    inferred = infer_task(recipe, settings=settings)
     return inferred.task, inferred.why or "by the files", inferred.line
 
 
-def report_on(recipe: DataRecipe, name: str, why: str, lines: list[str]) -> Any:
+def report_on(
+    recipe: DataRecipe,
+    name: str,
+    why: str,
+    lines: list[str],
+    settings: dict[str, str] | None = None,
+) -> Any:
     """Return the report on the data, with the defaults of `regard train` as its suggestion."""
     from dataclasses import asdict, replace
 
-    from regard.data.sources import DataSource
+    from regard.data.sources import DataSource, recognize_modality
+    from regard.data.task_inference import configure_media
     from regard.recipe import modality_name, registered
     from regard.registry import MODALITIES, TASKS
     from regard.training.defaults import fill_defaults
 
     task = TASKS[name]()
-    sources = DataSource(recipe, task.roles, kind=task.kind)
+    modality = configure_media(recognize_modality(recipe, task.roles), settings or {})
+    sources = DataSource(recipe, task.roles, modality, kind=task.kind)
     if not sources.modality.reads_text:
         return sources.modality.report(sources, why)
     tables, defaults = fill_defaults({"task": {"name": name}, "data": asdict(recipe)})

@@ -92,19 +92,15 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
-    from regard.api import rehearse
-    from regard.recipe import build
     from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
     overrides, options = set_ or [], extra_options(context.args)
-    data = {"input": input or None, "target": target or None, "strict": strict or None}
-    tables: dict[str, dict[str, Any]] = {
-        "task": {"name": task or None},
-        "data": {**data, "valid": absolute(valid), "test": absolute(test)},
-        "model": {"name": model or None},
-        "train": {"minutes": minutes},
-    }
+    data: dict[str, Any] = {"input": input, "target": target, "strict": strict}
+    data |= {"valid": absolute(valid), "test": absolute(test)}
+    data = {key: value or None for key, value in data.items()}
+    tables: dict[str, dict[str, Any]] = {"task": {"name": task or None}, "data": data}
+    tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet, stderr=not dry_run))
@@ -112,8 +108,7 @@ def command(
                 lambda: plan_run(files, out, resume, overrides, options, tables, reporter, pretrain)
             )
             if dry_run:
-                rehearse(build(first or values), reporter)
-                return
+                return rehearse_run(first or values, reporter)
             again = resume_hint(files, folder, many=world.size > 1)
             result = train_run(first, values, folder, resume, reporter, began, world, again)
     except PeerRefused as error:  # the first process has printed the message
@@ -122,6 +117,14 @@ def command(
         report(result, again, json, time.monotonic() - began)
     elif result.outcome == "interrupted":
         raise typer.Exit(128 + result.signal)
+
+
+def rehearse_run(values: dict[str, Any], reporter: Reporter) -> None:
+    """Print what training would do."""
+    from regard.api import rehearse
+    from regard.recipe import build
+
+    rehearse(build(values), reporter)
 
 
 def plan_run(

@@ -1232,16 +1232,26 @@ def pieces(offsets: Ints, most: int) -> tuple[Ints, Ints]:
 
 
 class MaskedLoader(LabelledLoader):
-    """Training batches of a masked language model."""
+    """Training batches of a model that fills in what is masked; `masking` is the class of its
+    examples.
+    """
 
-    examples: Masked
+    examples: Any
 
-    def __init__(self, shard: Shard, tokenizer: Tokenizer, *, share: float, **options: Any) -> None:
-        self.share, self.tokenizer = share, tokenizer
+    def __init__(
+        self,
+        shard: Shard,
+        tokenizer: Tokenizer,
+        *,
+        share: float,
+        masking: Any = Masked,
+        **options: Any,
+    ) -> None:
+        self.share, self.tokenizer, self.masking = share, tokenizer, masking
         super().__init__(replace(shard, views=1), tokenizer, **options)
 
-    def make_examples(self, shard: Shard, max_len: int, seed: int) -> Masked:
-        return Masked(shard, self.tokenizer, max_len, share=self.share, seed=seed)
+    def make_examples(self, shard: Shard, max_len: int, seed: int) -> Any:
+        return self.masking(shard, self.tokenizer, max_len, share=self.share, seed=seed)
 
     def step(self, n: int, rank: int = 0, world: int = 1) -> list[Batch]:
         positions = self._positions(n, rank, world)

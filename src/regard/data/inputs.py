@@ -285,7 +285,7 @@ class InputReader:
             batches = _texts_of(modality.read(ReadRequest([path], ColumnSelection())))
         elif encoder.reads_text:
             batches = self._texts(path, log)
-        elif path is not None and (path.is_dir() or modality.recognize([path])):
+        elif path is not None and (path.is_dir() or modality.holds_items(path)):
             batches = _grouped(_items(path, modality, encoder), CHUNK_ITEMS)
         else:
             base = Path() if path is None else path.parent

@@ -221,12 +221,16 @@ class MediaFiles(LabelledFiles):
             raise UserError(f"{self.paths[0]}: holds no {self.medium} ({' '.join(self.endings)})")
         self.size = sum(map(self._archives.size, self.files))
         self._paths: LabelledFiles | None = None
-        if suffix(self.files[0]).removeprefix(".") in TABLES:
+        if self.lists_paths():
             self._paths = LabelledFiles(self.files, self.asked, strict=self.strict)
             self.names = self._paths.names
             self.why = f"a table of paths to {self.medium}, {self._paths.why}"
         else:
             self.why = self.locate_targets()
+
+    def lists_paths(self) -> bool:
+        """Return whether the first file is a table of paths to items, rather than of items."""
+        return suffix(self.files[0]).removeprefix(".") in TABLES
 
     @abstractmethod
     def locate_targets(self) -> str:

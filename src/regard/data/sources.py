@@ -79,6 +79,10 @@ def recognize_modality(data: DataRecipe, roles: Roles) -> str:
         for cls in classes:
             if cls.recognize(files):
                 return str(cls.name)
+    if data.format in ("auto", *TABLES) and data.target and (roles.labels or roles.labels_optional):
+        for cls in classes:
+            if cls.recognize_table(files, columns_of(data.target)):
+                return str(cls.name)
     if data.format in ("auto", *TABLES) and data.target and (roles.labels or roles.paired):
         cells = _first_cells(data, files, paired=roles.paired)
         sample = CellSample(cells=[cell.strip() for cell in cells[:ROWS] if cell.strip()])

@@ -81,6 +81,7 @@ class TableReader:
     why: str
     encoding: str = UTF8
     columns: tuple[str, ...] = ()  # all that the header names
+    batch: int = BATCH  # characters that are read at once, about
 
     def batches(self, path: Path, skipped: SkippedRecords) -> Iterator[Batch]:
         width, indices = 0, [0]
@@ -124,7 +125,7 @@ class _Rows:
     """The rows of a file with their line numbers, parsed by the csv module in bounded memory."""
 
     def __init__(self, path: Path, layout: TableReader) -> None:
-        self.path, self.encoding = path, layout.encoding
+        self.path, self.encoding, self.batch = path, layout.encoding, layout.batch
         self.fed = 0  # characters given to the parser since the last row was complete
         self.line = 1  # the first of the row that is being read
         self.ended = False
@@ -155,7 +156,7 @@ class _Rows:
 
     def _batch(self) -> Iterator[tuple[int, list[str] | str]]:
         size = 0
-        while size < BATCH:
+        while size < self.batch:
             self.fed, self.line = 0, self.reader.line_num + 1
             try:
                 row = next(self.reader, None)

@@ -7,13 +7,14 @@ the files are ambiguous, a UsageError asks the user to choose.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from regard.data import Roles
 from regard.data.formats import detect, expand, is_archive
-from regard.data.labelled import class_of
+from regard.data.labelled import class_of, columns_of
 from regard.data.sources import DataSource, open_texts, recognize_modality
 from regard.data.targets import UNDECIDED, survey
 from regard.data.text_files import (
@@ -46,19 +47,23 @@ class InferredTask:
     line: str = ""
 
 
-def infer_task(recipe: DataRecipe, model: str = "") -> InferredTask:
+def infer_task(
+    recipe: DataRecipe, model: str = "", settings: Mapping[str, Any] | None = None
+) -> InferredTask:
     """Infer the task of a recipe without one; raise a UsageError if the user has to choose.
 
-    A model that exists for one task only decides it.
+    A model that exists for one task only decides it. `settings` are those of the input, by name;
+    others are ignored.
     """
     files = [Path(path) for path in recipe.train]
-    modality = MODALITIES[recognize_modality(recipe, LABELS) if files else "text"]
-    task, why = modality.suggest_task(files)
+    name = recognize_modality(recipe, LABELS) if files else "text"
+    modality = configure_media(name, settings or {})
+    task, why = modality.suggest_task(files, columns_of(recipe.target))
     if task:
         return InferredTask(task, why)
     is_media = not modality.reads_text
     if recipe.target or recipe.labels or recipe.format == "labelled" or is_media:
-        return _infer_from_targets(recipe)
+        return _infer_from_targets(recipe, modality)
     model_task = task_of_model(model)
     if model_task != "next" and files and (folders := class_folders(files)):
         names = dict.fromkeys(name for _, name in folders)
@@ -85,9 +90,21 @@ def task_of_model(model: str) -> str:
     return tasks[0] if len(tasks) == 1 else ""
 
 
-def _infer_from_targets(recipe: DataRecipe) -> InferredTask:
+def configure_media(recognized: str, settings: Mapping[str, Any]) -> Any:
+    """Return the modality that is recognized or, of other items than texts, the one that the
+    settings name, with those settings that it has and that are texts.
+    """
+    given = MODALITIES[settings.get("name") or recognized]
+    cls = MODALITIES[recognized] if given.reads_text else given
+    if cls.reads_text:
+        return cls()
+    names = {field.name for field in fields(cls.Config) if field.type == "str"} - {"name"}
+    return cls(cls.Config(**{key: str(x) for key, x in settings.items() if key in names}))
+
+
+def _infer_from_targets(recipe: DataRecipe, modality: Any) -> InferredTask:
     """Return the task that the targets suggest."""
-    source = DataSource(recipe, LABELS).train
+    source = DataSource(recipe, LABELS, modality).train
     task, why = suggest_task(source)
     if TASKS[task].roles.output and source.format in TABLES and not recipe.input:
         raise UsageError(

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -446,6 +447,28 @@ def report_masked_tokens(predictions: Predictions) -> Report:
     return MaskedLMReport(estimate_metrics("masked", sums))
 
 
+Measure = Callable[[Any, Shard, Tokenizer], Predictions]
+MASKED_MEASURES: dict[type, Measure] = {}
+
+
+def register_masked_measure(model: type) -> Callable[[Measure], Measure]:
+    """Register the function that measures how well models of a class fill in what is masked."""
+
+    def register(measure: Measure) -> Measure:
+        MASKED_MEASURES[model] = measure
+        return measure
+
+    return register
+
+
+def measure_masked(model: Any, shard: Shard, tokenizer: Tokenizer) -> Predictions:
+    """Return how well a model fills in masked parts of the records of a shard."""
+    import_module("regard.evaluation.masked_series")
+    cls = next(cls for cls in type(model).__mro__ if cls in MASKED_MEASURES)
+    return MASKED_MEASURES[cls](model, shard, tokenizer)
+
+
+@register_masked_measure(MaskedLM)
 @torch.inference_mode()
 def measure_masked_lm(model: MaskedLM, shard: Shard, tokenizer: Tokenizer) -> Predictions:
     """Predict the masked tokens of a shard; the `scores` (U, 3) are the sums of nats, correct

@@ -36,8 +36,15 @@ from regard.decoding.engine import device_of, evaluating
 from regard.layers.attention import Tap
 from regard.layers.embeddings import N_COORDINATES, Inputs, PatchEmbedding, PointEmbedding
 from regard.layers.positions import LearnedGrid, Positions, RotaryGrid, SinusoidalGrid
+from regard.layers.series import SeriesEmbedding
 from regard.look.figures import motif_logo
-from regard.look.internals import PredictionContext, layer_names, register_view, stack_layers
+from regard.look.internals import (
+    PredictionContext,
+    layer_names,
+    load_views,
+    register_view,
+    stack_layers,
+)
 from regard.look.page import ImageMaps, Logo, Page, PointMaps, Table
 from regard.look.page.charts import TokenMaps
 from regard.models.motifs import DNA, PROTEIN, RNA, MotifAlphabet, PositionWeightMatrix
@@ -50,8 +57,8 @@ BATCH_TOKENS = 1 << 14  # positions read at once
 
 
 def find_embedding(model: nn.Module) -> nn.Module | None:
-    """Return the first embedding of a model: of tokens, patches or points."""
-    kinds = nn.Embedding | PatchEmbedding | PointEmbedding
+    """Return the first embedding of a model: of tokens, patches, points or steps."""
+    kinds = nn.Embedding | PatchEmbedding | PointEmbedding | SeriesEmbedding
     return next((module for module in model.modules() if isinstance(module, kinds)), None)
 
 
@@ -183,6 +190,11 @@ class ItemMaps(ABC):
     token: ClassVar[str]  # what one token is
     removed: ClassVar[str]  # how a token is taken away
     side_by_side: ClassVar[bool] = False  # whether maps share a row of the page
+    positions_title: ClassVar[str] = "Classes of points"
+    positions_note: ClassVar[str] = (
+        "The probability of each class at every point; choose a class among the small views, and "
+        "drag the large one to turn it."
+    )
     evidence_note: ClassVar[str]
     attention_note: ClassVar[str]
 
@@ -306,6 +318,7 @@ class CloudPoints(ItemMaps):
 
 
 def maps_over(tokenizer: Tokenizer, record: NDArray[Any]) -> ItemMaps:
+    load_views()  # other modules register their drawings
     return ITEM_MAPS[type(tokenizer)](tokenizer, record)
 
 
@@ -391,17 +404,13 @@ def add_heads(page: Page, item: ItemMaps, weights: Tensor) -> None:
 
 def add_item_positions(page: Page, context: PredictionContext) -> None:
     """Draw the probability of each class at every token of the item."""
-    names = context.outputs
-    page.section(
-        "Prediction",
-        "The probability of each class at every point; choose a class among the small views, and "
-        "drag the large one to turn it.",
-    )
+    names, item = context.outputs, maps_over(context.tokenizer, context.shard.record(0))
+    page.section("Prediction", item.positions_note)
     page.add(
-        maps_over(context.tokenizer, context.shard.record(0)).draw(
+        item.draw(
             context.probabilities[1:].T[:, None],
             names,
-            title="Classes of points",
+            title=item.positions_title,
             unit="probability",
             across=min(8, len(names)),
         )

@@ -508,7 +508,12 @@ MOST_UNITS = 64  # of a recurrent state
 
 View = Callable[[Page, Any, Any], None]  # adds sections about (a trace or context, its model)
 ViewT = TypeVar("ViewT", bound=View)
-VIEW_MODULES = ("classical_views", "prediction_page", "forecast_page")  # register theirs
+VIEW_MODULES = (
+    "classical_views",
+    "prediction_page",
+    "forecast_page",
+    "series_page",
+)  # register theirs
 VIEWS: dict[type, View] = {}
 EVIDENCE: dict[type, View] = {}
 

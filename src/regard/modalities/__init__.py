@@ -1,4 +1,5 @@
-"""Modalities: what is read, text, biological sequences, molecules, images and point clouds.
+"""Modalities: what is read, text, biological sequences, molecules, images, point clouds and time
+series.
 
 A modality recognizes and reads files, encodes their items, and knows their augmentations.
 """
@@ -19,9 +20,11 @@ from regard.registry import MODELS, TASKS
 if TYPE_CHECKING:
     from torch import nn
 
+    from regard.data import Roles
     from regard.data.sources import DataSource, ReadRequest, SourceChunk, Views
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.recipe import DataRecipe
     from regard.tokenizers import Tokenizer
     from regard.tokenizers.tokenizer import Canonical
 
@@ -106,8 +109,16 @@ class Modality(ABC):
         return {}
 
     @classmethod
-    def suggest_task(cls, files: Sequence[Path]) -> tuple[str, str]:
-        """Return the task of files without targets, and why; "" if targets decide."""
+    def recognize_table(cls, files: Sequence[Path], targets: Sequence[str]) -> bool:
+        """Return whether tables with these columns of targets hold items of this modality besides
+        them.
+        """
+        return False
+
+    def suggest_task(self, files: Sequence[Path], targets: Sequence[str]) -> tuple[str, str]:
+        """Return the task of files, given the columns of targets, and why; "" if what the targets
+        hold decides.
+        """
         return "", ""
 
     @classmethod
@@ -146,6 +157,14 @@ class Modality(ABC):
         """Fill in encoder, model size and augmentation for predicting `kind` of these items, where
         the tables leave them open; return two lines that say what was chosen and why.
         """
+
+    def masked_defaults(self, tables: Tables, data: DataRecipe, roles: Roles) -> list[str]:
+        """Do the same for filling in masked parts of these items."""
+        raise UsageError(f"--task masked does not read {self.words[1]}")
+
+    def holds_items(self, path: Path) -> bool:
+        """Return whether a file to predict from holds items, rather than paths of some."""
+        return self.recognize([path])
 
     def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:
         """Do the same for predicting a text from each item."""

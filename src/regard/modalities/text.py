@@ -27,9 +27,11 @@ from regard.recipe import check_range
 from regard.registry import MODALITIES, MODELS, TOKENIZERS
 
 if TYPE_CHECKING:
+    from regard.data import Roles
     from regard.data.sources import DataSource, ReadRequest
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.recipe import DataRecipe
     from regard.tokenizers import Tokenizer
     from regard.tokenizers.tokenizer import Canonical
 
@@ -40,6 +42,7 @@ MAX_VOCAB = 1 << 20
 MIN_SUBWORD_CHARACTERS = 300_000  # of pairs, both sides, from which subwords can be learned
 CHARACTERS_PER_TOKEN = 400  # of pairs, both sides, for one token of the vocabulary
 CHARACTERS_PER_WORD = 6  # of prose, with the space
+CONTEXT, GPU_CONTEXT = 128, 512  # tokens of running text that a masked model reads at once
 PAIR_SAMPLE = 4_000_000  # characters that are inspected, both sides
 
 
@@ -233,6 +236,24 @@ class Text(Modality):
         name = tables["input"]["tokenizer"]
         first = f"data: {source.format} ({source.why}), about {count:,} records → "
         first += f"task {tables['task']['name']}, {name} ({why})"
+        return [first, size_classifier(tables, facts, count)]
+
+    def masked_defaults(self, tables: Tables, data: DataRecipe, roles: Roles) -> list[str]:
+        from regard.data.sources import DataSource
+        from regard.training.defaults import has_gpu
+
+        source = DataSource(data, roles).train
+        facts = inspect_text(source, data.input)
+        count, running = facts.estimated_records(source), source.format == "text"
+        tables["data"]["format"] = source.format
+        why = choose_tokenizer(tables["input"], facts)
+        amount = f"{facts.total:,} characters" if running else f"{count:,} records"
+        first = (
+            f"data: {source.format} ({source.why}), about {amount} → task masked, "
+            f"{tables['input']['tokenizer']} ({why})"
+        )
+        if running:
+            tables["model"].setdefault("max_len", GPU_CONTEXT if has_gpu() else CONTEXT)
         return [first, size_classifier(tables, facts, count)]
 
     def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:

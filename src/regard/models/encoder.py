@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.batching import Masked
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.models import Presets, check_ranges, decoder
@@ -184,6 +185,7 @@ class MaskedLM(NeuralSupervisedModel):
     Config = MaskedLMConfig
     PRESETS: ClassVar[Presets] = {"modern": modern_masked, "bert": bert_masked}
     sparse_targets = True
+    masking: ClassVar[type] = Masked  # how its examples are made
 
     def __init__(self, vocab_size: int, config: MaskedLMConfig) -> None:
         super().__init__(vocab_size, config)

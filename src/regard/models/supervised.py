@@ -619,7 +619,7 @@ class CandidateSearch:
         """Return the chosen config, with fewer training rows if time is short."""
         rows = config.records or self.rows
         seconds = self.final_seconds * rows / max(1, self.rows)
-        if seconds <= max(0.0, budget.left):
+        if not seconds or seconds <= max(0.0, budget.left):
             return config
         most = max(LEAST, int(rows * max(0.0, budget.left) / seconds))
         if most >= rows:

@@ -26,7 +26,7 @@ from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation import Report, to_document
 from regard.evaluation.eval_data import labelled_from, shard_from, shard_of
-from regard.evaluation.language_modeling import measure_masked_lm
+from regard.evaluation.language_modeling import measure_masked
 from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
@@ -347,4 +347,4 @@ class MaskedPredictor(Predictor):
 
     def predictions(self, shard: Shard) -> Predictions:
         with evaluating(self.model):
-            return measure_masked_lm(self.model, shard, self.tokenizer)
+            return measure_masked(self.model, shard, self.tokenizer)

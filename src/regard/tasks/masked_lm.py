@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data import Roles
 from regard.errors import UsageError, UserError
+from regard.registry import MODALITIES
 from regard.tasks import Card, LookRequest, Tables, loader_options
-from regard.tasks.prediction import TASKS_WITH_HEADS, PredictionTask
+from regard.tasks.prediction import TASKS_WITH_HEADS, PredictionTask, choose_item
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.training.trainer import Trainer, TrainingOutcome
-
-CONTEXT, GPU_CONTEXT = 128, 512  # tokens of running text read at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +65,23 @@ class MaskedLanguageModeling(PredictionTask):
     pretrains_with = ""
 
     def defaults(self, tables: Tables) -> list[str]:
-        from regard.data.sources import DataSource
-        from regard.modalities.text import choose_tokenizer, inspect_text, size_classifier
-        from regard.recipe import DataRecipe, check
-        from regard.training.defaults import has_gpu
+        from regard.data.sources import recognize_modality
+        from regard.recipe import DataRecipe, check, modality_name, registered
 
         data: DataRecipe = check("data", DataRecipe, tables["data"])
-        source = DataSource(data, self.roles).train
-        facts = inspect_text(source, data.input)
-        count, running = facts.estimated_records(source), source.format == "text"
-        tables["data"]["format"] = source.format
-        why = choose_tokenizer(tables["input"], facts)
-        amount = f"{facts.total:,} characters" if running else f"{count:,} records"
-        first = (
-            f"data: {source.format} ({source.why}), about {amount} → task masked, "
-            f"{tables['input']['tokenizer']} ({why})"
-        )
-        if running:
-            tables["model"].setdefault("max_len", GPU_CONTEXT if has_gpu() else CONTEXT)
-        return [first, size_classifier(tables, facts, count)]
+        table = tables["input"]
+        name = table.get("name") or recognize_modality(data, self.roles)
+        if name == "text":
+            name = modality_name(table)
+        modality = MODALITIES[name](registered("input", MODALITIES, table, name))
+        lines: list[str] = modality.masked_defaults(tables, data, self.roles)
+        return lines
 
     def loader(self, model: Any, corpus: Corpus, recipe: Recipe, *, captured: bool) -> MaskedLoader:
         from regard.data.batching import MaskedLoader
 
-        options = loader_options(model, corpus, recipe) | {"few": captured}
+        options = loader_options(model, corpus, recipe)
+        options |= {"few": captured, "masking": model.masking}
         return MaskedLoader(corpus.train, corpus.tokenizer, share=self.config.mask, **options)
 
     def objective(self, model: Any, corpus: Corpus, recipe: Recipe, constrain: Any) -> nn.Module:
@@ -106,17 +98,15 @@ class MaskedLanguageModeling(PredictionTask):
     def validation_loss(
         self, trainer: Trainer, shard: Shard, stop: Callable[[], object]
     ) -> MeanLoss:
-        from regard.data.batching import Masked
-
-        tokenizer, max_len = trainer.corpus.tokenizer, trainer.model.config.max_len
-        return trainer.target_loss(Masked(shard, tokenizer, max_len), stop)
+        tokenizer, model = trainer.corpus.tokenizer, trainer.model
+        return trainer.target_loss(model.masking(shard, tokenizer, model.config.max_len), stop)
 
     def evaluate(
         self, outcome: TrainingOutcome, model: Any, run: Run, split: str, part: Shard
     ) -> dict[str, Metric]:
-        from regard.evaluation.language_modeling import measure_masked_lm
+        from regard.evaluation.language_modeling import measure_masked
 
-        return measure_masked_lm(model, part, outcome.corpus.tokenizer).metrics()
+        return measure_masked(model, part, outcome.corpus.tokenizer).metrics()
 
     def pipeline(self, run: Run, model: Any) -> MaskedPredictor:
         from regard.data.targets import Targets
@@ -143,6 +133,8 @@ class MaskedLanguageModeling(PredictionTask):
             raise UsageError(
                 f"--target is for translators and labels, and {run} predicts masked tokens"
             )
+        if not tokenizer.reads_text:
+            return filled_page(predictor, request)
         max_len = int(model.config.max_len)
         text = read_given(request.text, running=False, most=max_len, log=request.log).strip()
         if text:
@@ -162,3 +154,17 @@ class MaskedLanguageModeling(PredictionTask):
         read = text or tokenizer.decode([i for i in ids if i not in tokenizer.names])
         title = f"{run.name} predicts tokens of {quote(read)}"
         return masked_page(model, tokenizer, ids, title=title, facts=facts)
+
+
+def filled_page(predictor: MaskedPredictor, request: LookRequest) -> Page:
+    """Return the page about an item, hidden parts of which the model fills in."""
+    from regard.look.internals import require_held_out, run_facts
+    from regard.look.series_page import filled_series_page
+
+    run = predictor.run
+    assert run is not None
+    what = predictor.tokenizer.words[0]
+    records = None if request.text else require_held_out(predictor, what)
+    item, title = choose_item(predictor, request.text, records, request)
+    facts = run_facts(run, predictor.model, predictor.tokenizer)
+    return filled_series_page(predictor, item, title=f"{run.name} on {title}", facts=facts)

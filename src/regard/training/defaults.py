@@ -35,13 +35,13 @@ class SizeTable:
     """Networks for one kind of data.
 
     `rows` are an upper limit of the amount of data and the shapes of a Transformer up to it, on a
-    CPU and on a GPU; other networks have as many parameters. `passes` is how often a network should
+    CPU and on a GPU; other networks have as many parameters. `epochs` is how often a network should
     read the data, `tokens` how many it should read if the data is that large. The first of
     `networks` is sized; short trials decide which of several is trained.
     """
 
     rows: Sequence[tuple[float, Shape, Shape]]
-    passes: float
+    epochs: float
     tokens: float = math.inf
     networks: Sequence[str] = (REFERENCE,)
 
@@ -62,7 +62,7 @@ LANGUAGE_MODELS = SizeTable(
         (30_000_000, (5, 192, 0.0), (8, 512, 0.1)),
         (math.inf, (6, 256, 0.0), (12, 768, 0.0)),
     ),
-    passes=10,
+    epochs=10,
     tokens=2e6,
     networks=(REFERENCE, "lstm"),
 )
@@ -78,7 +78,7 @@ SEQUENCE_CLASSIFIERS = SizeTable(
         (50_000, (2, 128, 0.3), (4, 256, 0.3)),
         (math.inf, (4, 192, 0.1), (6, 384, 0.2)),
     ),
-    passes=8,
+    epochs=8,
     tokens=4e6,
     networks=(REFERENCE, "cnn", "lstm"),
 )
@@ -90,7 +90,7 @@ TRANSLATORS = SizeTable(
         (100_000_000, (4, 256, 0.1), (6, 512, 0.2)),
         (math.inf, (4, 256, 0.0), (6, 512, 0.1)),
     ),
-    passes=8,
+    epochs=8,
     tokens=4e6,
     networks=(REFERENCE, "rnn-attention"),
 )
@@ -103,7 +103,7 @@ IMAGE_MODELS = SizeTable(
         (50_000, (4, 96, 0.1), (6, 192, 0.1)),
         (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
     ),
-    passes=6,
+    epochs=6,
     networks=("cnn",),
 )
 # Point clouds and molecules in space, by items: generated shapes, QM7.
@@ -114,7 +114,18 @@ POINT_CLOUD_MODELS = SizeTable(
         (50_000, (4, 96, 0.0), (6, 192, 0.1)),
         (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
     ),
-    passes=10,
+    epochs=10,
+)
+# Labels and values of series, by series: generated waves of three kinds.
+SERIES_CLASSIFIERS = SizeTable(
+    sizes(
+        (500, (2, 64, 0.2), (2, 64, 0.2)),
+        (5_000, (3, 64, 0.1), (3, 128, 0.1)),
+        (50_000, (4, 96, 0.1), (4, 192, 0.1)),
+        (math.inf, (4, 128, 0.0), (6, 256, 0.1)),
+    ),
+    epochs=20,
+    networks=(REFERENCE, "cnn", "lstm"),
 )
 # Forecasters, by steps of all series: the months of ETTh1.
 FORECASTERS = SizeTable(
@@ -124,7 +135,7 @@ FORECASTERS = SizeTable(
         (2_000_000, (3, 64, 0.2), (3, 128, 0.2)),
         (math.inf, (3, 64, 0.1), (3, 128, 0.1)),
     ),
-    passes=2,
+    epochs=2,
     networks=(REFERENCE, "nlinear", "dlinear"),
 )
 
@@ -177,7 +188,7 @@ def default_shape(table: SizeTable, amount: float, tokens: float, tables: Tables
     """
     number = next(i for i, row in enumerate(table.rows) if amount < row[0])
     shapes = [gpu if has_gpu() else cpu for _, cpu, gpu in table.rows[: number + 1]]
-    reads = min(table.passes * tokens, table.tokens)
+    reads = min(table.epochs * tokens, table.tokens)
     affordable = [shape for shape in shapes if training_seconds(shape, reads) <= seconds(tables)]
     if shapes[-1] in affordable or not shapes[:-1]:
         return shapes[-1]

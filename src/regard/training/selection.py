@@ -167,9 +167,9 @@ class Selection:
         (self.run / CANDIDATES).mkdir(exist_ok=True)
         cheap, networks = self.rows(corpus, recipe)
         recipes = match_parameters(recipe, [*cheap, *networks], corpus, self.reporter.say)
-        fitted = [row for row in recipes if row.model.name in cheap]
+        linear = [row for row in recipes if row.model.name in cheap]
         trained = [row for row in recipes if row.model.name in networks]
-        results = self.train_group(fitted, recipe, CHEAP_SHARE, "")
+        results = self.train_group(linear, recipe, CHEAP_SHARE, "")
         if len(trained) > 1 and not interrupted(results):
             tried = self.train_group(trained, recipe, CHEAP_SHARE + TRIAL_SHARE, TRIAL)
             names = [f"{row.model.name}{TRIAL}" for row in trained]

@@ -14,6 +14,7 @@ from regard.models.encoder import MaskedLM
 from regard.models.forecaster import ForecastModel
 from regard.models.language_model import LanguageModel
 from regard.models.seq2seq import Seq2SeqModel
+from regard.models.series_classifiers import MaskedSeries
 from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.word2vec import Word2Vec
 from regard.run import Run
@@ -78,6 +79,7 @@ BY_MODEL: Mapping[type, tuple[type[Fixture], Checks]] = {  # the nearest base cl
     SupervisedModel: (PredictionFixture, PREDICTION_CHECKS | RECORDED),
     NeuralSupervisedModel: (PredictionFixture, NEURAL_CHECKS | RECORDED),
     MaskedLM: (PredictionFixture, NEURAL_CHECKS),
+    MaskedSeries: (PredictionFixture, NEURAL_CHECKS),
     Word2Vec: (Word2VecFixture, WORD2VEC_CHECKS),
     ForecastModel: (forecast_checks.ForecastFixture, forecast_checks.CHECKS | FILE_CHECKS),
 }

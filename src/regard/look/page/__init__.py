@@ -20,6 +20,7 @@ from regard.look.page.charts import (
     PointMaps,
     Projector,
     Scatter,
+    SeriesMaps,
     Surprise,
     Tagged,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Projector",
     "Scatter",
     "Sequences",
+    "SeriesMaps",
     "Surprise",
     "Table",
     "Tagged",

@@ -465,7 +465,7 @@ class TokenMaps(Component):
         return np.asarray(self.maps, dtype=np.float64)
 
     def data(self) -> dict[str, Any]:
-        return self.fields("maps", "aside", "pixels", "points") | {
+        return self.fields("maps", "aside", "pixels", "points", "values") | {
             "maps": (pack_weights if self.scale == "weights" else pack)(self.array()),
             "across": self.across or len(self.names),
             "aside": None if self.aside is None else pack(np.asarray(self.aside, np.float64)),
@@ -527,6 +527,29 @@ class PointMaps(TokenMaps):
 
     def data(self) -> dict[str, Any]:
         return TokenMaps.data(self) | {"points": pack(np.asarray(self.points, np.float64))}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SeriesMaps(TokenMaps):
+    """Maps over the tokens of a series: `values` (C, T), NaN where missing, of `columns`; `owners`
+    has the token of each step.
+    """
+
+    kind: ClassVar[str] = "series-maps"
+    values: ArrayLike
+    columns: Sequence[str]
+    owners: Sequence[int]
+
+    def __post_init__(self) -> None:
+        values = as_array("values", self.values, 2)
+        TokenMaps.__post_init__(self)
+        check_length("columns", len(self.columns), "row of values", len(values))
+        check_length("owners", len(self.owners), "step", values.shape[1])
+        check_indices("owners", "tokens", self.owners, self.array().shape[2])
+
+    def data(self) -> dict[str, Any]:
+        values = np.asarray(self.values, np.float64)
+        return TokenMaps.data(self) | {"values": [numbers(row) for row in values]}
 
 
 _NODE_KEYS = {"id", "parent", "token", "score", "kept", "finished", "step"}

@@ -224,6 +224,7 @@ SCRIPTS = (
     "scatter.js",
     "image_maps.js",
     "point_maps.js",
+    "series_maps.js",
     "projector.js",
     "logo.js",
     "page.js",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.data.formats import UTF8, SkippedRecords, extension, head
 from regard.data.media import ARRAY_SUFFIXES, suffix
-from regard.data.tables import Batch, Layout, TableReader, hint, listed
+from regard.data.tables import BATCH, Batch, Layout, TableReader, hint, listed
 from regard.data.targets import NOTATIONS, Notation, censored, notation_of, number
 from regard.errors import UsageError, UserError
 from regard.modalities.time_series.times import YEARS, Times, parse_times
@@ -30,6 +30,7 @@ Columns = Mapping[str, Sequence[str]]  # cells by column
 ARRAYS = tuple(ending.removeprefix(".") for ending in ARRAY_SUFFIXES)
 SAMPLE_ROWS = 20_000  # that decide how numbers are written, ...
 SAMPLE_CELLS = 1_000_000  # ... unless the table is very wide
+SAMPLE_BATCH = 1 << 16  # characters read at once
 TIME_ROWS = 200  # that tell times from other cells
 HEAD_LINES = 50  # that decide the delimiter
 NOTATION_CELLS = 300  # of each kind that decide how a column writes numbers
@@ -81,18 +82,22 @@ class SeriesTable:
         """Whether decimal commas are to be expected."""
         return self.reader is not None and self.reader.delimiter == ";"
 
-    def batches(self, names: Sequence[str], skipped: SkippedRecords) -> Iterator[Batch]:
-        """Yield the cells of columns and their lines; damaged rows go to `skipped`."""
+    def batches(
+        self, names: Sequence[str], skipped: SkippedRecords, size: int = BATCH
+    ) -> Iterator[Batch]:
+        """Yield the cells of columns and their lines, about `size` characters of CSV or TSV at a
+        time; damaged rows go to `skipped`.
+        """
         header = self.header
-        for columns, lines in self._layout(names).batches(self.path, skipped):
+        for columns, lines in self._layout(names, size).batches(self.path, skipped):
             if header and lines:
                 columns, lines, header = [cells[1:] for cells in columns], lines[1:], False
             yield columns, lines
 
-    def _layout(self, names: Sequence[str]) -> Layout:
+    def _layout(self, names: Sequence[str], size: int) -> Layout:
         if self.reader is not None:
             numbers = tuple(str(self.names.index(name) + 1) for name in names)
-            return replace(self.reader, names=numbers)
+            return replace(self.reader, names=numbers, batch=size)
         flags = ["--target"] * len(names)
         layout: Layout = TABLES[self.format].layout(
             self.path, tuple(names), flags=flags, texts=0, encoding=self.encoding
@@ -102,7 +107,7 @@ class SeriesTable:
     def sample(self, rows: int = SAMPLE_ROWS) -> dict[str, list[str]]:
         """Return the first cells of each column."""
         columns: list[list[str]] = [[] for _ in self.names]
-        for batch, _ in self.batches(self.names, SkippedRecords()):
+        for batch, _ in self.batches(self.names, SkippedRecords(), SAMPLE_BATCH):
             for column, cells in zip(columns, batch, strict=True):
                 column.extend(cell.strip() for cell in cells)
             if len(columns[0]) >= min(rows, SAMPLE_CELLS // len(columns)):

@@ -486,7 +486,7 @@ class SeriesFiles(FileSet):
             return []
         times = self._parse(rows, skipped)
         groups = self._group(rows, times, skipped)
-        builder = SeriesBuilder(self.roles, rows, skipped)
+        builder = self.new_builder(rows, skipped)
         if self.step:
             located = builder.average(groups, self.step)
         else:
@@ -496,6 +496,10 @@ class SeriesFiles(FileSet):
             located = [builder.build(group, step) for group in groups]
         builder.write_notes()
         return located
+
+    def new_builder(self, rows: TableRows, skipped: SkippedRecords) -> SeriesBuilder:
+        """Return what builds series of rows."""
+        return SeriesBuilder(self.roles, rows, skipped)
 
     def _check_columns(self, items: Sequence[Series], skipped: SkippedRecords) -> None:
         """Refuse columns without any number; note those that are constant."""
