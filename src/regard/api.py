@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ from regard.training.comparison_runs import (
     run_result,
     train_all,
 )
-from regard.training.defaults import REFERENCE, fill_defaults
+from regard.training.defaults import REFERENCE, TIMED, fill_defaults
 from regard.training.distributed import ProcessGroup, joined
 from regard.training.progress import Reporter
 from regard.training.selection import Selection
@@ -275,7 +276,8 @@ def compare(
     source = one_or_many("source", source, is_path, "a str or Path")[0]
     models = one_or_many("models", models)[0]
     folder = Path(out or Path("runs") / f"{Path(source[0]).stem}-compare")
-    recipe, lines = plan(
+    planned = partial(
+        plan,
         source,
         assignments=assignments,
         options=options,
@@ -283,7 +285,11 @@ def compare(
         data={**(data or {}), **({"folds": folds} if folds else {})},
         model={"name": REFERENCE, **(transformer or {})},
     )
+    recipe, lines = planned()
     check_comparison(recipe, models, scaling)
+    if not recipe.train.steps:  # networks are as large as their share of the time allows
+        share = minutes / max(1, seeds * count_networks(recipe, models))
+        recipe, lines = planned(train={"minutes": share})
     for line in lines[:-1]:  # the last is about one model
         reporter.say(line)
     runs = plan_runs(recipe, models, folder, seeds, scaling, reporter)
@@ -303,6 +309,13 @@ def compare(
     write_text(folder / "compare.md", comparison.to_markdown())
     write_json(folder / "compare.json", comparison.to_json())
     return ComparisonResult(comparison, strip, folder)
+
+
+def count_networks(recipe: Recipe, models: Sequence[str]) -> int:
+    """Return how many rows share the time of a comparison."""
+    task, kind = recipe.task.name, recipe.reads
+    names = models or MODELS.names(task, kind)
+    return sum(MODELS.get(name, task, kind).loop in TIMED for name in names)
 
 
 def check_comparison(recipe: Recipe, models: Sequence[str], scaling: bool) -> None:

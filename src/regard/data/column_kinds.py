@@ -41,6 +41,12 @@ class ColumnKind:
     is_class: bool = False  # the target is a class, not a number
     has_units: bool = False  # numbers that can be predicted without their units
 
+    def decides(self, name: str | None) -> bool:
+        """Return whether cells are sequences with a tokenizer of their own, which the modality of a
+        name, if one is given, allows.
+        """
+        return self.rank == SEQUENCE and name in (None, self.modality)
+
 
 def recognize(sample: CellSample) -> ColumnKind:
     """Return what the modalities recognize in cells; the highest score wins."""

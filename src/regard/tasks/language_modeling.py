@@ -62,7 +62,7 @@ class LanguageModeling(GradientTask):
     starts_from = ("next",)
 
     def defaults(self, tables: Tables) -> list[str]:
-        from regard.data.column_kinds import SEQUENCE, recognize, text_sample
+        from regard.data.column_kinds import recognize, text_sample
         from regard.data.report import suggest
         from regard.data.sources import open_texts
         from regard.recipe import DataRecipe, check, modality_name
@@ -79,7 +79,7 @@ class LanguageModeling(GradientTask):
             suggestion = suggest(total, len(characters), spaces)
             table["tokenizer"], why = suggestion.tokens, suggestion.why.partition(";")[0]
             kind = recognize(text_sample(source, data.input))
-            if kind.rank == SEQUENCE and table.get("name", kind.modality) == kind.modality:
+            if kind.decides(table.get("name")):
                 table["tokenizer"], why = kind.tokenizer, kind.reason
         first = (
             f"data: {source.format} ({source.why}), about {total:,} characters of "
