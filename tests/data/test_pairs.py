@@ -158,7 +158,7 @@ def test_missing_columns_are_named(write):
             [plain, plain],
             ("", "de"),
             f"data.target = 'de' names a column, but {plain} is read as lines (two files, line by "
-            "line); --set data.format=csv, tsv or jsonl has columns",
+            "line); --set data.format=csv, tsv, jsonl or parquet has columns",
         ),
         (
             [plain],
@@ -171,7 +171,7 @@ def test_missing_columns_are_named(write):
             Pairs(files, columns=columns)
         assert str(error.value) == message
     with pytest.raises(
-        UsageError, match="'text' has no pairs; choose one of lines, csv, tsv or jsonl"
+        UsageError, match="'text' has no pairs; choose one of lines, csv, tsv, jsonl or parquet"
     ):
         Pairs([plain, plain], format="text")
     with pytest.raises(UserError, match=r"all 1 records are damaged.*no key 'fr'; it has en, de"):

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -221,7 +222,7 @@ def test_pairs_are_counted_on_both_sides_and_compared_by_their_sources(tmp_path,
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert sum(bar["records"] for bar in document["source_lengths"]["histogram"]) == 3
 
-    command([tmp_path / "t.en", tmp_path / "t.de"], json=True)
+    command(SimpleNamespace(args=[]), [tmp_path / "t.en", tmp_path / "t.de"], json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["records"] == 3
     assert told["suggestion"]["task"] == "target"

@@ -86,6 +86,7 @@ LOOPS = {
     | {"naive", "seasonal-naive", "drift"},
     "solve": {
         *("majority", "naive-bayes", "nb-svm", "pwm", "markov", "logistic", "svm", "coulomb"),
+        "rocket",
         *("ets", "ridge", "boosting"),
     },
     "em": {"hmm"},

@@ -40,7 +40,7 @@ class StepPatches(Featurizer):
 
     name: ClassVar[str] = "step-patches"
     modality = "time-series"
-    options: ClassVar[Mapping[str, Any]] = {"patch": 0}
+    options: ClassVar[Mapping[str, Any]] = {"patch": 0, "columns": ()}
     words: ClassVar[tuple[str, str]] = ("series", "series")
     item: ClassVar[str] = "an array (steps,) or (steps, columns), or the path of a table"
 

@@ -515,6 +515,10 @@ class SeriesFiles(FileSet):
             are = "is constant" if len(constant) == 1 else "are constant"
             columns = _list_columns([names[i] for i in constant])
             skipped.notes["constant"] = f"{columns} {are} ({low[constant[0]]:.6g}) and kept"
+        self._note_static(items, skipped)
+
+    def _note_static(self, items: Sequence[Series], skipped: SkippedRecords) -> None:
+        """Note how static columns are read."""
         for i, name in enumerate(self.roles.static):
             cells = [series.static[i] for series in items]
             skipped.notes[f"static {name}"] = f"static column {name!r} {_describe_static(cells)}"

@@ -134,6 +134,9 @@ class LongTables(SeriesFiles):
     def new_builder(self, rows: TableRows, skipped: SkippedRecords) -> SeriesBuilder:
         return LabelledBuilder(self.roles, rows, skipped)
 
+    def _note_static(self, items: Sequence[Series], skipped: SkippedRecords) -> None:
+        """Targets are no covariates: there is nothing to note."""
+
 
 @dataclass(frozen=True)
 class TableShape:
