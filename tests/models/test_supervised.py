@@ -457,7 +457,7 @@ def test_progress_is_logged_every_ten_seconds(clock):
     *_, lines, _ = choose_order(clock, 10 * ALL)
     progress = [line for line in lines if "setting" in line]
     assert len(progress) >= 0.5 * ALL / 10
-    assert "setting 5 of 5, split 2 of 5 (order 5)" in str(progress)
+    assert "setting 5 of 5 on fold 2 of 5 (order 5)" in str(progress)
 
 
 @pytest.mark.parametrize("name", ["naive-bayes", "logistic", "svm", "nb-svm", "markov"])

@@ -223,12 +223,13 @@ class Newton:
         return self.loss.value(scores) + self.inner(w, self.penalty * w) / 2
 
     def differentiate(self) -> tuple[Array, Array]:
-        """Compute the derivatives; return the norms of the gradient, and how long zero is."""
+        """Compute the derivatives; return the squared norms of the gradient, twice what a step is
+        expected to gain, and how much of that is rounding."""
         self.first, self.second = self.loss.derivatives(self.scores)
         self.gradient = self.design.gradient(self.first) + self.penalty * self.w
         smallest = np.finfo(self.w.dtype).eps
         self.diagonal = self.design.diagonal(self.second) + self.penalty + smallest
-        rounding = smallest**2 * (np.abs(self.value) + 1)
+        rounding = smallest * (np.abs(self.value) + 1)
         return self.inner(self.gradient, self.gradient / self.diagonal), rounding
 
     def direction(self, active: Array) -> tuple[Array, Array]:
@@ -289,7 +290,7 @@ def minimise(
     scales: Array | None = None,
     tol: float = 1e-5,
     dtype: Any = np.float64,
-    over: Callable[[int], bool] = bool,
+    over: Callable[[int], bool] = lambda step: False,
 ) -> tuple[Array, Array, bool]:
     """Return weights (O, F), biases (O,), and whether they converged: the gradient is at most `tol`
     times as long as at the best biases without weights, in the norm of the preconditioner.

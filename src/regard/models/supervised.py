@@ -482,7 +482,7 @@ ENOUGH, POSITIONS = 1000, 2000  # records, or positions, of a validation split t
 FOLDS = 5
 MOST = 20_000  # training rows while choosing
 LEAST = 1000  # training rows, at least, when time is short
-PROBED = 512  # rows that candidates are timed on
+PROBED = 256  # rows that candidates are timed on
 GROWTH = 1.5  # a row takes longer among many rows than among few: solvers take more steps
 SCALES = tuple(2.0**n for n in range(-8, 5))  # of scores, when they are compared
 Candidate = TypeVar("Candidate", bound="FittedConfig")
@@ -690,7 +690,8 @@ class CandidateSearch:
                 one_fold = f"1 of {len(self.splits)} inner folds"
                 self.method = self.method if len(self.splits) == 1 else one_fold
                 if rows < len(learn):
-                    self.method += f", learning from {rows:,} of {len(learn):,}"
+                    method = self.method.split(", learning")[0]  # of an earlier choice
+                    self.method = f"{method}, learning from {rows:,} of {len(learn):,}"
                 budget.reduce(f"settings are compared on {self.method}")
         if dropped := [n for n in range(len(candidates)) if n not in selected]:
             names = "; ".join(describe_differences(candidates[n], candidates) for n in dropped)
