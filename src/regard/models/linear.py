@@ -10,13 +10,13 @@ a label at each position, `logistic` reads a window of tokens around it: Qian & 
 predicted the secondary structure of proteins from 13 residues; without hidden units their network
 is logistic regression.
 
-scikit-learn minimises
+The coefficients minimise
 
     Σ loss(x W + b, y) + l2 / 2 · |W|²
 
 with cross-entropy, half the squared error, or the squared hinge of one class against the rest as in
-LIBLINEAR (Fan et al. 2008), which penalises the bias, too. Models store the coefficients in fp64
-and predict without scikit-learn's estimators.
+LIBLINEAR (Fan et al. 2008), which penalises the bias, too. They are found by a truncated Newton
+method, roughly and in fp32 while settings are chosen, and stored in fp64.
 
 The features of sequences are n-gram counts, as sparse rows. k-mers of DNA and residues, words and
 word pairs of text: all are n-grams of 1 to n tokens. The markers at both ends are part of n-grams
@@ -143,7 +143,8 @@ def tally_codes(rows: Tensor, codes: Tensor, n_rows: int, limit: int) -> Any:
 def list_codes(parts: Sequence[Any], limit: int) -> NDArray[np.int64]:
     """Return the sorted columns (F,) that occur in sparse matrices of so many columns."""
     if limit > LOOKUP:
-        return np.unique(np.concatenate([np.unique(part.indices) for part in parts]))
+        distinct = [np.unique(part.indices) for part in parts]
+        return np.unique(np.concatenate(distinct)).astype(np.int64)
     occurs = np.zeros(limit, bool)
     for part in parts:
         occurs[part.indices] = True
