@@ -202,7 +202,7 @@ def inner_product(a: Array, b: Array, joint: bool) -> Array:
 
 @dataclass(eq=False)
 class Newton:
-    """The state of `minimise` at weights and biases w (O, F + 1): numpy is slow where the last axis,
+    """The state of `minimise` at weights and biases w (O, F + 1). numpy is slow if the last axis,
     that of outputs, is short.
     """
 

@@ -535,7 +535,7 @@ def read_rows(
 
 
 @dataclass(eq=False)
-class Pace:
+class SearchPace:
     """The seconds that a comparison may take, and how long its fits were expected to take."""
 
     seconds: float
@@ -613,7 +613,7 @@ class CandidateSearch:
         When the seconds are over, only the splits on which all were tried count; within the first
         split, only the candidates tried so far.
         """
-        table, pace = [], Pace(seconds)
+        table, pace = [], SearchPace(seconds)
         budget.limit(seconds)
         for number in range(len(splits)):
             if number and pace.elapsed * (number + 1) / number > seconds:
@@ -639,7 +639,7 @@ class CandidateSearch:
         number: int,
         fit_predict: FitPredict[Candidate],
         budget: Budget,
-        pace: Pace,
+        pace: SearchPace,
     ) -> list[float]:
         """Return the losses of candidates on a split: of all that there is time for, in the first
         split of at least one.
