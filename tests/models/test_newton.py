@@ -73,7 +73,7 @@ def test_margins_are_those_of_liblinear(x):
 
 def test_values_are_those_of_ridge_regression(x):
     values = np.random.default_rng(4).normal(3, 2, (R, 2))
-    weights, bias, _ = minimise(csr_matrix(x), SquaredError(values, np.ones((R, 2))), L2)
+    weights, bias, _ = minimise(csr_matrix(x), SquaredError(values, np.ones((R, 2))), L2, tol=1e-8)
     machine = Ridge(alpha=L2).fit(x, values)
     np.testing.assert_allclose(weights, machine.coef_, atol=1e-6)
     np.testing.assert_allclose(bias, machine.intercept_, atol=1e-6)
@@ -107,7 +107,7 @@ def test_a_fit_that_must_stop_returns_what_it_has(x):
 
     loss = LabelEntropy(signs)
     weights, bias, converged = minimise(csr_matrix(x), loss, L2, tol=1e-12, over=over)
-    assert steps == [1, 2] and not converged
+    assert set(steps) == {1, 2} and not converged
     constant = loss.value(np.tile(loss.constant(), (R, 1)))
     assert (loss.value(x @ weights.T + bias) < constant).all()
 

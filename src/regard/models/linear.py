@@ -156,7 +156,7 @@ def keep_codes(parts: Sequence[Any], codes: NDArray[np.int64], limit: int) -> An
     if limit <= LOOKUP:
         table = np.full(limit, -1, np.int32)
         table[codes] = np.arange(len(codes), dtype=np.int32)
-    kept = []
+    stacked = []
     for part in parts:
         if limit <= LOOKUP:
             columns = table[part.indices]
@@ -167,8 +167,8 @@ def keep_codes(parts: Sequence[Any], codes: NDArray[np.int64], limit: int) -> An
         known = columns >= 0
         starts = np.concatenate([[0], known.cumsum()])[part.indptr]
         data = (part.data[known], columns[known], starts)
-        kept.append(csr_matrix(data, shape=(part.shape[0], len(codes))))
-    return vstack(kept, format="csr")
+        stacked.append(csr_matrix(data, shape=(part.shape[0], len(codes))))
+    return vstack(stacked, format="csr")
 
 
 class NGram(NamedTuple):
@@ -230,6 +230,7 @@ def with_values(counts: Any, values: NDArray[Any]) -> Any:
 
 Coefficients = tuple[Tensor, Tensor]  # (F, O) and biases (O,), fp64
 ROUGH, FINE = 0.05, 2e-4  # tolerances of solutions, while choosing and finally
+EXACT_VALUES = 1e-6  # of ridge regression, finally
 
 
 def fit_classes(
@@ -326,9 +327,9 @@ def fit_columns(
     weights, bias = np.zeros((x.shape[1], targets.size(1))), np.zeros(targets.size(1))
     varied = []
     for number, column in enumerate(targets.numpy().T):
-        seen = column[known(column)]
-        if len(np.unique(seen)) < 2:
-            bias[number] = constant(seen)
+        values = column[known(column)]
+        if len(np.unique(values)) < 2:
+            bias[number] = constant(values)
         else:
             varied.append(number)
     if varied:
@@ -351,6 +352,8 @@ def solve(
     """
     dtype, tol = (np.float32, ROUGH) if effort.rough else (np.float64, FINE)
     loss = make_loss(y.astype(dtype))
+    if isinstance(loss, SquaredError) and not effort.rough:
+        tol = EXACT_VALUES
     weights, bias, _ = minimise(x, loss, l2, scales=scales, tol=tol, dtype=dtype, over=effort.over)
     return weights.T, bias
 
@@ -463,7 +466,7 @@ class NGramModel(VariableBuffers, TunedModel):
     how n-grams are weighted, and how coefficients are fitted.
     """
 
-    finish = 1.5
+    finish, least_share = 1.5, 0.25
     learned = ("coefficients", "bias", "idf")
     weighting: ClassVar[str] = ""  # counts or binary; if empty, that of the config
     codes: Tensor
@@ -564,8 +567,8 @@ class NGramModel(VariableBuffers, TunedModel):
         least, most = 1, max(1, MAX_COEFFICIENTS // self.config.n_outputs)
         if len(codes) <= most:
             return codes
-        found = np.concatenate([np.searchsorted(codes, part.indices) for part in parts])
-        frequency = np.bincount(found, minlength=len(codes))
+        columns = np.concatenate([np.searchsorted(codes, part.indices) for part in parts])
+        frequency = np.bincount(columns, minlength=len(codes))
         while (frequency >= least).sum() > most:
             least += 1
         budget.log(
@@ -766,7 +769,7 @@ class WindowLogistic(TunedModel):
 
     Config = WindowConfig
     PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: WindowConfig()}
-    finish = 1.5
+    finish, least_share = 1.5, 0.25
     coefficients: Tensor
     bias: Tensor
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,7 +37,6 @@ class RowLoss(ABC):
 
     joint: ClassVar[bool] = False  # do the outputs depend on each other?
     bias_penalty: ClassVar[float] = 0.0  # on biases, in units of that on weights
-    exactness: ClassVar[float] = 1.0  # the tolerance is multiplied by it
 
     @abstractmethod
     def constant(self) -> Array:
@@ -102,8 +102,8 @@ class LabelEntropy(RowLoss):
         return total
 
     def derivatives(self, scores: Array) -> tuple[Array, Array]:
-        wrong = 0.5 - 0.5 * np.tanh(0.5 * self.signs * scores)  # sigmoid(-sign · score)
-        return -self.signs * wrong, np.abs(self.signs) * wrong * (1 - wrong)
+        error = 0.5 - 0.5 * np.tanh(0.5 * self.signs * scores)  # sigmoid(-sign · score)
+        return -self.signs * error, np.abs(self.signs) * error * (1 - error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,6 @@ class SquaredHinge(RowLoss):
 class SquaredError(RowLoss):
     """Half the squared error of values (R, O); `mask` is 1, and 0 where a value is missing."""
 
-    exactness = 1e-3  # one Newton step is exact, further ones cost little
     values: Array
     mask: Array
 
@@ -232,8 +231,10 @@ class Newton:
         rounding = smallest * (np.abs(self.value) + 1)
         return self.inner(self.gradient, self.gradient / self.diagonal), rounding
 
-    def direction(self, active: Array) -> tuple[Array, Array]:
-        """Return the step of the active outputs (O,), and how it changes the scores."""
+    def direction(self, active: Array, over: Callable[[], bool]) -> tuple[Array, Array]:
+        """Return the step of the active outputs (O,), and how it changes the scores; a shorter one
+        if the time is `over`.
+        """
         step, change = np.zeros_like(self.w), np.zeros_like(self.scores)
         residual = self.gradient * -active[:, None].astype(self.w.dtype)
         search = residual / self.diagonal
@@ -251,15 +252,15 @@ class Newton:
             np.divide(residual, self.diagonal, out=curved)
             before, size = size, self.inner(residual, curved)
             size = np.where(size > goal, size, 0)  # 0: this output is done
-            if not size.any():
+            if not size.any() or over():
                 break
             search *= divide(size, before).astype(step.dtype)[:, None]
             search += curved * (size > 0)[:, None]
         return step, change
 
-    def move(self, active: Array) -> Array:
+    def move(self, active: Array, over: Callable[[], bool]) -> Array:
         """Take a step, halved until it decreases the objective; return which outputs moved."""
-        step, change = self.direction(active)
+        step, change = self.direction(active, over)
         slope = ARMIJO * self.inner(self.gradient, step)
         length = active.astype(self.w.dtype)
         rounding = np.finfo(self.w.dtype).eps * np.abs(self.value)
@@ -296,8 +297,8 @@ def minimise(
     times as long as at the best biases without weights, in the norm of the preconditioner.
     `scales` are (O, F).
 
-    `over` is called with the number of each step done; if it returns True, the solution so far is
-    returned.
+    `over` is called often with the number of the current step; if it returns True, the solution so
+    far is returned.
     """
     constant = loss.constant().astype(dtype)
     penalty = np.full(x.shape[1] + 1, l2, dtype)
@@ -307,12 +308,12 @@ def minimise(
     scores = np.tile(constant, (x.shape[0], 1))
     state = Newton(Design(x, dtype, scales), loss, penalty, w, scores)
     norm, rounding = state.differentiate()
-    limit, converged = (tol * loss.exactness) ** 2 * norm, False
+    limit, converged = tol**2 * norm, False
     active = norm > rounding
     for step in range(1, MAX_STEPS + 1):
         if converged := not active.any():
             break
-        active = state.move(active)
+        active = state.move(active, partial(over, step))
         if over(step):
             break
         norm, rounding = state.differentiate()

@@ -342,7 +342,7 @@ class Effort:
     must_end: bool = True  # stop when the time is over?
 
     def over(self, step: int) -> bool:
-        """Log the number of a step that is done; return whether to stop for lack of time."""
+        """Log the number of the current step; return whether to stop for lack of time."""
         if self.budget is None:
             return False
         self.budget.tick(f"step {step}")
@@ -698,10 +698,12 @@ class CandidateSearch:
             budget.reduce(f"{len(dropped)} of {len(candidates)} settings are not tried ({names})")
         return selected, splits, seconds
 
-    def limit_final_fit(self, config: Any, budget: Budget) -> Any:
-        """Return the chosen config, with fewer training rows if time is short."""
+    def limit_final_fit(self, config: Any, budget: Budget, share: float = 1.0) -> Any:
+        """Return the chosen config, with fewer training rows if there is no time for a `share` of
+        the final fit.
+        """
         rows = config.records or self.rows
-        seconds = self.final_seconds * rows / max(1, self.rows)
+        seconds = share * self.final_seconds * rows / max(1, self.rows)
         if seconds <= max(0.0, budget.left):
             return config
         most = max(LEAST, int(rows * max(0.0, budget.left) / seconds))
@@ -738,6 +740,7 @@ def time_candidates(
             marks.append(time.monotonic())
         half, whole = np.diff(marks)
         seconds = max(2 * (whole - half), whole / 8)  # without what any number of rows takes
+        seconds = min(seconds, whole)
         times.append(GROWTH * float(seconds) / PROBED)
     return times
 
@@ -853,6 +856,7 @@ class TunedModel(FittedModel):
     """
 
     finish: ClassVar[float] = 1.0  # times as long takes the final fit as one while choosing
+    least_share: ClassVar[float] = 1.0  # of the final fit, that is of use if it stops early
     learned: ClassVar[tuple[str, ...]] = ("coefficients", "bias")  # the buffers that are fitted
 
     @abstractmethod
@@ -897,7 +901,7 @@ class TunedModel(FittedModel):
         self, config: Any, search: CandidateSearch, data: FitData, budget: Budget
     ) -> Any:
         """Return the chosen config, with fewer training rows if time is short."""
-        return search.limit_final_fit(config, budget)
+        return search.limit_final_fit(config, budget, self.least_share)
 
     def fit(
         self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
