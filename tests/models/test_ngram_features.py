@@ -12,15 +12,21 @@ import torch
 from id_records import END, START, labelled, padded
 
 from regard.errors import UsageError
+from regard.models import linear
 from regard.models.linear import (
+    LinearConfig,
+    Logistic,
     check_codes,
     count_ngrams,
     decode_ngram,
     inverse_frequency,
+    keep_codes,
+    list_codes,
     list_ngrams,
+    tally_codes,
     tf_idf,
 )
-from regard.models.supervised import read_batches
+from regard.models.supervised import Budget, read_batches
 
 V = 9
 
@@ -117,3 +123,33 @@ def test_ten_thousand_records_are_read_in_well_under_a_second():
     sizes = [len(list_ngrams(source, 2, V, START, END)[0]) for _, source in read_batches(data, 11)]
     assert time.perf_counter() - started < 2
     assert sum(sizes) == 10_000 * (10 + 10)  # `<S>` and ten tokens: ten of one, ten of two
+
+
+@pytest.mark.parametrize("lookup", [0, 1 << 20])
+def test_counts_of_several_batches_are_those_of_one(monkeypatch, lookup):
+    monkeypatch.setattr(linear, "LOOKUP", lookup)
+    random = np.random.default_rng(6)
+    rows, codes = torch.tensor(random.integers(0, 7, 90)), torch.tensor(random.integers(0, 40, 90))
+    first = rows < 3
+    parts = [
+        tally_codes(rows[first], codes[first], 3, 50),
+        tally_codes(rows[~first] - 3, codes[~first], 4, 50),
+    ]
+    found = list_codes(parts, 50)
+    assert found.tolist() == sorted(set(codes.tolist()))
+    kept = found[::2].copy()
+    assert found.dtype == np.int64
+    expected = count_ngrams(rows, codes, torch.from_numpy(kept), 7)
+    np.testing.assert_array_equal(keep_codes(parts, kept, 50).toarray(), expected.toarray())
+
+
+def test_rare_n_grams_are_left_out_if_all_do_not_fit_into_memory(monkeypatch):
+    monkeypatch.setattr(linear, "MAX_COEFFICIENTS", 2 * 20)
+    records = texts(8, 50, low=4)
+    targets = np.array([len(one) % 2 for one in records], np.int32)
+    model = Logistic(V, LinearConfig(n_outputs=2, order=2, weighting="counts", strength=1.0))
+    lines = []
+    model.fit(labelled(records, targets, V), None, lines.append, Budget(lines.append))
+    assert 0 < len(model.codes) <= 20
+    (line,) = (line for line in lines if "do not fit into memory" in line)
+    assert "fewer than" in line

@@ -23,6 +23,7 @@ from regard.models.supervised import (
     POOLINGS,
     PROBED,
     Budget,
+    Effort,
     FittedConfig,
     Head,
     HeadConfig,
@@ -457,7 +458,49 @@ def test_progress_is_logged_every_ten_seconds(clock):
     *_, lines, _ = choose_order(clock, 10 * ALL)
     progress = [line for line in lines if "setting" in line]
     assert len(progress) >= 0.5 * ALL / 10
-    assert "setting 5 of 5, split 2 of 5 (order 5)" in str(progress)
+    assert "setting 5 of 5 on fold 2 of 5 (order 5)" in str(progress)
+
+
+def test_a_fold_that_is_large_chooses_alone():
+    for rows, folds in ((5 * supervised.ENOUGH, 5), (5 * supervised.ENOUGH + 1, 1)):
+        search = make_search(HEADS["label"], torch.arange(rows) % 2, None)
+        assert len(search.splits) == folds
+        assert search.method == ("5 inner folds" if folds == 5 else "1 of 5 inner folds")
+
+
+def test_a_fit_that_was_stopped_is_not_compared(clock):
+    """The second of three settings needs more time than there is."""
+    budget = Budget(ignore, 100.0)
+    targets, fitted = torch.arange(R) % 2, []
+    search = make_search(HEADS["label"], targets, None)
+    search.splits = search.splits[:1]
+
+    def fit_predict(config, learn, check):
+        fitted.append(config.order)
+        step = 0
+        effort = Effort(rough=True, budget=budget)
+        while step < (1000 if config.order == 2 else 3) and not effort.over(step):
+            step, clock.now = step + 1, clock.now + 1.0
+        errors = check % 20 < (9 if config.order == 1 else 0)
+        return torch.nn.functional.one_hot((targets[check] + errors) % 2, 2).double()
+
+    candidates = [NGramConfig(order=order) for order in (1, 2, 3)]
+    zeros = [0.0] * 3
+    index, _ = search.compare(candidates, zeros, search.splits, fit_predict, budget, 50.0)
+    assert fitted == [1, 2] and index == 0
+    assert clock.now <= 51.0
+    assert budget.reductions == ["2 of 3 settings are not tried"]
+
+
+def test_the_last_fit_stops_in_time_and_logs_it(monkeypatch):
+    monkeypatch.setattr(supervised, "LEAST", 20)
+    data, lines = make_data("label"), []
+    cls = MODELS.get("logistic", "label")
+    model = cls(V, cls.Config(n_outputs=3, max_len=16, order=2, weighting="counts", strength=1e-6))
+    budget = Budget(lines.append, -1.0)
+    model.fit(data, None, ignore, budget)
+    assert "the last fit stopped before it had converged" in budget.reductions
+    assert model.coefficients.abs().max() > 0  # it took a step
 
 
 @pytest.mark.parametrize("name", ["naive-bayes", "logistic", "svm", "nb-svm", "markov"])

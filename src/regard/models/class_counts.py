@@ -31,6 +31,7 @@ from regard.models.motifs import count_codes, estimate_map
 from regard.models.ngrams import DirichletNGram, DirichletNGramConfig
 from regard.models.supervised import (
     Budget,
+    Effort,
     FitData,
     FittedConfig,
     FittedModel,
@@ -142,7 +143,7 @@ class PWMClassifier(VariableBuffers, TunedModel):
     def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
         return [{"pseudocount": PSEUDOCOUNTS}]
 
-    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
         """Return log P_j(token | class) (W, V, C) and log P(class) (C,) of ids (R, W)."""
         size, digits, classes = self.vocab_size, x.numpy(), targets.numpy()
         total = np.bincount(digits.ravel(), minlength=size).astype(np.float64)
@@ -239,7 +240,7 @@ class ClassMarkov(VariableBuffers, TunedModel):
         return [{"order": orders_to_try(self.vocab_size)}]
 
     def fit_rows(
-        self, x: list[Array], targets: Tensor, config: Any, *, rough: bool
+        self, x: list[Array], targets: Tensor, config: Any, effort: Effort
     ) -> Sequence[Any]:
         chains = nn.ModuleList()
         for label in range(config.n_outputs):

@@ -27,6 +27,7 @@ from regard.models.point_transformer import PointSettings
 from regard.models.supervised import (
     Budget,
     CandidateSearch,
+    Effort,
     FitData,
     SampledConfig,
     TunedModel,
@@ -169,9 +170,9 @@ class Coulomb(VariableBuffers, TunedModel):
     def select(self, features: Molecules, rows: Tensor, config: Any) -> tuple[Molecules, Tensor]:
         return features, rows
 
-    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
         molecules, rows = x
-        gaps = molecules.distances(rows, rows, store=rough)  # the final ones are too large
+        gaps = molecules.distances(rows, rows, store=effort.rough)  # the final ones are too large
         mean = targets.mean(0)
         kernel = self.kernel(gaps, config.width)
         return rows, solve_ridge(kernel, targets - mean, config.strength), mean

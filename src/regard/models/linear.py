@@ -10,13 +10,13 @@ a label at each position, `logistic` reads a window of tokens around it: Qian & 
 predicted the secondary structure of proteins from 13 residues; without hidden units their network
 is logistic regression.
 
-scikit-learn minimises
+The coefficients minimise
 
     Σ loss(x W + b, y) + l2 / 2 · |W|²
 
 with cross-entropy, half the squared error, or the squared hinge of one class against the rest as in
-LIBLINEAR (Fan et al. 2008), which penalises the bias, too. Models store the coefficients in fp64
-and predict without scikit-learn's estimators.
+LIBLINEAR (Fan et al. 2008), which penalises the bias, too. They are found by a truncated Newton
+method, roughly and in fp32 while settings are chosen, and stored in fp64.
 
 The features of sequences are n-gram counts, as sparse rows. k-mers of DNA and residues, words and
 word pairs of text: all are n-grams of 1 to n tokens. The markers at both ends are part of n-grams
@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,11 +45,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, vstack
-from sklearn.linear_model import LogisticRegression
-from sklearn.linear_model import Ridge as RidgeRegression
+from scipy.sparse import coo_matrix, csr_matrix, vstack
 from sklearn.preprocessing import normalize
-from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -61,9 +57,19 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, to_image
 from regard.layers.positions import pairwise_distances
 from regard.models import Presets, VariableBuffers, check_choices, check_ranges
+from regard.models.newton import (
+    CrossEntropy,
+    LabelEntropy,
+    RowLoss,
+    SquaredError,
+    SquaredHinge,
+    minimise,
+)
 from regard.models.point_transformer import PointSettings
 from regard.models.supervised import (
+    EXACT,
     Budget,
+    Effort,
     FitData,
     Head,
     SampledConfig,
@@ -76,6 +82,7 @@ from regard.models.supervised import (
 from regard.models.vision import ImageSettings
 
 LARGEST = (1 << 63) - 1  # the largest code
+LOOKUP = 1 << 24  # codes up to which columns are looked up in a table, instead of searched
 
 
 def list_ngrams(
@@ -121,6 +128,47 @@ def count_ngrams(rows: Tensor, codes: Tensor, known: Tensor, n_rows: int) -> Any
     starts = torch.searchsorted(keys, torch.arange(n_rows + 1, device=keys.device) * len(known))
     parts = (counts.double(), keys % len(known), starts)
     return csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=(n_rows, len(known)))
+
+
+def tally_codes(rows: Tensor, codes: Tensor, n_rows: int, limit: int) -> Any:
+    """Return a sparse matrix (n_rows, limit) that counts codes below `limit`, given the (M,) row
+    and code of each occurrence.
+    """
+    ones = np.ones(len(codes), np.float32)
+    counts = coo_matrix((ones, (rows.numpy(), codes.numpy())), shape=(n_rows, limit)).tocsr()
+    counts.sort_indices()
+    return counts
+
+
+def list_codes(parts: Sequence[Any], limit: int) -> NDArray[np.int64]:
+    """Return the sorted columns (F,) that occur in sparse matrices of so many columns."""
+    if limit > LOOKUP:
+        distinct = [np.unique(part.indices) for part in parts]
+        return np.unique(np.concatenate(distinct)).astype(np.int64)
+    occurs = np.zeros(limit, bool)
+    for part in parts:
+        occurs[part.indices] = True
+    return np.flatnonzero(occurs)
+
+
+def keep_codes(parts: Sequence[Any], codes: NDArray[np.int64], limit: int) -> Any:
+    """Stack sparse matrices, with only the columns `codes` (F,)."""
+    if limit <= LOOKUP:
+        table = np.full(limit, -1, np.int32)
+        table[codes] = np.arange(len(codes), dtype=np.int32)
+    stacked = []
+    for part in parts:
+        if limit <= LOOKUP:
+            columns = table[part.indices]
+        else:
+            columns = np.searchsorted(codes, part.indices).astype(np.int32)
+            columns = np.minimum(columns, len(codes) - 1)
+            columns[codes[columns] != part.indices] = -1
+        known = columns >= 0
+        starts = np.concatenate([[0], known.cumsum()])[part.indptr]
+        data = (part.data[known], columns[known], starts)
+        stacked.append(csr_matrix(data, shape=(part.shape[0], len(codes))))
+    return vstack(stacked, format="csr")
 
 
 class NGram(NamedTuple):
@@ -171,121 +219,150 @@ def inverse_frequency(counts: Any) -> Tensor:
 
 def tf_idf(counts: Any, idf: Tensor) -> Any:
     """Return (1 + log n) · idf for each count n, with rows of unit length."""
-    weights = idf.cpu().numpy()[counts.indices]
-    return normalize(with_values(counts, (1 + np.log(counts.data)) * weights))
+    weights = idf.cpu().numpy().astype(counts.dtype)[counts.indices]
+    return normalize(with_values(counts, (1 + np.log(counts.data)) * weights), copy=False)
 
 
-def with_values(counts: Any, values: NDArray[np.float64]) -> Any:
+def with_values(counts: Any, values: NDArray[Any]) -> Any:
     """Return a sparse matrix with other values at the same entries."""
     return csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape)
 
 
 Coefficients = tuple[Tensor, Tensor]  # (F, O) and biases (O,), fp64
-MAX_ITER = 2000
+ROUGH, FINE = 0.05, 2e-4  # tolerances of solutions, while choosing and finally
+EXACT_VALUES = 1e-6  # of ridge regression, finally
 
 
 def fit_classes(
-    x: Any, targets: Tensor, n_outputs: int, l2: float, *, rough: bool = False
+    x: Any, targets: Tensor, n_outputs: int, l2: float, effort: Effort = EXACT
 ) -> Coefficients:
     """Fit multinomial logistic regression to rows x (R, F) and classes (R,). A class that never
     occurs is as probable as half a row makes it.
     """
     weights, bias = np.zeros((x.shape[1], n_outputs)), np.zeros(n_outputs)
-    classes = targets.unique().tolist()
+    classes, index = targets.unique(return_inverse=True)
     if len(classes) < 2:
         return torch.from_numpy(weights), class_shares(targets, n_outputs).log()
-    coef, intercept = fit_estimator(logistic_regression(l2, rough), x, targets.numpy())
+    one_hot = F.one_hot(index, len(classes)).numpy()
     if len(classes) == 2:
-        coef = np.concatenate([-coef, coef]) / 2
-        intercept = np.concatenate([-intercept, intercept]) / 2
+        coef, intercept = solve(x, LabelEntropy, one_hot[:, 1:] * 2 - 1, l2, effort)
+        coef, intercept = np.hstack([-coef, coef]) / 2, np.hstack([-intercept, intercept]) / 2
+    else:
+        coef, intercept = solve(x, CrossEntropy, one_hot, l2, effort)
     bias[:] = intercept.min() + np.log(0.5 / len(targets))
-    weights[:, classes], bias[classes] = coef.T, intercept
+    weights[:, classes], bias[classes] = coef, intercept
     return torch.from_numpy(weights), torch.from_numpy(bias)
 
 
-def fit_labels(x: Any, targets: Tensor, l2: float, *, rough: bool = False) -> Coefficients:
+def fit_labels(x: Any, targets: Tensor, l2: float, effort: Effort = EXACT) -> Coefficients:
     """Fit logistic regression to each label of targets (R, O), -1 where unknown."""
 
     def log_odds(y: NDArray[Any]) -> float:
         present, absent = class_shares(torch.from_numpy(1 - y).long(), 2).log().tolist()
         return float(present - absent)
 
-    return fit_columns(logistic_regression(l2, rough), x, targets, log_odds)
+    return fit_columns(LabelEntropy, x, signs(targets), l2, effort, targets, log_odds)
 
 
 def fit_margins(
-    x: Any, targets: Tensor, l2: float, *, scales: Tensor | None = None, rough: bool = False
+    x: Any, targets: Tensor, l2: float, effort: Effort = EXACT, *, scales: Tensor | None = None
 ) -> Coefficients:
     """Fit a support vector machine to each label of targets (R, O), -1 where unknown. With `scales`
     (F, O), features are multiplied by these first, and the coefficients are those of the products.
     """
-    tol = 1e-2 if rough else 1e-4
-    machine = LinearSVC(C=1 / l2, dual="auto", tol=tol, max_iter=MAX_ITER, random_state=0)
-    return fit_columns(machine, x, targets, lambda y: 1.0 if y.any() else -1.0, scales)
+
+    def sign(y: NDArray[Any]) -> float:
+        return 1.0 if y.any() else -1.0
+
+    return fit_columns(SquaredHinge, x, signs(targets), l2, effort, targets, sign, scales)
 
 
-def fit_values(x: Any, targets: Tensor, l2: float, *, rough: bool = False) -> Coefficients:
+def signs(targets: Tensor) -> NDArray[Any]:
+    """Return 1 for labels that are present, -1 for absent ones and 0 for unknown ones."""
+    y = targets.numpy().astype(np.int8)
+    return np.where(y < 0, 0, 2 * y - 1)
+
+
+def fit_values(x: Any, targets: Tensor, l2: float, effort: Effort = EXACT) -> Coefficients:
     """Fit ridge regression to each column of targets (R, O), NaN where unknown."""
-    ridge, x = RidgeRegression(alpha=l2, tol=1e-4 if rough else 1e-8), x.astype(np.float64)
-    return fit_columns(ridge, x, targets.double(), lambda y: float(y.mean()) if len(y) else 0.0)
+    y = targets.double().numpy()
+    both = np.stack([np.nan_to_num(y), ~np.isnan(y)])
+
+    def make_loss(both: NDArray[Any]) -> RowLoss:
+        return SquaredError(*both)
+
+    def mean(y: NDArray[Any]) -> float:
+        return float(y.mean()) if len(y) else 0.0
+
+    return fit_columns(make_loss, x, both, l2, effort, targets, mean)
 
 
 def fit_regression(
-    head: Head, x: Any, targets: Tensor, n_outputs: int, l2: float, *, rough: bool = False
+    head: Head, x: Any, targets: Tensor, n_outputs: int, l2: float, effort: Effort = EXACT
 ) -> Coefficients:
     """Fit ridge regression to values, or logistic regression to labels or classes."""
     if head.scaled:
-        return fit_values(x, targets, l2, rough=rough)
+        return fit_values(x, targets, l2, effort)
     if head.multilabel:
-        return fit_labels(x, targets, l2, rough=rough)
-    return fit_classes(x, targets, n_outputs, l2, rough=rough)
+        return fit_labels(x, targets, l2, effort)
+    return fit_classes(x, targets, n_outputs, l2, effort)
+
+
+MakeLoss = Callable[[NDArray[Any]], RowLoss]
 
 
 def fit_columns(
-    estimator: Any,
+    make_loss: MakeLoss,
     x: Any,
+    y: NDArray[Any],
+    l2: float,
+    effort: Effort,
     targets: Tensor,
     constant: Callable[[NDArray[Any]], float],
     scales: Tensor | None = None,
 ) -> Coefficients:
-    """Fit an estimator to the known rows of each column of targets (R, O). If all are equal, the
-    score is `constant` of them.
+    """Fit all columns of y (…, R, O), made from targets (R, O), at once. Where the known targets of
+    a column are equal, its score is `constant` of them.
     """
     weights, bias = np.zeros((x.shape[1], targets.size(1))), np.zeros(targets.size(1))
+    varied = []
     for number, column in enumerate(targets.numpy().T):
-        rows = np.flatnonzero(known(column))
-        if len(np.unique(column[rows])) < 2:
-            bias[number] = constant(column[rows])
-            continue
-        part = x[rows]
-        if scales is not None:
-            part = part.multiply(scales[:, number].numpy()[None]).tocsr()
-        coef, intercept = fit_estimator(estimator, part, column[rows])
-        weights[:, number], bias[number] = coef[0], intercept[0]
+        values = column[known(column)]
+        if len(np.unique(values)) < 2:
+            bias[number] = constant(values)
+        else:
+            varied.append(number)
+    if varied:
+        scale = None if scales is None else scales[:, varied].numpy().T
+        coef, intercept = solve(x, make_loss, y[..., varied], l2, effort, scale)
+        weights[:, varied], bias[varied] = coef, intercept
     return torch.from_numpy(weights), torch.from_numpy(bias)
 
 
-def fit_estimator(estimator: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Fit a scikit-learn estimator; return coefficients (O, F) and biases (O,), one row for two
-    classes. A solution that did not fully converge is good enough.
+def solve(
+    x: Any,
+    make_loss: MakeLoss,
+    y: NDArray[Any],
+    l2: float,
+    effort: Effort,
+    scales: NDArray[Any] | None = None,  # (O, F)
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weights (F, O) and biases (O,) of least loss of y (R, O); a rough solution in
+    single precision.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        estimator.fit(x, y)
-    return np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
-
-
-def logistic_regression(l2: float, rough: bool) -> Any:
-    tol = 1e-3 if rough else 1e-5
-    return LogisticRegression(
-        C=1 / l2, solver="newton-cg", tol=tol, max_iter=MAX_ITER, random_state=0
-    )
+    dtype, tol = (np.float32, ROUGH) if effort.rough else (np.float64, FINE)
+    loss = make_loss(y.astype(dtype))
+    if isinstance(loss, SquaredError) and not effort.rough:
+        tol = EXACT_VALUES
+    weights, bias, _ = minimise(x, loss, l2, scales=scales, tol=tol, dtype=dtype, over=effort.over)
+    return weights.T, bias
 
 
 FEW_TOKENS = 256  # vocabularies up to this size try longer n-grams
 ORDERS = (1, 2, 3)  # tried
 LONGER = (*ORDERS, 4, 5)
 MANY_TOKENS = 100_000  # from which on reading is timed on a part
+MAX_COEFFICIENTS = 1 << 24  # of a model
 PLACES = ("auto", "any", "each")
 ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)  # tried
 PENALTIES = (1.0, 0.1, 0.3, 3.0, 10.0, 100.0)  # tried; the first, while features are chosen
@@ -359,15 +436,29 @@ class NGramRows:
 
     counts: Any
     codes: Tensor
-    cache: list[tuple[Tensor, Any]] = field(default_factory=list)
+    cache: list[tuple[Tensor, int, Any]] = field(default_factory=list)
 
-    def select(self, rows: Tensor) -> Any:
-        """Return rows. The two newest selections are cached: all candidates share them."""
-        for cached, counts in self.cache:
-            if cached is rows:
+    def select(self, rows: Tensor, width: int) -> Any:
+        """Return rows, and so many of the columns. The newest selections are cached: candidates
+        share them.
+        """
+        counts = self.find(rows, width)
+        if counts is None:
+            full = self.find(rows, len(self.codes))
+            if full is None:
+                full = self.counts[rows.numpy()]
+                self.cache = [(rows, len(self.codes), full), *self.cache[:3]]
+            counts = full if width == len(self.codes) else full[:, :width]
+            if width < len(self.codes):
+                self.cache = [(rows, width, counts), *self.cache[:3]]
+        return counts
+
+    def find(self, rows: Tensor, width: int) -> Any:
+        """Return a cached selection, or None."""
+        for cached, columns, counts in self.cache:
+            if cached is rows and columns == width:
                 return counts
-        self.cache = [(rows, self.counts[rows.numpy()]), *self.cache[:1]]
-        return self.cache[0][1]
+        return None
 
 
 class NGramModel(VariableBuffers, TunedModel):
@@ -375,7 +466,7 @@ class NGramModel(VariableBuffers, TunedModel):
     how n-grams are weighted, and how coefficients are fitted.
     """
 
-    finish = 2.5
+    finish, least_share = 1.5, 0.25
     learned = ("coefficients", "bias", "idf")
     weighting: ClassVar[str] = ""  # counts or binary; if empty, that of the config
     codes: Tensor
@@ -399,7 +490,7 @@ class NGramModel(VariableBuffers, TunedModel):
         """Return what `stages` does, without `places`."""
 
     @abstractmethod
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         """Fit coefficients to weighted rows."""
 
     def buffer_error(self) -> str:
@@ -433,13 +524,15 @@ class NGramModel(VariableBuffers, TunedModel):
         features: dict[str, NGramRows] = {}
         for config in expand_open(self.config, places=PLACES[1:]):
             check_codes(self.longest(config), self.vocab_size, config.n_positions)
-            rows, codes, targets = self.read_ngrams(train, config)
-            vocabulary, valid_targets = torch.unique(codes), None
-            counts = count_ngrams(rows, codes, vocabulary, train.records)
+            parts, order, targets = self.read_counts(train, config, budget)
+            limit = parts[0].shape[1]
+            codes = self.limit_features(parts, list_codes(parts, limit), budget)
+            counts, valid_targets = keep_codes(parts, codes, limit)[order], None
             if valid is not None:
-                rows, codes, valid_targets = self.read_ngrams(valid, config)
-                more = count_ngrams(rows, codes, vocabulary, valid.records)
+                parts, order, valid_targets = self.read_counts(valid, config, budget)
+                more = keep_codes(parts, codes, limit)[order]
                 counts = vstack([counts, more], format="csr")
+            vocabulary = torch.from_numpy(codes)
             features[config.places] = NGramRows(counts, vocabulary)
         return FitData(features, targets, valid_targets, torch.arange(train.records) // train.views)
 
@@ -452,8 +545,8 @@ class NGramModel(VariableBuffers, TunedModel):
         configs = expand_open(self.config, places=PLACES[1:])
         started = time.monotonic()
         for config in configs:
-            rows, codes, _ = self.read_ngrams(shard, config, MANY_TOKENS)
-            count_ngrams(rows, codes, torch.unique(codes), shard.records)
+            parts, _, _ = self.read_counts(shard, config, budget, MANY_TOKENS)
+            keep_codes(parts, list_codes(parts, parts[0].shape[1]), parts[0].shape[1])
         seconds = (time.monotonic() - started) * shard.tokens / MANY_TOKENS
         if seconds > budget.left / 3 and len(configs) > 1:
             self.config = replace(self.config, places="any")
@@ -465,25 +558,46 @@ class NGramModel(VariableBuffers, TunedModel):
             self.max_order = most
             budget.reduce(f"n-grams have at most {most} tokens instead of {longest}")
 
-    def read_ngrams(
-        self, shard: Shard, config: Any, max_tokens: float = math.inf
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the records and codes of all n-grams of a shard, or of about `max_tokens` of its
-        tokens, and the targets of its records.
+    def limit_features(
+        self, parts: Sequence[Any], codes: NDArray[np.int64], budget: Budget
+    ) -> NDArray[np.int64]:
+        """Return the codes of n-grams, without rare ones if there are more coefficients than fit
+        into memory.
         """
-        rows, codes, items, targets = [], [], [], []
-        tokens = 0
+        least, most = 1, max(1, MAX_COEFFICIENTS // self.config.n_outputs)
+        if len(codes) <= most:
+            return codes
+        columns = np.concatenate([np.searchsorted(codes, part.indices) for part in parts])
+        frequency = np.bincount(columns, minlength=len(codes))
+        while (frequency >= least).sum() > most:
+            least += 1
+        budget.log(
+            f"of {len(codes):,} n-grams, those in fewer than {least} records are not counted: "
+            f"more than {most:,} do not fit into memory"
+        )
+        return codes[frequency >= least]
+
+    def read_counts(
+        self, shard: Shard, config: Any, budget: Budget, max_tokens: float = math.inf
+    ) -> tuple[list[Any], NDArray[np.int64], Tensor]:
+        """Return the counts of all n-grams of a shard, or of about `max_tokens` of its tokens: a
+        sparse matrix of each batch, whose columns are codes. Also return the rows of these that are
+        the records in order, and the targets of records in order.
+        """
+        order, parts, items, targets = self.longest(config), [], [], []
+        limit = code_limit(order, self.vocab_size, config.n_positions)
+        tokens, read = 0, 0
         for batch, source in read_batches(shard, self.config.max_len):
-            row, code = self.list_ngrams(source, self.longest(config), config.n_positions)
-            index = torch.from_numpy(batch.items)
-            rows.append(index[row])
-            codes.append(code)
-            items.append(index)
+            rows, codes = self.list_ngrams(source, order, config.n_positions)
+            parts.append(tally_codes(rows, codes, len(source.ids), limit))
+            items.append(batch.items)
             targets.append(batch.targets)
-            tokens += int((source.segments > 0).sum())
+            tokens, read = tokens + int((source.segments > 0).sum()), read + len(batch.items)
             if tokens >= max_tokens:
                 break
-        return torch.cat(rows), torch.cat(codes), torch.cat(targets)[torch.cat(items).argsort()]
+            budget.progress(f"counting n-grams, {read:,} of {shard.records:,} records")
+        index = np.concatenate(items).argsort()
+        return parts, index, torch.cat(targets)[torch.from_numpy(index)]
 
     def list_ngrams(self, source: Inputs, order: int, n_positions: int) -> tuple[Tensor, Tensor]:
         """Return the rows and codes of all n-grams of sequences."""
@@ -494,7 +608,7 @@ class NGramModel(VariableBuffers, TunedModel):
         ngrams = features[config.places]
         limit = code_limit(config.order, self.vocab_size, config.n_positions)
         width = int(torch.searchsorted(ngrams.codes, min(limit, LARGEST)))
-        return ngrams.select(rows)[:, :width]
+        return ngrams.select(rows, width)
 
     def weight_counts(self, counts: Any, idf: Tensor, config: Any) -> Any:
         """Return the features: weighted counts."""
@@ -503,9 +617,10 @@ class NGramModel(VariableBuffers, TunedModel):
             return tf_idf(counts, idf)
         return with_values(counts, np.ones_like(counts.data)) if weighting == "binary" else counts
 
-    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
         idf = inverse_frequency(x)
-        weights, bias = self.solve(self.weight_counts(x, idf, config), targets, config, rough)
+        weighted = self.weight_counts(x, idf, config)
+        weights, bias = self.fit_weights(weighted, targets, config, effort)
         return weights, bias, idf
 
     def predict_rows(self, x: Any, parameters: Sequence[Tensor], config: Any) -> Tensor:
@@ -546,7 +661,7 @@ class NaiveBayes(NGramModel):
     def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
         return [{"order": orders_to_try(self.vocab_size), "alpha": ALPHAS}]
 
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         counts = sum_by_class(x, targets, config.n_outputs) + config.alpha  # (F, C)
         return (counts / counts.sum(0)).log(), class_shares(targets, config.n_outputs).log()
 
@@ -566,21 +681,21 @@ class Logistic(NGramModel):
         features = {"order": orders, "weighting": ("counts", "tf-idf")}
         return [features, {"strength": self.penalties}]
 
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         l2 = config.strength or self.penalties[0]
-        return fit_regression(self.output, x, targets, config.n_outputs, l2, rough=rough)
+        return fit_regression(self.output, x, targets, config.n_outputs, l2, effort)
 
 
 class Ridge(Logistic):
     """Ridge regression on n-grams. Values, and so the penalty, are in units of their deviation."""
 
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         missing, values = targets.isnan(), targets.double()
         count = (~missing).sum(0).clamp_min(1)
         mean = values.nan_to_num(0.0).sum(0) / count
         variance = (values - mean).square().masked_fill(missing, 0.0).sum(0) / count
         deviation = variance.sqrt().where(variance > 0, 1.0)
-        weights, bias = super().solve(x, (values - mean) / deviation, config, rough)
+        weights, bias = super().fit_weights(x, (values - mean) / deviation, config, effort)
         return weights * deviation, bias * deviation + mean
 
 
@@ -589,14 +704,14 @@ class LinearSvm(Logistic):
 
     penalties = SVM_PENALTIES
 
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         l2 = config.strength or self.penalties[0]
         if self.output.multilabel:
-            return fit_margins(x, targets, l2, rough=rough)
+            return fit_margins(x, targets, l2, effort)
         labels = F.one_hot(targets, config.n_outputs)
         if config.n_outputs != 2:
-            return fit_margins(x, labels, l2, rough=rough)
-        weights, bias = fit_margins(x, labels[:, :1], l2, rough=rough)
+            return fit_margins(x, labels, l2, effort)
+        weights, bias = fit_margins(x, labels[:, :1], l2, effort)
         return torch.cat([weights, -weights], dim=1), torch.cat([bias, -bias])
 
 
@@ -612,12 +727,16 @@ class NbSvm(NGramModel):
     def settings(self) -> Sequence[dict[str, Sequence[Any]]]:
         return [{"order": orders_to_try(self.vocab_size)}, {"strength": SVM_PENALTIES}]
 
-    def solve(self, x: Any, targets: Tensor, config: Any, rough: bool) -> Coefficients:
+    def fit_weights(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Coefficients:
         counts = sum_by_class(x, targets, config.n_outputs)
         inside, outside = counts + 1, counts.sum(1, keepdim=True) - counts + 1
         ratios = (inside / inside.sum(0)).log() - (outside / outside.sum(0)).log()  # (F, C)
         l2, labels = config.strength or SVM_PENALTIES[0], F.one_hot(targets, config.n_outputs)
-        weights, bias = fit_margins(x, labels, l2, scales=ratios, rough=rough)
+        if config.n_outputs == 2:  # opposite ratios: equal weights and opposite biases
+            weights, bias = fit_margins(x, labels[:, :1], l2, effort, scales=ratios[:, :1])
+            weights, bias = weights.repeat(1, 2), torch.cat([bias, -bias])
+        else:
+            weights, bias = fit_margins(x, labels, l2, effort, scales=ratios)
         mean = weights.abs().mean(0) if len(weights) else weights.new_zeros(config.n_outputs)
         return ((1 - config.beta) * mean + config.beta * weights) * ratios, config.beta * bias
 
@@ -650,7 +769,7 @@ class WindowLogistic(TunedModel):
 
     Config = WindowConfig
     PRESETS: ClassVar[Presets] = {"chosen": lambda n_layers, d_model: WindowConfig()}
-    finish = 2.5
+    finish, least_share = 1.5, 0.25
     coefficients: Tensor
     bias: Tensor
 
@@ -691,9 +810,9 @@ class WindowLogistic(TunedModel):
         first = (features.shape[1] - width) // 2
         return features[rows.numpy()][:, first : first + width]
 
-    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
         l2 = config.strength or PENALTIES[0]
-        return fit_classes(x, targets, config.n_outputs, l2, rough=rough)
+        return fit_classes(x, targets, config.n_outputs, l2, effort)
 
     def predict_rows(self, x: Any, parameters: Sequence[Tensor], config: Any) -> Tensor:
         weights, bias = parameters
@@ -769,11 +888,11 @@ class Regression(TunedModel):
     def stages(self) -> Sequence[dict[str, Sequence[Any]]]:
         return [{"strength": self.penalties}]
 
-    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
+    def fit_rows(self, x: Tensor, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
         head, l2 = self.output, config.strength
         if config.n_outputs == 2 and not (head.scaled or head.multilabel):
             l2 /= 2  # scikit-learn penalises the difference of two columns, which are opposite
-        weights, bias = fit_regression(head, x.numpy(), targets, config.n_outputs, l2)
+        weights, bias = fit_regression(head, x.numpy(), targets, config.n_outputs, l2, effort)
         return weights.float(), bias.float()
 
     def predict_rows(self, x: Tensor, parameters: Sequence[Tensor], config: Any) -> Tensor:

@@ -21,7 +21,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -289,7 +289,9 @@ class Budget:
     def __init__(self, log: Log, seconds: float = math.inf) -> None:
         self.log = log
         self.started = self.last_line = time.monotonic()
-        self.end = self.started + seconds
+        self.end = self.stop = self.started + seconds
+        self.activity = ""  # for messages
+        self.cut = False  # did a fit stop for lack of time?
         self.reductions: list[str] = []  # those that were logged
 
     @property
@@ -302,18 +304,53 @@ class Budget:
         """Seconds until the end; negative afterwards."""
         return self.end - time.monotonic()
 
+    def limit(self, seconds: float) -> None:
+        """Let the next fits stop after so many seconds, instead of at the end."""
+        self.stop = min(self.end, time.monotonic() + seconds)
+
+    @property
+    def over(self) -> bool:
+        """Whether fits must stop."""
+        return time.monotonic() >= self.stop
+
     def progress(self, activity: str) -> None:
         """Log the current activity, once per INTERVAL at most."""
+        self.activity = activity
+        self.tick("")
+
+    def tick(self, detail: str) -> None:
+        """Log a detail of the current activity, once per INTERVAL at most."""
         now = time.monotonic()
         if now - self.last_line >= INTERVAL:
             self.last_line = now
-            self.log(f"{now - self.started:,.0f} s: {activity}")
+            line = ", ".join(part for part in (self.activity, detail) if part)
+            self.log(f"{now - self.started:,.0f} s: {line}")
 
     def reduce(self, reduction: str) -> None:
         """Log a reduction, the first time."""
         if reduction not in self.reductions:
             self.reductions.append(reduction)
             self.log(f"time is short: {reduction}")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How exactly and how long to fit: a `rough` solution is enough for choosing settings."""
+
+    rough: bool = False
+    budget: Budget | None = None
+    must_end: bool = True  # stop when the time is over?
+
+    def over(self, step: int) -> bool:
+        """Log the number of the current step; return whether to stop for lack of time."""
+        if self.budget is None:
+            return False
+        self.budget.tick(f"step {step}")
+        self.budget.cut |= self.must_end and self.budget.over
+        return self.budget.cut
+
+
+EXACT = Effort()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,6 +535,28 @@ def read_rows(
 
 
 @dataclass(eq=False)
+class SearchPace:
+    """The seconds that a comparison may take, and how long its fits were expected to take."""
+
+    seconds: float
+    started: float = field(default_factory=lambda: time.monotonic())
+    expected: float = 0.0  # of the fits so far
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer fits took than expected."""
+        return self.elapsed / self.expected if self.expected else 1.0
+
+    def exceeded(self, predicted: float) -> bool:
+        """Whether a fit that is expected to take so long ends too late."""
+        return self.elapsed + self.slowdown * predicted > self.seconds
+
+
+@dataclass(eq=False)
 class CandidateSearch:
     """Chooses among configs by the loss of their predictions on held-out rows."""
 
@@ -554,29 +613,52 @@ class CandidateSearch:
         When the seconds are over, only the splits on which all were tried count; within the first
         split, only the candidates tried so far.
         """
-        losses: list[list[float]] = [[] for _ in candidates]
-        started, expected, slowdown = time.monotonic(), 0.0, 1.0
-        for number, (learn, check) in enumerate(splits):
-            elapsed = time.monotonic() - started
-            if number and elapsed * (number + 1) / number > seconds:
-                self.method = f"{number} of {len(self.splits)} inner folds"
-                budget.reduce(f"settings are compared on {self.method}")
+        table, pace = [], SearchPace(seconds)
+        budget.limit(seconds)
+        for number in range(len(splits)):
+            if number and pace.elapsed * (number + 1) / number > seconds:
                 break
-            for index, config in enumerate(candidates):
-                predicted = times[index] * len(learn)
-                elapsed = time.monotonic() - started
-                if not number and index and elapsed + slowdown * predicted > seconds:
-                    rest = len(candidates) - index
-                    budget.reduce(f"{rest} of {len(candidates)} settings are not tried")
-                    return int(np.argmin([sum(values) for values in losses[:index]])), slowdown
-                scores = fit_predict(config, learn, check)
-                losses[index].append(selection_loss(self.head, scores, self.targets[check]))
-                expected += predicted
-                slowdown = (time.monotonic() - started) / expected if expected else 1.0
-                of = f", split {number + 1} of {len(splits)}" if len(splits) > 1 else ""
-                description = describe_differences(config, candidates)
-                budget.progress(f"setting {index + 1} of {len(candidates)}{of} ({description})")
-        return int(np.argmin([sum(values) for values in losses])), slowdown
+            losses = self.try_all(candidates, times, splits, number, fit_predict, budget, pace)
+            if number and len(losses) < len(candidates):
+                break
+            table.append(losses)
+            if len(losses) < len(candidates):
+                rest = len(candidates) - len(losses)
+                budget.reduce(f"{rest} of {len(candidates)} settings are not tried")
+                break
+        if len(table[0]) == len(candidates) and len(table) < len(splits):
+            self.method = f"{len(table)} of {len(self.splits)} inner folds"
+            budget.reduce(f"settings are compared on {self.method}")
+        return int(np.argmin(np.sum(table, axis=0))), pace.slowdown
+
+    def try_all(
+        self,
+        candidates: Sequence[Candidate],
+        times: Sequence[float],
+        splits: Sequence[Split],
+        number: int,
+        fit_predict: FitPredict[Candidate],
+        budget: Budget,
+        pace: SearchPace,
+    ) -> list[float]:
+        """Return the losses of candidates on a split: of all that there is time for, in the first
+        split of at least one.
+        """
+        (learn, check), losses = splits[number], list[float]()
+        of = f" on fold {number + 1} of {len(splits)}" if len(splits) > 1 else ""
+        for index, config in enumerate(candidates):
+            predicted = times[index] * len(learn)
+            if not number and index and pace.exceeded(predicted):
+                break
+            description = describe_differences(config, candidates)
+            budget.progress(f"setting {index + 1} of {len(candidates)}{of} ({description})")
+            budget.cut = False
+            scores = fit_predict(config, learn, check)
+            if budget.cut and (number or index):
+                break
+            losses.append(selection_loss(self.head, scores, self.targets[check]))
+            pace.expected += predicted
+        return losses
 
     def reduce(
         self,
@@ -608,18 +690,21 @@ class CandidateSearch:
                 one_fold = f"1 of {len(self.splits)} inner folds"
                 self.method = self.method if len(self.splits) == 1 else one_fold
                 if rows < len(learn):
-                    self.method += f", learning from {rows:,} of {len(learn):,}"
+                    method = self.method.split(", learning")[0]  # of an earlier choice
+                    self.method = f"{method}, learning from {rows:,} of {len(learn):,}"
                 budget.reduce(f"settings are compared on {self.method}")
         if dropped := [n for n in range(len(candidates)) if n not in selected]:
             names = "; ".join(describe_differences(candidates[n], candidates) for n in dropped)
             budget.reduce(f"{len(dropped)} of {len(candidates)} settings are not tried ({names})")
         return selected, splits, seconds
 
-    def limit_final_fit(self, config: Any, budget: Budget) -> Any:
-        """Return the chosen config, with fewer training rows if time is short."""
+    def limit_final_fit(self, config: Any, budget: Budget, share: float = 1.0) -> Any:
+        """Return the chosen config, with fewer training rows if there is no time for a `share` of
+        the final fit.
+        """
         rows = config.records or self.rows
-        seconds = self.final_seconds * rows / max(1, self.rows)
-        if not seconds or seconds <= max(0.0, budget.left):
+        seconds = share * self.final_seconds * rows / max(1, self.rows)
+        if seconds <= max(0.0, budget.left):
             return config
         most = max(LEAST, int(rows * max(0.0, budget.left) / seconds))
         if most >= rows:
@@ -638,17 +723,25 @@ def time_candidates(
     ones if that takes a quarter of the time left.
     """
     learn, check = split
-    sizes = PROBED, max(1, PROBED * len(check) // len(learn))
-    part = [sample_rows(rows, size) for rows, size in zip(split, sizes, strict=True)]
+    parts = []
+    for size in (PROBED // 2, PROBED):
+        sizes = size, max(1, size * len(check) // len(learn))
+        parts.append([sample_rows(rows, n) for rows, n in zip(split, sizes, strict=True)])
     enough, times = budget.left * 3 / 4, list[float]()
-    fit_predict(candidates[0], *part)  # warm-up: imports, memory
+    budget.limit(budget.left / 4)
+    fit_predict(candidates[0], *parts[0])  # warm-up: imports, memory
     for config in candidates:
         if len(times) > 1 and budget.left < enough:
             break
-        started = time.monotonic()
-        fit_predict(config, *part)
-        times.append(GROWTH * (time.monotonic() - started) / PROBED)
-        budget.progress(f"timing setting {len(times)} of {len(candidates)}")
+        budget.progress(f"timing setting {len(times) + 1} of {len(candidates)}")
+        marks = [time.monotonic()]
+        for part in parts:
+            fit_predict(config, *part)
+            marks.append(time.monotonic())
+        half, whole = np.diff(marks)
+        seconds = max(2 * (whole - half), whole / 8)  # without what any number of rows takes
+        seconds = min(seconds, whole)
+        times.append(GROWTH * float(seconds) / PROBED)
     return times
 
 
@@ -659,7 +752,7 @@ def describe(config: FittedConfig, names: Iterable[str]) -> str:
 
 def describe_differences(config: FittedConfig, candidates: Sequence[FittedConfig]) -> str:
     """Return the settings in which a config differs from other candidates."""
-    names = [field.name for field in fields(config)]
+    names = [each.name for each in fields(config)]
     differ = [n for n in names if len({str(getattr(other, n)) for other in candidates}) > 1]
     return describe(config, differ) or "as given"
 
@@ -673,7 +766,7 @@ def make_search(
     count = len(train)
     if valid is not None and len(valid) >= (POSITIONS if head.positional else ENOUGH):
         labelled = torch.from_numpy(known(valid).reshape(len(valid), -1).any(1))
-        check = torch.arange(count, count + len(valid))[labelled]
+        check = sample_rows(torch.arange(count, count + len(valid))[labelled])
         learn = sample_rows(torch.arange(count))
         targets = torch.cat([train, valid])
         return CandidateSearch(head, targets, [(learn, check)], "the validation part", count)
@@ -683,11 +776,15 @@ def make_search(
     fold = assign_folds(keys, FOLDS)[groups]
     masks = [(fold != n, fold == n) for n in range(FOLDS)]
     splits = [
-        (sample_rows(learn.nonzero()[:, 0]), check.nonzero()[:, 0])
+        (sample_rows(learn.nonzero()[:, 0]), sample_rows(check.nonzero()[:, 0]))
         for learn, check in masks
         if learn.any() and check.any()
     ]
-    return CandidateSearch(head, train, splits, f"{FOLDS} inner folds", count)
+    method = f"{FOLDS} inner folds"
+    large = count > FOLDS * POSITIONS if head.positional else len(keys) > FOLDS * ENOUGH
+    if large:  # a fold can choose as well as a validation split of that size
+        splits, method = splits[:1], f"1 of {FOLDS} inner folds"
+    return CandidateSearch(head, train, splits, method, count)
 
 
 def assign_folds(keys: Tensor, n_folds: int) -> Tensor:
@@ -759,6 +856,7 @@ class TunedModel(FittedModel):
     """
 
     finish: ClassVar[float] = 1.0  # times as long takes the final fit as one while choosing
+    least_share: ClassVar[float] = 1.0  # of the final fit, that is of use if it stops early
     learned: ClassVar[tuple[str, ...]] = ("coefficients", "bias")  # the buffers that are fitted
 
     @abstractmethod
@@ -770,8 +868,8 @@ class TunedModel(FittedModel):
         """Return the values to try for each open setting, one stage after the other."""
 
     @abstractmethod
-    def fit_rows(self, x: Any, targets: Tensor, config: Any, *, rough: bool) -> Sequence[Any]:
-        """Return the `learned` tensors, fitted to rows x; `rough` allows a less exact solution."""
+    def fit_rows(self, x: Any, targets: Tensor, config: Any, effort: Effort) -> Sequence[Any]:
+        """Return the `learned` tensors, fitted to rows x."""
 
     @abstractmethod
     def predict_rows(self, x: Any, parameters: Any, config: Any) -> Tensor:
@@ -803,7 +901,7 @@ class TunedModel(FittedModel):
         self, config: Any, search: CandidateSearch, data: FitData, budget: Budget
     ) -> Any:
         """Return the chosen config, with fewer training rows if time is short."""
-        return search.limit_final_fit(config, budget)
+        return search.limit_final_fit(config, budget, self.least_share)
 
     def fit(
         self, train: Shard, valid: Shard | None, log: Log, budget: Budget | None = None
@@ -814,7 +912,9 @@ class TunedModel(FittedModel):
 
         def fit_predict(config: Any, learn: Tensor, check: Tensor) -> Tensor:
             x = self.select(data.features, learn, config)
-            parameters = self.fit_rows(x, search.targets[learn], config, rough=True)
+            parameters = self.fit_rows(
+                x, search.targets[learn], config, Effort(rough=True, budget=budget)
+            )
             return self.predict_rows(self.select(data.features, check, config), parameters, config)
 
         config, stages = self.config, self.stages()
@@ -827,6 +927,13 @@ class TunedModel(FittedModel):
         count = len(data.targets)
         rows = sample_rows(torch.arange(count), config.records or count)
         x = self.select(data.features, rows, config)
-        self.store(data.features, self.fit_rows(x, data.targets[rows], config, rough=False))
+        budget.limit(math.inf)
+        budget.cut = False
+        budget.progress(f"fitting {len(rows):,} rows")
+        effort = Effort(budget=budget, must_end=len(rows) > LEAST)
+        parameters = self.fit_rows(x, data.targets[rows], config, effort)
+        if budget.cut:
+            budget.reduce("the last fit stopped before it had converged")
+        self.store(data.features, parameters)
         settings = describe(config, dict.fromkeys(name for stage in stages for name in stage))
         log(f"{self.size}; {settings}, where open by {search.method}")
