@@ -14,7 +14,7 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -285,11 +285,8 @@ def compare(
         data={**(data or {}), **({"folds": folds} if folds else {})},
         model={"name": REFERENCE, **(transformer or {})},
     )
-    recipe, lines = planned()
+    recipe, lines = plan_for_rows(planned, models, minutes / seeds)
     check_comparison(recipe, models, scaling)
-    if not recipe.train.steps:  # networks are as large as their share of the time allows
-        share = minutes / max(1, seeds * count_networks(recipe, models))
-        recipe, lines = planned(train={"minutes": share})
     for line in lines[:-1]:  # the last is about one model
         reporter.say(line)
     runs = plan_runs(recipe, models, folder, seeds, scaling, reporter)
@@ -311,11 +308,19 @@ def compare(
     return ComparisonResult(comparison, strip, folder)
 
 
-def count_networks(recipe: Recipe, models: Sequence[str]) -> int:
-    """Return how many rows share the time of a comparison."""
+def plan_for_rows(
+    planned: Callable[..., tuple[Recipe, list[str]]], models: Sequence[str], minutes: float
+) -> tuple[Recipe, list[str]]:
+    """Return a recipe and its lines for rows that share the minutes: networks are as large as their
+    share allows.
+    """
+    recipe, lines = planned()
+    if recipe.train.steps:
+        return recipe, lines
     task, kind = recipe.task.name, recipe.reads
     names = models or MODELS.names(task, kind)
-    return sum(MODELS.get(name, task, kind).loop in TIMED for name in names)
+    networks = sum(MODELS.get(name, task, kind).loop in TIMED for name in names)
+    return planned(train={"minutes": minutes / max(1, networks)})
 
 
 def check_comparison(recipe: Recipe, models: Sequence[str], scaling: bool) -> None:

@@ -20,6 +20,7 @@ from regard.models.series_features import (
     describe,
     quantiles,
 )
+from regard.models.supervised import EXACT
 from regard.tokenizers.step_patches import StepPatches
 
 
@@ -98,8 +99,8 @@ def test_fitting_in_the_space_of_the_rows_gives_the_same_predictions():
     config = dataclasses.replace(SeriesLinearConfig(), n_outputs=3, strength=2.0)
     model = SeriesLogistic(9, config)
     x, targets = torch.randn(12, 40), torch.arange(12) % 3
-    fast = model.fit_rows(x, targets, config, rough=False)
-    slow = Regression.fit_rows(model, x, targets, config, rough=False)
+    fast = model.fit_rows(x, targets, config, EXACT)
+    slow = Regression.fit_rows(model, x, targets, config, EXACT)
     new = torch.randn(5, 40)
     one, two = (model.predict_rows(new, part, config) for part in (fast, slow))
     torch.testing.assert_close(one.softmax(1), two.softmax(1), atol=2e-3, rtol=0)

@@ -96,10 +96,9 @@ def command(
     from regard.training.progress import Reporter
 
     overrides, options = set_ or [], extra_options(context.args)
-    data: dict[str, Any] = {"input": input, "target": target, "strict": strict}
-    data |= {"valid": absolute(valid), "test": absolute(test)}
-    data = {key: value or None for key, value in data.items()}
-    tables: dict[str, dict[str, Any]] = {"task": {"name": task or None}, "data": data}
+    data = {"input": input or None, "target": target or None, "strict": strict or None}
+    files_of = {"valid": absolute(valid), "test": absolute(test)}
+    tables: dict[str, Any] = {"task": {"name": task or None}, "data": data | files_of}
     tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
     try:
         with joined() as world:

@@ -229,8 +229,7 @@ def with_values(counts: Any, values: NDArray[Any]) -> Any:
 
 
 Coefficients = tuple[Tensor, Tensor]  # (F, O) and biases (O,), fp64
-ROUGH, FINE = 0.05, 2e-4  # tolerances of solutions, while choosing and finally
-EXACT_VALUES = 1e-6  # of ridge regression, finally
+ROUGH = 0.05  # tolerance of solutions while settings are chosen
 
 
 def fit_classes(
@@ -350,10 +349,9 @@ def solve(
     """Return the weights (F, O) and biases (O,) of least loss of y (R, O); a rough solution in
     single precision.
     """
-    dtype, tol = (np.float32, ROUGH) if effort.rough else (np.float64, FINE)
+    dtype = np.float32 if effort.rough else np.float64
     loss = make_loss(y.astype(dtype))
-    if isinstance(loss, SquaredError) and not effort.rough:
-        tol = EXACT_VALUES
+    tol = ROUGH if effort.rough else loss.tolerance
     weights, bias, _ = minimise(x, loss, l2, scales=scales, tol=tol, dtype=dtype, over=effort.over)
     return weights.T, bias
 

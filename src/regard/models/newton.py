@@ -37,6 +37,7 @@ class RowLoss(ABC):
 
     joint: ClassVar[bool] = False  # do the outputs depend on each other?
     bias_penalty: ClassVar[float] = 0.0  # on biases, in units of that on weights
+    tolerance: ClassVar[float] = 2e-4  # of a final solution
 
     @abstractmethod
     def constant(self) -> Array:
@@ -137,6 +138,7 @@ class SquaredHinge(RowLoss):
 class SquaredError(RowLoss):
     """Half the squared error of values (R, O); `mask` is 1, and 0 where a value is missing."""
 
+    tolerance = 1e-6  # its solution is cheap
     values: Array
     mask: Array
 

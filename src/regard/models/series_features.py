@@ -36,7 +36,7 @@ from regard.layers.series import StepValues, fill_linearly, read_steps
 from regard.models import Presets, check_ranges
 from regard.models.linear import Regression
 from regard.models.series_classifiers import SeriesSettings
-from regard.models.supervised import Budget, FitData, SampledConfig, read_batches
+from regard.models.supervised import Budget, Effort, FitData, SampledConfig, read_batches
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of autocorrelations
@@ -81,12 +81,12 @@ class StandardizedRegression(Regression):
         return (rows - self.mean) / self.deviation
 
     def fit_rows(
-        self, x: Tensor, targets: Tensor, config: SeriesLinearConfig, *, rough: bool
+        self, x: Tensor, targets: Tensor, config: SeriesLinearConfig, effort: Effort
     ) -> Sequence[Tensor]:
         if x.size(0) >= x.size(1):
-            return super().fit_rows(x, targets, config, rough=rough)
+            return super().fit_rows(x, targets, config, effort)
         basis = torch.linalg.qr(x.T.double())[0]  # (F, R)
-        weights, bias = super().fit_rows((x.double() @ basis).float(), targets, config, rough=rough)
+        weights, bias = super().fit_rows((x.double() @ basis).float(), targets, config, effort)
         return (basis @ weights.double()).float(), bias
 
 

@@ -738,9 +738,9 @@ def time_candidates(
         for part in parts:
             fit_predict(config, *part)
             marks.append(time.monotonic())
-        half, whole = np.diff(marks)
-        seconds = max(2 * (whole - half), whole / 8)  # without what any number of rows takes
-        seconds = min(seconds, whole)
+        half, full = np.diff(marks)
+        seconds = max(2 * (full - half), full / 8)  # without what any number of rows takes
+        seconds = min(seconds, full)
         times.append(GROWTH * float(seconds) / PROBED)
     return times
 
