@@ -36,7 +36,29 @@ def recipe_of(path, **others):
 @pytest.fixture(scope="module")
 def finished(questions, tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "run"
-    return run, train(recipe_of(questions)[0], run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "TRIAL_CPU", 0.0)
+        patch.setattr(selection, "has_gpu", lambda: False)
+        return run, train(recipe_of(questions)[0], run)
+
+
+@pytest.mark.parametrize(("gpu", "enough"), [(False, 0.8), (True, 3.0)])
+def test_networks_have_trials_if_there_is_time_for_them(questions, monkeypatch, gpu, enough):
+    monkeypatch.setattr(selection, "has_gpu", lambda: gpu)
+    recipe = recipe_of(questions)[0]
+    chooser = selection.Selection(None, False, None, 0.0)
+    for minutes, count, has in ((enough, 3, True), (enough - 0.01, 3, False), (enough, 1, False)):
+        timed = recipe.replace(train={"minutes": minutes})
+        assert chooser.has_trials(timed, count) is has
+
+
+def test_the_best_network_of_a_trial_is_trained(finished):
+    rows = {row["model"]: row for row in finished[1].selection["rows"]}
+    trials = [row for name, row in rows.items() if name.endswith("-trial")]
+    best = max(trials, key=lambda row: (row["value"], -row["log_loss"]))
+    assert len(trials) == 3 and best["model"].removesuffix("-trial") in rows
+    trained = {name for name in ("transformer", "cnn", "lstm") if name in rows}
+    assert trained == {best["model"].removesuffix("-trial")}
 
 
 def test_a_model_is_chosen_only_if_nothing_is_said_of_it(questions):

@@ -31,7 +31,7 @@ from regard.training.comparison_runs import (
     match_parameters,
     prepare,
 )
-from regard.training.defaults import ONE_PASS
+from regard.training.defaults import ONE_PASS, has_gpu
 from regard.training.distributed import ALONE
 from regard.training.progress import Reporter
 from regard.training.step import choose_device
@@ -41,6 +41,7 @@ CANDIDATES, SELECTION = "candidates", "selection.json"
 CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
 TRIAL_SHARE = 0.25  # of the time, at most, for short trials of networks
 TRIAL = "-trial"  # the ending of their names
+TRIAL_CPU, TRIAL_GPU = 4.0, 15.0  # the least seconds of each: a GPU takes 6 s to start and be timed
 LEAST = 3.0  # seconds of such a row, with its start and end
 CLOSING = 0.5  # seconds for moving files
 SHOWN = 2  # rows that the line about the best row compares it with
@@ -181,6 +182,11 @@ class Selection:
             raise UserError("no model can be trained on these data; --model NAME says why")
         return interrupted(results) or results[self.best(results) or list(results)[-1]]
 
+    def has_trials(self, recipe: Recipe, count: int) -> bool:
+        """Return whether there is time for a trial of several networks."""
+        least = TRIAL_GPU if has_gpu() else TRIAL_CPU
+        return count > 1 and TRIAL_SHARE * recipe.train.minutes * 60 >= count * least
+
     def best(self, names: Iterable[str]) -> str:
         """Return the name of the best of some rows, "" if validation defines the score of none."""
         scores = [score for score in self.scores if score.model in names]
@@ -195,8 +201,10 @@ class Selection:
         suitable = default_models(recipe, corpus, self.reporter.say)
         loops = {name: MODELS.get(name, recipe.task.name, kind).loop for name in suitable}
         cheap = [name for name in suitable if loops[name] in ONE_PASS]
+        trials = self.has_trials(recipe, len(networks))
+        networks = networks if trials else networks[:1]
         names = f"trying {', '.join([*cheap, *networks])}"
-        if len(networks) > 1:
+        if trials:
             names += "; of the networks, the best in a short trial has the rest of the time"
         self.reporter.say(f"{names}; the best on validation is kept (--model NAME trains only it)")
         return cheap, networks
