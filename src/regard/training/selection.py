@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from regard.data.corpus import FOLDER, Corpus
+from regard.data.corpus import FOLDER, Corpus, reopen
 from regard.errors import UserError, one_line
 from regard.evaluation import Metric
-from regard.recipe import Recipe
+from regard.recipe import SPLITS, Recipe
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
 from regard.storage import StoredSelection, read_json, write_json
@@ -35,7 +35,8 @@ from regard.training.defaults import ONE_PASS, has_gpu
 from regard.training.distributed import ALONE
 from regard.training.progress import Reporter
 from regard.training.step import choose_device
-from regard.training.trainer import Session, TrainResult, evaluate_and_write
+from regard.training.throughput import Clock
+from regard.training.trainer import Session, TrainingOutcome, TrainResult, evaluate_and_write
 
 CANDIDATES, SELECTION = "candidates", "selection.json"
 CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
@@ -121,15 +122,17 @@ class Selection:
     reporter: Reporter
     began: float
     scores: list[Score] = field(default_factory=list)
+    outcomes: dict[str, TrainingOutcome] = field(default_factory=dict)  # of rows, by name
 
     def fit(self, recipe: Recipe) -> TrainResult:
         """Train the rows for a recipe; return the result of the best, or of the one that was
         interrupted.
         """
         choose_device(recipe.train.device, ALONE)  # a missing one is an error before all else
-        session, result = Session(self.run, self.resume, self.reporter, self.began), None
+        session = Session(self.run, self.resume, self.reporter, self.began)
         with session.folder() as new:
             recipe = session.store(recipe, new)
+            clock = Clock(self.began, recipe.train.minutes * 60)
             best = "" if new else self.load()
             if not best:
                 result = self.train_all(session.corpus(recipe), recipe)
@@ -138,12 +141,14 @@ class Selection:
                 best = result.run.name
                 self.store(best)
             self.move(best)
-        if result is None:  # stopped while the files were moved
-            result = evaluate_and_write(self.run, session.fit(session.stored()))
+        # without an outcome, it was stopped while the files were moved
+        outcome = self.outcomes.get(best) or session.fit(session.stored())
+        outcome = replace(outcome, clock=clock, corpus=reopen(self.run))  # its files were moved
+        result = evaluate_and_write(self.run, outcome)
         selection = self.describe(best)
         facts = read_json(self.run / METADATA, dict[str, Any])
         write_json(self.run / METADATA, facts | {"selection": selection})
-        return replace(result, run=self.run, selection=selection)
+        return replace(result, selection=selection)
 
     def load(self) -> str:
         """Load the scores of a run that is resumed; return the best row, "" if rows are missing."""
@@ -236,7 +241,8 @@ class Selection:
             one.run, True, self.reporter.quieter() if quiet else self.reporter, time.monotonic()
         )
         try:
-            result = evaluate_and_write(one.run, session.fit(session.stored()))
+            outcome = self.outcomes[name] = session.fit(session.stored())
+            result = evaluate_and_write(one.run, outcome, splits=SPLITS[:2])
         except UserError as error:
             self.reporter.warn(f"{name} is left out: {one_line(str(error))}")
             shutil.rmtree(one.run, ignore_errors=True)

@@ -39,7 +39,7 @@ from regard.evaluation.language_modeling import (
 )
 from regard.kernels import has_numba
 from regard.models.supervised import Budget
-from regard.recipe import Recipe, build, read, to_toml
+from regard.recipe import SPLITS, Recipe, build, read, to_toml
 from regard.run import (
     FORBIDDEN,
     METADATA,
@@ -616,8 +616,15 @@ class TrainResult:
         }
 
 
-def evaluate_and_write(run: Path, fitted: TrainingOutcome, *, measures: bool = True) -> TrainResult:
-    """Evaluate the model (on a part of a large split) and write the files of a finished run.
+def evaluate_and_write(
+    run: Path,
+    fitted: TrainingOutcome,
+    *,
+    measures: bool = True,
+    splits: Sequence[str] = SPLITS,
+) -> TrainResult:
+    """Evaluate the model on held-out splits (on a part of a large one) and write the files of a
+    finished run.
 
     Neither is done if the run was interrupted, or without `measures`, in all processes but one.
     """
@@ -631,6 +638,8 @@ def evaluate_and_write(run: Path, fitted: TrainingOutcome, *, measures: bool = T
         model = Run(run).model().to(facts["device"])
         parts = fitted.parts or final_parts(recipe.train, corpus, facts["steps"])
         for split, tokens in parts.items():
+            if split not in splits:
+                continue
             shard = corpus.split(split)
             assert shard is not None
             part = shard
