@@ -27,12 +27,13 @@ from torch import Tensor, nn
 
 from regard.errors import UsageError, UserError
 from regard.models.word2vec import list_words, token_word
-from regard.recipe import TrainRecipe, read
+from regard.recipe import read
 from regard.registry import MODELS, TASKS
 from regard.run import CONFIG, RECIPE, ModelDescription, Run, weights
 from regard.storage import Checkpoint, read_json, read_tensors, sync, write_json, write_tensors
 from regard.tokenizers import TOKENIZER, Tokenizer
 from regard.tokenizers import load as load_tokenizer
+from regard.training.defaults import fill_gentle_rates
 
 FOLDER, MANIFEST = "checkpoints", "checkpoint.json"
 
@@ -151,12 +152,6 @@ PRETRAINED = "pretrained"  # the folder, in a run, of the run that it starts fro
 # Settings that may differ: regularization, and what comes after the encoder.
 FREE = ("dropout", "tied", "task", "n_outputs", "pooling", "pooler", "transform", "source_vocab")
 HEAD_TENSORS = ("head.", "pool.", "shift", "scale")  # of classifiers and regressors
-# Defaults of fine-tuning. Rates are a tenth of those from scratch. Published models took a quarter
-# (GPT: 2.5e-4, then 6.25e-5; Radford et al. 2018, section 4.1) to a fifth (BERT: 1e-4, then 5e-5 to
-# 2e-5; Devlin et al. 2019, appendix A) with Adam; Muon's steps stay large if gradients are small.
-# Warmup over a tenth of the steps is the default of BERT's fine-tuning code.
-RATES = {"lr": 0.1, "adam_lr": 0.1}  # as a share of the default
-WARMUP = 0.1
 Tables = dict[str, Any]
 
 
@@ -220,14 +215,6 @@ def adopt(model: Tables, run: str, description: ModelDescription, task: str, pre
     if "dropout" in fields and hasattr(config, "dropout"):
         model.setdefault("dropout", config.dropout)
     return model
-
-
-def fill_gentle_rates(train: Tables) -> None:
-    """Fill in learning rates and warmup for a model that was trained before."""
-    default = TrainRecipe()
-    for key, share in RATES.items():
-        train.setdefault(key, getattr(default, key) * share)
-    train.setdefault("warmup", WARMUP)
 
 
 def _require(table: Tables, section: str, values: Mapping[str, Any], run: str) -> None:

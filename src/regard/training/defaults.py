@@ -147,6 +147,13 @@ AUGMENT_IMAGES = {"shift": 0.1, "rotate": 10.0, "scale": 0.1}
 AUGMENT_3D = {"rotate": 0.0, "scale": 0.1, "jitter": 0.01, "drop": 0.2}
 AUGMENT_2D = {"rotate": 10.0, "scale": 0.1, "jitter": 0.01, "drop": 0.2}
 
+# Defaults of fine-tuning. Rates are a tenth of those from scratch. Published models took a quarter
+# (GPT: 2.5e-4, then 6.25e-5; Radford et al. 2018, section 4.1) to a fifth (BERT: 1e-4, then 5e-5 to
+# 2e-5; Devlin et al. 2019, appendix A) with Adam; Muon's steps stay large if gradients are small.
+# Warmup over a tenth of the steps is the default of BERT's fine-tuning code.
+FINE_TUNING = {"lr": 0.1, "adam_lr": 0.1}  # as a share of the default
+FINE_TUNING_WARMUP = 0.1
+
 FLOPS_CPU = 2e10  # of a core in a second of training; measured with 4 to 8 layers of 64 to 128
 FLOPS_GPU = 2e13  # of a GPU, likewise: small networks leave most of it idle
 FEW_STEPS = 400  # below which smaller batches learn more
@@ -243,6 +250,14 @@ def fill_batch(train: Tables, tokens: int, *, large: bool) -> None:
     if "batch_tokens" not in train:
         train["batch_tokens"] = tokens * (4 if has_gpu() and large else 1)
     train.setdefault("micro_tokens", max(TrainRecipe().micro_tokens, train["batch_tokens"]))
+
+
+def fill_gentle_rates(train: Tables) -> None:
+    """Fill in learning rates and warmup for a model that was trained before."""
+    default = TrainRecipe()
+    for key, share in FINE_TUNING.items():
+        train.setdefault(key, getattr(default, key) * share)
+    train.setdefault("warmup", FINE_TUNING_WARMUP)
 
 
 def budget(train: Mapping[str, Any]) -> str:
