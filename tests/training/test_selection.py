@@ -178,3 +178,13 @@ def test_a_flat_curve_has_no_slope(tmp_path):
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert slope_of(tmp_path) == slope_of(tmp_path / "none") == 0.0
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_model_and_its_selection(finished):
+    """Fitted again in the seconds of its share, a linear model became another one."""
+    run, result = finished
+    before = (run / "model.safetensors").read_bytes()
+    again = train(build(read(run / "recipe.toml")), run, resume=True)
+    assert (run / "model.safetensors").read_bytes() == before
+    assert again.selection == result.selection and again.parameters == result.parameters
+    assert json.loads((run / "regard.json").read_text())["selection"] == result.selection

@@ -15,7 +15,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +278,10 @@ class Session:
             cls = recipe.family
             if cls.loop in ONE_PASS:
                 known = world.broadcast_from_rank0(
-                    lambda: count(recipe, corpus, self.run, self.reporter.say, self.began)
+                    lambda: (
+                        facts_of_fit(self.run)
+                        or count(recipe, corpus, self.run, self.reporter.say, self.began)
+                    )
                 )
                 return TrainingOutcome(recipe, corpus, forbidden, "done", 0, known)
             if cls.loop in LOOPS:
@@ -547,6 +550,19 @@ def alone(run: Path) -> Iterator[None]:
         os.close(handle)
 
 
+FIT_FACTS = ("parameters", "steps", "train_seconds", "symbols_per_second", "device", "reductions")
+
+
+def facts_of_fit(run: Path) -> dict[str, Any]:
+    """Return the facts about a finished run, which is not fitted again: with other time left, it
+    might become another model; {} if it is not finished.
+    """
+    metadata: dict[str, Any] = dict(Run(run).metadata)
+    if metadata.get("outcome") != "done" or not (run / WEIGHTS).exists():
+        return {}
+    return {key: metadata[key] for key in FIT_FACTS if key in metadata}
+
+
 def count(
     recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None], started: float
 ) -> dict[str, Any]:
@@ -664,6 +680,8 @@ def evaluate_and_write(
         warnings=(*corpus.warnings, *corpus.truncation_warnings(context(recipe.model.config))),
     )
     if measures:
+        before = Run(run).metadata.get("selection")
+        result = replace(result, selection=before or {})
         write_json(run / METADATA, facts_of(fitted, result) | metadata)
         write_text(run / "README.md", model_card(recipe, result))
     return result
@@ -692,6 +710,7 @@ def facts_of(fitted: TrainingOutcome, result: TrainResult) -> dict[str, Any]:
         **fitted.facts,
         "metrics": document["metrics"],
         "measured": document["measured"],
+        **({"selection": result.selection} if result.selection else {}),
     }
 
 
