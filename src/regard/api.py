@@ -49,7 +49,7 @@ from regard.recipe import (
     to_toml,
 )
 from regard.recipe import tables as tables_of
-from regard.registry import MODALITIES, MODELS, TASKS
+from regard.registry import MODALITIES, MODELS, TABLES, TASKS
 from regard.run import CONFIG, METADATA, RECIPE
 from regard.storage import write_json, write_text
 from regard.training.checkpoint import PRETRAINED, inherit
@@ -68,7 +68,14 @@ from regard.training.comparison_runs import (
     run_result,
     train_all,
 )
-from regard.training.defaults import REFERENCE, TIMED, fill_defaults
+from regard.training.defaults import (
+    AFTER_PRETRAINING,
+    REFERENCE,
+    TIMED,
+    UNLABELLED,
+    fill_defaults,
+    fill_gentle_rates,
+)
 from regard.training.distributed import ProcessGroup, joined
 from regard.training.progress import Reporter
 from regard.training.selection import Selection
@@ -406,26 +413,62 @@ def plan_both(
 ) -> tuple[Recipe | None, Recipe, list[str]]:
     """Return the recipe of pre-training on `file`, the recipe for `source`, and lines that explain
     the defaults. If `file` is a run folder, training starts from it, and there is no first recipe.
+
+    If no model is given, one that starts from the pre-trained one is tried beside others.
     """
+    chooses = not any((tables.get("model") or {}).values())
     if (file / CONFIG).exists():
         start = {**tables.get("train", {}), "init_from": str(file.resolve())}
         recipe, lines = plan(
             source, assignments=assignments, options=options, **{**tables, "train": start}
         )
-        return None, check_pretrainable(recipe), lines
+        return None, tried(check_pretrainable(recipe), chooses), lines
     settings, assignments, options = separate_settings(assignments, options or {})
     tables["model"] = {"name": REFERENCE, **{k: v for k, v in tables.get("model", {}).items() if v}}
     recipe, lines = plan(source, assignments=assignments, options=options, **tables)
     check_pretrainable(recipe)
     if recipe.train.init_from:
         raise UsageError("--pretrain and train.init_from both say where to begin: give one of them")
+    if reads_all_rows(recipe, file):  # the same rows must be held out of both stages
+        recipe = recipe.replace(data={"split": "random"})
     first = pretraining_recipe(recipe, file, settings)
     half = recipe.train.minutes / 2
-    inner = str((out / PRETRAINED).resolve())
-    recipe = recipe.replace(train={"init_from": inner, "minutes": half})
+    train = {"init_from": str((out / PRETRAINED).resolve()), "minutes": half}
+    given = {key for key in tables.get("train") or {} if tables["train"][key] is not None}
+    given |= {one.partition("=")[0].removeprefix("train.") for one in assignments}
+    gentle: dict[str, Any] = dict.fromkeys(given)
+    fill_gentle_rates(gentle, AFTER_PRETRAINING)
+    train |= {key: value for key, value in gentle.items() if key not in given}
+    recipe = tried(recipe.replace(train=train), chooses)
     spent = "" if recipe.train.steps else f", {half:g} minutes each"
     lines.append(f"pre-training on {file} first, in {out / PRETRAINED}{spent}")
     return first, recipe, lines
+
+
+def tried(recipe: Recipe, chooses: bool) -> Recipe:
+    """Return a recipe whose model is tried beside others, if nothing is said of a model."""
+    timed = not recipe.train.steps and recipe.build_task().compares
+    return recipe.replace(model={"choose": (recipe.model.name,)}) if chooses and timed else recipe
+
+
+def unlabelled_file(recipe: Recipe, log: Callable[[str], None]) -> Path | None:
+    """Return the file of a recipe if most of its rows have no target, so that a masked language
+    model of all rows may help; it is logged. None if nothing is to be chosen.
+    """
+    if not recipe.model.choose or not recipe.build_task().pretrains_with:
+        return None
+    source = DataSource.of(recipe).train
+    if len(recipe.data.train) > 1 or not recipe.data.target or source.format not in TABLES:
+        return None
+    labelled = sum(len(chunk.texts) for chunk in source.records())
+    without = source.without_target
+    if without < UNLABELLED * labelled:
+        return None
+    log(
+        f"{without:,} of {without + labelled:,} rows have no {recipe.data.target!r}: a model that "
+        "fills in masked tokens of all rows is trained first, and tried as a start"
+    )
+    return Path(recipe.data.train[0])
 
 
 def separate_settings(
@@ -466,6 +509,9 @@ def pretraining_recipe(recipe: Recipe, file: Path, settings: Mapping[str, Any]) 
         train = [str(file.resolve())]
         column = column_like(DataRecipe(train=tuple(train)), DataSource.of(recipe).train)
         values["data"] = {"train": train, "input": column}
+    elif reads_all_rows(recipe, file):
+        for key in ("target", "pattern", "positive"):
+            values["data"].pop(key)
     model = values["model"]
     for key in ("task", "n_outputs", "pooling", "pooler", "tied"):
         model.pop(key)
@@ -473,6 +519,15 @@ def pretraining_recipe(recipe: Recipe, file: Path, settings: Mapping[str, Any]) 
     values["train"] |= UNUSED | {"minutes": recipe.train.minutes / 2}
     values.pop("augment", None)
     return build(values | {"task": {"name": recipe.build_task().pretrains_with, **settings}})
+
+
+def reads_all_rows(recipe: Recipe, file: Path) -> bool:
+    """Return whether pre-training on the file of a recipe reads rows without a target too: the
+    split of a row can then follow from its text alone.
+    """
+    data = recipe.data
+    by_text = not (data.labels or data.group or data.folds or data.split not in ("", "random"))
+    return by_text and str(file.resolve()) in data.train and bool(data.target)
 
 
 def stored(out: Path) -> Recipe | None:

@@ -74,6 +74,17 @@ CLASSES = [RANDOM.choice(["active", "inactive"]) for _ in range(60)]
 IDS = [f"M{i:03}" for i in range(60)]
 
 
+def test_a_letter_for_each_position_is_a_target(table):
+    """The structures of proteins were left out, and the residues alone read."""
+    proteins = ["".join(RANDOM.choices("ACDEFGHIKLMNPQRSTVWY", k=n)) for n in range(20, 80)]
+    structures = ["".join(RANDOM.choices("HEC", k=len(one))) for one in proteins]
+    settings, (line,) = complete_data(table(id=IDS, sequence=proteins, ss=structures))
+    assert settings == {"input": "sequence", "target": "ss"}
+    assert "'ss' (a label for each position)" in line
+    shorter = [one[1:] for one in structures]
+    assert "target" not in complete_data(table(sequence=proteins, ss=shorter))[0]
+
+
 def test_the_only_reading_is_taken_and_said(table):
     """A CSV without --target trained a language model, and a column called mol was characters."""
     settings, (line,) = complete_data(table(id=IDS, mol=MOLECULES, logS=NUMBERS))

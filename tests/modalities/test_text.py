@@ -106,7 +106,7 @@ def test_a_classifier_is_sized_by_its_records(facts):
         "choose": ["transformer", "cnn", "lstm"],
     }
     assert line.startswith("model: transformer 1 × 64, for 40 records") and "context 32" in line
-    more = {**tables, "model": {}}
+    more = {**tables, "model": {}, "train": {"minutes": 60}}
     size_classifier(more, facts(WORDS), 100_000)
     assert more["model"]["d_model"] > 64
     given = {**tables, "model": {"name": "logistic"}}

@@ -12,6 +12,7 @@ from regard.training.defaults import (
     default_shape,
     fill_batch,
     fill_defaults,
+    fill_split,
     sizes,
     training_seconds,
 )
@@ -128,3 +129,15 @@ def test_a_large_batch_is_four_times_as_large_on_a_gpu_and_not_split(monkeypatch
     given = {"batch_tokens": 5}
     fill_batch(given, 1 << 15, large=True)
     assert given["batch_tokens"] == 5
+
+
+@pytest.mark.parametrize(("records", "share"), [(100, 0.15), (5_000, 0.1), (10**6, 0.05)])
+def test_small_files_hold_out_a_larger_share(records, share):
+    """A model was chosen by 33 of 657 records."""
+    data = {}
+    fill_split(data, records)
+    assert data == {"valid_fraction": share, "test_fraction": share}
+    for given in ({"test_fraction": 0.8}, {"folds": 5}):
+        kept = dict(given)
+        fill_split(kept, records)
+        assert kept == given

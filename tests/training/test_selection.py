@@ -2,15 +2,26 @@
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
 
 import regard
-from regard.api import plan, train
+from regard.api import plan, plan_both, train, train_both, unlabelled_file
+from regard.data.corpus import reopen
 from regard.recipe import build, read
 from regard.training import selection
-from regard.training.selection import Score, explain, more_time, name_cheaper, slope_of
+from regard.training.distributed import ALONE
+from regard.training.progress import Reporter
+from regard.training.selection import (
+    Score,
+    explain,
+    more_time,
+    name_cheaper,
+    slope_of,
+    still_falling,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +53,7 @@ def finished(questions, tmp_path_factory):
         return run, train(recipe_of(questions)[0], run)
 
 
-@pytest.mark.parametrize(("gpu", "enough"), [(False, 0.8), (True, 3.0)])
+@pytest.mark.parametrize(("gpu", "enough"), [(False, 0.7), (True, 3.0)])
 def test_networks_have_trials_if_there_is_time_for_them(questions, monkeypatch, gpu, enough):
     monkeypatch.setattr(selection, "has_gpu", lambda: gpu)
     recipe = recipe_of(questions)[0]
@@ -127,7 +138,8 @@ def test_a_run_stopped_between_two_rows_makes_the_same_choice(finished, question
 
 
 def score(model, value, *, seconds=1.0, low=0.0, high=0.0, lower=False, slope=0.0, log_loss=0.0):
-    return Score(model, "accuracy", value, low, high, lower, log_loss, seconds, slope)
+    falling = slope > 0
+    return Score(model, "accuracy", value, low, high, lower, log_loss, seconds, falling, slope)
 
 
 def test_the_log_loss_decides_between_equal_accuracies():
@@ -154,30 +166,87 @@ def test_a_cheaper_row_within_the_interval_is_named_with_its_time():
     assert name_cheaper(best, [score("slow", 0.94, seconds=11)]) == []
 
 
-def test_more_time_is_advised_by_the_power_law_of_the_loss(tmp_path):
-    """The loss halves whenever the time doubles: an error four times as large needs 4 times."""
-    losses = [1 / t for t in range(1, 9)]
-    lines = [
-        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": loss})
-        for t, loss in enumerate(losses, 1)
-    ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    slope = slope_of(tmp_path)
+def test_more_time_is_advised_by_the_power_law_of_the_error():
+    """The error halves whenever the time doubles: an error four times as large needs 4 times."""
+    trial, full = score("net-trial", 0.2, seconds=2.0), score("net", 0.8, seconds=8.0)
+    slope = slope_of(full, trial)
     assert math.isclose(slope, 0.5)
     network = score("net", 0.6, slope=slope)
     assert "about 4 times the --minutes" in more_time(network, score("svm", 0.9))
     assert "still improving" in more_time(network, network)
     assert more_time(score("net", 0.6), score("svm", 0.9)) == ""
     assert more_time(score("net", 0.6, slope=0.011), score("svm", 0.999)) == ""
+    assert more_time(score("net-trial", 0.6, slope=0.5), score("svm", 0.9)) == ""
+    assert slope_of(full, None) == slope_of(trial, full) == 0.0
 
 
-def test_a_flat_curve_has_no_slope(tmp_path):
+@pytest.mark.parametrize(
+    ("losses", "falling"),
+    [([3.0, 2.5, 2.2, 2.1], True), ([3.0, 2.0, 2.1, 2.2], False), ([2.0] * 9, False), ([], False)],
+)
+def test_a_curve_with_its_minimum_at_the_end_is_still_falling(losses, falling, tmp_path):
     lines = [
-        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": 2.0})
-        for t in range(9)
+        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": loss})
+        for t, loss in enumerate(losses, 1)
     ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert slope_of(tmp_path) == slope_of(tmp_path / "none") == 0.0
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    assert still_falling(tmp_path) is falling
+    assert not still_falling(tmp_path / "none")
+
+
+def test_a_network_that_improves_is_told_to_need_time_though_its_slope_is_unknown():
+    network = Score("net", "accuracy", 0.6, 0.0, 0.0, False, 0.0, 1.0, True)
+    assert more_time(network, score("svm", 0.9)) == (
+        "net was still improving: more --minutes will help it"
+    )
+
+
+@pytest.fixture(scope="module")
+def unlabelled(tmp_path_factory):
+    """Rows of which one in four has a label."""
+    random = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(40)]
+    rows = ["text\tkind"]
+    for i in range(400):
+        text = " ".join(random.choice(words, 6))
+        rows.append(f"{text} {'yes' if i % 3 else 'no'}\t{'pn'[i % 3 == 0] if i % 4 == 0 else ''}")
+    path = tmp_path_factory.mktemp("unlabelled") / "questions.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_rows_without_a_target_are_trained_on_first_and_the_gain_is_told(unlabelled, tmp_path):
+    """The held-out rows of the two stages are the same, though the first reads all rows."""
+    said = []
+    recipe, _ = plan([unlabelled], train={"minutes": 0.1})
+    assert unlabelled_file(recipe, said.append) == unlabelled
+    assert said[0].startswith("300 of 400 rows have no 'kind'")
+    run = tmp_path / "run"
+    first, recipe, _ = plan_both([unlabelled], unlabelled, run, train={"minutes": 0.1})
+    assert recipe.train.lr < first.train.lr and recipe.model.choose == ("transformer",)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "TRIAL_CPU", 0.0)
+        patch.setattr(selection, "has_gpu", lambda: False)
+        began, reporter = time.monotonic(), Reporter(quiet=True)
+        shared = {"resume": False, "reporter": reporter, "began": began, "world": ALONE}
+        result = train_both(first, recipe, run, **shared)
+    rows = {row["model"] for row in result.selection["rows"]}
+    assert {"transformer-pretrained-trial", "transformer-trial", "logistic"} <= rows
+    assert any(line.startswith("pre-training: accuracy ") for line in result.selection["lines"])
+    inner, outer = reopen(run / "pretrained"), reopen(run)
+    assert inner.train.records > 2 * outer.train.records
+
+    def texts(corpus, split):
+        shard = corpus.split(split)
+        return {corpus.tokenizer.decode(shard.record(i)) for i in range(shard.records)}
+
+    for split in ("valid", "test"):
+        assert texts(outer, split) <= texts(inner, split)
+
+
+def test_a_table_with_few_unlabelled_rows_is_not_trained_twice(questions):
+    recipe = recipe_of(questions)[0]
+    assert unlabelled_file(recipe, print) is None
 
 
 def test_a_finished_run_that_is_resumed_keeps_its_model_and_its_selection(finished):

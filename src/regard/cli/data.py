@@ -89,6 +89,16 @@ def command(
         report.render(print_table)
 
 
+def settings_of(recipe: DataRecipe) -> dict[str, Any]:
+    """Return the settings that differ from the defaults; others are left to the task."""
+    from dataclasses import asdict
+
+    from regard.recipe import DataRecipe
+
+    usual = asdict(DataRecipe())
+    return {key: value for key, value in asdict(recipe).items() if value != usual[key]}
+
+
 def override_data(recipe: DataRecipe, assignments: list[str]) -> DataRecipe:
     """Return the recipe with the keys that --set names."""
     from dataclasses import replace
@@ -131,17 +141,21 @@ def report_on(
 
     from regard.data.sources import DataSource, recognize_modality
     from regard.data.task_inference import configure_media
-    from regard.recipe import modality_name, registered
+    from regard.recipe import DataRecipe, check, modality_name, registered
     from regard.registry import MODALITIES, TASKS
     from regard.training.defaults import fill_defaults
 
     task = TASKS[name]()
     modality = configure_media(recognize_modality(recipe, task.roles), settings or {})
+    role, given = task.roles.encoded[0], settings_of(recipe)
+    if not modality.reads_text:
+        if task.roles.labels:
+            values = {"task": {"name": name}, "data": given, role: asdict(modality.config)}
+            recipe = check("data", DataRecipe, fill_defaults(values)[0]["data"])
+        return modality.report(DataSource(recipe, task.roles, modality, kind=task.kind), why)
+    tables, defaults = fill_defaults({"task": {"name": name}, "data": given})
+    recipe = check("data", DataRecipe, given | tables["data"])
     sources = DataSource(recipe, task.roles, modality, kind=task.kind)
-    if not sources.modality.reads_text:
-        return sources.modality.report(sources, why)
-    tables, defaults = fill_defaults({"task": {"name": name}, "data": asdict(recipe)})
-    role = task.roles.encoded[0]
     table = tables[role]
     config = registered(role, MODALITIES, table, modality_name(table))
     chosen = defaults[0].partition("→ ")[2]

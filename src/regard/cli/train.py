@@ -139,7 +139,7 @@ def plan_run(
     """Return the tables of the recipe of pre-training, if there is one, the tables of the recipe
     and the run folder. A run that is resumed has stored them.
     """
-    from regard.api import plan, plan_both, stored
+    from regard.api import plan, plan_both, stored, unlabelled_file
     from regard.errors import UserError
     from regard.recipe import build, read
     from regard.recipe import tables as tables_of
@@ -157,13 +157,13 @@ def plan_run(
         first = stored(out)
         recipe = build(read(out / RECIPE))
         return (tables_of(first) if first else None), tables_of(recipe), str(out)
+    first, name = None, tables["model"]["name"] or ""
     if pretrain is None:
-        first, (recipe, lines) = None, plan(files, assignments=overrides, options=options, **tables)
+        recipe, lines = plan(files, assignments=overrides, options=options, **tables)
         name = "" if recipe.model.choose else recipe.model.name
-        folder = out or default_folder(files[0], name, resume)
-    else:
-        name = tables["model"]["name"] or "transformer"
-        folder = out or default_folder(files[0], name, resume)
+        pretrain = unlabelled_file(recipe, reporter.say)
+    folder = out or default_folder(files[0], name, resume)
+    if pretrain is not None:
         first, recipe, lines = plan_both(
             files, pretrain, folder, assignments=overrides, options=options, **tables
         )

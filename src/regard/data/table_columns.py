@@ -11,7 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ from regard.registry import MODALITIES, TABLES, TASKS
 
 MOST = 0.95  # share of the cells that must be of a kind
 NUMBERS = 0.9  # share of numbers in a column of numbers
+MAX_LETTERS = 20  # of labels of positions
 MAX_CLASSES = 20  # whole numbers of up to so many different values are classes
 FEW = 50  # different values that are classes, however long the texts
 LONG_CLASS = 40  # characters of a class, on average, beyond which texts are prose
@@ -52,6 +53,9 @@ SHOWN = 12  # columns listed
 WIDTH = 24  # characters of an example
 
 
+POSITION_LABELS = ColumnKind(
+    name="a label for each position", reason="as long as the texts, of few letters", is_target=True
+)
 NUMBERS_KIND = ColumnKind(name="numbers", reason="nearly all are numbers", is_target=True)
 
 
@@ -152,6 +156,8 @@ class Column:
     name: str
     kind: ColumnKind
     examples: tuple[str, ...]
+    lengths: tuple[int, ...] = ()  # of the cells
+    letters: int = 0  # different ones
 
     @property
     def words(self) -> str:
@@ -164,6 +170,16 @@ class Column:
         """The name and the kind."""
         return f"{self.name!r} ({self.kind.name})"
 
+    def labels_positions_of(self, other: Column) -> bool:
+        """Return whether each cell has a letter, of a few, for each position of the other's."""
+        pairs = [(a, b) for a, b in zip(self.lengths, other.lengths, strict=True) if a or b]
+        same = sum(a == b for a, b in pairs)
+        return (
+            1 < self.letters <= min(MAX_LETTERS, other.letters)
+            and same >= MOST * len(pairs) > 0
+            and len(set(self.lengths)) > 2
+        )
+
 
 def columns_in(path: Path, format: str, encoding: str = "utf-8") -> list[Column]:
     """Return the columns of a table and their kinds, by the first rows."""
@@ -173,7 +189,13 @@ def columns_in(path: Path, format: str, encoding: str = "utf-8") -> list[Column]
 
 def _column(name: str, cells: Sequence[str]) -> Column:
     different = dict.fromkeys(cell.strip() for cell in cells if cell.strip())
-    return Column(name=name, kind=kind_of(cells, name), examples=tuple(different)[:EXAMPLES])
+    return Column(
+        name=name,
+        kind=kind_of(cells, name),
+        examples=tuple(different)[:EXAMPLES],
+        lengths=tuple(len(cell.strip()) for cell in cells),
+        letters=len(set("".join(different))),
+    )
 
 
 def complete_data(data: DataRecipe, task: str = "") -> tuple[dict[str, Any], list[str]]:
@@ -290,6 +312,7 @@ def _choose(
         inputs = usual if len(inputs) > 1 and len(usual) == 1 else inputs
         return TableReading(input=inputs[0]) if len(inputs) == 1 else None
     targets = [column for column in free if column.kind.is_target]
+    inputs, targets = _aligned(inputs, free) or (inputs, targets)
     if task:
         categorical = TASKS[task]().kind.categorical
         fitting = [one for one in targets if one.kind.is_class == categorical]
@@ -301,6 +324,24 @@ def _choose(
     if len(inputs) == 1 and not targets and not task and not amounts:
         return TableReading(input=inputs[0])
     raise _ambiguous(Path(data.train[0]), inputs, targets, free)
+
+
+def _aligned(
+    inputs: Sequence[Column], columns: Sequence[Column]
+) -> tuple[list[Column], list[Column]] | None:
+    """Return an input and the column that has a label for each of its positions, if they are the
+    only two of which this holds.
+    """
+    pairs = [
+        (one, other)
+        for one in inputs
+        for other in columns
+        if other is not one and other.labels_positions_of(one)
+    ]
+    if len(pairs) != 1:
+        return None
+    one, other = pairs[0]
+    return [one], [replace(other, kind=POSITION_LABELS)]
 
 
 def input_candidates(columns: Sequence[Column]) -> list[Column]:

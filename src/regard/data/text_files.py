@@ -286,6 +286,11 @@ class FileSet(ABC):
         return self._skipped_records.skipped
 
     @property
+    def without_target(self) -> int:
+        """The number of records that are left out because they have no target."""
+        return sum(count for count, _ in self._skipped_records.incomplete.values())
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong with the first few damaged records, each with its file and line."""
         return list(self._skipped_records.problems)

@@ -78,6 +78,7 @@ class TextFacts:
     column: str = ""  # that texts were read from
     records: int = 0
     characters: Counter[str] = field(default_factory=Counter)
+    others: int = 0  # characters of targets
     longest: int = 0
     words: int = 0  # in the record that has most
     complete: bool = True  # all records were counted
@@ -97,7 +98,8 @@ class TextFacts:
         """Return how many records the files hold, about."""
         if self.complete:
             return self.records
-        return max(self.records, round(source.size / max(1, self.total) * self.records))
+        read = max(1, self.total + self.others)
+        return max(self.records, round(source.size / read * self.records))
 
 
 def inspect_records(source: FileSet, column: str = "") -> TextFacts:
@@ -111,6 +113,7 @@ def inspect_records(source: FileSet, column: str = "") -> TextFacts:
             facts.longest = max(facts.longest, len(both))
             facts.words = max(facts.words, both.count(" ") + 1)
         facts.records += len(chunk.texts)
+        facts.others += sum(len(cell) for cells in chunk.targets for cell in cells)
         if len(facts.first) < ROWS:
             facts.first += [*chunk.texts[:ROWS], *chunk.sources[:ROWS]]
         if facts.total > SAMPLE_CHARACTERS:
@@ -230,12 +233,15 @@ class Text(Modality):
         return PLAIN
 
     def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
+        from regard.training.defaults import fill_split
+
         facts = inspect_records(source, tables["data"].get("input", ""))
         count = facts.estimated_records(source)
         why = choose_tokenizer(tables["input"], facts)
         name = tables["input"]["tokenizer"]
         first = f"data: {source.format} ({source.why}), about {count:,} records → "
         first += f"task {tables['task']['name']}, {name} ({why})"
+        fill_split(tables["data"], count)
         return [first, size_classifier(tables, facts, count)]
 
     def masked_defaults(self, tables: Tables, data: DataRecipe, roles: Roles) -> list[str]:

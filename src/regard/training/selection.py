@@ -20,7 +20,7 @@ from typing import Any
 from regard.data.corpus import FOLDER, Corpus, reopen
 from regard.errors import UserError, one_line
 from regard.evaluation import Metric
-from regard.recipe import SPLITS, Recipe
+from regard.recipe import SPLITS, Recipe, build, read
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
 from regard.storage import StoredSelection, read_json, write_json
@@ -31,7 +31,7 @@ from regard.training.comparison_runs import (
     match_parameters,
     prepare,
 )
-from regard.training.defaults import ONE_PASS, has_gpu
+from regard.training.defaults import ONE_PASS, has_gpu, settings_from_scratch
 from regard.training.distributed import ALONE
 from regard.training.progress import Reporter
 from regard.training.step import choose_device
@@ -42,11 +42,12 @@ CANDIDATES, SELECTION = "candidates", "selection.json"
 CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
 TRIAL_SHARE = 0.25  # of the time, at most, for short trials of networks
 TRIAL = "-trial"  # the ending of their names
-TRIAL_CPU, TRIAL_GPU = 4.0, 15.0  # the least seconds of each: a GPU takes 6 s to start and be timed
+STARTED = "-pretrained"  # the ending of the name of a network that starts from a pre-trained one
+TRIAL_CPU, TRIAL_GPU = 3.5, 15.0  # the least seconds of each: a GPU takes 6 s to start and be timed
 LEAST = 3.0  # seconds of such a row, with its start and end
 CLOSING = 0.5  # seconds for moving files
 SHOWN = 2  # rows that the line about the best row compares it with
-FLAT = 0.01  # a loss that falls by a smaller share in the last third of the validations is flat
+STEADY = 0.8  # a loss whose minimum comes before this share of the validations is flat
 MOST_TIMES = 50  # times the minutes: more is no advice
 SHARED = (FOLDER, TOKENIZER, SOURCE_TOKENIZER, PREPROCESSOR)  # the run has these already
 
@@ -63,7 +64,8 @@ class Score:
     lower_is_better: bool
     log_loss: float  # decides between equal accuracies; 0 if the task has none
     seconds: float  # of training
-    slope: float = 0.0  # share by which its loss falls when the time is doubled; 0 = it is flat
+    falling: bool = False  # its loss was lowest at the end of training
+    slope: float = 0.0  # share by which its error falls when the time is doubled; 0 = not known
 
     @classmethod
     def of(cls, model: str, result: TrainResult) -> Score | None:
@@ -82,7 +84,7 @@ class Score:
             metric.lower_is_better,
             log_loss if math.isfinite(log_loss) else 1e9,
             round(result.seconds, 3),
-            slope_of(result.run),
+            still_falling(result.run),
         )
 
     @property
@@ -99,18 +101,21 @@ class Score:
         return f"{self.metric} {self.value:.4g}"
 
 
-def slope_of(run: Path) -> float:
-    """Return the share by which the validation loss of a run falls when its time is doubled; 0 if
-    it has stopped falling.
-    """
+def still_falling(run: Path) -> bool:
+    """Return whether the validation loss of a run had its minimum at its end."""
     losses = [loss for _, loss in Run(run).validations()] if (run / METRICS).exists() else []
-    if len(losses) < 3:
+    return len(losses) >= 3 and losses.index(min(losses)) >= STEADY * (len(losses) - 1)
+
+
+def slope_of(score: Score, trial: Score | None) -> float:
+    """Return the share by which the error of a network falls when its time is doubled, from a trial
+    and a longer run: errors follow a power of the time (Kaplan et al. 2020, arXiv:2001.08361).
+    Learning rates fall to 0 in both, so that the curve within one run says little.
+    """
+    if trial is None or not 0 < score.error < trial.error or score.seconds <= trial.seconds:
         return 0.0
-    earlier, best = min(losses[: -(-2 * len(losses) // 3)]), min(losses)
-    if best <= 0 or earlier - best < FLAT * earlier:
-        return 0.0
-    halfway = min(losses[: -(-len(losses) // 2)])
-    return 1 - best / halfway
+    doublings = math.log2(score.seconds / trial.seconds)
+    return 1 - float((score.error / trial.error) ** (1 / doublings))
 
 
 @dataclass
@@ -135,7 +140,7 @@ class Selection:
             clock = Clock(self.began, recipe.train.minutes * 60)
             best = "" if new else self.load()
             if not best:
-                result = self.train_all(session.corpus(recipe), recipe)
+                result = self.train_all(session.corpus(from_scratch(recipe)), recipe)
                 if result.outcome == "interrupted":
                     return replace(result, run=self.run)
                 best = result.run.name
@@ -172,17 +177,16 @@ class Selection:
         """
         (self.run / CANDIDATES).mkdir(exist_ok=True)
         cheap, networks = self.rows(corpus, recipe)
-        recipes = match_parameters(recipe, [*cheap, *networks], corpus, self.reporter.say)
-        linear = [row for row in recipes if row.model.name in cheap]
-        trained = [row for row in recipes if row.model.name in networks]
-        results = self.train_group(linear, recipe, CHEAP_SHARE, "")
-        if len(trained) > 1 and not interrupted(results):
-            tried = self.train_group(trained, recipe, CHEAP_SHARE + TRIAL_SHARE, TRIAL)
-            names = [f"{row.model.name}{TRIAL}" for row in trained]
-            best = self.best([name for name in names if name in tried]) or names[0]
-            trained, results = [trained[names.index(best)]], results | tried
+        minutes = recipe.train.minutes * 60
+        results = self.train_group(cheap, self.began + CHEAP_SHARE * minutes, quiet=True)
+        if len(networks) > 1 and not interrupted(results):
+            trials = {f"{name}{TRIAL}": row for name, row in networks.items()}
+            end = time.monotonic() + TRIAL_SHARE * minutes
+            results |= self.train_group(trials, end, quiet=True)
+            best = self.best(trials).removesuffix(TRIAL) or next(iter(networks))
+            networks = {best: networks[best]}
         if not interrupted(results):
-            results |= self.train_group(trained, recipe, 1.0, "")
+            results |= self.train_group(networks, self.began + minutes - CLOSING, quiet=False)
         if not results:
             raise UserError("no model can be trained on these data; --model NAME says why")
         return interrupted(results) or results[self.best(results) or list(results)[-1]]
@@ -197,36 +201,54 @@ class Selection:
         scores = [score for score in self.scores if score.model in names]
         return min(scores, key=lambda score: score.key).model if scores else ""
 
-    def rows(self, corpus: Corpus, recipe: Recipe) -> tuple[list[str], list[str]]:
-        """Return the rows that are fitted at once, and the networks."""
-        networks, kind = list(recipe.model.choose), recipe.reads
+    def rows(self, corpus: Corpus, recipe: Recipe) -> tuple[dict[str, Recipe], dict[str, Recipe]]:
+        """Return the recipes of the rows that are fitted at once, and of the networks, by name."""
+        chosen, kind = list(recipe.model.choose), recipe.reads
+        scratch = from_scratch(recipe)
+        started = {f"{recipe.model.name}{STARTED}": recipe.replace(model={"choose": ()})}
         if corpus.valid is None:
-            self.reporter.say(f"no validation part to choose a model by: {networks[0]} is trained")
-            return [], networks[:1]
+            first = started if recipe.train.init_from else {chosen[0]: scratch}
+            self.reporter.say(
+                f"no validation part to choose a model by: {next(iter(first))} is trained"
+            )
+            return {}, self.sized(first, scratch, corpus)
         suitable = default_models(recipe, corpus, self.reporter.say)
         loops = {name: MODELS.get(name, recipe.task.name, kind).loop for name in suitable}
-        cheap = [name for name in suitable if loops[name] in ONE_PASS]
+        cheap = {name: scratch for name in suitable if loops[name] in ONE_PASS}
+        networks = dict.fromkeys(chosen, scratch)
+        if recipe.train.init_from:
+            networks = started | networks
         trials = self.has_trials(recipe, len(networks))
-        networks = networks if trials else networks[:1]
+        networks = networks if trials else dict(list(networks.items())[:1])
+        cheap, networks = (self.sized(rows, scratch, corpus) for rows in (cheap, networks))
         names = f"trying {', '.join([*cheap, *networks])}"
         if trials:
             names += "; of the networks, the best in a short trial has the rest of the time"
         self.reporter.say(f"{names}; the best on validation is kept (--model NAME trains only it)")
         return cheap, networks
 
+    def sized(
+        self, rows: Mapping[str, Recipe], scratch: Recipe, corpus: Corpus
+    ) -> dict[str, Recipe]:
+        """Return rows with the size of the chosen network; one that starts from another model has
+        the size of that.
+        """
+        names = [name for name, recipe in rows.items() if recipe is scratch]
+        recipes = match_parameters(scratch, names, corpus, self.reporter.say)
+        matched = {recipe.model.name: recipe for recipe in recipes}
+        started = {name: recipe for name, recipe in rows.items() if name not in names}
+        return {name: row for name in rows if (row := started.get(name) or matched.get(name))}
+
     def train_group(
-        self, rows: Sequence[Recipe], recipe: Recipe, until: float, ending: str
+        self, rows: Mapping[str, Recipe], end: float, *, quiet: bool
     ) -> dict[str, TrainResult]:
-        """Train rows one after the other, until a share of the time has passed, which is shared
-        equally; `ending` is added to their names. Return the results, the last of them interrupted
-        if one was.
+        """Train rows one after the other until `end` (time.monotonic), each in an equal share of
+        the time. Return the results, the last of them interrupted if one was.
         """
         results = dict[str, TrainResult]()
-        end = self.began + until * recipe.train.minutes * 60 - CLOSING
-        for i, row in enumerate(rows):
+        for i, (name, row) in enumerate(rows.items()):
             seconds = max(LEAST, (end - time.monotonic()) / (len(rows) - i))
-            name = f"{row.model.name}{ending}"
-            result = self.train(name, row, seconds, quiet=until < 1)
+            result = self.train(name, row, seconds, quiet=quiet)
             if result is not None:
                 results[name] = result
                 if interrupted(results):
@@ -236,7 +258,8 @@ class Selection:
     def train(self, name: str, row: Recipe, seconds: float, *, quiet: bool) -> TrainResult | None:
         """Train a row in its share of the time; None if it cannot be trained."""
         one = ComparisonRun(name, row, self.run / CANDIDATES / name)
-        prepare(one, seconds / 60, self.run)
+        # a pre-trained model has a tokenizer of its own, and with it other data
+        prepare(one, seconds / 60, None if row.train.init_from else self.run)
         session = Session(
             one.run, True, self.reporter.quieter() if quiet else self.reporter, time.monotonic()
         )
@@ -254,8 +277,9 @@ class Selection:
     def record(self, name: str, result: TrainResult) -> None:
         """Store and print the score of a row."""
         score = Score.of(name, result)
-        if score is not None and name.endswith(TRIAL):
-            score = replace(score, slope=0.0)  # it was meant to be short
+        if score is not None and score.falling:
+            trial = next((one for one in self.scores if one.model == f"{name}{TRIAL}"), None)
+            score = replace(score, slope=slope_of(score, trial))
         self.scores = [one for one in self.scores if one.model != name]
         if score is not None:
             self.scores.append(score)
@@ -269,16 +293,17 @@ class Selection:
         lines = [f"kept {name}"]
         if best is not None:
             others = [score for score in scores if score is not best]
-            lines = [explain(best, others), *name_cheaper(best, others)]
+            lines = [explain(best, others), *name_cheaper(best, others), *gain(scores)]
             lines += [hint for score in scores if (hint := more_time(score, best))]
         return {"best": name, "rows": [asdict(score) for score in scores], "lines": lines}
 
     def move(self, best: str) -> None:
-        """Move the files of the best row into the run, which has the data; its recipe comes last,
-        so that a run that was stopped here repeats the rest.
+        """Move the files of the best row into the run, which has the data of most rows; its recipe
+        comes last, so that a run that was stopped here repeats the rest.
         """
         folder = self.run / CANDIDATES / best
-        for name in SHARED:
+        has_own = bool(build(read(folder / RECIPE)).train.init_from)
+        for name in () if has_own else SHARED:
             path = folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         for path in sorted(folder.iterdir(), key=lambda path: path.name == RECIPE):
@@ -287,6 +312,13 @@ class Selection:
                 shutil.rmtree(target)
             os.replace(path, target)
         folder.rmdir()
+
+
+def from_scratch(recipe: Recipe) -> Recipe:
+    """Return the recipe of the same model with random weights at first."""
+    if not recipe.train.init_from:
+        return recipe
+    return recipe.replace(train=settings_from_scratch())
 
 
 def interrupted(results: Mapping[str, TrainResult]) -> TrainResult | None:
@@ -298,7 +330,7 @@ def explain(best: Score, others: Sequence[Score]) -> str:
     """Return the line that says which row was kept, and what the next ones and the network, which
     comes last in the table, reached.
     """
-    networks = [score for score in others[SHOWN:] if score.slope]
+    networks = [score for score in others[SHOWN:] if score.falling and is_full(score)]
     shown = [
         f"{score.model} {score.value:.4g} after {score.seconds:.0f} s"
         for score in [*others[:SHOWN], *networks]
@@ -325,15 +357,36 @@ def name_cheaper(best: Score, others: Sequence[Score]) -> list[str]:
     ]
 
 
+def is_full(score: Score) -> bool:
+    """Return whether a row had its full share of the time, rather than a trial."""
+    return not score.model.endswith(TRIAL)
+
+
+def gain(scores: Sequence[Score]) -> list[str]:
+    """Return a line that says what pre-training gained, if the same network was tried without."""
+    by_name = {score.model: score for score in scores}
+    for name, score in by_name.items():
+        if name.endswith(f"{STARTED}{TRIAL}"):
+            other = by_name.get(name.replace(STARTED, ""))
+            if other is not None:
+                return [
+                    f"pre-training: {score} with it, {other.value:.4g} without, after "
+                    f"{score.seconds:.0f} s and {other.seconds:.0f} s"
+                ]
+    return []
+
+
 def more_time(score: Score, best: Score) -> str:
     """Return the line that says how much more time a row whose loss still falls may need, or "".
 
     Its error is supposed to fall by the same share whenever the time is doubled.
     """
-    if not score.slope:
+    if not score.falling or not is_full(score):
         return ""
     if score is best:
         return f"{best.model} was still improving: more --minutes will help"
+    if not score.slope:
+        return f"{score.model} was still improving: more --minutes will help it"
     if best.error <= 0 or score.error <= best.error:
         return ""
     doublings = math.log(best.error / score.error) / math.log(1 - score.slope)

@@ -112,10 +112,13 @@ class Images(Modality):
         return Patches.train(items, patch=self.config.patch)
 
     def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
+        from regard.training.defaults import fill_split
+
         facts = inspect_images(chunk.texts for chunk in source.records())
         patches, length = choose_patches(tables["input"], facts)
         task = tables["task"]["name"]
         first = f"data: images ({source.why}), {facts.description} → task {task}, {patches}"
+        fill_split(tables["data"], facts.records)
         return [first, size_image_model(tables, facts, length)]
 
     def pair_defaults(self, tables: Tables, source: FileSet) -> list[str]:

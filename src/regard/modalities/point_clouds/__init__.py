@@ -111,6 +111,8 @@ class PointClouds(Modality):
         )
 
     def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
+        from regard.training.defaults import fill_split
+
         facts = inspect_point_clouds(source)
         table, most = tables["input"], max(facts.counts)
         why = "as asked" if table.get("n_groups") or table.get("group_size") else "by their size"
@@ -124,6 +126,7 @@ class PointClouds(Modality):
             f"{tables['task']['name']}, {tokens} the center of a token of {table['group_size']} "
             f"points ({why})"
         )
+        fill_split(tables["data"], len(facts.counts))
         return [first, size_point_model(tables, facts, kind, length)]
 
     def report(self, sources: DataSource, why: str) -> Any:

@@ -184,8 +184,10 @@ class TimeSeries(Modality):
 
     def defaults(self, tables: Tables, source: FileSet, kind: OutputKind) -> list[str]:
         from regard.modalities.time_series.sizes import SeriesSizes, fill_columns, size_series_model
+        from regard.training.defaults import fill_split
 
         facts = SeriesSizes.of(source.records())
+        fill_split(tables["data"], facts.count)
         table = tables["input"]
         fill_columns(table, source, facts)
         why = "as asked" if table.get("patch") else "by their length"
