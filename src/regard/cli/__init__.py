@@ -26,6 +26,7 @@ ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 # verb -> module; the order is that of --help
 VERBS = {
     "demo": "demo",
+    "example": "example",
     "data": "data",
     "train": "train",
     "evaluate": "evaluate",
