@@ -245,8 +245,8 @@ def build(values: Mapping[str, Any]) -> Recipe:
                     "run with train.init_from=RUN, or choose another tokenizer"
                 )
         elif table:
-            there = " and ".join(f"[{one}]" for one in roles.encoded)
-            raise UsageError(f"[{role}]: task {name} has no such table; it has {there}")
+            tables = " and ".join(f"[{one}]" for one in roles.encoded)
+            raise UsageError(f"[{role}]: task {name} has no such table; it has {tables}")
     config = sections.get("input") or sections["output"]
     reads = kind_of(config)
     if table := values.get("augment"):
@@ -350,8 +350,8 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
     try:
         return adapter(cls).validate_python(values)
     except ValidationError as error:
-        problem, place = first_problem(error)
-        raise UsageError(f"{dotted((section, *place))}: {problem}") from None
+        problem, keys = first_problem(error)
+        raise UsageError(f"{dotted((section, *keys))}: {problem}") from None
 
 
 def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

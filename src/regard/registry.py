@@ -195,9 +195,9 @@ class ModelRegistry:
 
     def _for_task(self, task: str) -> list[ModelEntry]:
         """Return the families for a task, or for the task whose models it uses; its own first."""
-        own = [one for one in self.entries if task in one.tasks]
+        direct = [one for one in self.entries if task in one.tasks]
         shared = TASKS[task].model_task
-        return own + [one for one in self.entries if shared in one.tasks and one not in own]
+        return direct + [one for one in self.entries if shared in one.tasks and one not in direct]
 
     def tasks(self, name: str) -> list[str]:
         """Return the tasks that a model of this name is registered for."""

@@ -288,8 +288,8 @@ class LabelTask(PredictionTask):
         count, where = len(column.different), f"under {names[0]!r}"
         if column.numeric > NUMERIC * column.filled:
             # a few texts among classes that are numbers do not make them values
-            whole = column.whole == column.numeric
-            if not (whole and count <= MAX_CLASSES and 2 * count <= column.filled):
+            integers = column.whole == column.numeric
+            if not (integers and count <= MAX_CLASSES and 2 * count <= column.filled):
                 return None
             others = column.filled - column.numeric
             what = f"targets, whole numbers but for {others:,}," if others else "whole numbers"

@@ -127,7 +127,7 @@ class Selection:
     reporter: Reporter
     began: float
     scores: list[Score] = field(default_factory=list)
-    outcomes: dict[str, TrainingOutcome] = field(default_factory=dict)  # of rows, by name
+    sessions: dict[str, TrainingOutcome] = field(default_factory=dict)  # of rows, by name
 
     def fit(self, recipe: Recipe) -> TrainResult:
         """Train the rows for a recipe; return the result of the best, or of the one that was
@@ -147,7 +147,7 @@ class Selection:
                 self.store(best)
             self.move(best)
         # without an outcome, it was stopped while the files were moved
-        outcome = self.outcomes.get(best) or session.fit(session.stored())
+        outcome = self.sessions.get(best) or session.fit(session.stored())
         outcome = replace(outcome, clock=clock, corpus=reopen(self.run))  # its files were moved
         result = evaluate_and_write(self.run, outcome)
         selection = self.describe(best)
@@ -264,7 +264,7 @@ class Selection:
             one.run, True, self.reporter.quieter() if quiet else self.reporter, time.monotonic()
         )
         try:
-            outcome = self.outcomes[name] = session.fit(session.stored())
+            outcome = self.sessions[name] = session.fit(session.stored())
             result = evaluate_and_write(one.run, outcome, splits=SPLITS[:2])
         except UserError as error:
             self.reporter.warn(f"{name} is left out: {one_line(str(error))}")
