@@ -31,7 +31,6 @@ from typing import Any
 import label_sets
 import messy
 import numpy as np
-import points
 import sklearn_peer
 
 BAR = 0.03  # relative difference of the metric
@@ -109,7 +108,7 @@ CASES = {
     "mnist": Case(digits, ("transformer", "cnn")),
     "bacillus": Case(bacillus),
     "ss3": label_set("ss3"),
-    "qm7": Case(points.qm7, ("transformer",)),
+    "qm7": Case(label_sets.qm7, ("transformer",)),
     "messy-reviews": Case(messy.reviews),
     "messy-molecules": Case(messy.molecules),
     "messy-promoters": Case(messy.promoters),
@@ -141,10 +140,20 @@ def run(verb: str, words: Sequence[str], out: Path, minutes: float) -> dict[str,
         began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True)
         result = json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr[-500:]}
-        file.write_text(json.dumps(result | {"wall": round(time.monotonic() - began, 1)}))
+        result["wall"] = round(time.monotonic() - began, 1)
+        for row in result.get("rows", ()):  # a comparison may have measured a part of the test only
+            row["metrics"] = evaluate(out / row["model"])
+        file.write_text(json.dumps(result))
         shutil.rmtree(out, ignore_errors=True)
     result = json.loads(file.read_text())
     return {} if "error" in result else result
+
+
+def evaluate(folder: Path) -> dict[str, Any]:
+    """Return the metrics of a run on its whole test part."""
+    command = [sys.executable, "-m", "regard", "evaluate", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return json.loads(done.stdout)["metrics"] if done.returncode == 0 else {}
 
 
 def first_metric(result: dict[str, Any], split: str) -> tuple[str, float]:
@@ -182,7 +191,7 @@ def against_compare(name: str, words: list[str], folder: Path, args: Any) -> dic
     default = run("train", words, folder / "default", args.minutes)
     rows = run("compare", words, folder / "compare", args.minutes)["rows"]
     metric, ours = first_metric(default, "test")
-    known = [row for row in rows if row["metrics"][metric].get("value") is not None]
+    known = [row for row in rows if row["metrics"].get(metric, {}).get("value") is not None]
     best = max(known, key=lambda row: signed(metric, row["metrics"][metric]["value"]))
     theirs = best["metrics"][metric]
     worst_end = min(signed(metric, theirs[end]) for end in ("low", "high"))

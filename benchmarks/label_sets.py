@@ -178,6 +178,12 @@ def molecules(name: str, column: str, smiles: str = "smiles") -> Callable[[Path,
     return prepare
 
 
+def qm7(data: Path, folder: Path) -> list[str]:
+    """Molecules and their energies: the first of two columns; the other is no input."""
+    at = data / "pointcloud" / "qm7"
+    return [str(at / "qm7.xyz.gz"), "--target", str(at / "hof_qm7.txt")]
+
+
 def sentences(data: Path, path: Path) -> Path:
     """WikiText-2's training part as sentences in lower case, one a line."""
     text = gzip.decompress((data / "wikitext2/train.txt.gz").read_bytes()).decode()

@@ -14,16 +14,11 @@ from pathlib import Path
 
 import labels
 import numpy as np
+from label_sets import qm7
 from labels import Set
 
 DARK = 64  # of 255: pixels up to this are no points
 SHAPES = 8000  # made up
-
-
-def qm7(data: Path, into: Path) -> list[str]:
-    """Molecules and their energies: the first of two columns; the other is no input."""
-    at = data / "pointcloud" / "qm7"
-    return [str(at / "qm7.xyz.gz"), "--target", str(at / "hof_qm7.txt")]
 
 
 def as_points(images: Path, digits: Path, path: Path) -> Path:

@@ -268,3 +268,38 @@ def test_genders_and_tones_of_an_emoji_are_one_group(captions):
         ("waving hand sign", "1F44B", False, 1, 2),
         ("waving hand sign", "1F44B", True, 1, 3),
     ]
+
+
+def load_script(name, patch):
+    """Import a script of benchmarks, which imports others that lie next to it."""
+    patch.syspath_prepend(str(BENCHMARKS))
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    patch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_parts_of_the_peer_share_no_text(tmp_path, monkeypatch):
+    peer = load_script("sklearn_peer", monkeypatch)
+    rows = [f"text {i % 150} end\t{'ab'[i % 2]}" for i in range(200)]
+    (tmp_path / "all.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    paths = peer.split([str(tmp_path / "all.tsv")], tmp_path)
+    parts = {name: peer.read(path) for name, path in paths.items()}
+    texts = {name: {text for text, _ in part} for name, part in parts.items()}
+    assert sum(map(len, parts.values())) == 200 and sum(map(len, texts.values())) == 150
+    assert len(texts["valid"]) == len(texts["test"]) == round(0.15 * 150)
+    result = peer.fit(paths, 5.0)
+    low, high = result["interval"]
+    assert 0 <= low <= result["accuracy"] <= high <= 1 and result["tried"] > 0
+
+
+def test_settings_are_drawn_once_for_all(monkeypatch):
+    script = load_script("defaults", monkeypatch)
+    case = script.CASES["trec"]
+    settings = script.draw(case, "trec", 10)
+    assert settings == script.draw(case, "trec", 10) and len(settings) == 10
+    assert settings != script.draw(case, "mr", 10)
+    for words in settings:
+        values = dict(word.split("=") for word in words if "=" in word)
+        assert set(values) == set(script.RANGES) and words[1] in case.networks
