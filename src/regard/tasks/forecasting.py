@@ -228,13 +228,11 @@ class SeriesFacts:
     @classmethod
     def of(cls, source: Any) -> SeriesFacts:
         """Return the facts of the training part of a source."""
-        from regard.tokenizers.series import find_season
-
         parts = [chunk.texts[0] for chunk in source.chunks() if chunk.split == 0]
         longest = max(parts, key=len)
         season, how = int(getattr(source.modality.config, "season", 0)), "as asked"
         if not season:
-            season = find_season([longest.values[:, i] for i in range(longest.values.shape[1])])
+            season = longest.season
             how = "by autocorrelation"
         return cls(
             train_steps=len(longest),

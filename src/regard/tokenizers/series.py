@@ -25,6 +25,7 @@ LONGEST = 20_000  # steps at the end of a training series that tell its season
 ROUNDING = 1e-9  # of numbers, relative to the largest
 CLEAR = 0.1  # an autocorrelation below this is no season, ...
 SURE = 4.0  # ... nor one below so many standard errors
+CLOSE = 0.05  # share by which the highest lag may differ from a period of the calendar
 NEARLY = 0.9  # a shorter lag with this share of the highest autocorrelation is the season
 MOST_CATEGORIES = 64  # of a static column, the most frequent, that become columns
 
@@ -49,8 +50,11 @@ def autocorrelation(values: Floats) -> Floats:
     return scaled
 
 
-def find_season(columns: Sequence[Floats]) -> int:
-    """Return the shortest lag with nearly the highest peak of the mean autocorrelation; 0: none."""
+def find_season(columns: Sequence[Floats], periods: Sequence[int] = ()) -> int:
+    """Return the shortest lag with nearly the highest peak of the mean autocorrelation; 0: none.
+
+    A period of the calendar, such as a day, that noise moved the peak away from is taken instead.
+    """
     curves = [autocorrelation(column[-LONGEST:]) for column in columns]
     curves = [curve for curve in curves if len(curve) > 3]
     if not curves:
@@ -62,7 +66,10 @@ def find_season(columns: Sequence[Floats]) -> int:
     noise = SURE / (min(map(len, columns)) * len(curves)) ** 0.5  # of values without any pattern
     if not len(peaks) or mean[peaks].max() < max(CLEAR, noise):
         return 0
-    return int(peaks[mean[peaks] >= NEARLY * mean[peaks].max()][0])
+    high = NEARLY * mean[peaks].max()
+    lag = int(peaks[mean[peaks] >= high][0])
+    close = [p for p in periods if p < length and abs(p - lag) <= CLOSE * p and mean[p] >= high]
+    return min(close, key=lambda period: abs(period - lag), default=lag)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ from regard.modalities.time_series.times import (
     parse_times,
 )
 from regard.registry import TABLES
-from regard.tokenizers.series import StaticColumn, to_number
+from regard.tokenizers.series import StaticColumn, find_season, to_number
 from regard.tokenizers.tokenizer import PLAIN, Canonical
 
 FILLS = {
@@ -102,6 +102,12 @@ class Series:
     def shape(self) -> tuple[int, int]:
         """The number of steps and of targets."""
         return self.values.shape[0], self.values.shape[1]
+
+    @property
+    def season(self) -> int:
+        """The season in steps; 0: none was found."""
+        columns = [self.values[:, i] for i in range(self.values.shape[1])]
+        return find_season(columns, self.step.periods)
 
     @property
     def times(self) -> Array:

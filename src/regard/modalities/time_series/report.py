@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from regard.data.sources import DataSource
-from regard.tokenizers.series import find_season
 
 SHOWN = 12  # columns listed
 
@@ -28,6 +27,8 @@ class SeriesReport:
     season: int
     columns: dict[str, dict[str, float]]  # of each target: mean, deviation, share missing
     remarks: tuple[str, ...]
+    damaged: int = 0  # cells
+    problems: tuple[str, ...] = ()  # the first of them
 
     def rows(self) -> list[tuple[str, str]]:
         """What to print: names and values."""
@@ -45,6 +46,8 @@ class SeriesReport:
             rows.append((name, f"mean {facts['mean']:.4g} ± {facts['deviation']:.4g}{missing}"))
         if len(self.columns) > SHOWN:
             rows.append(("", f"and {len(self.columns) - SHOWN:,} more columns"))
+        if self.damaged:
+            rows.append(("damaged", f"{self.damaged:,}; first: {self.problems[0]}"))
         rows += [("note", line) for line in self.remarks]
         rows.append(("try", f"regard train FILE --horizon {self.season or 24}  ({self.task})"))
         return rows
@@ -62,6 +65,7 @@ class SeriesReport:
             "step": self.step,
             "season": self.season,
             "columns": self.columns,
+            "damaged": self.damaged,
             "remarks": list(self.remarks),
             "suggestion": {"task": "forecast", "why": self.task},
         }
@@ -88,7 +92,9 @@ def inspect_series(sources: DataSource, why: str) -> SeriesReport:
         steps=len(longest),
         step=str(longest.step.name),
         start=longest.times_after(0, 1)[0],
-        season=find_season([longest.values[:, i] for i in range(longest.values.shape[1])]),
+        season=longest.season,
         columns=columns,
         remarks=tuple(sources.remarks),
+        damaged=sources.train.skipped,
+        problems=tuple(sources.train.problems),
     )
