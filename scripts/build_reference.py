@@ -362,6 +362,19 @@ def examples(kept: Mapping[str, str]) -> str:
     return table(("command", "files", "try", "origin"), rows)
 
 
+@part("gallery")
+def gallery(kept: Mapping[str, str]) -> str:
+    """The pictures of scripts/build_pictures.py, each a link to its page, and its commands."""
+    from build_pictures import SHOTS
+
+    lines = []
+    for name, shot in SHOTS.items():
+        picture = f"[![{shot.title}](pictures/{name}.png)](gallery/{name}.html)"
+        lines += [f"## {shot.title}", "", shot.about, "", picture, ""]
+        lines += ["```sh", *shot.commands(name), "```", ""]
+    return "\n".join(lines)
+
+
 # Commands
 
 
