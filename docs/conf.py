@@ -19,6 +19,7 @@ html_theme = "furo"
 html_title = "regard"
 html_copy_source = False
 html_show_copyright = False
+html_show_search_summary = False  # it is fetched, which a browser refuses for files
 html_show_sphinx = False
 html_theme_options = {"footer_icons": []}
 

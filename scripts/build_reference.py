@@ -371,7 +371,7 @@ def gallery(kept: Mapping[str, str]) -> str:
     for name, shot in SHOTS.items():
         picture = f"[![{shot.title}](pictures/{name}.png)](gallery/{name}.html)"
         lines += [f"## {shot.title}", "", shot.about, "", picture, ""]
-        lines += ["```sh", *shot.commands(name), "```", ""]
+        lines += ["```sh", *shot.commands(f"{name}.html"), "```", ""]
     return "\n".join(lines)
 
 
