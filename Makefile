@@ -56,4 +56,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
