@@ -5,7 +5,7 @@ RARE := /tests?/|/testing/|/pip/|transformers/(models|quantizers|pipelines)/|/_i
 # Threads that wait must not spin: on two busy cores everything else would stand still.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test quick slow fuzz format clean
+.PHONY: setup demo test docs pictures quick slow fuzz format clean
 
 setup: .venv/.ready
 
@@ -26,6 +26,21 @@ test: setup
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs
 
+docs: .venv/.docs
+	$(BIN)/python scripts/build_reference.py --check
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	@echo build/site/index.html
+
+.venv/.docs: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+# Trains eight small models, eight minutes in all; runs that are in build/pictures are used again.
+pictures: setup
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || $(BIN)/playwright install chromium
+	$(BIN)/python scripts/build_pictures.py
+	$(BIN)/python scripts/build_reference.py
+
 quick: setup
 	$(BIN)/pytest -m 'not browser and not slow' -x tests/layers tests/models tests/tokenizers tests/data tests/decoding
 
@@ -41,4 +56,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

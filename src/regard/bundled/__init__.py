@@ -7,8 +7,10 @@ and with a part cut away. Nothing is downloaded; the same seed gives the same cl
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,15 +137,25 @@ def sample_shape(
     return noisy.astype(np.float32)
 
 
+def save_arrays(path: Path, **arrays: NDArray[Any]) -> Path:
+    """Write arrays to a .npz file; equal arrays give equal files, which np.savez does not."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")  # of no date
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w") as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return path
+
+
 def save_shapes(path: Path, records: int = 4000, *, seed: int = 0, count: int = 256) -> Path:
     """Write shapes, as many of each class, to a .npz file that `regard train` reads."""
     random, names = np.random.default_rng(seed), list(SHAPES)
     classes = [names[i % len(names)] for i in range(records)]
     clouds = [sample_shape(name, random, count=count) for name in classes]
-    np.savez_compressed(
+    return save_arrays(
         path,
         points=np.concatenate(clouds),
         lengths=np.array([len(cloud) for cloud in clouds]),
         shape=np.array(classes),
     )
-    return path

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.bundled import FILMS, NAMES, PHRASES, save_shapes
+from regard.bundled import FILMS, NAMES, PHRASES, save_arrays, save_shapes
 from regard.bundled.series import save_series
 
 SEED = 0
@@ -63,7 +63,7 @@ def _table(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 @example(
     "names",
-    "28,886 first and last names, one a line; others.txt are 2,000 of them, held out",
+    "26,886 first and last names, one per line; others.txt has 2,000 more",
     "regard train names.txt --minutes 2",
     "US Census Bureau 1990, public domain",
 )
@@ -73,6 +73,7 @@ def _names(folder: Path) -> list[Path]:
     return [
         _lines(folder / "names.txt", (name for name in names if name not in held_out)),
         _lines(folder / "others.txt", (name for name in names if name in held_out)),
+        _lines(folder / "rules.txt", ("# no name starts with x or ends with q", "<S> x", "q <E>")),
     ]
 
 
@@ -131,7 +132,7 @@ def _question(random: Random) -> tuple[str, str]:
 
 @example(
     "questions",
-    "1,500 questions with the kind of answer; more.tsv are 3,000 without, new.txt are 5",
+    "1,500 questions with the kind of their answer; more.tsv has 3,000 without it, new.txt 5",
     "regard train questions.tsv --target kind --minutes 1",
 )
 def _questions(folder: Path) -> list[Path]:
@@ -143,6 +144,65 @@ def _questions(folder: Path) -> list[Path]:
         _table(folder / "more.tsv", ("question",), more),
         _lines(folder / "new.txt", (_question(random)[0] for _ in range(5))),
     ]
+
+
+PRODUCTS = "kettle lamp chair toaster backpack headphones blanket bicycle"
+OPINIONS: dict[str, Sequence[str]] = {
+    "good": (
+        "I use my {product} every day and love it .",
+        "The {product} is solid , quiet and well made .",
+        "It arrived early and works perfectly .",
+        "Great value , I would buy this {product} again .",
+        "My whole family enjoys it .",
+    ),
+    "bad": (
+        "The {product} broke after two weeks .",
+        "It is loud , cheap and not worth the money .",
+        "It arrived late and with a scratch .",
+        "I returned the {product} and want a refund .",
+        "The manual is useless and nobody answers .",
+    ),
+    "plain": (
+        "I bought this {product} in the spring .",
+        "The box was blue .",
+        "It is about as large as my old {product} .",
+        "The price was average .",
+    ),
+}
+
+
+def _review(random: Random, number: int) -> tuple[object, ...]:
+    """A row of a shop: the text fits the stars; some cells are empty or written another way."""
+    product, stars = random.choice(PRODUCTS.split()), random.choice((1, 2, 3, 4, 5, 5))
+    kinds = random.choices(("good", "bad", "plain"), (stars, 6 - stars, 2), k=3)
+    if stars in (1, 5):
+        kinds[0] = "good" if stars == 5 else "bad"
+    random.shuffle(kinds)
+    text = " ".join(random.choice(OPINIONS[kind]).format(product=product) for kind in kinds)
+    date = f"2025-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
+    recommended = "yes" if stars + random.gauss(0, 0.6) > 3 else "no"
+    returned = "yes" if stars - random.random() < 1.5 else "no"
+    written = random.random()
+    return (
+        number,
+        date,
+        product,
+        text,
+        "NA" if written < 0.02 else stars,
+        "" if 0.02 < written < 0.05 else recommended,
+        "" if 0.05 < written < 0.25 else returned,
+    )
+
+
+@example(
+    "reviews",
+    "1,200 rows of a shop: date, product, review, stars, and yes or no; some cells are empty",
+    "regard train reviews.csv --input review --target recommended --minutes 1",
+)
+def _reviews(folder: Path) -> list[Path]:
+    random = Random(SEED)
+    columns = ("id", "date", "product", "review", "stars", "recommended", "returned")
+    return [_table(folder / "reviews.csv", columns, (_review(random, i) for i in range(1200)))]
 
 
 BOXES = ("TTGACA", "TATAAT")  # of promoters of bacteria, 35 and 10 bases before the start
@@ -166,7 +226,7 @@ def _fasta(path: Path, records: Iterable[tuple[str, str]]) -> Path:
 
 @example(
     "promoters",
-    "1,200 DNA sequences of 60 bases, half with two planted motifs; new.fa are 20",
+    "1,200 DNA sequences of 60 bases, half of them with two planted motifs; new.fa has 20",
     "regard train promoters.fa background.fa --minutes 1",
 )
 def _promoters(folder: Path) -> list[Path]:
@@ -192,9 +252,13 @@ def _helix(random: Random, length: int) -> str:
     return "".join(random.choice(side if random.random() < 0.9 else OTHERS) for side in sides)
 
 
+def _coil(random: Random, length: int) -> str:
+    return "".join(random.choices(WATER_LOVING + WATER_HATING + OTHERS, k=length))
+
+
 @example(
     "proteins",
-    "800 peptides in FASTA, half of them helices with two sides, and their structure",
+    "800 peptides in FASTA, half of them helices; structure.tsv; new.fasta has 6",
     "regard train proteins.fasta --target class --minutes 1",
 )
 def _proteins(folder: Path) -> list[Path]:
@@ -204,8 +268,7 @@ def _proteins(folder: Path) -> list[Path]:
         if i % 2:
             letters, structure = _helix(random, length), "H" * length
         else:
-            letters = "".join(random.choices(WATER_LOVING + WATER_HATING + OTHERS, k=length))
-            structure = "C" * length
+            letters, structure = _coil(random, length), "C" * length
         ends = [
             "".join(random.choices(WATER_LOVING + OTHERS, k=random.randrange(3, 9))) for _ in "ab"
         ]
@@ -215,9 +278,11 @@ def _proteins(folder: Path) -> list[Path]:
         )
         records.append((f"p{i} class={'helix' if i % 2 else 'other'}", letters))
         rows.append((letters, structure))
+    new = [(f"n{i}", _helix(random, 30) if i % 2 else _coil(random, 30)) for i in range(6)]
     return [
         _fasta(folder / "proteins.fasta", records),
         _table(folder / "structure.tsv", ("sequence", "structure"), rows),
+        _fasta(folder / "new.fasta", new),
     ]
 
 
@@ -263,16 +328,17 @@ def _atoms(random: Random, number: int) -> tuple[str, str]:
 
 @example(
     "molecules",
-    "2,000 SMILES with solubility and toxicity; molecules.xyz are 600 in space, with energies",
+    "2,000 SMILES with solubility and toxicity; new.smi has 10; molecules.xyz 600 with coordinates",
     "regard train molecules.csv --target solubility --minutes 1",
 )
 def _molecules(folder: Path) -> list[Path]:
     random = Random(SEED)
     made = {one[0]: one for one in (_molecule(random) for _ in range(6000))}
-    rows = list(made.values())[:2000]
+    rows, new = list(made.values())[:2000], list(made)[2000:2010]
     atoms = [_atoms(random, i) for i in range(600)]
     return [
         _table(folder / "molecules.csv", ("smiles", "solubility", "toxic"), rows),
+        _lines(folder / "new.smi", (f"{smiles} new-{i}" for i, smiles in enumerate(new))),
         _lines(folder / "molecules.xyz", (text for text, _ in atoms)),
         _lines(folder / "energies.txt", (energy for _, energy in atoms)),
     ]
@@ -289,7 +355,7 @@ def _digits(folder: Path) -> list[Path]:
 
     images, labels = load_digits(return_X_y=True)
     pixels = np.round(images.reshape(-1, 8, 8) / 16 * 255).astype(np.uint8)
-    np.savez_compressed(folder / "digits.npz", images=pixels, digit=labels.astype(np.int64))
+    save_arrays(folder / "digits.npz", images=pixels, digit=labels.astype(np.int64))
     for i, (image, label) in enumerate(zip(pixels[:40], labels[:40], strict=True)):
         path = folder / "images" / str(label) / f"{i:02}.pgm"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -316,50 +382,56 @@ def _mask(shape: str, radius: float, y: NDArray[Any], x: NDArray[Any]) -> NDArra
     return chosen
 
 
-def _picture(random: Random) -> tuple[NDArray[np.uint8], str]:
+def _drawing(random: Random) -> tuple[NDArray[np.uint8], str]:
     """Draw two shapes, and say which is left of, or above, the other."""
     image = np.full((SIDE, SIDE, 3), 250, np.uint8)
-    beside, words = random.random() < 0.5, []
-    for place in (4.8, 14.2):
+    in_a_row, words = random.random() < 0.5, []
+    for center in (4.8, 14.2):
         color, shape = random.choice(list(COLORS)), random.choice(("circle", "square", "triangle"))
         size, radius = random.choice((("small", 2.6), ("large", 4.4)))
-        down, right = (9.5, place) if beside else (place, 9.5)
+        down, right = (9.5, center) if in_a_row else (center, 9.5)
         y, x = np.mgrid[:SIDE, :SIDE].astype(float)
         shift = [random.uniform(-0.8, 0.8) for _ in "yx"]
         image[_mask(shape, radius, y - down - shift[0], x - right - shift[1])] = COLORS[color]
         words.append(f"a {size} {color} {shape}")
-    return image, f"{words[0]} {'left of' if beside else 'above'} {words[1]}"
+    return image, f"{words[0]} {'left of' if in_a_row else 'above'} {words[1]}"
 
 
 @example(
     "pictures",
-    "1,200 drawings of two shapes, each with a sentence that says what is where",
+    "1,200 drawings of two shapes, each with a caption; drawings.tsv lists 100 of them as files",
     "regard train pictures.npz --target captions --minutes 2",
 )
 def _pictures(folder: Path) -> list[Path]:
     random = Random(SEED)
-    images, captions = zip(*(_picture(random) for _ in range(1200)), strict=True)
-    path = folder / "pictures.npz"
-    np.savez_compressed(path, images=np.stack(images), captions=np.array(captions))
-    return [path]
+    images, captions = zip(*(_drawing(random) for _ in range(1200)), strict=True)
+    (folder / "drawings").mkdir(exist_ok=True)
+    rows = [(f"drawings/{i:02}.ppm", caption) for i, caption in enumerate(captions[:100])]
+    for (name, _), image in zip(rows, images, strict=False):
+        (folder / name).write_bytes(b"P6 %d %d 255\n" % (SIDE, SIDE) + image.tobytes())
+    return [
+        save_arrays(folder / "pictures.npz", images=np.stack(images), captions=np.array(captions)),
+        folder / "drawings",
+        _table(folder / "drawings.tsv", ("image", "caption"), rows),
+    ]
 
 
 @example(
     "shapes",
-    "800 point clouds of eight solids, turned in any way; parts.npz labels each point",
+    "800 point clouds of eight solids, rotated at random; parts.npz has a label for every point",
     "regard train shapes.npz --minutes 1",
 )
 def _shapes(folder: Path) -> list[Path]:
     save_shapes(folder / "shapes.npz", 800, seed=SEED, count=128)
     points = np.random.default_rng(SEED).normal(size=(200, 32, 3)).astype(np.float32)
     parts = (points[..., 2] > 0).astype(np.int64)
-    np.savez_compressed(folder / "parts.npz", points=points, part=parts)
+    save_arrays(folder / "parts.npz", points=points, part=parts)
     return [folder / "shapes.npz", folder / "parts.npz"]
 
 
 @example(
     "phrases",
-    "12,000 dates, numbers and amounts in English and German: train.en, train.de and test files",
+    "11,500 dates, numbers and amounts in English and German, 500 for testing; new.en has 5",
     "regard train train.en train.de --minutes 2",
     "Unicode CLDR, Unicode License v3, by way of babel (BSD)",
 )
@@ -373,7 +445,8 @@ def _phrases(folder: Path) -> list[Path]:
             _lines(folder / f"{name}.{language}", (pair[i] for pair in pairs))
             for i, language in enumerate(("en", "de"))
         ]
-    return paths
+    new = [row.split("\t")[0] for row in rows[:5]]
+    return [*paths, _lines(folder / "new.en", new)]
 
 
 ROLES = {
@@ -405,7 +478,7 @@ def _sentence(random: Random) -> str:
 
 @example(
     "text",
-    "5,000 short sentences, one a line; story.txt is running text; pairs.tsv are rated word pairs",
+    "5,000 short sentences, one per line; story.txt: running text; pairs.tsv: rated pairs of words",
     "regard train text.txt --model skipgram --minutes 0.5",
 )
 def _text(folder: Path) -> list[Path]:
@@ -430,12 +503,17 @@ def _text(folder: Path) -> list[Path]:
 
 @example(
     "films",
-    "ten films and a line about each: a dictionary for attention to look things up in",
-    "regard lab lookup --quick",
-    "three from a lecture on attention, seven written for regard",
+    "for the lab: ten films and a line about each; points.csv has 40 noisy points of a curve",
+    "regard lab lookup films.tsv --quick",
+    "three from a lecture on attention, seven written for regard; points made up, seed 0",
 )
 def _films(folder: Path) -> list[Path]:
-    return [Path(shutil.copyfile(FILMS, folder / "films.tsv"))]
+    random, xs = Random(SEED), [i / 4 for i in range(40)]
+    points = [(x, round(2 * math.sin(x) + x / 3 + random.gauss(0, 0.4), 3)) for x in xs]
+    return [
+        Path(shutil.copyfile(FILMS, folder / "films.tsv")),
+        _table(folder / "points.csv", ("x", "y"), points),
+    ]
 
 
 def _signal(random: Random, kind: str) -> list[float]:
@@ -450,7 +528,7 @@ def _signal(random: Random, kind: str) -> list[float]:
 
 @example(
     "series",
-    "40 weeks of hourly load and temperature with gaps; signals.csv are 240 labelled recordings",
+    "40 weeks of hourly load and temperature, with gaps; signals.csv has 240 labelled recordings",
     "regard train load.csv --target load --horizon 24 --minutes 1",
 )
 def _series(folder: Path) -> list[Path]:
