@@ -142,7 +142,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):
-    from regard.api import plan_both
+    from regard.planning import plan_both
 
     first, then, lines = plan_both(
         [table], table, tmp_path / "run", data={"input": "text", "target": "more"},
@@ -156,9 +156,9 @@ def test_minutes_are_shared_half_and_half(table, tmp_path):
 
 
 def test_a_masked_recipe_needs_no_other_word(words):
-    from regard.api import plan
+    from regard.planning import plan_recipe
 
-    recipe, lines = plan([words], task={"name": "masked"})
+    recipe, lines = plan_recipe([words], task={"name": "masked"})
     assert recipe.task.name == "masked" and recipe.input.tokenizer == "characters"
     assert "task masked" in lines[0] and "5 minutes" in lines[1]
 

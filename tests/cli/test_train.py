@@ -101,12 +101,12 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
     words, tmp_path, monkeypatch
 ):
     """A clock that counts work instead of time shows what a run of so many steps would cost."""
-    from regard.api import plan
     from regard.data.corpus import prepare
+    from regard.planning import plan_recipe
     from regard.training.progress import Reporter
     from regard.training.trainer import Session
 
-    recipe, _ = plan([words], assignments=[o.removeprefix("--set=") for o in SMALL])
+    recipe, _ = plan_recipe([words], assignments=[o.removeprefix("--set=") for o in SMALL])
     session = Session(tmp_path, False, Reporter(quiet=True), 0.0)
     trainer = session.trainer(recipe, prepare(recipe, tmp_path, print), None)
     work = {"clock": 0.0, "steps": 0, "tokens": 0}

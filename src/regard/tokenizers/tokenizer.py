@@ -31,12 +31,14 @@ import numpy as np
 import tokenizers
 
 from regard.errors import UsageError, UserError
+from regard.notebook import html_table
 from regard.storage import Malformed, parse, read_bytes
 
 PAD, START, END, UNK = range(4)
 SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
 NAMES = MappingProxyType(dict(enumerate(SPECIALS)))
 MAX_FILE_BYTES = 256 << 20  # the largest published vocabularies take about 35 MB
+SHOWN_TOKENS = 40  # in a notebook
 BATCH_CHARACTERS = 1 << 22  # text given to the library at once: bounds the memory of its results
 CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character (RFC 3629, section 3)
 
@@ -128,6 +130,16 @@ class Tokenizer(ABC):
         specials = list(self.names)
         self.byte_counts[specials] = self.symbols[specials] = 0
         self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vocab_size:,} tokens)"
+
+    def _repr_html_(self) -> str:
+        tokens = [self.text(id) for id in range(min(self.vocab_size, SHOWN_TOKENS))]
+        more = " …" * (self.vocab_size > SHOWN_TOKENS)
+        return html_table(
+            ("", ""), [("first tokens", f"{'  '.join(tokens)}{more}")], title=repr(self)
+        )
 
     # Training, encoding, decoding, saving
 
