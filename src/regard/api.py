@@ -41,7 +41,7 @@ from regard.look.comparison_page import Strip, comparison_page
 from regard.look.page import Page
 from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, load
 from regard.pipelines.forecaster import Forecaster
-from regard.pipelines.generator import Continuation, Generator, continuations
+from regard.pipelines.generator import Continuation, Generator
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translation, Translator
 from regard.pipelines.word_vectors import WordVectors
@@ -88,7 +88,6 @@ __all__ = [
     "Translator",
     "WordVectors",
     "compare",
-    "continuations",
     "evaluate",
     "example",
     "export",

@@ -22,7 +22,6 @@ from regard.api import (
     Generator,
     Predictor,
     compare,
-    continuations,
     load,
 )
 from regard.bundled import NAMES, PHRASES, save_shapes
@@ -222,7 +221,7 @@ def sample_names(generators: Mapping[str, Generator], known: set[str]) -> dict[s
     """Return samples by model; those in the training list end in a star."""
     samples = {}
     for name in [name for name in SAMPLED if name in generators]:
-        texts = continuations(generators[name], [""], Sample(seed=1), copies=SAMPLES, max_new=24)
+        texts = generators[name].continuations([""], Sample(seed=1), copies=SAMPLES, max_new=24)
         samples[name] = [f"{x.text}*" if x.text in known else x.text for x in texts]
     return samples
 

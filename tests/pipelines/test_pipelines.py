@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.api import compare, continuations, load, plan, train_recipe
+from regard.api import compare, load, plan, train_recipe
 from regard.data.targets import Targets
 from regard.decoding import ForbiddenTransitions, Greedy
 from regard.errors import UsageError, UserError
@@ -96,7 +96,7 @@ def test_one_prompt_has_its_sequences_and_several_a_list_each(generator):
     assert generator.generate("ab", Greedy(), max_new=5) == [first]
     assert generator.generate(["ab"], Greedy(), max_new=5) == [[first]]
     assert second.ids != first.ids and generator.generate([], Greedy()) == []
-    (said,) = continuations(generator, "ab", Greedy(), max_new=5)
+    (said,) = generator.continuations("ab", Greedy(), max_new=5)
     assert said.text == "ab" + generator.tokenizer.decode(first.ids)
 
 
@@ -206,7 +206,7 @@ def runs(tmp_path_factory):
     (folder / "names.txt").write_text("\n".join(NAMES * 4) + "\n")
     for name in ("unigram", "bigram"):
         recipe, _ = plan_recipe(
-            folder / "names.txt",
+            [folder / "names.txt"],
             data={"format": "lines", "test_fraction": 0.3},
             output={"tokenizer": "characters"},
             model={"name": name},
@@ -215,7 +215,7 @@ def runs(tmp_path_factory):
     rows = [f"{name},{'o' in name}" for name in NAMES * 4]
     (folder / "labelled.csv").write_text("text,y\n" + "\n".join(rows) + "\n")
     recipe, _ = plan_recipe(
-        folder / "labelled.csv",
+        [folder / "labelled.csv"],
         data={"target": "y", "test_fraction": 0.3},
         input={"tokenizer": "characters"},
         model={"name": "naive-bayes"},

@@ -324,7 +324,8 @@ def is_image(cell: Any) -> bool:
 
 def is_numbers(cell: Any) -> bool:
     """Return whether a cell is a list of numbers."""
-    return isinstance(cell, list | tuple) and len(cell) > 0 and np.asarray(cell).dtype.kind in "iuf"
+    numbers = int | float | np.number
+    return isinstance(cell, list | tuple) and bool(cell) and isinstance(cell[0], numbers)
 
 
 def is_item(cell: Any) -> bool:

@@ -41,13 +41,18 @@ def is_path(value: object) -> bool:
 
 
 def one_or_many(
-    name: str, value: Any, is_item: Callable[[object], bool] = is_text, what: str = "a str"
+    name: str,
+    value: Any,
+    is_item: Callable[[object], bool] = is_text,
+    what: str = "a str",
+    is_single: Callable[[object], bool] | None = None,
 ) -> tuple[list[Any], bool]:
-    """Return the items of the argument `name`, and whether it was a single item.
+    """Return the items of the argument `name`, and whether it was a single item, which `is_single`
+    tells where `is_item` does not.
 
     `what` names an item in the TypeError that any other value raises.
     """
-    if is_item(value):
+    if (is_single or is_item)(value):
         return [value], True
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | AbstractSet):
         raise TypeError(

@@ -173,7 +173,9 @@ class Predictor(Pipeline):
         """
         outputs, one = self._outputs(*self._items(items, seconds))
         results = self.targets.kind.decode(self.targets, [rows for _, rows in outputs])
-        return results[0] if one else results
+        if not one:
+            return results
+        return results[0].item() if isinstance(results[0], np.generic) else results[0]
 
     def predict_proba(self, items: Any, seconds: Any = None) -> Any:
         """Return probabilities: (R, C) of the `classes`, (R, n) of each of several labels, or a
@@ -203,7 +205,8 @@ class Predictor(Pipeline):
         """Return items as a list, their second texts, and whether it is a single item."""
         tokenizer = self.tokenizer
         chosen, *others = input_columns(items, self.reader.inputs)
-        first, one = one_or_many("items", chosen, tokenizer.reads, tokenizer.item)
+        single = tokenizer.reads_alone
+        first, one = one_or_many("items", chosen, tokenizer.reads, tokenizer.item, single)
         seconds = others[0] if others else seconds
         more = None if seconds is None else one_or_many("seconds", seconds)[0]
         if more is not None and len(more) != len(first):

@@ -63,8 +63,14 @@ class Patches(Featurizer):
         if not isinstance(value, np.ndarray):
             return isinstance(value, str | Path) or hasattr(value, "getbands")  # of Pillow
         channels_last = value.shape[-1] in IMAGE_CHANNELS
-        channels_first = 1 < self.channels == value.shape[0]
+        channels_first = value.shape[0] == self.channels
         return value.ndim == 2 or (value.ndim == 3 and (channels_last or channels_first))
+
+    def reads_alone(self, value: object) -> bool:
+        """Of shape (1, height, width), it is a list of one image."""
+        if isinstance(value, np.ndarray) and value.ndim == 3 and value.shape[0] == 1:
+            return value.shape[-1] in IMAGE_CHANNELS
+        return self.reads(value)
 
     @property
     def channels(self) -> int:

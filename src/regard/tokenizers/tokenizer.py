@@ -319,6 +319,10 @@ class Tokenizer(ABC):
         """Return whether a value is one item: a text, or for featurizers also a path."""
         return isinstance(value, str)
 
+    def reads_alone(self, value: object) -> bool:
+        """Return whether a value that stands in no list is one item, rather than several."""
+        return self.reads(value)
+
     def check_pipe(self) -> None:
         """Raise a UsageError if items cannot be read from standard input."""
         if not self.reads_text:
@@ -654,6 +658,13 @@ class Featurizer(Tokenizer):
     def load(cls, path: str | Path) -> Self:
         """Return the featurizer of a preprocessor_config.json; UserError if it is damaged."""
         return cls.from_document(read_json(path)[1], str(path))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vocab_size:,} numbers a token)"
+
+    def _repr_html_(self) -> str:
+        rows = ((key, json.dumps(value)[:80]) for key, value in self.document().items())
+        return html_table(("", ""), rows, title=repr(self))
 
     def text(self, id: int) -> str:
         return f"{id}"

@@ -630,7 +630,7 @@ class TrainResult(Generic[P]):
     def summary(self) -> str:
         """How training ended, in a line."""
         ended = {"early": "stopped early", "done": "trained"}.get(self.outcome, self.outcome)
-        steps = f"{self.steps:,} steps, " if self.steps else ""
+        steps = f"{self.steps:,} steps, " if self.steps > 1 else ""  # 1: it was fitted at once
         return f"{self.run}: {ended}, {steps}{self.seconds:.1f} s, {self.parameters:,} parameters"
 
     def __repr__(self) -> str:
