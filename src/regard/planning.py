@@ -154,7 +154,8 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
             hint = did_you_mean(key, [name for known in names.values() for name in known])
             raise UsageError(f"no setting {key!r} for task {task.name} of {read}; {hint}")
         for table in owners:
-            result.setdefault(table, {})[key] = value
+            checked = check(table, classes[table].Config, {key: value})
+            result.setdefault(table, {})[key] = getattr(checked, key)
     return result
 
 
