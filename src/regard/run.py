@@ -239,8 +239,8 @@ def used(folder: Path) -> bool:
 def refuse_used(folder: Path) -> None:
     """Raise a UserError if a folder for a new run is not empty."""
     if used(folder):
-        resume = "add --resume to go on, or " if (folder / RECIPE).exists() else ""
-        raise UserError(f"{folder} exists and is not empty: {resume}choose another --out")
+        resume = "go on with it (--resume), or " if (folder / RECIPE).exists() else ""
+        raise UserError(f"{folder} exists and is not empty: {resume}name another folder (--out)")
 
 
 class MetricsLog:

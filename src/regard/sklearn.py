@@ -12,7 +12,9 @@ processes, takes the files of its run with it.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -88,8 +90,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"training needs two samples or more, got n_samples = {len(items)}")
         if seconds is not None:
             items = list(zip(items, seconds, strict=True))
-        self._folder = tempfile.TemporaryDirectory(prefix="regard-")
-        self.run_ = Path(self._folder.name) / "run"
+        self._make_folder()
         keywords: dict[str, Any] = dict(self.options or {})
         keywords["data"] = {**NOTHING_HELD_OUT, **keywords.get("data", {})}
         if self.tokenizer != "auto":
@@ -108,6 +109,12 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self.warnings_ = result.warnings
         return self._load()
+
+    def _make_folder(self) -> None:
+        """Take a new temporary folder for the run; it is removed with the estimator."""
+        folder = tempfile.mkdtemp(prefix="regard-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.run_ = Path(folder) / "run"
 
     def _load(self) -> Self:
         self.model_ = load(self.run_, kind=Predictor)
@@ -135,7 +142,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if state.pop("model_", None) is not None:
-            del state["_folder"], state["run_"]
+            del state["run_"]
             state["_files"] = {
                 path.relative_to(self.run_).as_posix(): path.read_bytes()
                 for path in sorted(self.run_.rglob("*"))
@@ -147,8 +154,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         files = state.pop("_files", None)
         super().__setstate__(state)
         if files is not None:
-            self._folder = tempfile.TemporaryDirectory(prefix="regard-")
-            self.run_ = Path(self._folder.name) / "run"
+            self._make_folder()
             for name, content in files.items():
                 path = self.run_ / name
                 path.parent.mkdir(parents=True, exist_ok=True)

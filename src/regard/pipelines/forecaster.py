@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.corpus import reopen
 from regard.data.in_memory import paths_of, read_table, write_tables
 from regard.data.inputs import InputReader
 from regard.data.windows import Windows
 from regard.decoding.engine import device_of
 from regard.errors import UserError
+from regard.evaluation.eval_data import open_corpus
 from regard.evaluation.forecasting import (
     FORECASTS,
     LEVELS,
@@ -168,7 +168,7 @@ class Forecaster(Pipeline):
         """Return the windows of a split of the run, by default the reported one, and the corpus."""
         if self.run is None:
             raise UserError("this pipeline belongs to no run: name a file to measure on")
-        corpus: Any = reopen(self.run.path)
+        corpus: Any = open_corpus(self.run.path)
         name = split or corpus.reported_split
         windows = corpus.split(name)
         if windows is None:
