@@ -138,7 +138,7 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
     assert result.code == 1 and not (tmp_path / "run").exists(), result.err
     assert cli(*begin, table).code == 0
     result = cli(*begin, table)
-    assert result.code == 1 and "add --resume" in result.err
+    assert result.code == 1 and "--resume" in result.err
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):

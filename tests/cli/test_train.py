@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_keeps_its_recipe_and_says_so(cli, words, tmp_path):
 def test_a_folder_that_is_taken_is_not_overwritten(cli, words, bigram):
     found = cli("train", words, "--model", "bigram", "--out", bigram)
     assert found.code == 1
-    assert "add --resume to go on" in found.err
+    assert "go on with it (--resume)" in found.err
 
 
 def test_default_folders_are_numbered(cli, words, tmp_path):
