@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.data.shards import Shard
 from regard.data.splits import assign_folds, hashes, merge_groups
 from regard.decoding import MinimumBayesRisk
@@ -53,6 +53,7 @@ from regard.evaluation.translation import (
 from regard.modalities.images.files import hash_image
 from regard.models import nearest_caption
 from regard.pipelines.translator import Translator
+from regard.planning import plan_recipe
 from regard.training.progress import Reporter
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "emoji.toml"
@@ -178,9 +179,11 @@ def train_and_caption(job: Job, by_hash: Groups, options: argparse.Namespace) ->
         sets += ["data.input=images", "data.target=captions", f"train.seed={job.seed}"]
         sets += ["data.test_fraction=0", *job.splits]
         sets += options.sets if by_recipe else [f"model.name={job.row}"]
-        recipe, lines = plan([RECIPE, job.data] if by_recipe else [job.data], assignments=sets)
+        recipe, lines = plan_recipe(
+            [RECIPE, job.data] if by_recipe else [job.data], assignments=sets
+        )
         print(*lines, sep="\n", file=sys.stderr)
-        train(recipe, job.run, resume=job.run.exists(), reporter=Reporter())
+        train_recipe(recipe, job.run, resume=job.run.exists(), reporter=Reporter())
     seconds = time.monotonic() - began
     return dataclasses.replace(caption([job.run], by_hash, options), seconds=seconds)
 

@@ -33,12 +33,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from torch import Tensor
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.bundled import NAMES
 from regard.decoding import DecodeSession, Greedy, generate
 from regard.interop.hugging_face import export_hf
 from regard.layers.int8 import to_int8
 from regard.models.decoder import Decoder, gpt2, modern
+from regard.planning import plan_recipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
 from regard.tokenizers import Characters
@@ -216,7 +217,7 @@ def trained_names(steps: int) -> dict[str, float]:
         run = Path(folder) / "run"
         assignments = [f"train.steps={steps}", "model.n_layers=4", "model.d_model=128"]
         with torch.inference_mode(False):
-            train(plan([NAMES], assignments=assignments)[0], run)
+            train_recipe(plan_recipe([NAMES], assignments=assignments)[0], run)
         exact, rough = load(run), load(run, int8=True)
         _, shard = exact.held_out()
         parts = []

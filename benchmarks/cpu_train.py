@@ -37,9 +37,9 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import torch
 from torch import nn
 
-from regard.api import plan
 from regard.data.corpus import Corpus, prepare
 from regard.interop.hugging_face import export_hf
+from regard.planning import plan_recipe
 from regard.recipe import Recipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
@@ -153,7 +153,7 @@ def recipe_of(case: Case, text: Path, optimizer: str, steps: int) -> Recipe:
         "train.precision": "fp32",
         "train.compile": "off",
     }
-    return plan([text], assignments=[f"{key}={value}" for key, value in chosen.items()])[0]
+    return plan_recipe([text], assignments=[f"{key}={value}" for key, value in chosen.items()])[0]
 
 
 def trainer_of(recipe: Recipe, corpus: Corpus, run: Path) -> Trainer:

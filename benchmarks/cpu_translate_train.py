@@ -24,11 +24,11 @@ from cpu_train import Step, alternate, trainer_of
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.api import plan
 from regard.data.batching import TokenLoader
 from regard.data.corpus import prepare
 from regard.interop.hugging_face import export_hf
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.planning import plan_recipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
 from regard.tokenizers.tokenizer import Tokenizer
@@ -142,7 +142,7 @@ def made_trainer(case: Case, files: list[Path], folder: Path, steps: int) -> Tra
         "train.precision": "fp32",
         "train.compile": "off",
     }
-    recipe, _ = plan(files, assignments=[f"{key}={value}" for key, value in chosen.items()])
+    recipe, _ = plan_recipe(files, assignments=[f"{key}={value}" for key, value in chosen.items()])
     corpus = prepare(recipe, folder, lambda line: None)
     return trainer_of(recipe, corpus, folder)
 

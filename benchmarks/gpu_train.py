@@ -32,9 +32,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from regard.api import plan
 from regard.data.corpus import Corpus, prepare
 from regard.models.decoder import Decoder
+from regard.planning import plan_recipe
 from regard.training.progress import Reporter
 from regard.training.step import settings
 from regard.training.trainer import Trainer
@@ -69,7 +69,7 @@ KINDS = {
 
 def trainer_of(corpus: Corpus, text: Path, folder: Path, *assignments: str) -> Trainer:
     """A trainer on the corpus, compiled as its recipe says; the text needs fewer than V tokens."""
-    recipe, _ = plan([text], assignments=[*BASE, *assignments])
+    recipe, _ = plan_recipe([text], assignments=[*BASE, *assignments])
     torch.manual_seed(0)
     model = Decoder(V, recipe.model.config)
     trainer = Trainer(model, corpus, recipe, folder, Reporter(quiet=True))
@@ -200,7 +200,7 @@ def compared(corpus: Corpus, text: Path, folder: Path) -> dict[str, Any]:
         "bf16": ["train.precision=bf16", "train.compile=on"],
         "fp32": ["train.precision=fp32", "train.compile=off"],
     }.items():
-        recipe, _ = plan([text], assignments=[*BASE, *small, *chosen])
+        recipe, _ = plan_recipe([text], assignments=[*BASE, *small, *chosen])
         with settings(recipe.train, torch.device("cuda")):
             trainer = trainer_of(corpus, text, folder, *small, *chosen)
             if name == "fp32":
@@ -234,7 +234,7 @@ def main() -> None:
     work = [f"train.batch_tokens={ROWS * CONTEXT}", "train.steps=1000000", "train.compile=on"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        recipe, _ = plan([text], assignments=BASE)
+        recipe, _ = plan_recipe([text], assignments=BASE)
         corpus = prepare(recipe, folder, print)
         jobs: dict[str, Callable[[], dict[str, Any]]] = {"peer": peer}
         jobs["loss"] = lambda: compared(corpus, text, folder)

@@ -29,12 +29,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from regard.api import plan
 from regard.data.corpus import prepare
 from regard.decoding import Beam
 from regard.decoding.engine import TranslationSession, translate
 from regard.interop.hugging_face import export_hf
 from regard.models.encoder_decoder import EncoderDecoder, vaswani
+from regard.planning import plan_recipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
 from regard.tokenizers import Characters
@@ -80,7 +80,7 @@ def write_pairs(folder: Path, pairs: int) -> list[Path]:
 def train(folder: Path, profiled: bool) -> dict[str, Any]:
     """Pair-tokens a second over TIMED steps."""
     files = write_pairs(folder, 32 * PAIRS)
-    recipe, _ = plan(files, assignments=BASE)
+    recipe, _ = plan_recipe(files, assignments=BASE)
     corpus = prepare(recipe, folder, print)
     assert corpus.tokenizer.vocab_size == V
     with settings(recipe.train, torch.device("cuda")):

@@ -95,7 +95,7 @@ def larger(run: Path, data: Path, side: int) -> None:
             Images(ImagesConfig(resize=pixels)),
             InputReader(),
         )
-        accuracy = predictor.predictions(shard).metrics()["accuracy"]
+        accuracy = predictor.predict_shard(shard).metrics()["accuracy"]
         print(f"{pixels or 28} × {pixels or 28} pixels: accuracy {accuracy}")
 
 

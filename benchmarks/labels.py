@@ -70,7 +70,7 @@ def train_and_predict(job: Job) -> Result:
         return Result(seconds, {})
     corpus, predictor = reopen(job.run), load(job.run, verb="predict", device="auto")
     shards = {split: corpus.split(split) for split in ("valid", "test")}
-    predictions = {s: predictor.predictions(x) for s, x in shards.items() if x is not None}
+    predictions = {s: predictor.predict_shard(x) for s, x in shards.items() if x is not None}
     return Result(seconds, predictions)
 
 

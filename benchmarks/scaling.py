@@ -51,10 +51,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads are in the
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from regard.api import plan
 from regard.data.corpus import prepare
 from regard.decoding import Greedy, generate
 from regard.models.decoder import Decoder, modern
+from regard.planning import plan_recipe
 from regard.training.progress import Reporter
 from regard.training.trainer import Session, Trainer
 
@@ -228,7 +228,7 @@ def trainer_of(
         "train.device": device,
         "train.compile": "off",
     }
-    recipe, _ = plan([text], assignments=[f"{key}={value}" for key, value in chosen.items()])
+    recipe, _ = plan_recipe([text], assignments=[f"{key}={value}" for key, value in chosen.items()])
     run = text.parent / "run"
     run.mkdir(exist_ok=True)
     corpus = prepare(recipe, run, lambda line: None)

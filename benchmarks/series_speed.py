@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from regard.api import plan
 from regard.data.corpus import prepare
+from regard.planning import plan_recipe
 from regard.training.progress import Reporter
 from regard.training.trainer import Session
 
@@ -116,7 +116,7 @@ def peer(
 
 def ours(file: Path, device: str, batch: int, folder: Path) -> tuple[Any, Callable[[], int], Any]:
     """Return the trainer, a function that takes one of its steps, and the values of training."""
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [file],
         task={"name": "forecast"},
         input={"horizon": HORIZON, "lookback": LOOKBACK},

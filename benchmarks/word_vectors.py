@@ -28,6 +28,7 @@ import torch
 import regard
 from regard.evaluation.word_similarity import read_word_test
 from regard.interop.word2vec_format import export_vec
+from regard.planning import plan_recipe
 from regard.run import WEIGHTS
 from regard.storage import read_tensors
 
@@ -38,8 +39,8 @@ def ours(name: str, text: Path, seed: int, epochs: int, out: Path) -> float:
     """Train; words a second."""
     sets = [f"model.epochs={epochs}", f"train.seed={seed}", "train.eval_every=1000000000"]
     data = {"format": "lines", "valid_fraction": 0.0, "test_fraction": 0.0}
-    recipe, _ = regard.plan([text], data=data, model={"name": name}, assignments=sets)
-    trained = regard.train(recipe, out)
+    recipe, _ = plan_recipe([text], data=data, model={"name": name}, assignments=sets)
+    trained = regard.train_recipe(recipe, out)
     words = sum(len(line.split()) for line in text.read_text().splitlines())
     return epochs * words / trained.seconds
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.evaluation.translation import measure_translation
+from regard.planning import plan_recipe
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -209,7 +210,7 @@ def test_nothing_that_is_held_out_chooses_settings(captions, tmp_path):
             sets += ["data.input=images", "data.target=captions", "model.name=nearest"]
             sets += ["output.tokenizer=bytes", *keys]
             run = tmp_path / f"{fifths}-{folds}-{number}"
-            train(plan([path], assignments=["data.test_fraction=0", *sets])[0], run)
+            train_recipe(plan_recipe([path], assignments=["data.test_fraction=0", *sets])[0], run)
             translator = load(run)
             shard = translator.held_out()[1]
             decode = translator.tokenizer.decode
@@ -233,8 +234,8 @@ def test_with_one_neighbor_its_caption_is_taken(captions, tmp_path, monkeypatch)
     np.savez(tmp_path / "all.npz", images=images, captions=texts)
     sets = ["task.name=target", "data.valid_fraction=0", "data.test_fraction=0.3"]
     sets += ["data.input=images", "data.target=captions", "model.name=nearest"]
-    recipe, _ = plan([tmp_path / "all.npz"], assignments=[*sets, "output.tokenizer=bytes"])
-    train(recipe, tmp_path / "run")
+    recipe, _ = plan_recipe([tmp_path / "all.npz"], assignments=[*sets, "output.tokenizer=bytes"])
+    train_recipe(recipe, tmp_path / "run")
     translator = load(tmp_path / "run")
     shard = translator.held_out()[1]
     expected = [one.translation for one in measure_translation(translator, shard).sentences]

@@ -148,7 +148,7 @@ class Pipelines:
         return [one.tokens for one in found], [x for one in found for x in one.log_probs]
 
     def predict(self, which, texts):
-        found = self.predictors[which].predict(texts)
+        found = self.predictors[which].predictions(texts)
         return [one.label for one in found], [x for one in found for x in one.scores.values()]
 
     def embed(self, which, texts):

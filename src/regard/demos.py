@@ -22,7 +22,6 @@ from regard.api import (
     Generator,
     Predictor,
     compare,
-    continuations,
     load,
 )
 from regard.bundled import NAMES, PHRASES, save_shapes
@@ -37,10 +36,12 @@ from regard.look.internals import ForwardTrace, add_inside, run_facts
 from regard.look.language_page import add_beam_search, add_next
 from regard.look.page import Heatmap, Lines, Page, Table
 from regard.look.prediction_page import prediction_page
+from regard.recipe import override
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 from regard.training.progress import Reporter
 
+Tables = dict[str, dict[str, Any]]  # of a recipe
 POINTS = 30  # prefixes of the data at which a posterior is drawn
 SEED = 0  # of the order in which records arrive
 INTERVAL = (0.025, 0.975)
@@ -154,7 +155,10 @@ TOP_K, TOP_P = 12, 0.8  # of the next symbols: so that both cuts are visible
 # What learns most in half a minute on two cores, by the validation split: small networks without
 # dropout, in many small batches and at twice the usual learning rates.
 NAMES_TRANSFORMER = {"n_layers": 2, "d_model": 64, "dropout": 0.0}
-NAMES_SETTINGS = ("train.batch_tokens=2048", "train.lr=0.04", "train.adam_lr=0.006")
+NAMES_SETTINGS: Tables = {
+    "model": NAMES_TRANSFORMER,
+    "train": {"batch_tokens": 2048, "lr": 0.04, "adam_lr": 0.006},
+}
 
 
 def demo(
@@ -175,12 +179,11 @@ def demo(
     folder, began = free_folder(Path(out)), time.monotonic()
     result = compare(
         [names],
+        folder,
         models=models,
         minutes=minutes,
-        out=folder,
-        transformer=NAMES_TRANSFORMER,
-        assignments=[*NAMES_SETTINGS, *assignments],
-        reporter=reporter or Reporter(),
+        progress=reporter or True,
+        **override(NAMES_SETTINGS, assignments),
     )
     print_result(result)
     if result.strip is not None:
@@ -218,7 +221,7 @@ def sample_names(generators: Mapping[str, Generator], known: set[str]) -> dict[s
     """Return samples by model; those in the training list end in a star."""
     samples = {}
     for name in [name for name in SAMPLED if name in generators]:
-        texts = continuations(generators[name], [""], Sample(seed=1), copies=SAMPLES, max_new=24)
+        texts = generators[name].continuations([""], Sample(seed=1), copies=SAMPLES, max_new=24)
         samples[name] = [f"{x.text}*" if x.text in known else x.text for x in texts]
     return samples
 
@@ -272,7 +275,7 @@ def demo_classifier(
     began, folder = time.monotonic(), free_folder(Path(out))
     folder.mkdir(parents=True, exist_ok=True)
     path = write_data(folder)
-    result = compare([path], out=folder, **options)
+    result = compare([path], folder, **options)
     print_result(result)
     run = next(row.runs[0] for row in result.comparison.rows if row.model == "transformer")
     page = write_error_page(run, folder, print_errors)
@@ -288,7 +291,7 @@ def write_error_page(run: Path, folder: Path, print_errors: PrintErrors) -> Path
     predictor, corpus = load(run), reopen(folder)
     shard = corpus.test or corpus.train
     assert shard.targets is not None
-    predicted, targets = predictor.predictions(shard).scores.argmax(1), np.asarray(shard.targets)
+    predicted, targets = predictor.predict_shard(shard).scores.argmax(1), np.asarray(shard.targets)
     errors = np.flatnonzero(predicted != targets)
     print_errors(predictor, shard, predicted, errors)
     number = int(errors[0]) if len(errors) else 0
@@ -303,8 +306,11 @@ def write_error_page(run: Path, folder: Path, print_errors: PrintErrors) -> Path
 
 
 DIGITS_MODELS = ("majority", "logistic", "cnn", "transformer")
-DIGITS_TRANSFORMER = {"n_layers": 4, "d_model": 64, "dropout": 0.1}  # what learns most in a minute
-DIGITS_SETTINGS = ("data.test_fraction=0.2", "train.average_last=3", "train.batch_tokens=1088")
+DIGITS_SETTINGS: Tables = {
+    "model": {"n_layers": 4, "d_model": 64, "dropout": 0.1},  # what learns most in a minute
+    "data": {"test_fraction": 0.2},
+    "train": {"average_last": 3, "batch_tokens": 1088},
+}
 SHADES = " .:-=+*#%@"
 MOST_DIGITS = 4  # errors that are shown
 WHITE = 16  # the largest value in scikit-learn's digits
@@ -337,9 +343,8 @@ def demo_digits(
         print_wrong_digits,
         models=models,
         minutes=minutes,
-        transformer=DIGITS_TRANSFORMER,
-        assignments=[*DIGITS_SETTINGS, *assignments],
-        reporter=reporter or Reporter(),
+        progress=reporter or True,
+        **override(DIGITS_SETTINGS, assignments),
     )
 
 
@@ -370,8 +375,11 @@ def images_as_text(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) ->
 
 
 SHAPES_MODELS = ("majority", "logistic", "transformer")
-SHAPES_TRANSFORMER = {"n_layers": 2, "d_model": 64, "dropout": 0.0, "preset": "invariant"}
-SHAPES_SETTINGS = ("data.test_fraction=0.15", "train.average_last=3", "data.split=stratified")
+SHAPES_SETTINGS: Tables = {
+    "model": {"n_layers": 2, "d_model": 64, "dropout": 0.0, "preset": "invariant"},
+    "data": {"test_fraction": 0.15, "split": "stratified"},
+    "train": {"average_last": 3},
+}
 RECORDS = 4000
 MOST_CONFUSED = 8  # pairs of classes that are printed
 
@@ -395,9 +403,8 @@ def demo_shapes(
         print_confused_shapes,
         models=models,
         minutes=minutes,
-        transformer=SHAPES_TRANSFORMER,
-        assignments=[*SHAPES_SETTINGS, *assignments],
-        reporter=reporter or Reporter(),
+        progress=reporter or True,
+        **override(SHAPES_SETTINGS, assignments),
     )
 
 
@@ -432,14 +439,14 @@ def demo_series(
     file = save_series(folder / "load.csv")
     result = compare(
         [file],
+        folder,
+        target="load",
         models=models,
         minutes=minutes,
-        out=folder,
         task="forecast",
-        options={"horizon": "24"},
-        data={"target": "load"},
-        assignments=assignments,
-        reporter=reporter or Reporter(),
+        horizon=24,
+        progress=reporter or True,
+        **override({}, assignments),
     )
     print_result(result)
     best = result.comparison.rows[0].runs[0]
@@ -451,8 +458,10 @@ def demo_series(
 
 DATES_MODELS = ("ibm1", "transformer")
 MOST_PHRASES = 12  # whose translations are printed
-DATES_TRANSFORMER = {"n_layers": 2, "d_model": 96, "dropout": 0.0}  # what learns most in a minute
-DATES_SETTINGS = ("train.batch_tokens=2048", "train.label_smoothing=0")
+DATES_SETTINGS: Tables = {
+    "model": {"n_layers": 2, "d_model": 96, "dropout": 0.0},  # what learns most in a minute
+    "train": {"batch_tokens": 2048, "label_smoothing": 0},
+}
 
 
 def demo_translate(
@@ -469,13 +478,13 @@ def demo_translate(
     folder, began = free_folder(Path(out)), time.monotonic()
     result = compare(
         [PHRASES],
+        folder,
+        input="1",
+        target="2",
         models=models,
         minutes=minutes,
-        out=folder,
-        data={"input": "1", "target": "2"},
-        transformer=DATES_TRANSFORMER,
-        assignments=[*DATES_SETTINGS, *assignments],
-        reporter=reporter or Reporter(),
+        progress=reporter or True,
+        **override(DATES_SETTINGS, assignments),
     )
     print_result(result)
     print_translations({row.model: row.runs[0] for row in result.comparison.rows}, folder)

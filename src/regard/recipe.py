@@ -220,6 +220,26 @@ def kind_of(config: Any) -> str:
 
 TABLES = ("task", "data", "input", "output", "model", "augment", "train")
 MODEL_KEYS = ("name", "preset", "size", "choose")
+# What keys are called elsewhere, for hints.
+FOREIGN_KEYS = {
+    "learning_rate": "lr",
+    "epochs": "steps",
+    "num_epochs": "steps",
+    "num_train_epochs": "steps",
+    "max_steps": "steps",
+    "batch_size": "batch_tokens",
+    "lr_scheduler_type": "schedule",
+    "scheduler": "schedule",
+    "early_stopping": "patience",
+    "gradient_clipping": "clip",
+    "random_state": "seed",
+    "hidden_size": "d_model",
+    "n_embd": "d_model",
+    "num_hidden_layers": "n_layers",
+    "n_layer": "n_layers",
+    "num_heads": "n_heads",
+    "n_head": "n_heads",
+}
 
 
 def build(values: Mapping[str, Any]) -> Recipe:
@@ -310,7 +330,7 @@ def build_model(
     fields = [f.name for f in dataclasses.fields(cls.Config)]
     for key in options:
         if key not in fields:
-            hint = did_you_mean(key, [*MODEL_KEYS, *fields])
+            hint = did_you_mean(FOREIGN_KEYS.get(key, key), [*MODEL_KEYS, *fields])
             raise UsageError(f"unknown key 'model.{key}'; {hint}")
     size = values.get("size", 4)
     if not isinstance(size, int) or not 1 <= size <= 1000:
@@ -343,7 +363,8 @@ def check(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         raise UsageError(f"{section}.{error}") from None
     for key in values:
         if key not in names:
-            raise UsageError(f"unknown key '{section}.{key}'; {did_you_mean(key, names)}")
+            hint = did_you_mean(FOREIGN_KEYS.get(key, key), names)
+            raise UsageError(f"unknown key '{section}.{key}'; {hint}")
     values = {
         k: [v] if k in (*SPLITS, "missing") and isinstance(v, str) else v for k, v in values.items()
     }
@@ -367,11 +388,12 @@ def override(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
         table = result.setdefault(parts[0], {})
         if not isinstance(table, dict):
             raise UsageError(f"--set {assignment}: {parts[0]} is not a table")
-        table[parts[1]] = _toml_value(text)
+        table[parts[1]] = parse_value(text)
     return result
 
 
-def _toml_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """Return a value that is written as in TOML, else the text itself."""
     try:
         values = tomllib.loads(f"x = {text}")
     except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits

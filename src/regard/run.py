@@ -8,6 +8,7 @@ RUN/
   metrics.jsonl   one line per event
   checkpoints/    what resuming needs
   data/           the tokenized data; may be deleted, it is rebuilt from the sources
+  source/         the sources, if they were given in memory
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.data.in_memory import SOURCE
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import Recipe, build, check, read
 from regard.registry import MODELS, TASKS
@@ -169,6 +171,11 @@ class Run:
             raise UserError(f"{path} does not fit {CONFIG}: {reason}") from None
         return model.eval()
 
+    def pipeline(self, model: Any = None) -> Any:
+        """Return the pipeline of the task, with the best model unless another one is given."""
+        task = TASKS[self.description.task]()
+        return task.pipeline(self, self.model() if model is None else model)
+
     def _expected_tensors(self, cls: Any, vocab_size: int, config: Any) -> dict[str, Tensor]:
         try:
             with torch.device("meta"):
@@ -222,6 +229,18 @@ def not_imported(folder: Path) -> str:
     run = f"runs/{folder.resolve().name}"
     command = f"regard import {shlex.quote(str(folder))} --out {shlex.quote(run)}"
     return f"{folder} is a Hugging Face folder, not a run: first `{command}`, then give {run}"
+
+
+def used(folder: Path) -> bool:
+    """Return whether a folder has more than data that were given in memory."""
+    return folder.is_dir() and any(path.name != SOURCE for path in folder.iterdir())
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise a UserError if a folder for a new run is not empty."""
+    if used(folder):
+        resume = "go on with it (--resume), or " if (folder / RECIPE).exists() else ""
+        raise UserError(f"{folder} exists and is not empty: {resume}name another folder (--out)")
 
 
 class MetricsLog:

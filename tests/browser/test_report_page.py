@@ -8,9 +8,10 @@ import io
 import pytest
 import torch
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.bundled import NAMES
 from regard.demos import demo
+from regard.planning import plan_recipe
 from regard.run import RECIPE
 from regard.storage import write_json
 from regard.training import comparison_runs
@@ -37,8 +38,8 @@ REPORT = [
 
 def trained_here(one, told):
     """Train in this process: starting a fresh one takes longer than three steps."""
-    recipe, _ = plan([one.run / RECIPE])
-    train(recipe, one.run, resume=True)
+    recipe, _ = plan_recipe([one.run / RECIPE])
+    train_recipe(recipe, one.run, resume=True)
     write_json(one.run / comparison_runs.MEMORY, {"peak_memory_bytes": 1})
     told(one, "training")
 

@@ -9,8 +9,8 @@ import shlex
 import numpy as np
 import pytest
 
-from regard.api import plan
 from regard.bundled.examples import EXAMPLES, write_example
+from regard.planning import plan_recipe
 
 # The task of each command, by which the files must be recognized without further options.
 TASKS = {
@@ -48,7 +48,7 @@ def test_the_command_of_an_example_is_planned_as_its_text_says(name, written, mo
         "train": {"minutes": float(options.pop("minutes"))},
         "model": {"name": options.pop("model", None)},
     }
-    recipe, lines = plan(files, options=options, **tables)
+    recipe, lines = plan_recipe(files, options=options, **tables)
     assert recipe.task.name == TASKS[name] and lines
 
 

@@ -9,10 +9,11 @@ import shutil
 import pytest
 
 from regard import compare
-from regard.api import match_parameters, plan
+from regard.api import match_parameters
 from regard.cli import run
 from regard.data.corpus import prepare
 from regard.models import count_parameters
+from regard.planning import plan_recipe
 from regard.recipe import build, read, to_toml
 from regard.registry import MODELS
 from regard.run import RECIPE
@@ -53,7 +54,7 @@ def test_a_row_that_fails_is_named_with_its_reason(words, tmp_path):
     with pytest.raises(
         comparison_runs.UserError, match=r"bigram could not be trained: .*forbidden"
     ):
-        compare([words], models=["bigram"], out=tmp_path / "x", assignments=["task.forbid=/none"])
+        compare([words], tmp_path / "x", models="bigram", forbid="/none", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
 def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, joint):
     files = [pairs / "some.en", pairs / "some.de"]
     asked = [f"task.shared_vocab={joint}", "model.n_layers=2", "model.d_model=48"]
-    chosen, _ = plan(files, assignments=asked)
+    chosen, _ = plan_recipe(files, assignments=asked)
     corpus = prepare(chosen, tmp_path, lambda words: None)
     counted = {}
     for recipe in match_parameters(chosen, MODELS.names("target", "tokens"), corpus):
@@ -128,7 +129,7 @@ def test_neural_translators_have_as_many_parameters_to_a_tenth(pairs, tmp_path, 
 
 
 def test_every_patient_row_has_the_same_minutes_also_those_made_later(pairs, tmp_path):
-    chosen, _ = plan([pairs / "some.en", pairs / "some.de"])
+    chosen, _ = plan_recipe([pairs / "some.en", pairs / "some.de"])
     made = [comparison_runs.comparison_run(chosen, tmp_path, seed) for seed in range(4)]
     assert comparison_runs.share_minutes(made, 2.0) == 2.0
     made[2].run.mkdir()
@@ -154,7 +155,7 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     clock, given, warned = Clock(), {}, []
     for module in (comparison_runs, comparison_runs):
         monkeypatch.setattr(module, "time", clock)
-    chosen, _ = plan([words])
+    chosen, _ = plan_recipe([words])
     corpus = prepare(chosen, tmp_path, lambda line: None)
     made = [
         comparison_runs.comparison_run(recipe, tmp_path)

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
-from regard.api import plan
 from regard.cli import run
 from regard.data.corpus import prepare
 from regard.evaluation.predictions import load_predictions
+from regard.planning import plan_recipe
 from regard.run import RECIPE
 from regard.training import comparison_runs, trainer
 
@@ -170,7 +170,7 @@ def test_folds_are_trained_in_one_process_of_their_own(tmp_path, capsys, monkeyp
     rows = [("".join(random.Random(i).choices("abcd", k=6)), "pq"[i % 2]) for i in range(30)]
     path, told = table(tmp_path / "apart.tsv", rows), []
     data = {"input": "text", "target": "told", "folds": 2}
-    recipe, _ = plan([path], data=data, model={"name": "majority"})
+    recipe, _ = plan_recipe([path], data=data, model={"name": "majority"})
     prepare(recipe, tmp_path, told.append)
     told.clear()
     made = [comparison_runs.comparison_run(recipe, tmp_path, fold=fold) for fold in range(2)]

@@ -107,7 +107,7 @@ def test_what_is_not_for_pictures_is_said(cli, bars):
     for words, said in (
         (["--task", "position-label"], "images are for label, labels, value"),
         (["--task", "next"], "images are for label, labels, value"),
-        (["--tokenizer", "characters"], "no such option: --tokenizer"),
+        (["--tokenizer", "characters"], "no setting 'tokenizer' for task label of images"),
         (["--set", "model.positions=alibi"], "positions of images are learned"),
         (["--target", "kind"], "bars.npz has no such array; it holds images uint8"),
     ):

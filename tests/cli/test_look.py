@@ -13,6 +13,7 @@ from regard.look import language_page
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.ngrams import Bigram, CountConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
+from regard.planning import plan_recipe
 from regard.run import weights as weights_of
 from regard.run import write_config
 from regard.storage import write_json, write_tensors
@@ -78,8 +79,10 @@ def test_the_command_writes_the_page_and_the_figure_and_prints_where(look, tmp_p
 def test_without_a_text_a_held_out_record_is_read(look, form, tmp_path):
     names = [a + b + c for a in "abcd" for b in "aeiou" for c in "lmnrs"]
     (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
-    recipe, _ = api.plan([tmp_path / "names.txt"], model={"name": "bigram"}, data={"format": form})
-    run = api.train(recipe, tmp_path / "run").run
+    recipe, _ = plan_recipe(
+        [tmp_path / "names.txt"], model={"name": "bigram"}, data={"format": form}
+    )
+    run = api.train_recipe(recipe, tmp_path / "run").run
     result = look(run, "--out", tmp_path / "look.html")
     assert result.exit_code == 0, result.output
     split, shard = api.load(run).held_out()

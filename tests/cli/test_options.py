@@ -60,7 +60,7 @@ def test_fasta_is_classified_by_sequence_not_by_line(cli, by_file, tmp_path):
     """Headers were classified as if they were sequences, and each line of one by itself."""
     (tmp_path / "new.fa").write_text(">s1 one\nGGCC\nGGGC\n>s2\nAATTAA\n>s3\n\n>s4\nGGZZ\n")
     predictor = load(by_file)
-    expected = [answer.label for answer in predictor.predict(["GGCCGGGC", "AATTAA", "GGZZ"])]
+    expected = [answer.label for answer in predictor.predictions(["GGCCGGGC", "AATTAA", "GGZZ"])]
     found = cli("predict", by_file, "new.fa")
     rows = rows_of(found)
     assert found.code == 0 and [row[2] for row in rows] == ["s1", "s2", "line 6", "s4"]
@@ -81,7 +81,7 @@ def test_a_table_is_classified_by_the_column_of_the_run(cli, by_column, tmp_path
     (tmp_path / "new.csv").write_text("note,dna,id\nx,GGCCGG,a\ny,,b\nz\nw," + "A" * 99 + ",d\n")
     found = cli("predict", by_column, "new.csv")
     rows = rows_of(found)
-    (expected,) = load(by_column).predict(["GGCCGG"])
+    (expected,) = load(by_column).predictions(["GGCCGG"])
     assert rows[0][:3] == [expected.label, f"{expected.scores[expected.label]:.4f}", "a"]
     assert [row[2:] for row in rows[1:]] == [
         ["b", "empty"],

@@ -138,11 +138,11 @@ def test_wrong_use_is_told_and_leaves_nothing(cli, tmp_path, table, words):
     assert result.code == 1 and not (tmp_path / "run").exists(), result.err
     assert cli(*begin, table).code == 0
     result = cli(*begin, table)
-    assert result.code == 1 and "add --resume" in result.err
+    assert result.code == 1 and "--resume" in result.err
 
 
 def test_minutes_are_shared_half_and_half(table, tmp_path):
-    from regard.api import plan_both
+    from regard.planning import plan_both
 
     first, then, lines = plan_both(
         [table], table, tmp_path / "run", data={"input": "text", "target": "more"},
@@ -156,9 +156,9 @@ def test_minutes_are_shared_half_and_half(table, tmp_path):
 
 
 def test_a_masked_recipe_needs_no_other_word(words):
-    from regard.api import plan
+    from regard.planning import plan_recipe
 
-    recipe, lines = plan([words], task={"name": "masked"})
+    recipe, lines = plan_recipe([words], task={"name": "masked"})
     assert recipe.task.name == "masked" and recipe.input.tokenizer == "characters"
     assert "task masked" in lines[0] and "5 minutes" in lines[1]
 

@@ -101,12 +101,12 @@ def test_calibration_fits_steps_validations_and_the_last_measurement_into_the_ti
     words, tmp_path, monkeypatch
 ):
     """A clock that counts work instead of time shows what a run of so many steps would cost."""
-    from regard.api import plan
     from regard.data.corpus import prepare
+    from regard.planning import plan_recipe
     from regard.training.progress import Reporter
     from regard.training.trainer import Session
 
-    recipe, _ = plan([words], assignments=[o.removeprefix("--set=") for o in SMALL])
+    recipe, _ = plan_recipe([words], assignments=[o.removeprefix("--set=") for o in SMALL])
     session = Session(tmp_path, False, Reporter(quiet=True), 0.0)
     trainer = session.trainer(recipe, prepare(recipe, tmp_path, print), None)
     work = {"clock": 0.0, "steps": 0, "tokens": 0}
@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_keeps_its_recipe_and_says_so(cli, words, tmp_path):
 def test_a_folder_that_is_taken_is_not_overwritten(cli, words, bigram):
     found = cli("train", words, "--model", "bigram", "--out", bigram)
     assert found.code == 1
-    assert "add --resume to go on" in found.err
+    assert "go on with it (--resume)" in found.err
 
 
 def test_default_folders_are_numbered(cli, words, tmp_path):

@@ -22,8 +22,8 @@ from cases import Action, call, command
 from PIL import Image
 
 import regard.cli
-from regard.api import plan
 from regard.interop.meme import read_meme
+from regard.planning import plan_recipe
 from regard.run import Run
 from regard.training import checkpoint
 
@@ -358,7 +358,7 @@ class Door:
 
 def planned(path: Path, *more: str) -> Action:
     """What training would choose for a file; nothing is trained."""
-    return call(lambda: plan([path], assignments=list(more)))
+    return call(lambda: plan_recipe([path], assignments=list(more)))
 
 
 def read_text(material: Material, path: Path, out: Path) -> list[Action]:
@@ -512,7 +512,7 @@ def import_folder(material: Material, path: Path, out: Path) -> list[Action]:
     return [command("import", path, "--out", out)]
 
 
-def plan_recipe(material: Material, path: Path, out: Path) -> list[Action]:
+def read_recipe(material: Material, path: Path, out: Path) -> list[Action]:
     """Read a recipe; nothing is trained."""
     return [planned(path / "recipe.toml")]
 
@@ -665,7 +665,7 @@ DOORS: list[Door | Options] = [
     Door("metrics, compared", lambda m: m.comparison, "metrics.jsonl", mutations.damaged_lines,
          compare_again, 2, True),
     Door("memory.json", lambda m: m.comparison, "memory.json", JSON, compare_again, 1, True),
-    Door("recipe.toml", lambda m: m.label_run, "recipe.toml", TOML, plan_recipe, 20),
+    Door("recipe.toml", lambda m: m.label_run, "recipe.toml", TOML, read_recipe, 20),
     Door("config.json", lambda m: m.language_run, "config.json", JSON, read_language_run),
     Door("config.json, labels", lambda m: m.label_run, "config.json", JSON, read_label_run),
     Door("config.json, pairs", lambda m: m.pair_run, "config.json", JSON, read_pair_run),

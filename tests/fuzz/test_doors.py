@@ -13,7 +13,7 @@ from doors import DOORS, Door, Material
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.api import plan
+from regard.planning import plan_recipe
 from regard.recipe import build, override
 from regard.run import METADATA, Run
 
@@ -87,5 +87,5 @@ def test_any_value_of_set_is_refused_or_taken(section, key, value):
 def test_any_bytes_are_refused_or_read(material, tmp_path, source):
     path = tmp_path / "any"
     path.write_bytes(source)
-    for action in (command("data", path), call(lambda: plan([path]))):
+    for action in (command("data", path), call(lambda: plan_recipe([path]))):
         assert not (found := attempt(action)).problem, found.detail

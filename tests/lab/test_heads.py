@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import train
+from regard.api import train_recipe
 from regard.bundled import NAMES
 from regard.data.batching import IGNORE
 from regard.errors import UserError
@@ -76,23 +76,25 @@ def names_recipe(tmp_path):
 
 def test_the_heads_of_a_run_are_described_on_its_test_split(tmp_path, names_recipe):
     shape = {"n_layers": 1, "d_model": 32, "n_heads": 2, "n_kv_heads": 2, "d_head": 16}
-    train(build(names_recipe | {"model": shape}), tmp_path / "run")
+    train_recipe(build(names_recipe | {"model": shape}), tmp_path / "run")
     result = heads.heads(Options(file=tmp_path / "run"))
     assert len(result.tables[0].rows) == 2 and "run, its test part" in result.title
     assert "<S>" in result.panels[0].tokens
-    train(build(names_recipe | {"model": {"name": "bigram"}}), tmp_path / "counts")
+    train_recipe(build(names_recipe | {"model": {"name": "bigram"}}), tmp_path / "counts")
     with pytest.raises(UserError, match="holds a Bigram: this takes a decoder-only Transformer"):
         heads.heads(Options(file=tmp_path / "counts"))
 
 
 def test_layers_without_heads_are_left_out_and_a_run_without_any_is_refused(tmp_path, names_recipe):
     """The run of a Hyena model ended in a traceback: its rows cannot be packed."""
-    train(build(names_recipe | {"model": {"name": "hyena", "n_layers": 1}}), tmp_path / "hyena")
+    train_recipe(
+        build(names_recipe | {"model": {"name": "hyena", "n_layers": 1}}), tmp_path / "hyena"
+    )
     with pytest.raises(UserError, match=r"its layers are hyena, which have no attention heads"):
         heads.heads(Options(file=tmp_path / "hyena"))
     shape = {"n_layers": 3, "d_model": 32, "n_heads": 2, "n_kv_heads": 2, "d_head": 16}
     shape["mixers"] = ["hyena", "attention", "linear"]
-    train(build(names_recipe | {"model": shape}), tmp_path / "both")
+    train_recipe(build(names_recipe | {"model": shape}), tmp_path / "both")
     decoder = load_decoder(tmp_path / "both")
     assert {head.name for head in decoder.describe_heads()} == {
         f"layer {layer}, head {head}" for layer in (2, 3) for head in (1, 2)

@@ -222,7 +222,7 @@ def test_covering_a_patch_is_painting_it_over_and_predicting_again():
     painted = IMAGE.astype(np.float64)
     painted[4:8, 8:12] = 255 * np.array(tokenizer.mean)  # row 2, column 3
     scores = [
-        center(model, torch.from_numpy(predictor.predictions(predictor.shard([p])).scores))[0, 1]
+        center(model, torch.from_numpy(predictor.predict_shard(predictor.shard([p])).scores))[0, 1]
         for p in (IMAGE, np.round(painted).astype(np.uint8))
     ]
     assert abs(float(drops[5]) - float(scores[0] - scores[1])) < 0.02  # of half a byte's rounding

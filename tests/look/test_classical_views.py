@@ -424,7 +424,7 @@ def test_the_features_that_are_named_make_up_the_score(name):
     predictor = fitted(*FAMILIES[name])
     page = prediction_page(predictor, READ, title="")
     (table,) = [t for t in of(page, Table) if t.title.startswith("The score of")]
-    best = predictor.predict([READ])[0].label
+    best = predictor.predictions([READ])[0].label
     assert table.title == f"The score of {best}"
     *terms, bias, score = table.rows
     assert (bias[0], score[0]) == ("bias", "score")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.evaluation.forecasting import load_forecasts
 from regard.look.forecast_comparison import add_forecasts
 from regard.look.page import Forecasts, Page
+from regard.planning import plan_recipe
 
 L, H, T = 30, 4, 240
 
@@ -36,13 +37,13 @@ def data(tmp_path_factory):
     rows = [f"{day},{a:.6f},{b:.6f}" for day, (a, b) in zip(days, values, strict=True)]
     (folder / "two.csv").write_text("\n".join(["day,a,b", *rows]) + "\n")
     for model in ("naive", "drift"):
-        recipe, _ = plan(
+        recipe, _ = plan_recipe(
             [folder / "two.csv"],
             options={"horizon": str(H)},
             input={"lookback": L},
             model={"name": model},
         )
-        train(recipe, folder / model)
+        train_recipe(recipe, folder / model)
     rows = [
         Row(m, (folder / m,), load_forecasts(folder / m, ("a", "b"))) for m in ("naive", "drift")
     ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.evaluation.forecasting import load_forecasts
 from regard.look.forecast_page import describe_window, forecast_page
 from regard.look.page import AttentionMaps, Bars, Lines, Table
+from regard.planning import plan_recipe
 from regard.tasks import LookRequest
 
 L, H = 32, 6
@@ -21,14 +22,14 @@ def run(tmp_path_factory):
     wave = np.sin(2 * np.pi * steps / 8)[:, None] * [2.0, 5.0] + [1.0, 9.0]
     rows = [f"{i},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(wave)]
     (folder / "two.csv").write_text("\n".join(["step,a,b", *rows]) + "\n")
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [folder / "two.csv"],
         assignments=["train.steps=4", "train.batch_tokens=400", "train.device=cpu"],
         task={"name": "forecast"},
         input={"horizon": H, "lookback": L, "time": "step"},
         model={"name": "transformer", "n_layers": 2, "d_model": 16},
     )
-    train(recipe, folder / "run")
+    train_recipe(recipe, folder / "run")
     return folder
 
 

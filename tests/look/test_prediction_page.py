@@ -40,6 +40,7 @@ from regard.models.convolution import ConvolutionalClassifier
 from regard.models.linear import NaiveBayes, NaiveBayesConfig
 from regard.models.recurrent import RecurrentClassifier
 from regard.models.supervised import FittedModel, HeadConfig
+from regard.planning import plan_recipe
 from regard.registry import AUGMENTATIONS
 
 LABEL = Targets("label", ("kind",), (CLASSES,))
@@ -118,7 +119,7 @@ def test_what_is_said_of_a_text_is_what_the_model_says(make_predictor, view):
     predictor = make_predictor()
     page = view(predictor)
     assert sections(page) == [*TEXT_PARTS, *MANY_PARTS]
-    (said,) = predictor.predict(["cabba"])
+    (said,) = predictor.predictions(["cabba"])
     answer, strongest = of(page, Bars)
     shown = dict(zip(answer.labels, answer.values, strict=True))
     assert shown == pytest.approx(said.scores) and answer.labels[0] == said.label
@@ -147,7 +148,7 @@ def test_what_is_said_of_a_text_is_what_the_model_says(make_predictor, view):
 
 def test_another_class_may_be_asked_for(make_predictor, view):
     predictor = make_predictor()
-    best = predictor.predict(["cabba"])[0].label
+    best = predictor.predictions(["cabba"])[0].label
     for name in CLASSES:
         rows = of(view(predictor, target=name), Contributions)[0].rows
         assert [who for who, _ in rows] == list(dict.fromkeys([f"for {best}", f"for {name}"]))
@@ -178,7 +179,7 @@ def test_positions_have_their_letters_and_a_reach(make_predictor, held_out, view
     predictor = make_predictor("position-label")
     page = view(predictor)
     (tagged,) = of(page, Tagged)
-    assert "".join(tagged.tags) == predictor.predict(["cabba"])[0].label
+    assert "".join(tagged.tags) == predictor.predictions(["cabba"])[0].label
     assert list(tagged.tokens) == list("cabba")
     likely, rests, *_ = of(page, Heatmap)
     assert likely.array().sum(0) == pytest.approx(np.ones(5), abs=1e-6)
@@ -220,7 +221,7 @@ def test_neighbours_are_the_nearest_records(make_predictor, view):
         assert scatter.marks == {**{int(i): str(n + 1) for n, i in enumerate(nearest)},
                                  len(TEXTS): "this text"}  # fmt: skip
         assert scatter.groups[0] == "unknown" and scatter.texts[-1] == "cabba"
-        assert scatter.groups[-1] == predictor.predict(["cabba"])[0].label
+        assert scatter.groups[-1] == predictor.predictions(["cabba"])[0].label
     centred = vectors - vectors[:-1].mean(0)
     values, directions = np.linalg.eigh(np.cov(vectors[:-1].T))
     for axis in range(2):
@@ -235,7 +236,7 @@ def test_views_are_averaged_and_the_text_itself_explained(make_predictor, held_o
     predictor.views = AUGMENTATIONS["strands"]().views()
     page = prediction_page(predictor, "AACCG", title="", held_out=held_out(predictor, texts))
     assert list(of(page, Contributions)[0].tokens) == ["<S>", *"AACCG", "<E>"]
-    (said,) = predictor.predict(["AACCG"])
+    (said,) = predictor.predictions(["AACCG"])
     assert max(of(page, Bars)[0].values) == pytest.approx(max(said.scores.values()))
     assert of(page, Scatter)[0].texts[:-1] == texts
     assert "mean over 2 views" in page.render()
@@ -253,17 +254,17 @@ def test_several_labels_and_values(make_predictor, held_out, view):
     predictor = make_predictor("labels")
     page = view(predictor)
     answer, _, columns = of(page, Bars)
-    (said,) = predictor.predict(["cabba"])
+    (said,) = predictor.predictions(["cabba"])
     assert dict(zip(answer.labels, answer.values, strict=True)) == pytest.approx(said.scores)
     assert [answer.labels[i] for i in answer.highlight] == [n for n in said.label.split(",") if n]
     assert set(columns.labels) == {"has_a", "has_b"}
     predictor = make_predictor("value")
     page = view(predictor)
     (facts,) = of(page, Facts)
-    assert dict(facts.facts) == pytest.approx(predictor.predict(["cabba"])[0].scores)
+    assert dict(facts.facts) == pytest.approx(predictor.predictions(["cabba"])[0].scores)
     *_, against = of(page, Scatter)
     _, shard = held_out(predictor)
-    said = [answer.scores["share"] for answer in predictor.predict(TEXTS[1:])]
+    said = [answer.scores["share"] for answer in predictor.predictions(TEXTS[1:])]
     assert against.diagonal and against.array()[:, 1] == pytest.approx(said)
     assert against.array()[:, 0] == pytest.approx(shard.targets[1:, 0])
     assert len(of(page, Scatter)[0].values) == len(TEXTS) + 1
@@ -348,8 +349,8 @@ def run(tmp_path_factory):
     (folder / "letters.tsv").write_text("\n".join(["text\tkind", *lines]) + "\n")
     keys = ["train.steps=2", "train.batch_tokens=256", "model.n_layers=1", "model.d_model=16"]
     data = {"input": "text", "target": "kind"}
-    recipe, _ = api.plan([folder / "letters.tsv"], data=data, assignments=keys)
-    return api.train(recipe, folder / "run").run
+    recipe, _ = plan_recipe([folder / "letters.tsv"], data=data, assignments=keys)
+    return api.train_recipe(recipe, folder / "run").run
 
 
 def test_the_verb_writes_the_page(look, run, tmp_path):

@@ -34,6 +34,7 @@ from regard.models.encoder_decoder import Captioner, modern_captioner
 from regard.models.ibm_model1 import IBM1Config, IBM1Translator
 from regard.models.recurrent import AttentiveSeq2Seq, RecurrentSeq2Seq
 from regard.pipelines.translator import Translator
+from regard.planning import plan_recipe
 from regard.registry import TOKENIZERS
 from regard.run import METADATA, WEIGHTS, weights, write_config
 from regard.storage import read_json, write_json, write_tensors
@@ -238,12 +239,12 @@ def trained(tmp_path_factory):
     (place / "there.en").write_text("\n".join(words) + "\n")
     (place / "there.de").write_text("\n".join(word[::-1] for word in words) + "\n")
     small = ["model.n_layers=1", "model.d_model=64", "train.steps=2", "train.batch_tokens=256"]
-    recipe, _ = api.plan([place / "there.en", place / "there.de"], assignments=small)
+    recipe, _ = plan_recipe([place / "there.en", place / "there.de"], assignments=small)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seq2seq, "MAX_TRANSLATED", 4)
-        yield api.train(recipe, place / "run").run
+        yield api.train_recipe(recipe, place / "run").run
     torch.set_num_threads(threads)
 
 

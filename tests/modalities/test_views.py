@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.data.batching import LabelledExamples, LabelledLoader
 from regard.data.corpus import prepare, reopen
 from regard.data.sources import SourceChunk, Views
@@ -16,6 +16,7 @@ from regard.errors import UsageError
 from regard.modalities.biology import both_strands
 from regard.modalities.chemistry import spellings
 from regard.models.supervised import HEADS
+from regard.planning import plan_recipe
 from regard.recipe import build
 from regard.registry import AUGMENTATIONS
 
@@ -65,13 +66,13 @@ def run(tmp_path_factory):
         text = "".join(draw.choice(list("ACGT"), 12))
         rows.append(f"{text}\t{'yes' if 'TTG' in text or 'CAA' in text else 'no'}")
     (folder / "all.tsv").write_text("\n".join(rows) + "\n")
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [folder / "all.tsv"],
         data={"input": "bases", "target": "label"},
         augment={"name": "strands"},
         assignments=["model.n_layers=1", "model.d_model=16", "train.steps=12"],
     )
-    return train(recipe, folder / "run").run
+    return train_recipe(recipe, folder / "run").run
 
 
 def test_every_record_has_two_rows_and_counts_once(run):
@@ -99,21 +100,21 @@ def test_an_epoch_shows_each_record_once_in_one_of_its_views(run):
 def test_the_prediction_is_the_mean_of_both_strands(run):
     predictor = load(run)
     texts = ["ACGTTGACCATG", "GGGGGGGGCCCC", "TTGCAA"]
-    for text, prediction in zip(texts, predictor.predict(texts), strict=True):
+    for text, prediction in zip(texts, predictor.predictions(texts), strict=True):
         alone = load(run)
         alone.views = None
-        one, other = (each.scores for each in alone.predict(strands(text)))
+        one, other = (each.scores for each in alone.predictions(strands(text)))
         for name, value in prediction.scores.items():
             assert value == pytest.approx((one[name] + other[name]) / 2, abs=1e-6)
-    swapped = predictor.predict([strands(text)[1] for text in texts])
-    for one, other in zip(predictor.predict(texts), swapped, strict=True):
+    swapped = predictor.predictions([strands(text)[1] for text in texts])
+    for one, other in zip(predictor.predictions(texts), swapped, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-6)
 
 
 def test_metrics_are_of_records(run):
     corpus = reopen(run)
     predictor = load(run)
-    result = predictor.predictions(corpus.test)
+    result = predictor.predict_shard(corpus.test)
     records = corpus.test.records // 2
     assert result.scores.shape == (records, 2) and len(result.truths) == records
     first = LabelledExamples(corpus.test, corpus.tokenizer, 16, first=True)
@@ -131,7 +132,7 @@ def test_averages_of_each_task_by_hand():
 
 def test_views_are_refused_where_they_mean_nothing(tmp_path):
     (tmp_path / "some.tsv").write_text("a\tb\n" + "ACGT\tHHCC\n" * 40)
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [tmp_path / "some.tsv"],
         task={"name": "position-label"},
         data={"input": "a", "target": "b"},
@@ -139,7 +140,7 @@ def test_views_are_refused_where_they_mean_nothing(tmp_path):
         assignments=["train.steps=2"],
     )
     with pytest.raises(UsageError, match=r"augment\.name = 'strands': only for records of one"):
-        train(recipe, tmp_path / "run")
+        train_recipe(recipe, tmp_path / "run")
     for table, message in (
         ({"name": "strands", "views": 3}, r"unknown key 'augment\.views'"),
         ({"views": 3}, "unknown augmentation 'text'"),
@@ -156,7 +157,7 @@ def reverse_complement(text):
 def test_only_the_training_part_of_running_text_has_its_other_strand(tmp_path):
     file = tmp_path / "genome.txt"
     file.write_text(GENOME)
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [file],
         data={"format": "text"},
         output={"tokenizer": "nucleotides"},
@@ -191,7 +192,7 @@ def test_each_document_is_followed_by_its_own_strand():
 def test_records_to_be_continued_have_one_strand(tmp_path):
     file = tmp_path / "records.txt"
     file.write_text("ACGT\nGGCA\n" * 20)
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [file],
         data={"format": "lines"},
         output={"tokenizer": "nucleotides"},

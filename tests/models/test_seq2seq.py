@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.decoding import Beam, ForbiddenTransitions, Greedy
 from regard.decoding.engine import translate
 from regard.errors import UserError
@@ -18,6 +18,7 @@ from regard.models.encoder_decoder import EncoderDecoder, modern
 from regard.models.language_model import IGNORE
 from regard.models.recurrent import AttentiveSeq2Seq, bahdanau
 from regard.models.seq2seq import Ensemble
+from regard.planning import plan_recipe
 from regard.tasks import seq2seq
 
 V, START, END = 7, 1, 2
@@ -139,8 +140,12 @@ def test_runs_translate_together(tmp_path, monkeypatch, capsys):
     small = ["model.n_layers=1", "model.d_model=16", "train.steps=4", "data.test_fraction=0.2"]
     small += ["task.name=target"]
     for seed in range(2):
-        train(plan(files, assignments=[*small, f"train.seed={seed}"])[0], tmp_path / str(seed))
-    train(plan(files, assignments=[*small, "output.tokenizer=bytes"])[0], tmp_path / "other")
+        train_recipe(
+            plan_recipe(files, assignments=[*small, f"train.seed={seed}"])[0], tmp_path / str(seed)
+        )
+    train_recipe(
+        plan_recipe(files, assignments=[*small, "output.tokenizer=bytes"])[0], tmp_path / "other"
+    )
     runs = tmp_path / "0", tmp_path / "1"
     pairs = [("abc", "cba"), ("dab", "bad")]
     each = [[r.log_probs for r in load(run).score(pairs)] for run in runs]

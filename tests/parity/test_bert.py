@@ -136,7 +136,7 @@ def test_a_pipeline_says_what_classify_says(transformers, exported, task):
             "text-classification", model=str(exported / f"{task}.hf"), device="cpu"
         )
         said = ask(TEXTS, top_k=None, batch_size=3)
-    for answer, scores in zip(predictor.predict(TEXTS), said, strict=True):
+    for answer, scores in zip(predictor.predictions(TEXTS), said, strict=True):
         assert {one["label"]: one["score"] for one in scores} == pytest.approx(
             answer.scores, abs=1e-5, rel=1e-5
         )
@@ -149,7 +149,7 @@ def test_a_pipeline_reads_pairs_of_texts_alike(transformers, exported):
     one, two = TEXTS[:3], TEXTS[2:]
     with torch.no_grad():
         found = model(**ask(one, two, padding=True, return_tensors="pt")).logits.softmax(-1)
-    for row, answer in zip(found.tolist(), predictor.predict(one, two), strict=True):
+    for row, answer in zip(found.tolist(), predictor.predictions(one, two), strict=True):
         assert row == pytest.approx(list(answer.scores.values()), abs=1e-5)
 
 

@@ -60,7 +60,7 @@ def test_their_class_gives_our_logits_and_their_processor_our_pixels(
     assert torch.allclose(ours, unfolded, atol=1e-5)
     with torch.no_grad():
         wanted = theirs(**given).logits.numpy()
-    found = predictor.predictions(predictor.shard(pictures)).scores
+    found = predictor.predict_shard(predictor.shard(pictures)).scores
     assert np.abs(found - wanted).max() <= 1e-5 * max(1.0, np.abs(wanted).max())
     assert theirs.config.id2label == dict(enumerate(NAMES))
 
@@ -70,4 +70,4 @@ def test_an_imported_folder_labels_images(tmp_path):
     run = a_run(tmp_path / "run", images, 4, vit(1, 64))
     export_hf(run, tmp_path / "hf")
     import_hf(tmp_path / "hf", tmp_path / "back")
-    assert load(tmp_path / "back").predict(images)[0] == load(run).predict(images)[0]
+    assert load(tmp_path / "back").predictions(images)[0] == load(run).predictions(images)[0]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.errors import UserError
 from regard.pipelines import EvaluationRequest
+from regard.planning import plan_recipe
 
 L, H = 24, 5
 
@@ -31,13 +32,13 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forecaster")
     values = week(300)[:, None] + 0.1 * np.random.default_rng(0).normal(size=(300, 1))
     file = write(folder / "sales.csv", values, ["sales"])
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [file],
         task={"name": "forecast"},
         input={"horizon": H, "lookback": L},
         model={"name": "ridge"},
     )
-    train(recipe, folder / "run")
+    train_recipe(recipe, folder / "run")
     return folder
 
 
@@ -81,14 +82,14 @@ def test_covariates_must_be_known_for_the_horizon(tmp_path):
     holiday = (np.arange(320) % 10 == 0).astype(float)
     values = np.stack([week(320) + 20 * holiday, holiday], axis=1)
     file = write(tmp_path / "with.csv", values[:300], ["sales", "holiday"])
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [file],
         task={"name": "forecast"},
         data={"target": "sales"},
         input={"horizon": H, "lookback": L, "known": "holiday"},
         model={"name": "ridge"},
     )
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     forecaster = load(tmp_path / "run")
     with pytest.raises(UserError, match=r"holiday must be known for the 5 steps"):
         forecaster.forecast_file(file)
@@ -109,14 +110,14 @@ def shops(tmp_path_factory):
         lines += [f"{day},{shop},{region},{x:.3f}" for day, x in enumerate(sales)]
     (folder / "shops.csv").write_text("\n".join(lines) + "\n")
     for model, static in (("ridge", ""), ("ridge", "region"), ("boosting", "region")):
-        recipe, _ = plan(
+        recipe, _ = plan_recipe(
             [folder / "shops.csv"],
             data={"target": "sales"},
             task={"name": "forecast"},
             input={"horizon": 8, "lookback": 8, "time": "day", "id": "shop", "static": static},
             model={"name": model},
         )
-        train(recipe, folder / f"{model}{static}")
+        train_recipe(recipe, folder / f"{model}{static}")
     return folder
 
 

@@ -13,7 +13,7 @@ from regard.decoding import Beam, ForbiddenTransitions, Greedy, Sample
 from regard.errors import UsageError, UserError
 from regard.evaluation.eval_data import shard_of
 from regard.models.decoder import Decoder, modern
-from regard.pipelines.generator import Generator, continuations
+from regard.pipelines.generator import Generator
 from regard.registry import TOKENIZERS
 
 TOKENIZER = TOKENIZERS["characters"].train(["abcdef"])
@@ -64,7 +64,7 @@ def test_forbidden_transitions_are_never_generated(generator):
     size = TOKENIZER.vocab_size
     pairs = [(A, other) for other in range(size) if other != B]  # after a comes b
     forbidden = ForbiddenTransitions.from_pairs(pairs, size)
-    found = continuations(generator, "a", Sample(seed=0), copies=20, max_new=6, forbidden=forbidden)
+    found = generator.continuations("a", Sample(seed=0), copies=20, max_new=6, forbidden=forbidden)
     assert len(found) == 20 and all(one.input == "a" for one in found)
     for one in found:
         assert one.text.startswith("ab") and "aa" not in one.text and "ac" not in one.text
@@ -72,7 +72,7 @@ def test_forbidden_transitions_are_never_generated(generator):
 
 
 def test_a_continuation_is_plain_json(generator):
-    (one,) = continuations(generator, "ab", Greedy(), max_new=3)
+    (one,) = generator.continuations("ab", Greedy(), max_new=3)
     document = one.to_json()
     assert document.keys() == {"input", "text", "tokens", "score", "finished"}
     assert document["input"] == "ab" and math.isfinite(document["score"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.api import compare, continuations, load, plan, train
+from regard.api import compare, load, plan, train_recipe
 from regard.data.targets import Targets
 from regard.decoding import ForbiddenTransitions, Greedy
 from regard.errors import UsageError, UserError
@@ -31,6 +31,7 @@ from regard.pipelines import (
 from regard.pipelines.generator import Generator
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
+from regard.planning import plan_recipe
 from regard.registry import TOKENIZERS
 from regard.run import FORBIDDEN, WEIGHTS, Run, weights, write_config
 from regard.storage import write_tensors
@@ -95,7 +96,7 @@ def test_one_prompt_has_its_sequences_and_several_a_list_each(generator):
     assert generator.generate("ab", Greedy(), max_new=5) == [first]
     assert generator.generate(["ab"], Greedy(), max_new=5) == [[first]]
     assert second.ids != first.ids and generator.generate([], Greedy()) == []
-    (said,) = continuations(generator, "ab", Greedy(), max_new=5)
+    (said,) = generator.continuations("ab", Greedy(), max_new=5)
     assert said.text == "ab" + generator.tokenizer.decode(first.ids)
 
 
@@ -108,17 +109,17 @@ def test_one_text_has_its_score_and_several_a_list(generator):
 
 
 def test_one_text_has_its_answer_and_vector_and_several_a_list(predictor, word_vectors):
-    several = predictor.predict(["abc", "d", ""])
+    several = predictor.predictions(["abc", "d", ""])
     assert [answer.text for answer in several] == ["abc", "d", ""]
-    one = predictor.predict("abc")
+    one = predictor.predictions("abc")
     assert one.label == several[0].label and one.scores == pytest.approx(several[0].scores)
-    assert predictor.predict([]) == [] and predictor.embed([]) == []
+    assert predictor.predictions([]) == [] and predictor.embed([]) == []
     np.testing.assert_allclose(predictor.embed("abc"), predictor.embed(["abc"])[0], atol=1e-6)
     assert (
         word_vectors.embed("one two").shape == (3,) and len(word_vectors.embed(["one", "two"])) == 2
     )
-    with pytest.raises(ValueError, match=r"seconds must be as many as texts, got 1 and 2"):
-        predictor.predict(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match=r"seconds must be as many as items, got 1 and 2"):
+        predictor.predictions(["a", "b"], ["c"])
 
 
 def test_one_text_has_its_translations_and_several_a_list_each(translator):
@@ -133,8 +134,11 @@ def test_one_text_has_its_translations_and_several_a_list_each(translator):
 
 @pytest.mark.parametrize("texts", [["a", None], ["a", 3], None, 7, ["a", Path("b")]])
 def test_what_is_no_text_is_refused_by_name(generator, predictor, word_vectors, translator, texts):
-    for call in (generator.score, predictor.predict, predictor.embed, word_vectors.embed):
+    for call in (generator.score, word_vectors.embed):
         with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
+            call(texts)
+    for call in (predictor.predict, predictor.predictions, predictor.embed):
+        with pytest.raises(TypeError, match=r"^items(\[1\])? must be a str"):
             call(texts)
     with pytest.raises(TypeError, match=r"^texts(\[1\])? must be a str"):
         translator.translate(texts)
@@ -150,14 +154,14 @@ def test_images_are_named_by_their_paths_or_given(tmp_path):
     config = dataclasses.replace(vision.modern(1, 16), n_outputs=3, **tokenizer.model_config)
     model = vision.VisionTransformer(tokenizer.vocab_size, config).eval()
     predictor = Predictor(model, tokenizer, Targets("label", ("kind",), (CLASSES,)))
-    given = predictor.predict(pixels)
+    given = predictor.predictions(pixels)
     assert len(given) == 2
     for one in (pixels[0], tmp_path / "a.png", str(tmp_path / "a.png")):
-        assert predictor.predict(one).scores == pytest.approx(given[0].scores)
+        assert predictor.predictions(one).scores == pytest.approx(given[0].scores)
     both = predictor.embed([tmp_path / "a.png", pixels[1]])
     assert predictor.embed(tmp_path / "a.png").shape == both[0].shape
-    with pytest.raises(TypeError, match=r"^texts\[0\] must be an image"):
-        predictor.predict([None])
+    with pytest.raises(TypeError, match=r"^items\[0\] must be an image"):
+        predictor.predictions([None])
     with pytest.raises(UserError, match="an empty path names no file"):
         predictor.embed([""])
 
@@ -165,21 +169,19 @@ def test_images_are_named_by_their_paths_or_given(tmp_path):
 def test_a_plan_takes_one_path_or_several(tmp_path, monkeypatch):
     (tmp_path / "names.txt").write_text("".join(f"{a}{b}na\n" for a in "abcdef" for b in "aeiou"))
     monkeypatch.chdir(tmp_path)
-    several, _ = plan(["names.txt"], assignments=["train.steps=3"])
+    several, _ = plan(["names.txt"], train={"steps": 3})
     for source in ("names.txt", Path("names.txt"), tmp_path / "names.txt", (Path("names.txt"),)):
-        assert plan(source, assignments="train.steps=3")[0] == several
-    for call in (plan, compare):
-        with pytest.raises(TypeError, match=r"^source\[1\] must be a str or Path, got NoneType"):
-            call(["names.txt", None])
-        with pytest.raises(TypeError, match=r"^source must be a str or Path or a list of them"):
-            call(3)
+        assert plan(source, train={"steps": 3})[0] == several
+    for source in (["names.txt", None], 3, ["anna", "otto"]):
+        with pytest.raises(TypeError, match=r"^plan reads files: source must be a path"):
+            plan(source)
 
 
 def test_a_pretrained_tokenizer_needs_the_run_it_is_of(tmp_path):
     path = tmp_path / "names.txt"
     path.write_text("anna\notto\n" * 20)
     with pytest.raises(UserError, match=r"output.tokenizer = 'pretrained'.*train.init_from=RUN"):
-        plan(path, assignments="output.tokenizer=pretrained")
+        plan(path, tokenizer="pretrained")
 
 
 def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch, rows_here):
@@ -191,7 +193,7 @@ def test_compare_takes_one_path_and_one_model(tmp_path, monkeypatch, rows_here):
 
 
 def test_every_kind_of_pipeline_has_a_public_name():
-    for name in ("Generator", "Translator", "Predictor", "WordVectors"):
+    for name in ("Generator", "Translator", "Predictor", "WordVectors", "Forecaster"):
         assert getattr(regard, name).__name__ == name
 
 
@@ -203,22 +205,22 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pipeline")
     (folder / "names.txt").write_text("\n".join(NAMES * 4) + "\n")
     for name in ("unigram", "bigram"):
-        recipe, _ = plan(
-            folder / "names.txt",
+        recipe, _ = plan_recipe(
+            [folder / "names.txt"],
             data={"format": "lines", "test_fraction": 0.3},
             output={"tokenizer": "characters"},
             model={"name": name},
         )
-        train(recipe, folder / name)
+        train_recipe(recipe, folder / name)
     rows = [f"{name},{'o' in name}" for name in NAMES * 4]
     (folder / "labelled.csv").write_text("text,y\n" + "\n".join(rows) + "\n")
-    recipe, _ = plan(
-        folder / "labelled.csv",
+    recipe, _ = plan_recipe(
+        [folder / "labelled.csv"],
         data={"target": "y", "test_fraction": 0.3},
         input={"tokenizer": "characters"},
         model={"name": "naive-bayes"},
     )
-    train(recipe, folder / "classifier")
+    train_recipe(recipe, folder / "classifier")
     return folder
 
 

@@ -132,7 +132,7 @@ def expected_words(transformers, folder):
 def test_every_word_has_the_label_hugging_face_gives_its_first_token(folder):
     transformers = pytest.importorskip("transformers")
     expected = expected_words(transformers, folder)
-    (answer, empty) = load(folder / "run").predict([TEXT, " "])
+    (answer, empty) = load(folder / "run").predictions([TEXT, " "])
     assert [word.text for word in answer.words] == WORDS
     found = [[word.start, word.end, word.label] for word in answer.words]
     assert found == [one[:3] for one in expected]

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import compare, load, plan, train
+from regard.api import compare, load, train_recipe
 from regard.data.corpus import prepare, reopen
 from regard.errors import UsageError, UserError
 from regard.evaluation.forecasting import load_forecasts
+from regard.planning import plan_recipe
+from regard.recipe import override
 from regard.tasks.forecasting import ForecastingConfig, levels
 from regard.verify import verify
 
@@ -51,7 +53,7 @@ def file(tmp_path):
 
 
 def planned(file, model="nlinear", input=None, **tables):
-    return plan(
+    return plan_recipe(
         [file],
         assignments=SMALL,
         task={"name": "forecast", **tables.pop("task", {})},
@@ -62,7 +64,7 @@ def planned(file, model="nlinear", input=None, **tables):
 
 
 def test_a_table_of_times_and_numbers_is_forecast_and_the_defaults_say_why(file):
-    recipe, lines = plan([file])
+    recipe, lines = plan_recipe([file])
     assert recipe.task.name == "forecast" and recipe.input.name == "time-series"
     assert recipe.input.season == recipe.input.horizon == SEASON
     assert recipe.model.config.max_len == recipe.input.lookback
@@ -73,8 +75,8 @@ def test_a_table_of_times_and_numbers_is_forecast_and_the_defaults_say_why(file)
 @pytest.mark.parametrize("model", ["nlinear", "transformer", "ridge", "seasonal-naive", "decoder"])
 def test_a_run_is_trained_measured_loaded_and_verified(file, tmp_path, model):
     recipe = planned(file, model)
-    result = train(recipe, tmp_path / "run")
-    test = result.figures["test"]
+    result = train_recipe(recipe, tmp_path / "run")
+    test = result.splits["test"]
     assert {"mse_standardized", "skill", "coverage_80", "mae (load)"} <= test.keys()
     stored = load_forecasts(tmp_path / "run", ("load", "heat"))
     assert stored.records == round(0.2 * STEPS) - WINDOW["horizon"] + 1
@@ -85,7 +87,7 @@ def test_a_run_is_trained_measured_loaded_and_verified(file, tmp_path, model):
 
 
 def test_a_resumed_run_is_verified_to_the_bit(file, tmp_path):
-    train(planned(file), tmp_path / "run")
+    train_recipe(planned(file), tmp_path / "run")
     checks = {check.name: check for check in verify(tmp_path / "run").checks}
     assert checks["resume bit-equality"].ok
 
@@ -99,7 +101,7 @@ def test_nothing_after_the_training_part_changes_what_is_learned(tmp_path):
     for name, series in (("now", values), ("later", future)):
         recipe = planned(write(tmp_path / f"{name}.csv", series), model="ridge")
         recipe = recipe.replace(data={"valid_fraction": 0.0, "test_fraction": 0.3})
-        train(recipe, tmp_path / name)
+        train_recipe(recipe, tmp_path / name)
         weights.append(load(tmp_path / name).model.state_dict())
         encoders.append(json.loads((tmp_path / name / "preprocessor_config.json").read_text()))
     assert encoders[0] == encoders[1]
@@ -133,7 +135,7 @@ def test_borders_are_steps_or_times_and_the_rest_is_left_out(file, tmp_path):
 
 def test_quantiles_are_predicted_in_order(file, tmp_path):
     recipe = planned(file, task={"quantiles": "0.1,0.5,0.9"})
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     forecaster = load(tmp_path / "run")
     assert forecaster.model.config.quantiles == (0.1, 0.5, 0.9)
     rows = forecaster.forecast_file(file)
@@ -155,8 +157,8 @@ def test_missing_values_and_gaps_do_not_reach_the_loss(tmp_path):
     values[50:60, 0] = np.nan
     values[100:110] = np.nan
     file = write(tmp_path / "gaps.csv", values)
-    result = train(planned(file), tmp_path / "run")
-    assert np.isfinite(result.figures["test"]["mse_standardized"].value)
+    result = train_recipe(planned(file), tmp_path / "run")
+    assert np.isfinite(result.splits["test"]["mse_standardized"].value)
 
 
 def test_too_short_a_series_names_what_to_lower(tmp_path):
@@ -169,11 +171,12 @@ def test_too_short_a_series_names_what_to_lower(tmp_path):
 def test_rows_are_compared_on_the_same_windows(file, tmp_path, rows_here):
     result = compare(
         [file],
+        tmp_path / "compare",
         models=["seasonal-naive", "ridge", "nlinear"],
         task="forecast",
-        options={"horizon": "6", "lookback": "30"},
-        assignments=SMALL,
-        out=tmp_path / "compare",
+        horizon=6,
+        lookback=30,
+        **override({}, SMALL),
     )
     rows = {row.model: row for row in result.comparison.rows}
     assert set(rows) == {"seasonal-naive", "ridge", "nlinear"}
@@ -190,7 +193,9 @@ def test_a_table_that_does_not_look_like_series_is_read_as_one_if_asked(tmp_path
     rows = [f"{t},{i}" for i, t in enumerate(times)]
     (tmp_path / "shuffled.csv").write_text("\n".join(["t,v", *rows]) + "\n")
     with pytest.raises(UserError, match="not at equal steps"):
-        plan([tmp_path / "shuffled.csv"], task={"name": "forecast"}, options={"horizon": "5"})
+        plan_recipe(
+            [tmp_path / "shuffled.csv"], task={"name": "forecast"}, options={"horizon": "5"}
+        )
 
 
 def test_the_horizon_alone_makes_a_table_without_times_a_series(tmp_path):
@@ -198,5 +203,7 @@ def test_the_horizon_alone_makes_a_table_without_times_a_series(tmp_path):
     file.write_text("load,price\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(200)))
     for option, value in (("horizon", 5), ("lookback", 21)):
         model = {"name": "naive"}
-        recipe, _ = plan([file], options={option: str(value)}, data={"target": "load"}, model=model)
+        recipe, _ = plan_recipe(
+            [file], options={option: str(value)}, data={"target": "load"}, model=model
+        )
         assert recipe.task.name == "forecast" and getattr(recipe.input, option) == value

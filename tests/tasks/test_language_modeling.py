@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.api import plan
+from regard.planning import plan_recipe
 from regard.tasks.language_modeling import LanguageModeling, size_model
 from regard.training import defaults
 from regard.training.defaults import fill_defaults
@@ -71,7 +71,7 @@ def test_it_reads_no_input_and_starts_from_language_models_alone(tmp_path):
     assert LanguageModeling.roles.encoded == ("output",)
     assert LanguageModeling.starts_from == ("next",) and LanguageModeling.keeps_head
     (tmp_path / "names.txt").write_text("anna\nbob\n" * 9)
-    recipe, _ = plan([tmp_path / "names.txt"], task={"forbid": "unseen"})
+    recipe, _ = plan_recipe([tmp_path / "names.txt"], task={"forbid": "unseen"})
     assert recipe.input is None and recipe.build_task().config.forbid == "unseen"
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import plan
 from regard.data.batching import (
     IGNORE,
     LabelledExamples,
@@ -26,6 +25,7 @@ from regard.layers.embeddings import Inputs
 from regard.models import encoder
 from regard.models import encoder as masked
 from regard.models.encoder import EncoderModel, MaskedLM
+from regard.planning import plan_recipe
 from regard.recipe import TrainRecipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
@@ -309,14 +309,14 @@ def accuracy(model, shard, tokenizer):
 def test_running_text_is_read_in_windows_and_records_as_they_are(tmp_path):
     (tmp_path / "story.txt").write_text("once upon a time there was text\n\n" * 60)
     (tmp_path / "words.txt").write_text("anna\nbob\n" * 60)
-    story, lines = plan([tmp_path / "story.txt"], task={"name": "masked"})
+    story, lines = plan_recipe([tmp_path / "story.txt"], task={"name": "masked"})
     assert story.data.format == "text" and story.model.config.max_len in (128, 512)
     assert "characters → task masked, words" in lines[0]
-    words, lines = plan([tmp_path / "words.txt"], task={"name": "masked", "mask": 0.3})
+    words, lines = plan_recipe([tmp_path / "words.txt"], task={"name": "masked", "mask": 0.3})
     assert words.model.config.max_len == 16 and words.build_task().config.mask == 0.3
     assert "about 120 records → task masked, characters" in lines[0]
     with pytest.raises(UsageError, match=r"mask must be above 0 and below 1, got 1\.0"):
-        plan([tmp_path / "words.txt"], task={"name": "masked", "mask": 1.0})
+        plan_recipe([tmp_path / "words.txt"], task={"name": "masked", "mask": 1.0})
 
 
 def test_it_pretrains_the_other_tasks_and_keeps_its_head():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import plan
 from regard.data.targets import TargetColumn
+from regard.planning import plan_recipe
 from regard.registry import TASKS
 from regard.tasks.prediction import class_weights
 from regard.training.defaults import fill_defaults
@@ -69,10 +69,10 @@ def test_texts_may_be_targets_instead_of_labels():
 def test_classes_are_smoothed_and_values_are_not(tmp_path):
     rows = [f"{'ab'[i % 2] * 4}\t{'xy'[i % 2]}\t{i / 7:.3f}" for i in range(60)]
     (tmp_path / "t.tsv").write_text("\n".join(["text\tkind\tsize", *rows]) + "\n")
-    label, lines = plan([tmp_path / "t.tsv"], data={"input": "text", "target": "kind"})
+    label, lines = plan_recipe([tmp_path / "t.tsv"], data={"input": "text", "target": "kind"})
     assert label.task.name == "label" and label.train.label_smoothing == 0.1
     assert "task label, characters" in lines[0] and "for 60 records" in lines[1]
-    value, _ = plan([tmp_path / "t.tsv"], data={"input": "text", "target": "size"})
+    value, _ = plan_recipe([tmp_path / "t.tsv"], data={"input": "text", "target": "size"})
     assert value.task.name == "value" and value.train.label_smoothing == 0
     assert value.output is None and value.input.name == "text"
 

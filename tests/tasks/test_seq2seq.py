@@ -7,13 +7,14 @@ import random
 import pytest
 import torch
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.corpus import reopen
 from regard.data.targets import TargetColumn
 from regard.decoding import Greedy
 from regard.decoding.engine import translate
 from regard.errors import UsageError
 from regard.evaluation.language_modeling import log_probs
+from regard.planning import plan_recipe
 from regard.recipe import build
 from regard.registry import MODELS
 from regard.run import Run
@@ -52,15 +53,15 @@ def reversed_words(tmp_path_factory):
 
 def recipe_of(files, *keys):
     small = ["model.n_layers=2", "model.d_model=64", "model.dropout=0", "train.batch_tokens=1024"]
-    return plan(files, assignments=[*small, *keys])
+    return plan_recipe(files, assignments=[*small, *keys])
 
 
 @pytest.mark.slow
 def test_it_learns_to_say_words_backwards(reversed_words, tmp_path):
     recipe, lines = recipe_of(reversed_words, "train.steps=150", "train.label_smoothing=0")
     assert recipe.task.name == "target" and "there and back, line by line" in lines[0]
-    result = train(recipe, tmp_path / "run")
-    assert result.figures["test"]["nats_per_symbol"].value < 0.1
+    result = train_recipe(recipe, tmp_path / "run")
+    assert result.splits["test"]["nats_per_symbol"].value < 0.1
     model, corpus = Run(tmp_path / "run").model(), reopen(tmp_path / "run")
     tokenizer = corpus.tokenizer
     sources = [[*map(int, tokenizer.encode(word)), tokenizer.end] for word in ("abcde", "fad")]
@@ -71,7 +72,7 @@ def test_it_learns_to_say_words_backwards(reversed_words, tmp_path):
 def test_a_run_on_pairs_resumes_to_the_same_bits(reversed_words, tmp_path, monkeypatch):
     keys = ["train.steps=12", "train.checkpoint_every=1", "model.dropout=0.1", "train.eval_every=4"]
     recipe, _ = recipe_of(reversed_words, *keys)
-    train(recipe, tmp_path / "whole")
+    train_recipe(recipe, tmp_path / "whole")
     take = Trainer.take_step
 
     def dies(self, step):
@@ -81,16 +82,16 @@ def test_a_run_on_pairs_resumes_to_the_same_bits(reversed_words, tmp_path, monke
 
     monkeypatch.setattr(Trainer, "take_step", dies)
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "cut")
+        train_recipe(recipe, tmp_path / "cut")
     monkeypatch.setattr(Trainer, "take_step", take)
-    train(recipe, tmp_path / "cut", resume=True)
+    train_recipe(recipe, tmp_path / "cut", resume=True)
     one, other = (read_tensors(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_sources_may_have_a_vocabulary_of_their_own(reversed_words, tmp_path):
     recipe, _ = recipe_of(reversed_words, "train.steps=3", "task.shared_vocab=false")
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     corpus, model = reopen(tmp_path / "run"), Run(tmp_path / "run").model()
     assert corpus.source_tokenizer is not None
     assert model.config.source_vocab == corpus.source_tokenizer.vocab_size
@@ -98,7 +99,7 @@ def test_sources_may_have_a_vocabulary_of_their_own(reversed_words, tmp_path):
 
 def test_every_target_has_the_probability_it_has_alone(reversed_words, tmp_path):
     recipe, _ = recipe_of(reversed_words, "train.steps=3")
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     model, corpus = Run(tmp_path / "run").model(), reopen(tmp_path / "run")
     shard = corpus.valid
     packed, scored = log_probs(model, shard, corpus.tokenizer)
@@ -113,7 +114,7 @@ def test_every_translator_trains_and_passes_every_check_there_is(reversed_words,
     keys = ["train.steps=6", f"model.name={model}"]
     if model != "ibm1":
         keys += ["model.n_layers=1", "model.d_model=32", "train.batch_tokens=512"]
-    train(plan(reversed_words, assignments=keys)[0], tmp_path / "run")
+    train_recipe(plan_recipe(reversed_words, assignments=keys)[0], tmp_path / "run")
     report = verify(tmp_path / "run")
     assert all(check.ok for check in report.checks), report
     missing = {"fused = explicit"} if model != "transformer" else set()
@@ -131,12 +132,12 @@ def test_different_texts_are_for_translation_where_targets_may_be_texts():
 
 
 def test_defaults_are_those_of_sequence_to_sequence_models(reversed_words):
-    recipe, lines = plan(reversed_words)
+    recipe, lines = plan_recipe(reversed_words)
     assert recipe.input.tokenizer == recipe.output.tokenizer == "characters"
     assert (recipe.train.label_smoothing, recipe.train.average_last) == (0.1, 5)
     assert "characters for both sides (short, or few)" in lines[-2]
     assert lines[-1].endswith("label smoothing 0.1, 5 minutes (--minutes changes that)")
-    counted, _ = plan(reversed_words, model={"name": "ibm1"})
+    counted, _ = plan_recipe(reversed_words, model={"name": "ibm1"})
     assert counted.train.label_smoothing == 0 and counted.train.average_last == 0
 
 

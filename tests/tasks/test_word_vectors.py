@@ -2,8 +2,8 @@
 
 import pytest
 
-from regard.api import plan
 from regard.errors import UsageError
+from regard.planning import plan_recipe
 from regard.recipe import build
 from regard.tasks.word_vectors import WordVectorTask, choose_epochs
 
@@ -17,22 +17,22 @@ def text(tmp_path):
 
 def test_words_of_bases_are_kmers(tmp_path):
     (tmp_path / "dna.txt").write_text("ACGTTGCAACGTAGGCTA\n" * 30)
-    recipe, lines = plan([tmp_path / "dna.txt"], model={"name": "cbow"})
+    recipe, lines = plan_recipe([tmp_path / "dna.txt"], model={"name": "cbow"})
     assert recipe.input.tokenizer == "kmers" and "words of bases" in lines[0]
     assert recipe.task.name == "vectors" and recipe.train.lr == 0.15
     assert recipe.model.config.epochs == 50
-    asked, _ = plan(
+    asked, _ = plan_recipe(
         [tmp_path / "dna.txt"], model={"name": "cbow"}, input={"tokenizer": "nucleotides"}
     )
     assert asked.input.tokenizer == "nucleotides"
 
 
 def test_words_of_text_are_words(text):
-    recipe, lines = plan([text], model={"name": "skipgram"})
+    recipe, lines = plan_recipe([text], model={"name": "skipgram"})
     assert recipe.input.tokenizer == "words" and recipe.input.vocab_size == 1 << 20
     assert recipe.train.lr == 0.025 and recipe.train.warmup == 0
     assert recipe.model.config.d_model == 100 and "50 epochs of about" in lines[1]
-    sized, _ = plan([text], model={"name": "skipgram", "size": 2})
+    sized, _ = plan_recipe([text], model={"name": "skipgram", "size": 2})
     assert sized.model.config.d_model == 128
 
 
@@ -50,7 +50,7 @@ def test_how_long_it_trains_is_said_in_words(model, train, words):
 
 
 def test_a_model_of_vectors_decides_the_task_and_it_has_no_output(text):
-    assert plan([text], model={"name": "cbow"})[0].output is None
+    assert plan_recipe([text], model={"name": "cbow"})[0].output is None
     with pytest.raises(UsageError, match=r"\[output\]: task vectors has no such table"):
         build({"task": {"name": "vectors"}, "output": {"tokenizer": "words"}})
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.errors import UsageError, UserError
 from regard.models import encoder
 from regard.models.encoder import EncoderModel, MaskedLM, bert_masked, modern_masked
+from regard.planning import plan_recipe
 from regard.recipe import TrainRecipe
 from regard.run import weights, write_config
 from regard.storage import write_tensors
@@ -167,23 +168,23 @@ def begun(tmp_path_factory):
             word += follow[word[-1]] if draw.random() < 0.5 else draw.choice("abcdefgh")
         lines.append(word)
     (folder / "words.txt").write_text("\n".join(lines) + "\n")
-    recipe, _ = plan([folder / "words.txt"], assignments=[*SMALL, "train.steps=500"])
-    return folder, train(recipe, folder / "run")
+    recipe, _ = plan_recipe([folder / "words.txt"], assignments=[*SMALL, "train.steps=500"])
+    return folder, train_recipe(recipe, folder / "run")
 
 
 def test_a_run_begins_with_lower_rates_and_the_dropout_of_the_other(begun):
     folder, _ = begun
     start = f"train.init_from={folder / 'run'}"
-    recipe, _ = plan([folder / "words.txt"], assignments=[start])
+    recipe, _ = plan_recipe([folder / "words.txt"], assignments=[start])
     usual = TrainRecipe()
     assert recipe.train.lr < usual.lr / 4 and recipe.train.adam_lr < usual.adam_lr / 4
     assert recipe.train.warmup > usual.warmup and recipe.model.config.dropout == 0.05
     given = ["train.lr=0.5", "train.adam_lr=0.25", "train.warmup=0.3", "model.dropout=0.2"]
-    recipe, _ = plan([folder / "words.txt"], assignments=[start, *given])
+    recipe, _ = plan_recipe([folder / "words.txt"], assignments=[start, *given])
     told = recipe.train
     assert (told.lr, told.adam_lr, told.warmup) == (0.5, 0.25, 0.3)
     assert recipe.model.config.dropout == 0.2
-    scratch, _ = plan([folder / "words.txt"], assignments=SMALL)
+    scratch, _ = plan_recipe([folder / "words.txt"], assignments=SMALL)
     assert replace(scratch.train, lr=usual.lr) == scratch.train  # without a start nothing changes
 
 
@@ -192,10 +193,10 @@ def test_twenty_steps_on_its_own_data_do_not_make_a_run_worse(begun):
     folder, first = begun
     asked = ["train.steps=20", "train.eval_every=20", "train.batch_tokens=256"]
     start = f"train.init_from={folder / 'run'}"
-    recipe, _ = plan([folder / "words.txt"], assignments=[start, *asked])
-    again = train(recipe, folder / "again")
+    recipe, _ = plan_recipe([folder / "words.txt"], assignments=[start, *asked])
+    again = train_recipe(recipe, folder / "again")
     for side in ("valid", "test"):
-        before, after = (one.figures[side]["nats_per_symbol"] for one in (first, again))
+        before, after = (one.splits[side]["nats_per_symbol"] for one in (first, again))
         assert after.value < before.value + 0.002  # a fiftieth of the interval
 
 

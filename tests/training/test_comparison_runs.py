@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.api import plan
 from regard.data.corpus import prepare
 from regard.errors import UsageError
 from regard.evaluation.predictions import Predictions
+from regard.planning import plan_recipe
 from regard.registry import MODELS, TASKS
 from regard.training import comparison_runs
 from regard.training.comparison_runs import (
@@ -110,7 +110,7 @@ def test_what_no_row_needs_is_shared_equally(still):
 def test_rows_that_the_data_do_not_allow_are_left_out_and_named(tmp_path, texts, left_out):
     lines = [f"{text[i % 2 :]}{text[: i % 2]}\t{'pq'[i % 2]}" for i in range(10) for text in texts]
     (tmp_path / "some.tsv").write_text("\n".join(["text\tkind", *lines]) + "\n")
-    recipe, _ = plan([tmp_path / "some.tsv"], data={"input": "text", "target": "kind"})
+    recipe, _ = plan_recipe([tmp_path / "some.tsv"], data={"input": "text", "target": "kind"})
     corpus, said = prepare(recipe, tmp_path, str), []
     rows = default_models(recipe, corpus, said.append)
     assert rows[0] == "majority" and rows[-1] == "transformer" and "markov" in rows
@@ -130,7 +130,7 @@ def test_a_row_that_cannot_be_as_small_is_left_out_or_refused(tmp_path, monkeypa
     lines = [f"2024-01-{1 + i // 24:02}T{i % 24:02},{i % 24}" for i in range(480)]
     (tmp_path / "load.csv").write_text("\n".join(["time,load", *lines]) + "\n")
     sizes = {"name": "transformer", "n_layers": 1, "d_model": 8}
-    recipe, _ = plan([tmp_path / "load.csv"], input={"lookback": 24}, model=sizes)
+    recipe, _ = plan_recipe([tmp_path / "load.csv"], input={"lookback": 24}, model=sizes)
     corpus, said = prepare(recipe, tmp_path, str), []
     recipes = match_parameters(recipe, ["naive", "hyena"], corpus, said.append)
     assert [one.model.name for one in recipes] == ["naive"]
@@ -146,7 +146,7 @@ def test_a_row_that_cannot_be_as_small_is_left_out_or_refused(tmp_path, monkeypa
 def test_the_live_table_names_the_unit_of_the_task(tmp_path, row, unit):
     lines = [row.format(1 + i, i % 4) for i in range(31)]
     (tmp_path / "some.csv").write_text("\n".join(["day,load", *lines]) + "\n")
-    recipe, _ = plan([tmp_path / "some.csv"], data={} if "," in row else {"format": "lines"})
+    recipe, _ = plan_recipe([tmp_path / "some.csv"], data={} if "," in row else {"format": "lines"})
     table = ProgressTable(Reporter(quiet=True), [comparison_run(recipe, tmp_path)]).table()
     assert str(table.title).endswith(f"validation: {unit}")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from regard.api import plan
 from regard.errors import UserError
+from regard.planning import plan_recipe
 from regard.training import defaults
 from regard.training.defaults import (
     SizeTable,
@@ -48,7 +48,7 @@ def test_the_given_tables_are_left_as_they_are(names):
 
 
 def test_a_plan_is_complete_and_two_lines_explain_it(names):
-    recipe, lines = plan([names], assignments=["train.lr=0.5"], model={"name": "lstm"})
+    recipe, lines = plan_recipe([names], assignments=["train.lr=0.5"], model={"name": "lstm"})
     assert recipe.train.lr == 0.5 and recipe.model.name == "lstm"
     assert recipe.output.tokenizer == "characters" and recipe.data.train == (str(names),)
     assert recipe.task.name == "next" and len(lines) == 2
@@ -56,7 +56,7 @@ def test_a_plan_is_complete_and_two_lines_explain_it(names):
 
 def test_a_missing_file_is_a_users_mistake(tmp_path):
     with pytest.raises(UserError, match="no such file"):
-        plan([tmp_path / "none.txt"])
+        plan_recipe([tmp_path / "none.txt"])
 
 
 TABLE = SizeTable(

@@ -19,10 +19,11 @@ import pytest
 import torch
 
 import regard.cli
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.corpus import prepare, reopen
 from regard.errors import UserError
 from regard.evaluation.language_modeling import Stopped
+from regard.planning import plan_recipe
 from regard.recipe import build, read
 from regard.run import weights
 from regard.storage import digest, read_tensors, write_tensors
@@ -99,7 +100,7 @@ def group(tmp_path_factory):
 
 
 def trainer_of(words, run, world, *assignments):
-    recipe, _ = plan([words], assignments=[*SMALL, *assignments])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *assignments])
     session = Session(run, False, Reporter(quiet=True), 0.0, world)
     return session.trainer(recipe, reopen(run), None)
 
@@ -191,7 +192,7 @@ def learned(group, words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
     run = folder / "run"
     run.mkdir()
-    recipe, _ = plan([words], assignments=SMALL)
+    recipe, _ = plan_recipe([words], assignments=SMALL)
     prepare(recipe, run, print)
     codes, said = group(2, numbers, words, run, folder / "two")
     assert codes == [0, 0], "\n".join(said)
@@ -254,30 +255,30 @@ def stopped(recipe, folder, world=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "report", interrupted)
-        result = train(recipe, folder, world=world)
+        result = train_recipe(recipe, folder, world=world)
     assert (result.outcome, result.signal, result.steps) == ("interrupted", signal.SIGINT, 5)
 
 
 def in_four(recipe, folder):
     """Four finish what two began; and a run of their own, straight and stopped."""
     with joined() as world:
-        assert train(recipe, folder / "in-four", resume=True, world=world).outcome == "done"
-        train(recipe, folder / "calm-four", world=world)
+        assert train_recipe(recipe, folder / "in-four", resume=True, world=world).outcome == "done"
+        train_recipe(recipe, folder / "calm-four", world=world)
         stopped(recipe, folder / "stopped-four", world)
-        train(recipe, folder / "stopped-four", resume=True, world=world)
+        train_recipe(recipe, folder / "stopped-four", resume=True, world=world)
 
 
 @pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_and_in_four(group, words, tmp_path):
     options = ["train.precision=fp64", "train.steps=12", "train.eval_every=4"]
-    recipe, _ = plan([words], assignments=[*SMALL, *options])
-    train(recipe, tmp_path / "calm")
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *options])
+    train_recipe(recipe, tmp_path / "calm")
     codes, said = group(2, stopped, recipe, tmp_path / "in-one")
     assert codes == [0, 0], "\n".join(said)
     _, state = checkpoint.newest(tmp_path / "in-one", pytest.fail)
     assert state["step"] == 5 and set(state) == set(vars(loop.Progress()))
     shutil.copytree(tmp_path / "in-one", tmp_path / "in-four")
-    train(recipe, tmp_path / "in-one", resume=True)
+    train_recipe(recipe, tmp_path / "in-one", resume=True)
     codes, said = group(4, in_four, recipe, tmp_path)
     assert codes == [0] * 4, "\n".join(said)
     calm, *others = (

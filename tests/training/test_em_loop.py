@@ -11,9 +11,10 @@ import torch
 from interruptions import finish, kill, outcome, wait_for
 
 import regard.cli
-from regard.api import load, plan, train
+from regard.api import load, train_recipe
 from regard.decoding import Beam, Greedy, Sample
 from regard.look.language_page import language_page
+from regard.planning import plan_recipe
 from regard.run import weights
 from regard.training import loop
 from regard.training.progress import Reporter
@@ -32,7 +33,7 @@ def one_thread():
 
 
 def recipe(file, *more):
-    return plan([file], assignments=[*OPTIONS, *more], model={"name": "hmm"})[0]
+    return plan_recipe([file], assignments=[*OPTIONS, *more], model={"name": "hmm"})[0]
 
 
 def lines(run: Path, event: str) -> list[dict[str, object]]:
@@ -41,7 +42,7 @@ def lines(run: Path, event: str) -> list[dict[str, object]]:
 
 
 def test_every_pass_is_logged_and_validated_and_the_best_is_kept(words, tmp_path):
-    result = train(recipe(words, "train.steps=6"), tmp_path / "run")
+    result = train_recipe(recipe(words, "train.steps=6"), tmp_path / "run")
     trained, valid = (lines(tmp_path / "run", event) for event in ("train", "valid"))
     assert (result.outcome, result.steps) == ("done", 6)
     assert [line["step"] for line in trained] == [line["step"] for line in valid] == [*range(1, 7)]
@@ -58,7 +59,7 @@ def test_every_pass_is_logged_and_validated_and_the_best_is_kept(words, tmp_path
 def test_the_seed_decides_the_result(words, tmp_path):
     found = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        train(recipe(words, "train.steps=2", f"train.seed={seed}"), tmp_path / name)
+        train_recipe(recipe(words, "train.steps=2", f"train.seed={seed}"), tmp_path / name)
         found.append((tmp_path / name / "model.safetensors").read_bytes())
     assert found[0] == found[1] != found[2]
 
@@ -66,11 +67,11 @@ def test_the_seed_decides_the_result(words, tmp_path):
 def test_a_run_that_has_converged_ends_and_stays_ended(words, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CONVERGED", 1e-3)
     run, asked = tmp_path / "run", recipe(words, "train.steps=500")
-    result = train(asked, run)
+    result = train_recipe(asked, run)
     assert result.outcome == "done" and 2 < result.steps < 500
     assert json.loads((run / "regard.json").read_text())["converged"] is True
     before = outcome(run)
-    again = train(asked, run, resume=True)
+    again = train_recipe(asked, run, resume=True)
     assert again.steps == result.steps and outcome(run) == before
 
 
@@ -81,9 +82,9 @@ def test_minutes_are_counted_in_passes_and_trying_one_changes_nothing(
 ):
     asked = recipe(words, "train.minutes=10")
     monkeypatch.setattr(loop, "PASSES", 3)
-    assert train(asked, tmp_path / "run").steps == 3
+    assert train_recipe(asked, tmp_path / "run").steps == 3
     assert "steps = 3" in (tmp_path / "run" / "recipe.toml").read_text()
-    train(recipe(words, "train.steps=3"), tmp_path / "same")
+    train_recipe(recipe(words, "train.steps=3"), tmp_path / "same")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "same")
     corpus = regard.data.corpus.reopen(tmp_path / "run")
     worker = loop.EMLoop(asked, corpus, tmp_path / "run", Reporter(quiet=True))
@@ -104,10 +105,10 @@ class Interrupter(Reporter):
 
 def test_ctrl_c_saves_and_the_resumed_run_ends_like_one_left_alone(words, tmp_path):
     asked = recipe(words, "train.steps=6")
-    train(asked, tmp_path / "calm")
-    stopped = train(asked, tmp_path / "run", reporter=Interrupter(quiet=True))
+    train_recipe(asked, tmp_path / "calm")
+    stopped = train_recipe(asked, tmp_path / "run", reporter=Interrupter(quiet=True))
     assert (stopped.outcome, stopped.signal, stopped.steps) == ("interrupted", signal.SIGINT, 3)
-    assert train(asked, tmp_path / "run", resume=True).outcome == "done"
+    assert train_recipe(asked, tmp_path / "run", resume=True).outcome == "done"
     assert outcome(tmp_path / "run") == outcome(tmp_path / "calm")
 
 
@@ -131,7 +132,7 @@ def test_a_killed_run_ends_like_one_left_alone(processes, words, tmp_path):
 
 def test_a_run_is_verified_and_generates_by_every_strategy(words, tmp_path):
     options = ("train.steps=4", "model.preset=left-right", "task.forbid=unseen")
-    train(recipe(words, *options), tmp_path / "run")
+    train_recipe(recipe(words, *options), tmp_path / "run")
     report = verify(tmp_path / "run")
     assert report.ok, [check for check in report.checks if not check.ok]
     assert "resume bit-equality" in [check.name for check in report.checks]

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.evaluation import Metric
 from regard.evaluation.eval_data import shard_of
+from regard.planning import plan_recipe
 from regard.tokenizers import Characters
 from regard.training.trainer import final_sample, metric_table
 
@@ -30,8 +31,8 @@ def test_a_table_has_a_row_for_each_metric_and_a_column_for_each_split():
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     (folder / "words.txt").write_text("".join(f"{a}{b}{a}\n" for a in "abcdef" for b in "ghijk"))
-    recipe, _ = plan([folder / "words.txt"], assignments=SMALL)
-    return train(recipe, folder / "run")
+    recipe, _ = plan_recipe([folder / "words.txt"], assignments=SMALL)
+    return train_recipe(recipe, folder / "run")
 
 
 def test_the_card_of_a_run_names_metrics_and_commands(trained):

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.corpus import prepare
 from regard.errors import UserError
 from regard.evaluation.language_modeling import MeanLoss
+from regard.planning import plan_recipe
 from regard.run import weights
 from regard.storage import read_tensors
 from regard.training import loop, throughput
@@ -45,7 +46,7 @@ def words(tmp_path):
 
 
 def trainer_of(words, run, *assignments):
-    recipe, _ = plan([words], assignments=[*SMALL, *assignments])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *assignments])
     run.mkdir(exist_ok=True)
     session = Session(run, False, Reporter(quiet=True), 0.0)
     return session.trainer(recipe, prepare(recipe, run, print), None)
@@ -58,17 +59,17 @@ def metrics(run):
 
 def test_validation_that_gives_no_number_stops_the_run(words, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(math.nan, None))
-    recipe, _ = plan([words], assignments=SMALL)
+    recipe, _ = plan_recipe([words], assignments=SMALL)
     with pytest.raises(UserError, match="step 1: validation gives no number"):
-        train(recipe, tmp_path / "run")
+        train_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_where_validation_is_infinite_the_last_model_is_kept(words, tmp_path, monkeypatch):
     """Forbidden transitions can make validation infinite, which no comparison gets past."""
     monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(math.inf, None))
-    recipe, _ = plan([words], assignments=SMALL)
-    result = train(recipe, tmp_path / "run")
+    recipe, _ = plan_recipe([words], assignments=SMALL)
+    result = train_recipe(recipe, tmp_path / "run")
     assert result.outcome == "done"
     last = read_tensors(tmp_path / "run" / "checkpoints" / "step-000008" / "model.safetensors")
     best = read_tensors(tmp_path / "run" / "model.safetensors")
@@ -85,11 +86,11 @@ def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, mon
     def scripted(*_):
         return MeanLoss(next(values), 0.5)
 
-    recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.eval_every=1"])
     monkeypatch.setattr(loop, "symbol_loss", scripted)
     write = loop.write_tensors
     monkeypatch.setattr(loop, "write_tensors", lambda *a: (seen.append(a[0].name), write(*a)))
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "regard.json").read_text())
     assert facts["best_step"] == 2  # the first of the two equal ones
     assert seen == ["model.safetensors"] * 2
@@ -98,10 +99,10 @@ def test_the_best_model_is_the_one_of_the_lowest_validation(words, tmp_path, mon
 @pytest.mark.parametrize("moment", ["step", "validation"])
 def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(words, tmp_path, monkeypatch, moment):
     """Also where the signal falls into a validation, which is cut short and made up for."""
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [words], assignments=[*SMALL, "train.eval_every=3", "train.checkpoint_every=100"]
     )
-    train(recipe, tmp_path / "calm")
+    train_recipe(recipe, tmp_path / "calm")
     pending = [True]
 
     def interrupt_once(*_):
@@ -115,38 +116,38 @@ def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(words, tmp_path, m
             patch.setattr(loop, "log_probs", lambda *a, **k: (interrupt_once(), scored(*a, **k))[1])
         else:
             patch.setattr(Trainer, "report", lambda *a: (report(*a), interrupt_once())[0])
-        stopped = train(recipe, tmp_path / "run")
+        stopped = train_recipe(recipe, tmp_path / "run")
     assert (stopped.outcome, stopped.signal) == ("interrupted", signal.SIGINT)
     assert stopped.steps == (3 if moment == "validation" else 1)
     assert not (tmp_path / "run" / "regard.json").exists()
-    assert train(recipe, tmp_path / "run", resume=True).outcome == "done"
+    assert train_recipe(recipe, tmp_path / "run", resume=True).outcome == "done"
     for name in ("model.safetensors", "checkpoints/step-000008/optimizer.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
     assert metrics(tmp_path / "run") == metrics(tmp_path / "calm")
 
 
 def test_a_checkpoint_that_does_not_fit_the_recipe_is_refused(words, tmp_path):
-    recipe, _ = plan([words], assignments=SMALL)
-    train(recipe, tmp_path / "run")
+    recipe, _ = plan_recipe([words], assignments=SMALL)
+    train_recipe(recipe, tmp_path / "run")
     path = tmp_path / "run" / "recipe.toml"
     path.write_text(path.read_text().replace("d_ff = 32", "d_ff = 64"))
     with pytest.raises(UserError, match=r"does not fit its recipe\.toml"):
-        train(recipe, tmp_path / "run", resume=True)
+        train_recipe(recipe, tmp_path / "run", resume=True)
 
 
 def test_two_processes_cannot_train_in_one_folder(words, tmp_path, monkeypatch):
-    recipe, _ = plan([words], assignments=SMALL)
+    recipe, _ = plan_recipe([words], assignments=SMALL)
     report, said = Trainer.report, []
 
     def second(trainer, *arguments):
         report(trainer, *arguments)
         if trainer.progress.step == 2:
             with pytest.raises(UserError) as error:
-                train(recipe, tmp_path / "run", resume=True)
+                train_recipe(recipe, tmp_path / "run", resume=True)
             said.append(str(error.value))
 
     monkeypatch.setattr(Trainer, "report", second)
-    assert train(recipe, tmp_path / "run").outcome == "done"
+    assert train_recipe(recipe, tmp_path / "run").outcome == "done"
     assert said == [f"another process is training in {tmp_path / 'run'}"]
 
 
@@ -180,7 +181,7 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
     monkeypatch.setattr(throughput, "REPLANNED", ())
     monkeypatch.setattr(Pace, "steps_within", lambda self, clock, done=0: 100)
     sets = [one for one in SMALL if "steps" not in one] + ["train.minutes=5", "train.eval_every=4"]
-    recipe, _ = plan([words], assignments=sets)
+    recipe, _ = plan_recipe([words], assignments=sets)
     taken = []
     real = Trainer.restore_best
 
@@ -191,7 +192,7 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
         assert all(torch.equal(best[name], taken[0][name]) for name in best)
 
     monkeypatch.setattr(Trainer, "restore_best", restore)
-    result = train(recipe, tmp_path / "run")
+    result = train_recipe(recipe, tmp_path / "run")
     # best at step 8; clearly worse at 12, 16 and 20; four more steps, half of eight
     assert len(taken) == 1 and result.outcome == "done" and result.steps == 24
     assert "steps = 24\n" in (tmp_path / "run" / "recipe.toml").read_text()
@@ -200,8 +201,8 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
 def test_a_run_of_given_steps_is_never_cut_short(words, tmp_path, monkeypatch):
     values = iter([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
     monkeypatch.setattr(loop, "symbol_loss", lambda *_: MeanLoss(next(values), 0.1))
-    recipe, _ = plan([words], assignments=[*SMALL, "train.eval_every=1"])
-    assert train(recipe, tmp_path / "run").steps == recipe.train.steps
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.eval_every=1"])
+    assert train_recipe(recipe, tmp_path / "run").steps == recipe.train.steps
 
 
 # The mean of the last weights
@@ -230,7 +231,7 @@ def recipe_of(short_words, average):
     keys = ["model.n_layers=1", "model.d_model=16", "train.steps=20", "train.eval_every=5"]
     keys += ["train.batch_tokens=64", "train.checkpoint_every=1", f"train.average_last={average}"]
     keys += ["train.lr=0.5"]  # so high that steps go to and fro
-    return plan([short_words], assignments=keys)[0]
+    return plan_recipe([short_words], assignments=keys)[0]
 
 
 def averages(run):
@@ -241,7 +242,7 @@ def averages(run):
 def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_mean(
     short_words, tmp_path, monkeypatch
 ):
-    train(recipe_of(short_words, 3), tmp_path / "whole")
+    train_recipe(recipe_of(short_words, 3), tmp_path / "whole")
     assert len(averages(tmp_path / "whole")) == 1
 
     stop, take = 17, Trainer.take_step
@@ -253,9 +254,9 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_mean(
 
     monkeypatch.setattr(Trainer, "take_step", dies)
     with pytest.raises(KeyboardInterrupt):
-        train(recipe_of(short_words, 3), tmp_path / "cut")
+        train_recipe(recipe_of(short_words, 3), tmp_path / "cut")
     monkeypatch.setattr(Trainer, "take_step", take)
-    train(recipe_of(short_words, 3), tmp_path / "cut", resume=True)
+    train_recipe(recipe_of(short_words, 3), tmp_path / "cut", resume=True)
     one, other = (read_tensors(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     found = [
@@ -266,5 +267,5 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_mean(
 
 
 def test_one_validation_is_no_average(short_words, tmp_path):
-    train(recipe_of(short_words, 1), tmp_path / "run")
+    train_recipe(recipe_of(short_words, 1), tmp_path / "run")
     assert averages(tmp_path / "run") == []

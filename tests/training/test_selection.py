@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import regard
-from regard.api import plan, plan_both, train, train_both, unlabelled_file
+from regard.api import train_both, train_recipe
 from regard.data.corpus import reopen
+from regard.planning import plan_both, plan_recipe, unlabelled_file
 from regard.recipe import build, read
 from regard.training import selection
 from regard.training.distributed import ALONE
@@ -41,7 +42,9 @@ def questions(tmp_path_factory):
 
 
 def recipe_of(path, **others):
-    return plan([path], data={"input": "text", "target": "kind"}, train={"minutes": 0.05}, **others)
+    return plan_recipe(
+        [path], data={"input": "text", "target": "kind"}, train={"minutes": 0.05}, **others
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def finished(questions, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "TRIAL_CPU", 0.0)
         patch.setattr(selection, "has_gpu", lambda: False)
-        return run, train(recipe_of(questions)[0], run)
+        return run, train_recipe(recipe_of(questions)[0], run)
 
 
 @pytest.mark.parametrize(("gpu", "enough"), [(False, 0.7), (True, 3.0)])
@@ -90,7 +93,7 @@ def test_the_best_row_on_validation_becomes_the_run(finished):
     assert stored["selection"]["lines"] == result.selection["lines"]
     assert result.selection["lines"][0].startswith(f"kept {rows[0]['model']} (accuracy ")
     predictor = regard.load(run)
-    assert predictor.predict(["w1 yes w2", "w3 no w4"])[0].label == "p"
+    assert predictor.predictions(["w1 yes w2", "w3 no w4"])[0].label == "p"
 
 
 def test_the_other_rows_load_and_have_the_scores_that_were_compared(finished):
@@ -123,14 +126,14 @@ def test_a_run_stopped_between_two_rows_makes_the_same_choice(finished, question
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection.Session, "fit", stop_before_the_third)
         with pytest.raises(KeyboardInterrupt):
-            train(recipe_of(questions)[0], run)
+            train_recipe(recipe_of(questions)[0], run)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection.os, "replace", stop_at_the_weights)
         with pytest.raises(KeyboardInterrupt):
-            train(build(read(run / "recipe.toml")), run, resume=True)
+            train_recipe(build(read(run / "recipe.toml")), run, resume=True)
     trained = json.loads((run / "candidates" / "selection.json").read_text())
     assert trained["best"] and build(read(run / "recipe.toml")).model.choose
-    result = train(build(read(run / "recipe.toml")), run, resume=True)
+    result = train_recipe(build(read(run / "recipe.toml")), run, resume=True)
     assert result.selection["best"] == trained["best"] == finished[1].selection["best"]
     assert build(read(run / "recipe.toml")).model.name == trained["best"]
     assert json.loads((run / "regard.json").read_text())["selection"] == result.selection
@@ -218,7 +221,7 @@ def unlabelled(tmp_path_factory):
 def test_rows_without_a_target_are_trained_on_first_and_the_gain_is_told(unlabelled, tmp_path):
     """The held-out rows of the two stages are the same, though the first reads all rows."""
     said = []
-    recipe, _ = plan([unlabelled], train={"minutes": 0.1})
+    recipe, _ = plan_recipe([unlabelled], train={"minutes": 0.1})
     assert unlabelled_file(recipe, said.append) == unlabelled
     assert said[0].startswith("300 of 400 rows have no 'kind'")
     run = tmp_path / "run"
@@ -253,7 +256,7 @@ def test_a_finished_run_that_is_resumed_keeps_its_model_and_its_selection(finish
     """Fitted again in the seconds of its share, a linear model became another one."""
     run, result = finished
     before = (run / "model.safetensors").read_bytes()
-    again = train(build(read(run / "recipe.toml")), run, resume=True)
+    again = train_recipe(build(read(run / "recipe.toml")), run, resume=True)
     assert (run / "model.safetensors").read_bytes() == before
     assert again.selection == result.selection and again.parameters == result.parameters
     assert json.loads((run / "regard.json").read_text())["selection"] == result.selection

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.batching import Batch
 from regard.decoding.cuda_graphs import capturing
 from regard.errors import UserError
 from regard.models.decoder import Decoder, modern
+from regard.planning import plan_recipe
 from regard.recipe import TrainRecipe
 from regard.tasks import seq2seq
 from regard.training import step, trainer
@@ -164,13 +165,13 @@ def test_measuring_after_training_has_the_memory_of_captured_steps(captioned, mo
         "data.target=captions",
         "train.device=cuda",
     ]
-    recipe, _ = plan([captioned / "told.npz"], assignments=sets)
-    train(recipe, captioned / "first")
+    recipe, _ = plan_recipe([captioned / "told.npz"], assignments=sets)
+    train_recipe(recipe, captioned / "first")
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
     monkeypatch.setattr(step.Stepper, "release", watched)
-    train(recipe, captioned / "second")
+    train_recipe(recipe, captioned / "second")
     assert held[1] - before < (held[0] - before) / 2
 
 
@@ -195,7 +196,7 @@ def test_captured_steps_have_the_gradients_of_launched_ones(what, captioned, mon
     sets += ["train.steps=5", "train.precision=fp32", "train.device=cuda", "train.batch_tokens=90"]
     sets += ["model.name=transformer", "augment.shift=0", "augment.rotate=0", "augment.scale=0"]
     sets += ["task.name=target", "data.target=captions"] if what == "told" else ["task.name=label"]
-    recipe, _ = plan([captioned / f"{what}.npz"], assignments=sets)
+    recipe, _ = plan_recipe([captioned / f"{what}.npz"], assignments=sets)
     seen, captures = [], []
 
     def looks(self, step):
@@ -207,10 +208,10 @@ def test_captured_steps_have_the_gradients_of_launched_ones(what, captioned, mon
 
     monkeypatch.setattr(seq2seq, "MAX_TRANSLATED", 4)
     monkeypatch.setattr(trainer.Trainer, "take_step", looks)
-    train(recipe, captioned / "captured")
+    train_recipe(recipe, captioned / "captured")
     for module in (step, trainer):
         monkeypatch.setattr(module, "may_capture", lambda recipe, world: False)
-    train(recipe, captioned / "launched")
+    train_recipe(recipe, captioned / "launched")
     assert captures == [True] * 5 + [False] * 5
     for one, other in zip(seen[:5], seen[5:], strict=True):
         for ours, plain in zip(one, other, strict=True):

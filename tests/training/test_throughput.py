@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import regard.cli
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.batching import Batch
 from regard.errors import UserError
+from regard.planning import plan_recipe
 from regard.recipe import TrainRecipe, build
 from regard.registry import MODELS
 from regard.training import throughput, trainer
@@ -214,7 +215,7 @@ def test_a_clock_passes_each_mark_once(monkeypatch):
 
 def test_steps_that_compile_are_not_counted(words, tmp_path, monkeypatch):
     """Steps that compile take seconds; counted, three minutes had room for one or two steps."""
-    recipe, _ = plan([words], assignments=[*SMALL, "train.minutes=1"])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=1"])
     now, taken = [0.0], []
     slow = {0: 20.0, 1: 9.0, 9: 5.0}  # compiling, capturing, a new shape
 
@@ -231,14 +232,14 @@ def test_steps_that_compile_are_not_counted(words, tmp_path, monkeypatch):
     spy = lambda trainer, seconds: found.append(measure(trainer, seconds)) or found[-1]  # noqa: E731
     monkeypatch.setattr("regard.training.trainer.measure", spy)
     monkeypatch.setattr(Trainer, "run", lambda self: "interrupted")
-    train(recipe, tmp_path / "run", began=0.0)
+    train_recipe(recipe, tmp_path / "run", began=0.0)
     assert found[0].per_step == pytest.approx(0.01)
 
 
 def test_a_run_that_turns_out_slower_is_planned_again_and_ends_in_time(
     words, tmp_path, monkeypatch
 ):
-    recipe, _ = plan([words], assignments=[*SMALL, "train.minutes=0.1"])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=0.1"])
     real = Trainer.take_step
 
     def slow(self, number):
@@ -248,7 +249,7 @@ def test_a_run_that_turns_out_slower_is_planned_again_and_ends_in_time(
 
     monkeypatch.setattr(Trainer, "take_step", slow)
     began = time.monotonic()
-    result = train(recipe, tmp_path / "run", began=began)
+    result = train_recipe(recipe, tmp_path / "run", began=began)
     assert result.outcome == "done" and result.steps > 10
     assert time.monotonic() - began < 6 * 1.1 + 10
     assert f"steps = {result.steps}\n" in (tmp_path / "run" / "recipe.toml").read_text()
@@ -271,8 +272,8 @@ def test_the_observed_pace_leaves_out_what_is_not_steady(words, tmp_path):
 def test_a_run_that_read_less_than_its_data_says_so(words, tmp_path, capsys):
     from regard.cli.train import report
 
-    recipe, _ = plan([words], assignments=[*SMALL, "train.steps=3"])
-    result = train(recipe, tmp_path / "run")
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.steps=3"])
+    result = train_recipe(recipe, tmp_path / "run")
     assert result.epochs < 1
     report(result, "", False, 1.0)
     assert "training read only" in capsys.readouterr().out
@@ -282,7 +283,7 @@ def test_a_test_split_too_large_for_the_time_is_measured_in_part(tmp_path):
     rows = [f"{'ab'[i % 2] * (3 + i % 5)}{i}\t{'xy'[i % 2]}\n" for i in range(4000)]
     (tmp_path / "t.tsv").write_text("text\tkind\n" + "".join(rows))
     sets = [*SMALL, "data.target=kind", "data.test_fraction=0.5", "train.minutes=0.05"]
-    recipe, _ = plan([tmp_path / "t.tsv"], assignments=sets)
+    recipe, _ = plan_recipe([tmp_path / "t.tsv"], assignments=sets)
     clock = Clock(time.monotonic(), 3.0)
     found = []
 
@@ -294,7 +295,7 @@ def test_a_test_split_too_large_for_the_time_is_measured_in_part(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "Trainer", Spy)
-        train(recipe, tmp_path / "run", began=clock.began)
+        train_recipe(recipe, tmp_path / "run", began=clock.began)
     ((parts, tokens),) = found
     assert parts["test"] == throughput.FINAL_TOKENS // 8 < tokens
     assert parts["valid"] <= parts["test"]

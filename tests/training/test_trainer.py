@@ -11,9 +11,9 @@ import torch
 from interruptions import finish, kill, outcome, wait_for
 
 import regard.cli
-from regard.api import plan
 from regard.data.corpus import prepare
 from regard.errors import UserError
+from regard.planning import plan_recipe
 from regard.training.progress import Reporter
 from regard.training.trainer import Session
 
@@ -39,7 +39,7 @@ def words(tmp_path):
 
 
 def trainer_of(words, run, *assignments):
-    recipe, _ = plan([words], assignments=[*SMALL, *assignments])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *assignments])
     run.mkdir(exist_ok=True)
     session = Session(run, False, Reporter(quiet=True), 0.0)
     return session.trainer(recipe, prepare(recipe, run, print), None)

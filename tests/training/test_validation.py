@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from regard.api import plan, train
+from regard.api import train_recipe
 from regard.data.corpus import reopen
 from regard.evaluation.predictions import predict_shard
+from regard.planning import plan_recipe
 from regard.run import Run
 
 
@@ -33,8 +34,8 @@ def test_the_order_of_rows_changes_nothing(rows, tmp_path):
     shuffled = [rows[i] for i in np.random.default_rng(2).permutation(len(rows))]
     found = {}
     for name, some in (("sorted", rows), ("shuffled", shuffled), ("reversed", rows[::-1])):
-        recipe, _ = plan([table(tmp_path / f"{name}.tsv", some)], assignments=SMALL)
-        result = train(recipe, tmp_path / name)
+        recipe, _ = plan_recipe([table(tmp_path / f"{name}.tsv", some)], assignments=SMALL)
+        result = train_recipe(recipe, tmp_path / name)
         weights = (tmp_path / name / "model.safetensors").read_bytes()
         found[name] = weights, result.to_json()["metrics"]
     assert found["sorted"] == found["shuffled"] == found["reversed"]
@@ -47,15 +48,15 @@ def test_the_order_of_class_files_changes_nothing(rows, tmp_path):
     found = []
     for names in ("ab", "ba"):
         files = [tmp_path / f"{name}.txt" for name in names]
-        recipe, _ = plan(files, assignments=["task.name=label", *SMALL[1:]])
-        found.append(train(recipe, tmp_path / names).to_json()["metrics"])
+        recipe, _ = plan_recipe(files, assignments=["task.name=label", *SMALL[1:]])
+        found.append(train_recipe(recipe, tmp_path / names).to_json()["metrics"])
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ab", "ba")]
     assert weights[0] == weights[1] and found[0] == found[1]
 
 
 def test_validation_of_a_sorted_table_is_that_of_all_classes(rows, tmp_path):
-    recipe, _ = plan([table(tmp_path / "t.tsv", rows)], assignments=SMALL)
-    train(recipe, tmp_path / "run")
+    recipe, _ = plan_recipe([table(tmp_path / "t.tsv", rows)], assignments=SMALL)
+    train_recipe(recipe, tmp_path / "run")
     lines = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     best = [x for x in lines if x["event"] == "valid" and x["best"]][-1]
     corpus, model = reopen(tmp_path / "run"), Run(tmp_path / "run").model()

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import regard
-from regard.api import load, plan
+from regard.api import load
 from regard.data.corpus import reopen
 from regard.errors import UsageError, UserError
 from regard.interop.word2vec_format import export_vec, import_vec, read_vec
 from regard.models import word2vec
+from regard.planning import plan_recipe
 from regard.run import RECIPE
 from regard.storage import read_tensors
 from regard.training.progress import Reporter
@@ -53,14 +54,14 @@ def text(tmp_path_factory) -> Path:
 def recipe_of(text, name="skipgram", *sets):
     given = ["model.d_model=12", "model.epochs=12", "train.batch_tokens=1024", "model.sample=0"]
     rate = ["train.lr=0.1"] if name == "skipgram" else ["train.lr=0.3"]
-    return plan([text], model={"name": name}, assignments=[*given, *rate, *sets])[0]
+    return plan_recipe([text], model={"name": name}, assignments=[*given, *rate, *sets])[0]
 
 
 @pytest.fixture(scope="module")
 def run(text, tmp_path_factory) -> Path:
     """A run of skip-gram on the planted classes."""
     out = tmp_path_factory.mktemp("runs") / "planted"
-    regard.train(recipe_of(text), out)
+    regard.train_recipe(recipe_of(text), out)
     return out
 
 
@@ -91,7 +92,7 @@ def test_words_of_a_planted_class_are_nearest(run):
     ids=["cbow", "full softmax", "three shares"],
 )
 def test_so_they_are_by_other_ways(text, tmp_path, name, sets):
-    regard.train(recipe_of(text, name, *sets), tmp_path / "run")
+    regard.train_recipe(recipe_of(text, name, *sets), tmp_path / "run")
     assert found_classes(load(tmp_path / "run")) >= 11 / 12
 
 
@@ -109,7 +110,7 @@ def test_the_same_seed_gives_the_same_bits_on_any_threads(run, text, tmp_path, t
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        regard.train(recipe_of(text), tmp_path / "again")
+        regard.train_recipe(recipe_of(text), tmp_path / "again")
     finally:
         torch.set_num_threads(before)
     one, other = (read_tensors(r / "model.safetensors") for r in (run, tmp_path / "again"))
@@ -128,9 +129,9 @@ class Stop(Reporter):
 def test_a_run_that_was_killed_ends_with_the_same_bits(run, text, tmp_path):
     out, recipe = tmp_path / "killed", recipe_of(text)
     with pytest.raises(KeyboardInterrupt):
-        regard.train(recipe, out, reporter=Stop(quiet=True))
+        regard.train_recipe(recipe, out, reporter=Stop(quiet=True))
     assert (out / "checkpoints").exists() and not (out / "regard.json").exists()
-    regard.train(recipe, out, resume=True)
+    regard.train_recipe(recipe, out, resume=True)
     one, other = (read_tensors(r / "model.safetensors") for r in (run, out))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert lines_of(run) == lines_of(out)
@@ -144,12 +145,12 @@ def test_verify_finds_nothing_wrong(run):
 
 
 def test_minutes_become_whole_passes(text, tmp_path):
-    recipe, lines = plan(
+    recipe, lines = plan_recipe(
         [text], model={"name": "skipgram"}, train={"minutes": 0.02},
         assignments=["model.d_model=4", "train.batch_tokens=2048"],
     )  # fmt: skip
     assert "0.02 minutes, as asked" in lines[1] and recipe.model.config.epochs == 0
-    done = regard.train(recipe, tmp_path / "run")
+    done = regard.train_recipe(recipe, tmp_path / "run")
     per_pass = -(-reopen(tmp_path / "run").train.tokens // 2048)
     assert done.steps >= 1 and done.steps % per_pass == 0
     assert f"steps = {done.steps}\n" in (tmp_path / "run" / RECIPE).read_text()
@@ -182,11 +183,11 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(run, text, tmp_path)
     reporter.say = said.append
     sets = ["model.n_layers=1", "model.n_heads=2", "model.n_kv_heads=2", "model.d_head=6"]
     sets += ["train.steps=1", "train.lr=1e-9", "train.adam_lr=1e-9", "train.batch_tokens=256"]
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [text], output={"tokenizer": "words"}, train={"init_from": str(run)}, assignments=sets
     )
     assert recipe.model.config.d_model == 12  # that of the vectors
-    regard.train(recipe, tmp_path / "run", reporter=reporter)
+    regard.train_recipe(recipe, tmp_path / "run", reporter=reporter)
     word_vectors, model = load(run), regard.load(tmp_path / "run")
     (line,) = [line for line in said if line.startswith("start: vectors")]
     count = int(line.split(" for ")[1].split()[0])
@@ -197,18 +198,18 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(run, text, tmp_path)
     theirs = word_vectors.inputs[[word_vectors.row(tokenizer.text(i).strip()) for i in known]]
     np.testing.assert_allclose(ours / ours.std(), theirs / theirs.std(), atol=1e-4)
     with pytest.raises(UsageError, match="d_model = 16"):
-        plan([text], train={"init_from": str(run)}, model={"d_model": 16})
+        plan_recipe([text], train={"init_from": str(run)}, model={"d_model": 16})
 
 
 def test_mistakes_are_told(run, text, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="cannot start from another run"):
         recipe_of(text, "cbow", f'train.init_from="{run}"')
     with pytest.raises(UsageError, match="forbid"):
-        regard.train(recipe_of(text, "cbow", 'task.forbid="unseen"'), tmp_path / "forbidden")
+        regard.train_recipe(recipe_of(text, "cbow", 'task.forbid="unseen"'), tmp_path / "forbidden")
     with pytest.raises(UserError, match="not finite"):
-        regard.train(recipe_of(text, "cbow", "train.lr=1e30"), tmp_path / "far")
+        regard.train_recipe(recipe_of(text, "cbow", "train.lr=1e30"), tmp_path / "far")
     monkeypatch.setattr(word2vec, "has_numba", lambda: False)
     with pytest.raises(UserError, match=r"numba.*pip install 'regard\[fast\]'"):
-        regard.train(recipe_of(text), tmp_path / "without")
+        regard.train_recipe(recipe_of(text), tmp_path / "without")
     with pytest.raises(UserError, match="did you mean 'cat'"):
         load(run).nearest("catt")

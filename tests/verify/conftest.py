@@ -8,6 +8,7 @@ import torch
 from small_runs import LETTERS
 
 import regard.api
+from regard.planning import plan_recipe
 
 SMALL = ["model.n_layers=1", "model.d_model=16", "train.steps=3", "train.batch_tokens=256"]
 
@@ -43,8 +44,8 @@ def language_runs(tmp_path_factory):
         "counts": (lines, ["data.format=lines", "model.name=bigram"]),
     }
     for name, (source, assignments) in plans.items():
-        recipe, _ = regard.api.plan([source], assignments=assignments)
-        regard.api.train(recipe, folder / name)
+        recipe, _ = plan_recipe([source], assignments=assignments)
+        regard.api.train_recipe(recipe, folder / name)
     return folder
 
 
@@ -68,13 +69,13 @@ def prediction_runs(tmp_path_factory):
         "counted": ("more", "naive-bayes"),
     }
     for name, (target, model) in plans.items():
-        recipe, _ = regard.api.plan(
+        recipe, _ = plan_recipe(
             [folder / "letters.tsv"],
             data={"input": "text", "target": target},
             model={"name": model},
             assignments=SMALL if model != "naive-bayes" else [],
         )
-        regard.api.train(recipe, folder / name)
+        regard.api.train_recipe(recipe, folder / name)
     return folder
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import plan, train
+from regard.api import train_recipe
+from regard.planning import plan_recipe
 from regard.run import Run
 from regard.verify import verify
 from regard.verify.forecast_checks import (
@@ -22,14 +23,14 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verify")
     values = np.sin(np.arange(200) / 3)
     np.save(folder / "wave.npy", values)
-    recipe, _ = plan(
+    recipe, _ = plan_recipe(
         [folder / "wave.npy"],
         assignments=["train.steps=4", "train.batch_tokens=300", "train.device=cpu"],
         task={"name": "forecast", "quantiles": "0.1,0.9"},
         input={"name": "time-series", "horizon": 4, "lookback": 20},
         model={"name": "nlinear"},
     )
-    train(recipe, folder / "run")
+    train_recipe(recipe, folder / "run")
     return folder / "run"
 
 

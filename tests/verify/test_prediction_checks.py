@@ -10,6 +10,7 @@ from small_runs import failed, names, wrap
 
 import regard.api
 from regard.models.supervised import ClassHead, Pooling
+from regard.planning import plan_recipe
 from regard.storage import read_tensors, write_tensors
 from regard.training.objectives import SupervisedObjective
 from regard.training.word2vec_training import ThreadCopies
@@ -88,8 +89,8 @@ def vectors(tmp_path_factory):
     lines = [" ".join(rng.choices(words, k=12)) for _ in range(400)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
     assignments = ["model.name=skipgram", "model.d_model=8", "train.steps=4"]
-    recipe, _ = regard.api.plan([folder / "text.txt"], assignments=assignments)
-    regard.api.train(recipe, folder / "run")
+    recipe, _ = plan_recipe([folder / "text.txt"], assignments=assignments)
+    regard.api.train_recipe(recipe, folder / "run")
     return folder / "run"
 
 

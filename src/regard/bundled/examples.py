@@ -10,6 +10,7 @@ import csv
 import gzip
 import math
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from regard.bundled import FILMS, NAMES, PHRASES, save_arrays, save_shapes
 from regard.bundled.series import save_series
+from regard.errors import UsageError, UserError, did_you_mean
 
 SEED = 0
 
@@ -543,6 +545,29 @@ def _series(folder: Path) -> list[Path]:
     ]
 
 
-def write_example(name: str, folder: Path) -> list[Path]:
-    """Write the files of an example into a folder; return them."""
-    return EXAMPLES[name].write(folder)
+def write_example(name: str, folder: str | Path = ".", *, force: bool = False) -> list[Path]:
+    """Write the files of an example into a folder and return them; `regard example` lists the
+    names. A file that is there and differs is an error unless `force`.
+    """
+    if name not in EXAMPLES:
+        raise UsageError(f"unknown example {name!r}; {did_you_mean(name, list(EXAMPLES))}")
+    with tempfile.TemporaryDirectory() as temporary:
+        made = EXAMPLES[name].write(Path(temporary))
+        targets = [Path(folder) / path.name for path in made]
+        for path, target in zip(made, targets, strict=True):
+            if target.exists() and not force and not same(path, target):
+                raise UserError(f"{target} exists and differs: --force replaces it, or give --out")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for path, target in zip(made, targets, strict=True):
+            if path.is_dir():
+                shutil.copytree(path, target, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(path, target)
+    return targets
+
+
+def same(one: Path, other: Path) -> bool:
+    """Return whether two files are the same, or every file of a folder is in the other."""
+    if one.is_dir():
+        return all((other / path.relative_to(one)).exists() for path in one.rglob("*"))
+    return other.is_file() and one.read_bytes() == other.read_bytes()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,24 +65,22 @@ def command(
     where it was stopped.
     """
     began = time.monotonic()
-    from regard.api import compare
+    from regard.api import RowRequest, compare_rows
     from regard.console import print_json
+    from regard.planning import plan_recipe
     from regard.training.progress import Reporter
 
-    columns = {"input": input or None, "target": target or None}
+    given: dict[str, Any] = {"assignments": set_ or [], "options": extra_options(context.args)}
+    columns = {"input": input or None, "target": target or None, "folds": folds or None}
+    held_out = {"valid": absolute(valid), "test": absolute(test)}
+    tables: dict[str, Any] = {"task": {"name": task or None}, "data": columns | held_out}
+    names = [name.strip() for name in models.split(",") if name.strip()]
     try:
-        result = compare(
-            files,
-            models=[name.strip() for name in models.split(",") if name.strip()],
-            minutes=minutes,
-            seeds=seeds,
-            folds=folds,
-            scaling=scaling,
-            out=out,
-            assignments=set_ or [],
-            options=extra_options(context.args),
-            task=task,
-            data={**columns, "valid": absolute(valid), "test": absolute(test)},
+        result = compare_rows(
+            partial(plan_recipe, files, **given),
+            RowRequest(names, minutes, seeds, scaling),
+            out or Path("runs") / f"{files[0].stem}-compare",
+            tables=tables,
             reporter=Reporter(quiet=quiet or json),
             began=began,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,6 @@ from regard.cli.options import Beams, Device, Format, Others, Penalty, Way
 
 if TYPE_CHECKING:
     from regard.decoding import Strategy
-    from regard.pipelines import Evaluation, EvaluationRequest
     from regard.tokenizers import Tokenizer
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -77,6 +75,7 @@ def command(
 
     Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
     """
+    from regard.api import evaluate_run
     from regard.console import print_json, print_metrics
     from regard.pipelines import EvaluationRequest
 
@@ -94,7 +93,7 @@ def command(
             bleu={"tokenize": tokenize, "lowercase": lowercase},
             log=partial(log_remark, paths, remarks),
         )
-        result = evaluate(run, others or [], against, request, device)
+        result = evaluate_run(run, request, others or [], against, device)
     if json:
         print_json(result.document | ({"remarks": remarks} if remarks else {}))
         return
@@ -109,30 +108,6 @@ def decoding_strategy(
     from regard.cli.options import strategy_of
 
     return strategy_of(name, beams=beams, length_penalty=length_penalty, text=tokenizer.decode)
-
-
-def evaluate(
-    run: Path,
-    others: Sequence[Path],
-    against: Path | None,
-    request: EvaluationRequest,
-    device: str,
-) -> Evaluation:
-    """Evaluate a run, or the ensemble of several, and compare it with `against` if given."""
-    from regard.api import load
-    from regard.data.inputs import quiet
-
-    pipeline = load(run, *others, verb="evaluate", device=device)
-    result: Evaluation = pipeline.evaluate(request)
-    if against is not None:
-        other = load(against, verb="evaluate", device=device)
-        pipeline.check_comparable(other)
-        same = replace(request, run=pipeline.run, log=quiet)
-        result.against(other.evaluate(same), str(against))
-    if others:
-        result.document["ensemble"] = [str(other) for other in others]
-        result.lines.append(f"{run} together with {', '.join(map(str, others))}")
-    return result
 
 
 def log_remark(files: Sequence[Path], remarks: list[str], line: str) -> None:

@@ -25,15 +25,10 @@ def command(
 
     For gensim and others: regard export runs/text-skipgram --to vec text.vec
     """
+    from regard.api import export
     from regard.console import print_json
-    from regard.errors import UsageError
-    from regard.interop.hugging_face import export_hf
-    from regard.interop.word2vec_format import export_vec
 
-    ways = {"hf": export_hf, "vec": export_vec}
-    if to not in ways:
-        raise UsageError(f"--to: unknown format {to!r}; choose one of {', '.join(ways)}")
-    report = ways[to](run, out)
+    report = export(run, out, to)
     if json:
         print_json(report)
     elif to == "vec":

@@ -77,7 +77,7 @@ def command(
 
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
-    from regard.api import continuations, load
+    from regard.api import load
     from regard.decoding import ForbiddenTransitions
 
     sampling = Sampling(temperature, top_k, top_p, seed)
@@ -97,8 +97,7 @@ def command(
     rules = ForbiddenTransitions.from_file(forbid, generator.tokenizer) if forbid else None
     copies = num if strategy == "sample" and not stream else 1
     on_token = start_stream(generator, records[0][0].text) if stream else None
-    sequences = continuations(
-        generator,
+    sequences = generator.continuations(
         [item.text for item, _ in records],
         decoding,
         copies=copies,

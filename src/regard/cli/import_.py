@@ -24,11 +24,10 @@ def command(
 
     What word2vec, gensim, fastText or GloVe wrote: regard import text.vec --out runs/text
     """
+    from regard.api import import_model
     from regard.console import print_json
-    from regard.interop.hugging_face import import_hf
-    from regard.interop.word2vec_format import import_vec
 
-    report = (import_vec if folder.is_file() else import_hf)(folder, out)
+    report = import_model(folder, out)
     if json:
         print_json(report)
     elif report["class"] == "vec":

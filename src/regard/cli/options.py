@@ -27,9 +27,11 @@ def absolute(paths: Sequence[Path] | None) -> list[str]:
     return [str(path.resolve()) for path in paths or []]
 
 
-def extra_options(arguments: Sequence[str]) -> dict[str, str]:
+def extra_options(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the values of options given as --name value or --name=value, by name."""
-    options: dict[str, str] = {}
+    from regard.recipe import parse_value
+
+    options: dict[str, Any] = {}
     words = iter(arguments)
     for word in words:
         if not word.startswith("--"):
@@ -39,7 +41,7 @@ def extra_options(arguments: Sequence[str]) -> dict[str, str]:
             value = next(words, "")
             if not value or value.startswith("--"):
                 raise UsageError(f"option --{name} needs a value; see regard train --help")
-        options[name.replace("-", "_")] = value
+        options[name.replace("-", "_")] = parse_value(value)
     return options
 
 

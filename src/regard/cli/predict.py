@@ -69,7 +69,7 @@ def command(
     def predictions() -> Iterator[tuple[Item, str, Prediction]]:
         for items, lines in noted(batches, notes, strict):
             seconds = [item.second for item in items] if two_texts else None
-            results = predictor.predict([item.text for item in items], seconds)
+            results = predictor.predictions([item.text for item in items], seconds)
             for item, note, prediction in zip(items, lines, results, strict=True):
                 yield item, note, replace(prediction, text=item.shown or item.text)
 

@@ -92,19 +92,21 @@ def command(
     In many processes, each on a GPU: torchrun --nproc-per-node 8 -m regard train recipe.toml
     """
     began = time.monotonic()
+    from regard.planning import plan_run
     from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
-    overrides, options = set_ or [], extra_options(context.args)
     data = {"input": input or None, "target": target or None, "strict": strict or None}
     files_of = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": data | files_of}
     tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
+    settings: dict[str, Any] = {"assignments": set_ or [], "options": extra_options(context.args)}
+    settings |= {"tables": tables, "pretrain": pretrain, "resume": resume}
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet, stderr=not dry_run))
             first, values, folder = world.broadcast_from_rank0(
-                lambda: plan_run(files, out, resume, overrides, options, tables, reporter, pretrain)
+                lambda: plan_run(files, out, reporter=reporter, **settings)
             )
             if dry_run:
                 return rehearse_run(first or values, reporter)
@@ -126,52 +128,6 @@ def rehearse_run(values: dict[str, Any], reporter: Reporter) -> None:
     rehearse(build(values), reporter)
 
 
-def plan_run(
-    files: list[Path],
-    out: Path | None,
-    resume: bool,
-    overrides: list[str],
-    options: dict[str, str],
-    tables: dict[str, dict[str, Any]],
-    reporter: Reporter,
-    pretrain: Path | None,
-) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
-    """Return the tables of the recipe of pre-training, if there is one, the tables of the recipe
-    and the run folder. A run that is resumed has stored them.
-    """
-    from regard.api import plan, plan_both, stored, unlabelled_file
-    from regard.errors import UserError
-    from regard.recipe import build, read
-    from regard.recipe import tables as tables_of
-    from regard.run import RECIPE
-
-    if len(files) == 1 and (files[0] / RECIPE).exists():  # a run
-        if not resume:
-            raise UserError(
-                f"{files[0]} is a run: --resume goes on with it; or give your own files"
-            )
-        out = out or files[0]
-    if resume and out is not None and (out / RECIPE).exists():
-        if overrides or options or any(v for keys in tables.values() for v in keys.values()):
-            reporter.warn(f"{out / RECIPE} decides: other options do not change a run that goes on")
-        first = stored(out)
-        recipe = build(read(out / RECIPE))
-        return (tables_of(first) if first else None), tables_of(recipe), str(out)
-    first, name = None, tables["model"]["name"] or ""
-    if pretrain is None:
-        recipe, lines = plan(files, assignments=overrides, options=options, **tables)
-        name = "" if recipe.model.choose else recipe.model.name
-        pretrain = unlabelled_file(recipe, reporter.say)
-    folder = out or default_folder(files[0], name, resume)
-    if pretrain is not None:
-        first, recipe, lines = plan_both(
-            files, pretrain, folder, assignments=overrides, options=options, **tables
-        )
-    for line in lines:
-        reporter.say(line)
-    return (tables_of(first) if first else None), tables_of(recipe), str(folder)
-
-
 def train_run(
     first: dict[str, Any] | None,
     values: dict[str, Any],
@@ -181,7 +137,7 @@ def train_run(
     began: float,
     world: ProcessGroup,
     again: str,
-) -> TrainResult:
+) -> TrainResult[Any]:
     """Train; an interruption while there is nothing to save still prints how to resume."""
     from regard.api import train_both
     from regard.recipe import build
@@ -203,7 +159,7 @@ def resume_hint(files: list[Path], folder: str, *, many: bool) -> str:
     return f"Go on with{same}:\n  {command}"
 
 
-def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
+def report(result: TrainResult[Any], again: str, json: bool, seconds: float) -> None:
     """Print the metrics of a run and what to do next; if it was interrupted, how to resume it."""
     from regard.console import print_json, print_metrics
     from regard.registry import TASKS
@@ -215,14 +171,14 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
         raise typer.Exit(128 + result.signal)
     if json:
         return
-    print_metrics(result.figures)
+    print_metrics(result.splits)
     for split, share in result.measured.items():
         if share < 1:
             print(
                 f"{split}: measured on a fixed random {share:.1%} of it; "
                 f"regard evaluate {shlex.quote(str(result.run))} measures all of it"
             )
-    if not result.figures:
+    if not result.splits:
         print("nothing was held out, so nothing was measured")
     ended = ", stopped early: validation no longer improved" if result.outcome == "early" else ""
     steps = f"{result.parameters:,} parameters, {result.steps:,} steps, {seconds:.0f} s in all"
@@ -237,18 +193,3 @@ def report(result: TrainResult, again: str, json: bool, seconds: float) -> None:
             f"note: training read only {result.epochs:.1%} of its data; "
             "give it more --minutes (or train.steps), or choose a smaller model"
         )
-
-
-def default_folder(file: Path, model: str, resume: bool) -> Path:
-    """Return runs/NAME-MODEL, or runs/NAME if the model is chosen on validation, with a number if
-    it exists; to resume, the last that exists.
-    """
-    name = file.resolve().name.split(".")[0]
-    base = Path("runs") / (f"{name}-{model}" if model else name)
-    folder, number = base, 1
-    while folder.exists():
-        number += 1
-        latest, folder = folder, base.with_name(f"{base.name}-{number}")
-        if resume and not folder.exists():
-            return latest
-    return folder

@@ -133,7 +133,11 @@ def notation_of(cells: Iterable[str], *, commas: bool = False) -> Notation:
 GAP = "?"  # a position without a target
 MANY = 10_000  # at most this many different targets are counted
 MAX_LETTERS = 1000  # at most this many different letters of targets are counted
+PRESENT = 0.5  # the probability from which one of several labels is predicted
 Cells = tuple[str, ...]
+Outputs = Sequence[
+    Any
+]  # an array (C,) or (T, C) of probabilities or values of each record, or None
 Scores = NDArray[np.float64]
 
 
@@ -216,6 +220,18 @@ class OutputKind(ABC):
     def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
         """Encode written targets as numbers."""
 
+    def decode(self, targets: Targets, outputs: Outputs) -> Any:
+        """Return what is predicted from the probabilities or values of each record, None where
+        there are none.
+        """
+        raise NotImplementedError
+
+    def probabilities(self, targets: Targets, outputs: Outputs) -> Any:
+        """Return the probabilities of all records as one array, NaN where there are none."""
+        missing = np.full(self.n_outputs(targets), math.nan)
+        rows = [missing if row is None else row for row in outputs]
+        return np.array(rows, np.float64).reshape(len(rows), len(missing))
+
     def n_outputs(self, targets: Targets) -> int:
         """Return how many numbers a model predicts."""
         return len(targets.names if self.per_column else targets.classes[0])
@@ -268,6 +284,16 @@ class OutputKind(ABC):
         return padded, np.where(truths >= 0, columns[np.maximum(truths, 0)], -1)
 
 
+WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")  # as Python writes whole numbers
+
+
+def as_labels(names: Sequence[str]) -> NDArray[Any]:
+    """Return classes as an array: of numbers, if all are whole numbers as Python writes them."""
+    if names and all(map(WHOLE.fullmatch, names)):
+        return np.array(list(map(int, names)))
+    return np.array(names, dtype=str)
+
+
 OUTPUT_KINDS: dict[str, OutputKind] = {}
 
 
@@ -292,6 +318,13 @@ class Label(OutputKind):
         table = targets.class_ids()[0]
         return np.array([table.get(row[0], -1) for row in cells], np.int32)
 
+    def decode(self, targets: Targets, outputs: Outputs) -> NDArray[Any]:
+        labels = as_labels(targets.classes[0])
+        if any(row is None for row in outputs):
+            return np.array([None if x is None else labels[x.argmax()] for x in outputs], object)
+        best: NDArray[Any] = labels[self.probabilities(targets, outputs).argmax(1)]
+        return best
+
 
 @register_output_kind
 class Labels(OutputKind):
@@ -313,6 +346,9 @@ class Labels(OutputKind):
         tables = targets.class_ids()
         rows = [[t.get(c, -1) for t, c in zip(tables, row, strict=True)] for row in cells]
         return np.array(rows, np.int8).reshape(len(cells), len(targets.names))
+
+    def decode(self, targets: Targets, outputs: Outputs) -> NDArray[Any]:
+        return np.asarray(self.probabilities(targets, outputs) >= PRESENT, np.int64)
 
     def renumber(
         self, own: Targets, classes: Sequence[Sequence[str]], scores: Scores, truths: Array
@@ -345,6 +381,10 @@ class Value(OutputKind):
     def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
         rows = [[float(cell) if cell else math.nan for cell in row] for row in cells]
         return np.array(rows, np.float32).reshape(len(cells), len(targets.names))
+
+    def decode(self, targets: Targets, outputs: Outputs) -> NDArray[Any]:
+        values: NDArray[Any] = self.probabilities(targets, outputs)
+        return values[:, 0] if len(targets.names) == 1 else values
 
     def counts(self, cell: str) -> Mapping[str, int]:
         return {}
@@ -382,6 +422,14 @@ class PositionLabel(OutputKind):
     def encode(self, targets: Targets, cells: Sequence[Cells]) -> NDArray[Any]:
         table = targets.class_ids()[0]
         return np.array([table.get(c, -1) for row in cells for c in row[0]], np.int16)
+
+    def decode(self, targets: Targets, outputs: Outputs) -> list[NDArray[Any]]:
+        labels = as_labels(targets.classes[0])
+        return [labels[rows.argmax(1)] for rows in self.probabilities(targets, outputs)]
+
+    def probabilities(self, targets: Targets, outputs: Outputs) -> list[NDArray[Any]]:
+        nothing = np.zeros((0, self.n_outputs(targets)))
+        return [nothing if rows is None else rows for rows in outputs]
 
     def counts(self, cell: str) -> Mapping[str, int]:
         return Counter(cell)

@@ -9,6 +9,7 @@ and the number of the sequence. A draw therefore depends on neither the batch no
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,13 +58,13 @@ class Sample:
     5. one token is drawn from the rest, renormalized.
 
     Of equally probable tokens the lower id counts as the more probable. The key (seed, i) decides
-    the sequence of prompt i.
+    the sequence of prompt i; without a seed, every call draws other sequences.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not MIN_TEMPERATURE <= self.temperature < math.inf:
@@ -75,7 +76,7 @@ class Sample:
             raise ValueError(f"top_k must be at least 0 (0 keeps all), got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if not 0 <= self.seed < 2**64:
+        if self.seed is not None and not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be from 0 to 2**64 - 1, got {self.seed}")
 
     @property
@@ -85,7 +86,8 @@ class Sample:
     def decode(self, batch: DecodeBatch) -> list[list[Generated]]:
         if self.temperature == 0:
             return Greedy().decode(batch)
-        numbers = uniforms(self.seed, batch.numbers, batch.request.max_new).to(batch.device)
+        seed = secrets.randbits(64) if self.seed is None else self.seed
+        numbers = uniforms(seed, batch.numbers, batch.request.max_new).to(batch.device)
 
         def pick(log_probs: Tensor, step: int) -> tuple[Tensor, Tensor]:
             weights, ids = self.weights(log_probs)

@@ -16,12 +16,14 @@ Other packages name the module of theirs as an entry point of the group "regard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from regard.errors import did_you_mean
+from regard.notebook import html_table
 from regard.registry import load_plugins
 
 if TYPE_CHECKING:
@@ -59,6 +61,32 @@ class Metric:
         value, low, high = (f"{x:.{self.digits}f}" for x in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
 
+    __repr__ = __str__
+
+
+class Metrics(dict[str, Metric]):
+    """Metrics by name; a notebook shows them as a table."""
+
+    def __missing__(self, name: str) -> Metric:
+        raise KeyError(f"no metric {name!r}; {did_you_mean(name, list(self))}")
+
+    def _repr_html_(self) -> str:
+        return html_table(("", "value [95%]"), metric_rows({"": self}))
+
+
+def metric_rows(
+    splits: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = ()
+) -> list[list[str]]:
+    """Return rows of a table, a row for each metric and a column for each split; `names` are the
+    metrics that are shown, by default all.
+    """
+    rows = []
+    for name in names or dict.fromkeys(name for metrics in splits.values() for name in metrics):
+        metrics = [split.get(name) for split in splits.values()]
+        title = next((metric_title(name, one) for one in metrics if one is not None), name)
+        rows.append([title, *("–" if one is None else str(one) for one in metrics)])
+    return rows
+
 
 class Report:
     """Estimates of metrics by name, and the metric by which models are ranked."""
@@ -71,10 +99,10 @@ class Report:
         @property
         def estimates(self) -> Mapping[str, BootstrapEstimate]: ...
 
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> Metrics:
         """Return the metrics with their intervals, by name; the first one ranks models."""
         names = dict.fromkeys([self.ranked_by, *self.estimates])
-        return {name: self.estimates[name].metric() for name in names}
+        return Metrics({name: self.estimates[name].metric() for name in names})
 
     @property
     def ranked_by(self) -> str:

@@ -23,6 +23,7 @@ from regard.evaluation import Metric, Report, group_by_target, target_name, to_d
 from regard.evaluation.bootstrap import BootstrapEstimate, Folds
 from regard.evaluation.language_modeling import TokenLosses, to_bits
 from regard.evaluation.predictions import Predictions
+from regard.notebook import html_table
 
 SYMBOL_LOSS = "nats_per_symbol"
 SMALL = 0.01  # a relative difference below which a model is hardly better
@@ -35,7 +36,7 @@ BASELINES = {  # models that any other should beat, and what they do
 Curve = Sequence[tuple[int, float]]  # training symbols, and the metric
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Row(Report):
     """One model of the table."""
 
@@ -55,6 +56,9 @@ class Row(Report):
     folds: Folds | None = None  # the metric that ranks, of each fold
     predictions: Predictions | None = None  # of the first seed, of all folds
     rank: int = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model}: {self.summary}>"
 
     @cached_property
     def estimates(self) -> dict[str, BootstrapEstimate]:
@@ -180,7 +184,7 @@ def _language_cells(row: Row) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """The table, best row first, and its verdict."""
 
@@ -266,6 +270,17 @@ class Comparison:
             lines.append([row.model, *(str(by_target[target][name]) for target in targets)])
         columns = (f"{title} ({target})" for title, target in zip(titles, targets, strict=True))
         return ["model", *columns], lines
+
+    def __repr__(self) -> str:
+        columns, rows = self.table()
+        number = columns.index("model")
+        shown = [f"{row[0]} {row[number]} {row[number + 1]}" for row in rows]
+        listed = "\n".join(f"  {line}" for line in shown)
+        return f"<{type(self).__name__} on {self.data_description}:\n{listed}>"
+
+    def _repr_html_(self) -> str:
+        notes = [self.verdict, self.left_out_note]
+        return html_table(*self.table(), title=self.data_description, notes=notes)
 
     def to_markdown(self) -> str:
         """Return the tables and the verdict as Markdown."""

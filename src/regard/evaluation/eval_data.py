@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.corpus import reopen
+from regard.data.corpus import FOLDER, MANIFEST, Corpus, prepare, reopen
 from regard.data.formats import extension
 from regard.data.inputs import InputReader, Item, Log, quiet
 from regard.data.labelled import ColumnSelection, class_of, classes_like
@@ -22,6 +24,7 @@ from regard.data.targets import GAP, Targets, marked
 from regard.data.text_files import FileSet
 from regard.errors import UsageError, UserError
 from regard.registry import TABLES
+from regard.run import RECIPE, Run
 from regard.tokenizers import Tokenizer
 
 SHOWN = 5  # labels that a message names
@@ -298,11 +301,7 @@ def held_out(
 
     If a tokenizer is not that of the run, texts are tokenized again.
     """
-    if not (run / "data" / "manifest.json").exists():
-        raise UserError(
-            f"{run} holds no data (imported, or data/ deleted): name a file to measure on"
-        )
-    corpus = reopen(run, held_out=True)
+    corpus = open_corpus(run, held_out=True)
     split = "test" if corpus.test is not None else "valid"
     shard = corpus.split(split)
     if shard is None:
@@ -312,6 +311,25 @@ def held_out(
         target = source_tokenizer or tokenizer
         converted = converted.paired(retokenize(shard.source, corpus.source_tokenizer, target))
     return split, converted
+
+
+def open_corpus(run: Path, *, held_out: bool = False) -> Corpus:
+    """Return the data of a run; if its folder data/ was deleted, they are encoded again from the
+    sources, which must be as they were.
+    """
+    if not (run / FOLDER / MANIFEST).exists():
+        if not (run / RECIPE).exists():
+            raise UserError(f"{run} holds no data (it was imported): name a file to measure on")
+        with tempfile.TemporaryDirectory(dir=run, prefix=".data-") as folder:
+            corpus = prepare(Run(run).recipe, Path(folder), quiet, init_from=str(run))
+            stored = Run(run).data.get("fingerprints")
+            if stored not in (None, corpus.facts["fingerprints"]):
+                raise UserError(
+                    f"{run} holds no data, and its sources have changed since it was trained: "
+                    "name a file to measure on"
+                )
+            os.replace(Path(folder) / FOLDER, run / FOLDER)
+    return reopen(run, held_out=held_out)
 
 
 def retokenize(shard: Shard, original: Tokenizer, tokenizer: Tokenizer) -> Shard:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from regard.data.windows import Windows
 from regard.decoding.engine import device_of, gpu_lock
 from regard.errors import UserError
-from regard.evaluation import Metric, Report, estimate_metrics, register_metric, target_name
+from regard.evaluation import Metrics, Report, estimate_metrics, register_metric, target_name
 from regard.evaluation.bootstrap import BootstrapEstimate, Floats, Resamples, digest, sum_shuffled
 from regard.storage import read_tensors, write_tensors
 
@@ -226,8 +226,8 @@ class ForecastResult(Report):
                 estimates[target_name(name, column)] = replace(estimate, target=column)
         return estimates
 
-    def metrics(self) -> dict[str, Metric]:
-        return {name: estimate.metric() for name, estimate in self.estimates.items()}
+    def metrics(self) -> Metrics:
+        return Metrics({name: estimate.metric() for name, estimate in self.estimates.items()})
 
 
 class ForecastResamples(Resamples):

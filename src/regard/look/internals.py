@@ -289,7 +289,7 @@ class PredictionContext:
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """(O,) probabilities or values, or (T, O) of positions: the mean over all views."""
-        predictions = self.predictor.predictions(self.shard)
+        predictions = self.predictor.predict_shard(self.shard)
         scores = self.model.output.probabilities(torch.from_numpy(predictions.scores)).numpy()
         return np.asarray(scores if predictions.positional else scores[0])
 

@@ -388,7 +388,7 @@ def prediction_page(
     add_inside(page, context)
     if held_out:
         split, shard = held_out
-        predictions = predictor.predictions(shard)
+        predictions = predictor.predict_shard(shard)
         words = f"{len(predictions.lengths):,} records"
         if predictor.targets.kind.aligned:
             words = f"{int(known(predictions.truths).sum()):,} positions"

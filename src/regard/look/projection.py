@@ -117,7 +117,7 @@ def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Sh
         order = np.argsort(distances, kind="stable")[:NEAREST].tolist()
         marks = {i: str(n + 1) for n, i in enumerate(order)} | {count: "this text"}
         nearest = _nearest_table(points, order, distances)
-        (prediction,) = predictor.predict([text])
+        (prediction,) = predictor.predictions([text])
         vectors, texts = np.concatenate([vectors, vector]), [*texts, text]
         groups = [*groups, prediction.label or "none"] if groups else groups
         values = [*values, next(iter(prediction.scores.values()))] if values else values

@@ -88,6 +88,7 @@ class Modality(ABC):
     kind: ClassVar[str]  # of the encoded input: tokens, patches, points; models register for it
     words: ClassVar[tuple[str, str]]  # one item, several items
     reads_text: ClassVar[bool] = False  # items are texts, which a tokenizer encodes
+    array_axes: ClassVar[tuple[int, ...]] = ()  # of an array in memory that holds such items
     Config: ClassVar[type]
 
     def __init__(self, config: Any = None) -> None:
@@ -190,9 +191,18 @@ class Modality(ABC):
             raise UserError(f"{path}: has no {self.words[0]} {index}")
         return item
 
-    def open_all(self, items: Iterable[Any], encoder: Any) -> list[Any]:
-        """Return items, those given as paths opened."""
+    def open_all(self, items: Sequence[Any], encoder: Any) -> list[Any]:
+        """Return items, those given as paths opened, those given as arrays as files would give
+        them.
+        """
+        is_path = [isinstance(one, str | Path) for one in items]
+        arrays = [one for one, path in zip(items, is_path, strict=True) if not path]
+        in_memory = iter(self.from_memory(arrays, encoder))
         return [
-            self.open(str(one).strip(), encoder)[1] if isinstance(one, str | Path) else one
-            for one in items
+            self.open(str(one).strip(), encoder)[1] if path else next(in_memory)
+            for one, path in zip(items, is_path, strict=True)
         ]
+
+    def from_memory(self, values: list[Any], encoder: Any) -> list[Any]:
+        """Return the items that arrays in memory stand for."""
+        return values

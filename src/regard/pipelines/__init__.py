@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from regard.data.inputs import InputReader, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError, quoted
-from regard.evaluation import Report, eval_data, to_document
+from regard.evaluation import (
+    Metrics,
+    Report,
+    eval_data,
+    metric_rows,
+    metric_title,
+    to_document,
+)
 from regard.layers.int8 import to_int8
+from regard.notebook import html_table
 from regard.registry import MODALITIES, TASKS
 from regard.run import CONFIG, FORBIDDEN, Run
 from regard.tokenizers import Tokenizer
@@ -33,13 +41,18 @@ def is_path(value: object) -> bool:
 
 
 def one_or_many(
-    name: str, value: Any, is_item: Callable[[object], bool] = is_text, what: str = "a str"
+    name: str,
+    value: Any,
+    is_item: Callable[[object], bool] = is_text,
+    what: str = "a str",
+    is_single: Callable[[object], bool] | None = None,
 ) -> tuple[list[Any], bool]:
-    """Return the items of the argument `name`, and whether it was a single item.
+    """Return the items of the argument `name`, and whether it was a single item, which `is_single`
+    tells where `is_item` does not.
 
     `what` names an item in the TypeError that any other value raises.
     """
-    if is_item(value):
+    if (is_single or is_item)(value):
         return [value], True
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | AbstractSet):
         raise TypeError(
@@ -54,6 +67,7 @@ def one_or_many(
     return items, False
 
 
+P = TypeVar("P", bound="Pipeline")
 GIVEN = "given"  # the name of the user's files, in place of a split
 
 
@@ -82,6 +96,20 @@ class Evaluation:
     document: dict[str, Any]
     lines: list[str]
 
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the first report, by name."""
+        return next(iter(self.reports.values())).metrics()
+
+    def __repr__(self) -> str:
+        name, metric = next(iter(self.metrics.items()))
+        shown = f"{metric_title(name, metric)} {metric}"
+        return f"<{type(self).__name__} of {', '.join(self.reports)}: {shown}>"
+
+    def _repr_html_(self) -> str:
+        splits = {name: report.metrics() for name, report in self.reports.items()}
+        return html_table(("", *splits), metric_rows(splits), notes=self.lines)
+
     def against(self, other: Evaluation, name: str) -> None:
         """Add the differences from another evaluation of the same data, in pairs."""
         gaps: dict[str, Any] = {}
@@ -107,6 +135,25 @@ class Pipeline(ABC):
 
     def __init__(self, model: Any, tokenizer: Tokenizer, run: Run | None = None) -> None:
         self.model, self.tokenizer, self.run = model, tokenizer, run
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the pipeline consists of, for people."""
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        stored = sum(buffer.numel() for buffer in self.model.buffers())  # of models that count
+        return {
+            "model": type(self.model).__name__,
+            "size": f"{size:,} parameters" if size else f"{stored:,} numbers",
+            "tokens": repr(self.tokenizer),
+        }
+
+    def __repr__(self) -> str:
+        where = f" {self.run}" if self.run else ""
+        return f"<{type(self).__name__}{where}: {', '.join(self.facts.values())}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("run", self.run or "none"), *self.facts.items()]
+        return html_table(("", ""), rows, title=type(self).__name__)
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -200,20 +247,44 @@ class Pipeline(ABC):
         return document, f"{report.records:,} records, {symbols:,} symbols{unknown}"
 
 
+@overload
 def load(
     run: str | Path | Run,
     *others: str | Path,
+    kind: type[P],
+    verb: str = ...,
+    int8: bool = ...,
+    device: str = ...,
+) -> P: ...
+
+
+@overload
+def load(
+    run: str | Path | Run,
+    *others: str | Path,
+    kind: None = ...,
+    verb: str = ...,
+    int8: bool = ...,
+    device: str = ...,
+) -> Any: ...
+
+
+def load(
+    run: str | Path | Run,
+    *others: str | Path,
+    kind: Any = None,
     verb: str = "",
     int8: bool = False,
     device: str = "cpu",
 ) -> Any:
     """Return the best model of a run folder as the pipeline of its task: a Generator, Translator,
-    Predictor or WordVectors.
+    Predictor, WordVectors or Forecaster.
 
-    With `others`, runs with the same tokenizers, the models form an ensemble. With `verb`, a run
-    that this command does not apply to is a UserError. `int8` stores the weights of linear layers
-    in int8, which is faster on a CPU and rounds them. `device` is cpu, cuda, cuda:1, or auto: a GPU
-    if there is one.
+    With `kind`, one of these classes, type checkers know what is returned, and a run of another
+    task is a UserError. With `others`, runs with the same tokenizers, the models form an ensemble.
+    With `verb`, a run that this command does not apply to is a UserError. `int8` stores the weights
+    of linear layers in int8, which is faster on a CPU and rounds them. `device` is cpu, cuda,
+    cuda:1, or auto: a GPU if there is one.
     """
     opened, where = Run.open(run), choose_device("cpu" if int8 else device)
     task = TASKS[opened.description.task]()
@@ -225,7 +296,12 @@ def load(
             f"{opened} is of task {task.name} ({task.purpose}), and `regard {verb}` does not apply "
             f"to it: use {use}"
         )
-    pipeline = task.pipeline(opened, model_on(opened, where, int8))
+    pipeline = opened.pipeline(model_on(opened, where, int8))
+    if kind is not None and not isinstance(pipeline, kind):
+        raise UserError(
+            f"{opened} is of task {task.name} ({task.purpose}): it is loaded as a "
+            f"{type(pipeline).__name__}, not a {kind.__name__}"
+        )
     if others:
         models = [model_on(Run.open(other), where, int8) for other in others]
         pipeline = task.ensemble(pipeline, [Run.open(other) for other in others], models)

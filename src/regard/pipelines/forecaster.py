@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.corpus import reopen
+from regard.data.in_memory import paths_of, read_table, write_tables
 from regard.data.inputs import InputReader
 from regard.data.windows import Windows
 from regard.decoding.engine import device_of
 from regard.errors import UserError
+from regard.evaluation.eval_data import open_corpus
 from regard.evaluation.forecasting import (
     FORECASTS,
     LEVELS,
@@ -23,11 +25,12 @@ from regard.evaluation.forecasting import (
     at_levels,
     measure_forecasts,
 )
+from regard.notebook import html_table
 from regard.pipelines import EvaluationRequest, Pipeline
 from regard.storage import read_tensors
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SeriesForecast:
     """The next steps of one series: point forecasts (H, C) and a fan (H, C, A) at `levels`."""
 
@@ -38,6 +41,15 @@ class SeriesForecast:
     fan: NDArray[np.float64]
     levels: tuple[float, ...] = LEVELS
     note: str = ""  # what a user should know of the series
+
+    def __repr__(self) -> str:
+        name, columns = f" of {self.name}" * bool(self.name), ", ".join(self.columns)
+        ends = f"{self.times[0]} to {self.times[-1]}"
+        return f"<{type(self).__name__}{name}: {columns}, {len(self.times)} steps, {ends}>"
+
+    def _repr_html_(self) -> str:
+        rows = [list(row.values()) for row in self.rows()]
+        return html_table(list(next(self.rows())), rows, title=repr(self))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each step and column: time, forecast, and the ends of the interval."""
@@ -59,6 +71,32 @@ class Forecaster(Pipeline):
 
     task: ClassVar[str] = "forecast"
     tokenizer: Any
+
+    def predict(self, source: Any = None) -> Any:
+        """Return the steps after the end of a series (H,), or (H, C) of several columns; a list of
+        them for a source of several series.
+
+        The source is a file, or a frame or an array with the columns of training; by default the
+        files that the run was trained on.
+        """
+        points = [
+            one.point[:, 0] if one.point.shape[1] == 1 else one.point
+            for one in self.predictions(source)
+        ]
+        return points[0] if len(points) == 1 else points
+
+    def predictions(self, source: Any = None) -> list[SeriesForecast]:
+        """Return what `predict` predicts for each series, with times and intervals."""
+        if source is None:
+            if self.run is None:
+                raise UserError("this pipeline belongs to no run: name a file to continue")
+            source = list(self.run.recipe.data.train)
+        paths = paths_of(source)
+        with tempfile.TemporaryDirectory() as folder:
+            if paths is None:
+                table = read_table(source)
+                paths = write_tables({"train": table}, Path(folder)).paths
+            return [self.forecast(series) for path in paths for _, series in self.series(path)]
 
     def forecast(self, series: Any) -> SeriesForecast:
         """Return the steps after the end of a series; its covariates may reach further."""
@@ -130,7 +168,7 @@ class Forecaster(Pipeline):
         """Return the windows of a split of the run, by default the reported one, and the corpus."""
         if self.run is None:
             raise UserError("this pipeline belongs to no run: name a file to measure on")
-        corpus: Any = reopen(self.run.path)
+        corpus: Any = open_corpus(self.run.path)
         name = split or corpus.reported_split
         windows = corpus.split(name)
         if windows is None:

@@ -32,6 +32,32 @@ from regard.tokenizers import Tokenizer
 REQUEST = EvaluationRequest()
 
 
+@dataclass(frozen=True)
+class GeneratedText:
+    """A generated sequence as text."""
+
+    input: str
+    text: str
+    tokens: list[str]
+    score: float
+    finished: bool
+    dead_end: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an entry of `regard generate --json` and `regard translate --json`."""
+        return {
+            "input": self.input,
+            "text": self.text,
+            "tokens": self.tokens,
+            "score": self.score if abs(self.score) < float("inf") else None,
+            "finished": self.finished,
+        }
+
+
+class Continuation(GeneratedText):
+    """A generated sequence; its text includes the prompt."""
+
+
 class Generator(Pipeline):
     """A language model, to generate, score and explain."""
 
@@ -135,6 +161,37 @@ class Generator(Pipeline):
         )
         return sequences[0] if one else sequences
 
+    def continuations(
+        self,
+        prompts: str | Sequence[str] = ("",),
+        strategy: Strategy | None = None,
+        *,
+        copies: int = 1,
+        max_new: int = 200,
+        forbidden: ForbiddenTransitions | None = None,
+        on_token: Callable[[int, int], None] | None = None,
+    ) -> list[Continuation]:
+        """Return the texts that continue a prompt, or each of a list, `copies` times: what
+        `generate` produces, as text that includes the prompt.
+        """
+        repeated = [p for p in one_or_many("prompts", prompts)[0] for _ in range(copies)]
+        sequences = self.generate(
+            repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
+        )
+        tokenizer = self.tokenizer
+        return [
+            Continuation(
+                input=prompt,
+                text=prompt + tokenizer.decode(sequence.ids),
+                tokens=[tokenizer.text(i) for i in sequence.ids],
+                score=sequence.score,
+                finished=sequence.finished,
+                dead_end=sequence.dead_end,
+            )
+            for prompt, candidates in zip(repeated, sequences, strict=True)
+            for sequence in candidates
+        ]
+
     @overload
     def score(  # type: ignore[overload-overlap]
         self, texts: str
@@ -199,59 +256,3 @@ class Generator(Pipeline):
         tap = Tap(patterns)
         self.model.logits(torch.tensor([self.prompt_ids(text)]), tap=tap)
         return tap.activations
-
-
-@dataclass(frozen=True)
-class GeneratedText:
-    """A generated sequence as text."""
-
-    input: str
-    text: str
-    tokens: list[str]
-    score: float
-    finished: bool
-    dead_end: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return an entry of `regard generate --json` and `regard translate --json`."""
-        return {
-            "input": self.input,
-            "text": self.text,
-            "tokens": self.tokens,
-            "score": self.score if abs(self.score) < float("inf") else None,
-            "finished": self.finished,
-        }
-
-
-class Continuation(GeneratedText):
-    """A generated sequence; its text includes the prompt."""
-
-
-def continuations(
-    generator: Generator,
-    prompts: str | Sequence[str],
-    strategy: Strategy,
-    *,
-    copies: int = 1,
-    max_new: int = 200,
-    forbidden: ForbiddenTransitions | None = None,
-    on_token: Callable[[int, int], None] | None = None,
-) -> list[Continuation]:
-    """Continue a prompt, or each of a list, `copies` times; return texts."""
-    repeated = [p for p in one_or_many("prompts", prompts)[0] for _ in range(copies)]
-    sequences = generator.generate(
-        repeated, strategy, max_new=max_new, forbidden=forbidden, on_token=on_token
-    )
-    tokenizer = generator.tokenizer
-    return [
-        Continuation(
-            input=prompt,
-            text=prompt + tokenizer.decode(sequence.ids),
-            tokens=[tokenizer.text(i) for i in sequence.ids],
-            score=sequence.score,
-            finished=sequence.finished,
-            dead_end=sequence.dead_end,
-        )
-        for prompt, candidates in zip(repeated, sequences, strict=True)
-        for sequence in candidates
-    ]

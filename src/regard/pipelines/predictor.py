@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.batching import Ints, LabelledExamples
+from regard.data.in_memory import input_columns
 from regard.data.inputs import InputReader, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.data.sources import Views
-from regard.data.targets import Targets
+from regard.data.targets import PRESENT, Targets, as_labels
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation import Report, to_document
@@ -155,81 +156,124 @@ class Predictor(Pipeline):
         targets = kind.unlabelled(self.targets, shard.records, shard.tokens)
         return replace(shard, targets=targets, aligned=kind.aligned)
 
-    @overload
-    def predict(self, texts: str | Path, seconds: str | None = ...) -> Prediction: ...
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The classes in the order of `predict_proba`: numbers where all are whole numbers."""
+        return as_labels(self.targets.classes[0] if self.targets.kind.single else ())
 
-    @overload
-    def predict(
-        self, texts: Sequence[Any], seconds: Sequence[str] | None = ...
-    ) -> list[Prediction]: ...
+    def predict(self, items: Any, seconds: Any = None) -> Any:
+        """Return the predictions for items as an array: the class of each (R,), a number where all
+        classes are whole numbers; values (R,), or (R, n) of several; 0 or 1 for each of several
+        labels (R, n); or a list of arrays, with a label for each position or word.
 
-    def predict(
-        self, texts: str | Path | Sequence[Any], seconds: str | Sequence[str] | None = None
-    ) -> Prediction | list[Prediction]:
-        """Return the prediction for a text, or a list of them for a list; it is empty for an empty
-        text. Of pairs, `seconds` are the second texts. Images and point clouds may be given by
-        their paths.
+        Items are a list, an array, a series, or a frame with the columns that the run was trained
+        on: texts, images and series as they were in training, or paths of files. One item has one
+        prediction. Of pairs, `seconds` are the second texts. None or NaN is an error that names its
+        position; an empty text has no prediction: None, or NaN in place of a value.
         """
-        tokenizer = self.tokenizer
-        items, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
-        more = None if seconds is None else one_or_many("seconds", seconds)[0]
-        if more is not None and len(more) != len(items):
-            raise ValueError(f"seconds must be as many as texts, got {len(more)} and {len(items)}")
-        predictions = self._predict(items, more)
-        return predictions[0] if one else predictions
-
-    def _predict(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
-        empty = () if self.labels_words else None
-        results = [Prediction(x if isinstance(x, str) else "", "", {}, words=empty) for x in texts]
-        filled = [i for i, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
-        if not filled:
+        outputs, one = self._outputs(*self._items(items, seconds))
+        results = self.targets.kind.decode(self.targets, [rows for _, rows in outputs])
+        if not one:
             return results
-        others = None if seconds is None else [seconds[i] for i in filled]
-        predictions = self.predictions(self.shard([texts[i] for i in filled], others))
-        probabilities = self.model.output.probabilities(torch.from_numpy(predictions.scores))
-        first = 0
-        for i, length in zip(filled, predictions.lengths.tolist(), strict=True):
-            rows = probabilities[first : first + length]
-            results[i] = self._prediction(
-                results[i].text, rows if predictions.positional else rows[0]
-            )
-            first += length
-        return results
+        return results[0].item() if isinstance(results[0], np.generic) else results[0]
 
-    def _prediction(self, text: str, probabilities: torch.Tensor) -> Prediction:
-        kind, names = self.targets.kind, self.targets.names
-        if kind.per_column:
-            scores = dict(zip(names, probabilities.tolist(), strict=True))
-            label = ",".join(n for n, p in scores.items() if p >= 0.5) if kind.categorical else ""
-            return Prediction(text, label, scores)
-        classes = self.targets.classes[0]
-        if kind.aligned:
-            before, after = self.tokenizer.markers
-            return self._label_positions(text, probabilities[before : len(probabilities) - after])
-        best = classes[int(probabilities.argmax())]
-        return Prediction(text, best, dict(zip(classes, probabilities.tolist(), strict=True)))
-
-    def _label_positions(self, text: str, probabilities: torch.Tensor) -> Prediction:
-        """Return the prediction for the positions of a text (T, C) or, if tokens are parts of
-        words, for its words: a word has the label of its first token, as in training.
+    def predict_proba(self, items: Any, seconds: Any = None) -> Any:
+        """Return probabilities: (R, C) of the `classes`, (R, n) of each of several labels, or a
+        list of (T, C) where each position or word has a label; for one item, its row.
         """
-        classes = self.targets.classes[0]
+        if not self.labels:
+            raise UserError("this run predicts values, which have no probabilities")
+        outputs, one = self._outputs(*self._items(items, seconds))
+        results = self.targets.kind.probabilities(self.targets, [rows for _, rows in outputs])
+        return results[0] if one else results
+
+    @overload
+    def predictions(self, items: str | Path, seconds: str | None = ...) -> Prediction: ...
+
+    @overload
+    def predictions(self, items: Any, seconds: Any = ...) -> list[Prediction]: ...
+
+    def predictions(self, items: Any, seconds: Any = None) -> Prediction | list[Prediction]:
+        """Return what `predict` predicts with all probabilities, positions and words: a Prediction,
+        or a list of them; it is empty for an empty text.
+        """
+        outputs, one = self._outputs(*self._items(items, seconds))
+        results = [self._prediction(text, rows) for text, rows in outputs]
+        return results[0] if one else results
+
+    def _items(self, items: Any, seconds: Any) -> tuple[list[Any], list[str] | None, bool]:
+        """Return items as a list, their second texts, and whether it is a single item."""
+        tokenizer = self.tokenizer
+        chosen, *others = input_columns(items, self.reader.inputs)
+        single = tokenizer.reads_alone
+        first, one = one_or_many("items", chosen, tokenizer.reads, tokenizer.item, single)
+        seconds = others[0] if others else seconds
+        more = None if seconds is None else one_or_many("seconds", seconds)[0]
+        if more is not None and len(more) != len(first):
+            raise ValueError(f"seconds must be as many as items, got {len(more)} and {len(first)}")
+        return first, more, one
+
+    def _outputs(
+        self, items: Sequence[Any], seconds: Sequence[str] | None, one: bool
+    ) -> tuple[list[tuple[str, Any]], bool]:
+        """Return each text, "" for items of another kind, with its probabilities or values, None of
+        an empty text; and `one`.
+        """
+        results: list[tuple[str, Any]] = [(x if isinstance(x, str) else "", None) for x in items]
+        filled = [i for i, item in enumerate(items) if not isinstance(item, str) or item.strip()]
+        if not filled:
+            return results, one
+        others = None if seconds is None else [seconds[i] for i in filled]
+        predicted = self.predict_shard(self.shard([items[i] for i in filled], others))
+        rows = self.model.output.probabilities(torch.from_numpy(predicted.scores)).numpy()
+        ends = np.cumsum(predicted.lengths).tolist()
+        for i, end, length in zip(filled, ends, predicted.lengths.tolist(), strict=True):
+            part = rows[end - length : end]
+            text = results[i][0]
+            results[i] = text, self._positions(text, part) if predicted.positional else part[0]
+        return results, one
+
+    def _positions(self, text: str, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of the positions of a text or, if tokens are parts of words, of its
+        words: a word has the label of its first token, as in training.
+        """
+        before, after = self.tokenizer.markers
+        rows = rows[before : len(rows) - after]
         spans = self.tokenizer.word_spans(text)
         if spans is None:
-            positions, best = (x.tolist() for x in probabilities.max(-1))
+            return rows
+        # texts longer than the context are truncated
+        return rows[[token for _, _, token in spans if token < len(rows)]]
+
+    def _prediction(self, text: str, rows: Any) -> Prediction:
+        kind, names = self.targets.kind, self.targets.names
+        if rows is None:
+            return Prediction(text, "", {}, words=() if self.labels_words else None)
+        if kind.per_column:
+            scores = dict(zip(names, rows.tolist(), strict=True))
+            present = [name for name, p in scores.items() if p >= PRESENT]
+            return Prediction(text, ",".join(present) if kind.categorical else "", scores)
+        if kind.aligned:
+            return self._label_positions(text, rows)
+        classes = self.targets.classes[0]
+        best = classes[int(rows.argmax())]
+        return Prediction(text, best, dict(zip(classes, rows.tolist(), strict=True)))
+
+    def _label_positions(self, text: str, rows: NDArray[Any]) -> Prediction:
+        """Return the prediction for the positions (T, C) of a text, or for its words."""
+        classes = self.targets.classes[0]
+        labels, best = [classes[i] for i in rows.argmax(1)], tuple(rows.max(1).tolist())
+        mean = {"mean": sum(best) / len(best) if best else 1.0}
+        spans = self.tokenizer.word_spans(text)
+        if spans is None:
             join = "".join if max(map(len, classes)) == 1 else " ".join
-            mean = {"mean": sum(positions) / len(positions) if positions else 1.0}
-            return Prediction(text, join(classes[i] for i in best), mean, tuple(positions))
-        words = []
-        for start, end, token in spans:
-            if token < len(probabilities):  # texts longer than the context are truncated
-                scores = dict(zip(classes, probabilities[token].tolist(), strict=True))
-                label = max(scores, key=scores.__getitem__)
-                words.append(Span(text[start:end], start, end, label, scores, scores[label]))
-        label = " ".join(word.label for word in words)
-        mean = {"mean": sum(word.score for word in words) / len(words) if words else 1.0}
+            return Prediction(text, join(labels), mean, best)
+        words = [
+            Span(text[start:end], start, end, label, dict(zip(classes, row, strict=True)), max(row))
+            for (start, end, _), label, row in zip(spans, labels, rows.tolist(), strict=False)
+        ]  # texts longer than the context have fewer rows than words
         merged = merge_spans(text, words) if tag_words(classes) else words
-        return Prediction(text, label, mean, words=tuple(words), spans=tuple(merged))
+        return Prediction(text, " ".join(labels), mean, words=tuple(words), spans=tuple(merged))
 
     @property
     def labels(self) -> bool:
@@ -262,9 +306,7 @@ class Predictor(Pipeline):
         """Return the vector (D,) of a text, with `positions` those of its tokens (T, D), or a list
         for a list of texts; no other views are used. Of pairs, `seconds` are the second texts.
         """
-        tokenizer = self.tokenizer
-        items, one = one_or_many("texts", texts, tokenizer.reads, tokenizer.item)
-        more = None if seconds is None else one_or_many("seconds", seconds)[0]
+        items, more, one = self._items(texts, seconds)
         vectors = self.vectors(self.shard(items, more), positions=positions) if items else []
         return vectors[0] if one else vectors
 
@@ -303,7 +345,7 @@ class Predictor(Pipeline):
             log=log,
         )
 
-    def predictions(self, shard: Shard) -> Predictions:
+    def predict_shard(self, shard: Shard) -> Predictions:
         """Return predictions for the records of a labelled shard, with the true targets."""
         with evaluating(self.model):
             return predict_shard(self.model, shard, self.tokenizer, self.targets)
@@ -315,12 +357,12 @@ class Predictor(Pipeline):
 
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> Report:
         """Return the metrics on a labelled shard."""
-        return self.predictions(shard).report
+        return self.predict_shard(shard).report
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         name, shard = self._shard(request)
         self._log_notes(shard, request)
-        predictions = self.predictions(shard)
+        predictions = self.predict_shard(shard)
         report, count = predictions.report, predictions.records
         document = {
             "split": name,
@@ -334,7 +376,9 @@ class Predictor(Pipeline):
 class MaskedPredictor(Predictor):
     """A masked language model, which embeds texts."""
 
-    def _predict(self, texts: Sequence[Any], seconds: Sequence[str] | None) -> list[Prediction]:
+    def _outputs(
+        self, items: Sequence[Any], seconds: Sequence[str] | None, one: bool
+    ) -> tuple[list[tuple[str, Any]], bool]:
         raise UserError(
             "a run of task masked fills in tokens and predicts nothing else; learn labels from it "
             "with `regard train FILE --target COLUMN --pretrain RUN`"
@@ -345,6 +389,6 @@ class MaskedPredictor(Predictor):
     ) -> Shard:
         return shard_from(files, self.tokenizer, self.modality, reader, strict=strict, log=log)
 
-    def predictions(self, shard: Shard) -> Predictions:
+    def predict_shard(self, shard: Shard) -> Predictions:
         with evaluating(self.model):
             return measure_masked(self.model, shard, self.tokenizer)

@@ -20,6 +20,7 @@ from regard.errors import UserError
 from regard.tokenizers.tokenizer import Document, Featurizer, Ids, read_json
 
 N_COORDINATES = 2  # numbers before the pixels: row and column, from 1
+IMAGE_CHANNELS = (1, 3, 4)  # an axis of this size is that of the channels
 MAX_PATCHES = 255  # per side: what a byte can count
 
 Image = NDArray[np.uint8]  # (height, width, C)
@@ -42,7 +43,7 @@ class Patches(Featurizer):
     modality = "images"
     options: ClassVar[Mapping[str, Any]] = {"patch": 0}
     words: ClassVar[tuple[str, str]] = ("image", "images")
-    item: ClassVar[str] = "an image of shape (height, width, channels), or the path of one"
+    item: ClassVar[str] = "an image of shape (height, width[, channels]), or the path of one"
 
     def __init__(
         self,
@@ -59,7 +60,17 @@ class Patches(Featurizer):
         super().__init__(N_COORDINATES + patch * patch * self.channels, np.uint8)
 
     def reads(self, value: object) -> bool:
-        return isinstance(value, str | Path) or (isinstance(value, np.ndarray) and value.ndim == 3)
+        if not isinstance(value, np.ndarray):
+            return isinstance(value, str | Path) or hasattr(value, "getbands")  # of Pillow
+        channels_last = value.shape[-1] in IMAGE_CHANNELS
+        channels_first = value.shape[0] == self.channels
+        return value.ndim == 2 or (value.ndim == 3 and (channels_last or channels_first))
+
+    def reads_alone(self, value: object) -> bool:
+        """Of shape (1, height, width), it is a list of one image."""
+        if isinstance(value, np.ndarray) and value.ndim == 3 and value.shape[0] == 1:
+            return value.shape[-1] in IMAGE_CHANNELS
+        return self.reads(value)
 
     @property
     def channels(self) -> int:

@@ -58,9 +58,12 @@ class StepPatches(Featurizer):
         super().__init__(1 + patch * len(self.columns), np.float32)
 
     def reads(self, value: object) -> bool:
-        return isinstance(value, str | Path) or (
-            isinstance(value, np.ndarray) and value.ndim in (1, 2)
-        )
+        if not isinstance(value, np.ndarray):
+            return isinstance(value, str | Path)
+        columns = len(self.columns)
+        if value.ndim != 2:
+            return value.ndim == 1
+        return bool(value.shape[1] == columns or 1 < columns == value.shape[0])
 
     @property
     def model_config(self) -> dict[str, Any]:

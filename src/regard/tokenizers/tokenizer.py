@@ -31,12 +31,14 @@ import numpy as np
 import tokenizers
 
 from regard.errors import UsageError, UserError
+from regard.notebook import html_table
 from regard.storage import Malformed, parse, read_bytes
 
 PAD, START, END, UNK = range(4)
 SPECIALS = ("<pad>", "<S>", "<E>", "<unk>")  # in the order of their ids
 NAMES = MappingProxyType(dict(enumerate(SPECIALS)))
 MAX_FILE_BYTES = 256 << 20  # the largest published vocabularies take about 35 MB
+SHOWN_TOKENS = 40  # in a notebook
 BATCH_CHARACTERS = 1 << 22  # text given to the library at once: bounds the memory of its results
 CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character (RFC 3629, section 3)
 
@@ -128,6 +130,16 @@ class Tokenizer(ABC):
         specials = list(self.names)
         self.byte_counts[specials] = self.symbols[specials] = 0
         self.symbols[[end, unk]] = 1  # the end is predicted; an unknown stands for one symbol
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vocab_size:,} tokens)"
+
+    def _repr_html_(self) -> str:
+        tokens = [self.text(id) for id in range(min(self.vocab_size, SHOWN_TOKENS))]
+        more = " …" * (self.vocab_size > SHOWN_TOKENS)
+        return html_table(
+            ("", ""), [("first tokens", f"{'  '.join(tokens)}{more}")], title=repr(self)
+        )
 
     # Training, encoding, decoding, saving
 
@@ -306,6 +318,10 @@ class Tokenizer(ABC):
     def reads(self, value: object) -> bool:
         """Return whether a value is one item: a text, or for featurizers also a path."""
         return isinstance(value, str)
+
+    def reads_alone(self, value: object) -> bool:
+        """Return whether a value that stands in no list is one item, rather than several."""
+        return self.reads(value)
 
     def check_pipe(self) -> None:
         """Raise a UsageError if items cannot be read from standard input."""
@@ -642,6 +658,13 @@ class Featurizer(Tokenizer):
     def load(cls, path: str | Path) -> Self:
         """Return the featurizer of a preprocessor_config.json; UserError if it is damaged."""
         return cls.from_document(read_json(path)[1], str(path))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vocab_size:,} numbers a token)"
+
+    def _repr_html_(self) -> str:
+        rows = ((key, json.dumps(value)[:80]) for key, value in self.document().items())
+        return html_table(("", ""), rows, title=repr(self))
 
     def text(self, id: int) -> str:
         return f"{id}"

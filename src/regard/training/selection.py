@@ -19,7 +19,7 @@ from typing import Any
 
 from regard.data.corpus import FOLDER, Corpus, reopen
 from regard.errors import UserError, one_line
-from regard.evaluation import Metric
+from regard.evaluation import Metric, Metrics
 from regard.recipe import SPLITS, Recipe, build, read
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
@@ -68,9 +68,9 @@ class Score:
     slope: float = 0.0  # share by which its error falls when the time is doubled; 0 = not known
 
     @classmethod
-    def of(cls, model: str, result: TrainResult) -> Score | None:
+    def of(cls, model: str, result: TrainResult[Any]) -> Score | None:
         """Return the score of a trained row; None if validation does not define it."""
-        metrics = result.figures.get("valid", {})
+        metrics = result.splits.get("valid", Metrics())
         name, metric = next(iter(metrics.items()), ("", Metric(math.nan, math.nan, math.nan)))
         if not math.isfinite(metric.value):
             return None
@@ -129,7 +129,7 @@ class Selection:
     scores: list[Score] = field(default_factory=list)
     sessions: dict[str, TrainingOutcome] = field(default_factory=dict)  # of rows, by name
 
-    def fit(self, recipe: Recipe) -> TrainResult:
+    def fit(self, recipe: Recipe) -> TrainResult[Any]:
         """Train the rows for a recipe; return the result of the best, or of the one that was
         interrupted.
         """
@@ -169,7 +169,7 @@ class Selection:
         document = {"best": best, "rows": [asdict(score) for score in self.scores]}
         write_json(self.run / CANDIDATES / SELECTION, document)
 
-    def train_all(self, corpus: Corpus, recipe: Recipe) -> TrainResult:
+    def train_all(self, corpus: Corpus, recipe: Recipe) -> TrainResult[Any]:
         """Train all rows; return the result of the best, or of the one that was interrupted.
 
         Several networks have a short trial each; the best one is then trained in the rest of the
@@ -241,11 +241,11 @@ class Selection:
 
     def train_group(
         self, rows: Mapping[str, Recipe], end: float, *, quiet: bool
-    ) -> dict[str, TrainResult]:
+    ) -> dict[str, TrainResult[Any]]:
         """Train rows one after the other until `end` (time.monotonic), each in an equal share of
         the time. Return the results, the last of them interrupted if one was.
         """
-        results = dict[str, TrainResult]()
+        results = dict[str, TrainResult[Any]]()
         for i, (name, row) in enumerate(rows.items()):
             seconds = max(LEAST, (end - time.monotonic()) / (len(rows) - i))
             result = self.train(name, row, seconds, quiet=quiet)
@@ -255,7 +255,9 @@ class Selection:
                     break
         return results
 
-    def train(self, name: str, row: Recipe, seconds: float, *, quiet: bool) -> TrainResult | None:
+    def train(
+        self, name: str, row: Recipe, seconds: float, *, quiet: bool
+    ) -> TrainResult[Any] | None:
         """Train a row in its share of the time; None if it cannot be trained."""
         one = ComparisonRun(name, row, self.run / CANDIDATES / name)
         # a pre-trained model has a tokenizer of its own, and with it other data
@@ -274,7 +276,7 @@ class Selection:
             self.record(name, result)
         return result
 
-    def record(self, name: str, result: TrainResult) -> None:
+    def record(self, name: str, result: TrainResult[Any]) -> None:
         """Store and print the score of a row."""
         score = Score.of(name, result)
         if score is not None and score.falling:
@@ -321,7 +323,7 @@ def from_scratch(recipe: Recipe) -> Recipe:
     return recipe.replace(train=settings_from_scratch())
 
 
-def interrupted(results: Mapping[str, TrainResult]) -> TrainResult | None:
+def interrupted(results: Mapping[str, TrainResult[Any]]) -> TrainResult[Any] | None:
     """Return the result that was interrupted, if one was."""
     return next((one for one in results.values() if one.outcome == "interrupted"), None)
 

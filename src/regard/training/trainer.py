@@ -16,8 +16,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from regard.data.corpus import Corpus, prepare, reopen
 from regard.data.shards import Shard
 from regard.decoding import ForbiddenTransitions
 from regard.errors import UserError
-from regard.evaluation import Metric, metric_title, to_document
+from regard.evaluation import Metric, Metrics, metric_rows, metric_title, to_document
 from regard.evaluation.language_modeling import (
     BATCH_TOKENS,
     MeanLoss,
@@ -39,6 +40,7 @@ from regard.evaluation.language_modeling import (
 )
 from regard.kernels import has_numba
 from regard.models.supervised import Budget
+from regard.notebook import html_table
 from regard.recipe import SPLITS, Recipe, build, read, to_toml
 from regard.run import (
     FORBIDDEN,
@@ -48,6 +50,8 @@ from regard.run import (
     WEIGHTS,
     MetricsLog,
     Run,
+    refuse_used,
+    used,
     weights,
     write_config,
 )
@@ -63,6 +67,7 @@ from regard.training.step import Stepper, choose_device, idle, may_capture, sett
 from regard.training.throughput import Clock, check_weights, final_parts, forecast_run, measure
 from regard.training.word2vec_training import Word2VecLoop
 
+P = TypeVar("P")  # the pipeline of a run
 GROUPS = 20  # groups of records, whose losses give the standard error of the mean
 
 
@@ -340,15 +345,10 @@ class Session:
         if run.exists() and not run.is_dir():
             raise UserError(f"--out {run} is a file; name a new folder")
         started = (run / RECIPE).exists()
-        if run.exists() and any(run.iterdir()) and not self.resume:
-            hint = (
-                "add --resume to go on, or choose another --out"
-                if started
-                else "choose another --out"
-            )
-            raise UserError(f"{run} exists and is not empty: {hint}")
+        if not self.resume:
+            refuse_used(run)
         created = [path for path in (run, *run.parents) if not path.exists()]
-        removable = bool(created) or not any(run.iterdir())
+        removable = bool(created) or not used(run)
         try:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -597,8 +597,8 @@ def count(
 BLOCK_TOKENS = 4096  # the least size of a block, if only a sample of running text is evaluated
 
 
-@dataclass(frozen=True)
-class TrainResult:
+@dataclass(frozen=True, repr=False)
+class TrainResult(Generic[P]):
     """The result of training: the run folder, how it ended, metrics of each held-out split."""
 
     run: Path
@@ -608,12 +608,40 @@ class TrainResult:
     steps: int
     seconds: float
     parameters: int
-    figures: dict[str, dict[str, Metric]]  # metrics by split and name
+    splits: dict[str, Metrics]  # metrics by split and name
     measured: dict[str, float]  # share of the tokens of each split that was evaluated
     epochs: float | None = None  # None if the model is fitted in one pass
     forecast: dict[str, Any] | None = None  # of memory and time, if there was one
     warnings: tuple[str, ...] = ()  # about the data
     selection: dict[str, Any] = field(default_factory=dict)  # of a model, if several were tried
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics on the test split or, if there is none, on the validation split."""
+        return self.splits.get("test") or self.splits.get("valid") or Metrics()
+
+    @cached_property
+    def model(self) -> P:
+        """The best model as the pipeline of its task, on the CPU."""
+        pipeline: P = Run(self.run).pipeline()
+        return pipeline
+
+    @property
+    def summary(self) -> str:
+        """How training ended, in a line."""
+        ended = {"early": "stopped early", "done": "trained"}.get(self.outcome, self.outcome)
+        steps = f"{self.steps:,} steps, " if self.steps > 1 else ""  # 1: it was fitted at once
+        return f"{self.run}: {ended}, {steps}{self.seconds:.1f} s, {self.parameters:,} parameters"
+
+    def __repr__(self) -> str:
+        name, metric = next(iter(self.metrics.items()), ("", None))
+        shown = f"; {metric_title(name, metric)} {metric}" if metric else "; nothing was held out"
+        return f"<{type(self).__name__} {self.summary}{shown}>"
+
+    def _repr_html_(self) -> str:
+        notes = [*self.selection.get("lines", ()), *self.warnings]
+        rows = metric_rows(self.splits)
+        return html_table(("", *self.splits), rows, title=self.summary, notes=notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `regard train --json`."""
@@ -624,7 +652,7 @@ class TrainResult:
             "train_seconds": round(self.seconds, 3),
             "parameters": self.parameters,
             "epochs": self.epochs,
-            "metrics": {split: to_document(metrics) for split, metrics in self.figures.items()},
+            "metrics": {split: to_document(metrics) for split, metrics in self.splits.items()},
             "measured": self.measured,
             "forecast": self.forecast,
             "warnings": list(self.warnings),
@@ -638,7 +666,7 @@ def evaluate_and_write(
     *,
     measures: bool = True,
     splits: Sequence[str] = SPLITS,
-) -> TrainResult:
+) -> TrainResult[Any]:
     """Evaluate the model on held-out splits (on a part of a large one) and write the files of a
     finished run.
 
@@ -647,7 +675,7 @@ def evaluate_and_write(
     measures = measures and fitted.outcome != "interrupted"
     facts, recipe, corpus = fitted.facts, fitted.recipe, fitted.corpus
     task = recipe.build_task()
-    metrics: dict[str, dict[str, Metric]] = {}
+    metrics: dict[str, Metrics] = {}
     shares: dict[str, float] = {}
     metadata: dict[str, Any] = {}
     if measures:
@@ -662,10 +690,10 @@ def evaluate_and_write(
             if not task.measures_all:
                 part = final_sample(shard, tokens, context(model.config))
             shares[split] = round(part.tokens / shard.tokens, 4)
-            metrics[split] = task.evaluate(fitted, model, Run(run), split, part)
+            metrics[split] = Metrics(task.evaluate(fitted, model, Run(run), split, part))
         if fitted.clock is None or fitted.clock.left > 0:  # otherwise `look` computes it
             metadata = task.metadata(model, corpus)
-    result = TrainResult(
+    result: TrainResult[Any] = TrainResult(
         run=run,
         task=recipe.task.name,
         outcome=fitted.outcome,
@@ -673,7 +701,7 @@ def evaluate_and_write(
         steps=facts["steps"],
         seconds=facts["train_seconds"],
         parameters=facts["parameters"],
-        figures=metrics,
+        splits=metrics,
         measured=shares,
         epochs=facts.get("epochs"),
         forecast=facts.get("forecast"),
@@ -698,7 +726,7 @@ def final_sample(shard: Shard, tokens: int, context: int) -> Shard:
     return sample(shard, tokens, 0, block=max(BLOCK_TOKENS, 8 * context))
 
 
-def facts_of(fitted: TrainingOutcome, result: TrainResult) -> dict[str, Any]:
+def facts_of(fitted: TrainingOutcome, result: TrainResult[Any]) -> dict[str, Any]:
     """Return the contents of regard.json."""
     document = result.to_json()
     return {
@@ -714,14 +742,14 @@ def facts_of(fitted: TrainingOutcome, result: TrainResult) -> dict[str, Any]:
     }
 
 
-def model_card(recipe: Recipe, result: TrainResult) -> str:
+def model_card(recipe: Recipe, result: TrainResult[Any]) -> str:
     """Return the README of a run folder."""
     card = recipe.build_task().card
-    known = list(dict.fromkeys(name for metrics in result.figures.values() for name in metrics))
+    known = list(dict.fromkeys(name for metrics in result.splits.values() for name in metrics))
     shown = [name for name in card.metrics if name in known] or known
     *first, last = (f"`regard {verb.format(run='.')}`" for verb in card.verbs)
     uses = f"{', '.join(first)} and {last}"
-    table = metric_table(result.figures, shown)
+    table = metric_table(result.splits, shown)
     return "\n".join(
         [
             f"# {recipe.model.name}, trained with regard",
@@ -739,15 +767,10 @@ def model_card(recipe: Recipe, result: TrainResult) -> str:
     )
 
 
-def metric_table(figures: Mapping[str, Mapping[str, Metric]], shown: Sequence[str]) -> list[str]:
+def metric_table(splits: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -> list[str]:
     """Return the lines of a Markdown table: a row for each metric, a column for each split."""
-    if not figures:
+    if not splits:
         return []
-    rows = []
-    for name in shown:
-        metrics = [split.get(name) for split in figures.values()]
-        title = next((metric_title(name, one) for one in metrics if one is not None), name)
-        cells = [title.replace("|", "\\|"), *("–" if one is None else str(one) for one in metrics)]
-        rows.append(f"| {' | '.join(cells)} |")
-    head = f"| metric | {' | '.join(figures)} |"
-    return [head, "|---" * (len(figures) + 1) + "|", *rows]
+    rows = [[title.replace("|", "\\|"), *cells] for title, *cells in metric_rows(splits, names)]
+    head = f"| metric | {' | '.join(splits)} |"
+    return [head, "|---" * (len(splits) + 1) + "|", *(f"| {' | '.join(row)} |" for row in rows)]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image as PIL
 
-from regard.api import plan
 from regard.data import Roles
 from regard.data.batching import TokenLoader, windows
 from regard.data.corpus import prepare, reopen
@@ -27,6 +26,7 @@ from regard.modalities.images.files import (
     resize_image,
     unlabelled_images,
 )
+from regard.planning import plan_recipe
 from regard.recipe import DataRecipe, build
 from regard.registry import MODALITIES
 from regard.tokenizers import Patches
@@ -275,7 +275,7 @@ def test_a_table_of_paths_and_an_array_hold_the_same_pairs(arrays, tmp_path):
     two, _ = pairs(DataRecipe(train=(str(arrays),), target="captions"))
     assert one == two and len(one) == 40 and sources.train.format == "images"
     assert {text for _, text, _ in one} == set(CAPTIONS)
-    recipe, messages = plan([table], data=columns)
+    recipe, messages = plan_recipe([table], data=columns)
     assert recipe.task.name == "target" and recipe.reads == "patches"
     assert "40 of 8 × 12 pixels, RGB" in messages[0] and "2 × 3 patches of 4 × 4" not in messages[1]
     for name, number in (("3.png", 3), ("captioned.npz[7]", 7)):
@@ -364,7 +364,7 @@ def test_mistakes_in_captions_are_named(arrays, tmp_path):
     with pytest.raises(UserError, match="no such file"):
         MODALITIES["images"]().open("nowhere.png", COLOR_PATCHES)
     with pytest.raises(UsageError, match="output: tokenizer 'patches' is not one of text"):
-        plan([arrays], data={"target": "captions"}, output={"tokenizer": "patches"})
+        plan_recipe([arrays], data={"target": "captions"}, output={"tokenizer": "patches"})
     (tmp_path / "broken.tsv").write_text("file\tcaption\nfolder/0.png\tone\nno.png\ttwo\n")
     broken = opened(train=(str(tmp_path / "broken.tsv"),), input="file", target="caption")
     assert sum(len(chunk.texts) for chunk in broken.chunks()) == 1

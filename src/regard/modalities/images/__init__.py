@@ -74,6 +74,7 @@ class Images(Modality):
     name = "images"
     kind = "patches"
     words = ("image", "images")
+    array_axes = (3, 4)
     Config: ClassVar[type] = ImagesConfig
 
     @classmethod
@@ -105,6 +106,11 @@ class Images(Modality):
         from regard.modalities.images.files import unlabelled_images
 
         return unlabelled_images([path], encoder.channels, self.config.resize, strict=strict)
+
+    def from_memory(self, values: list[Any], encoder: Any) -> list[Any]:
+        from regard.modalities.images.files import images_in_memory
+
+        return images_in_memory(values, encoder.channels, self.config.resize)
 
     def fit_encoder(self, items: Iterable[Any]) -> Patches:
         from regard.tokenizers.patches import Patches

@@ -48,7 +48,7 @@ from regard.data.report import ITEMS_SHOWN, MediaReport, media_report
 from regard.data.sources import DataSource
 from regard.data.targets import Cells
 from regard.errors import UsageError, UserError, missing_extra
-from regard.tokenizers.patches import Image, Patches
+from regard.tokenizers.patches import IMAGE_CHANNELS, Image, Patches
 
 IMAGES = "images"  # data.format
 IMAGE_SUFFIXES = (
@@ -60,7 +60,6 @@ GRAY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 MAX_PIXELS = 64 << 20  # of an image that is decoded
 MAX_FILE = 1 << 28  # bytes that are read of an image file
 N_INSPECTED = 50  # files whose headers tell whether there are colors
-CHANNELS = (1, 3, 4)  # an axis of this size is that of the channels
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 # How the names of files of images and of their labels differ.
 LABEL_NAMES = (
@@ -112,7 +111,11 @@ def _as_images(array: Array, path: Path) -> Array:
     """Return an array of images as (R, height, width, C), wherever its channels are."""
     if array.ndim == 3:
         array = array[..., None]
-    elif array.ndim == 4 and array.shape[1] in CHANNELS and array.shape[3] not in CHANNELS:
+    elif (
+        array.ndim == 4
+        and array.shape[1] in IMAGE_CHANNELS
+        and array.shape[3] not in IMAGE_CHANNELS
+    ):
         array = array.transpose(0, 2, 3, 1)
     if array.ndim != 4 or array.dtype.kind not in "buif" or array.shape[3] > 64:
         raise UserError(
@@ -453,6 +456,26 @@ def unlabelled_images(
             yield f"{path}[{i}]", resize_image(image, resize) if valid[i] else PIXEL_RANGE
 
     return unlabelled_items(paths, IMAGE_SUFFIXES, IMAGES, read, strict=strict)
+
+
+def images_in_memory(values: Sequence[Any], channels: int, resize: int = 0) -> list[Image]:
+    """Return images given as arrays (height, width[, C]) or (C, height, width), or by Pillow, as
+    files of them would be read. White is 1 if no number of any array is larger.
+    """
+    mode = "L" if channels == 1 else "RGB"
+    arrays = [
+        np.asarray(value.convert(mode) if hasattr(value, "getbands") else value) for value in values
+    ]
+    where = Path("images in memory")
+    stacks = [_as_images(array[None], where) for array in arrays]
+    unit_range = all(map(_is_unit_range, stacks))
+    images = []
+    for number, stack in enumerate(stacks):
+        (image,), (valid,) = _to_bytes(stack, unit_range)
+        if not valid:
+            raise UserError(f"image {number}: {PIXEL_RANGE}")
+        images.append(resize_image(image, resize))
+    return images
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,11 @@ class PointClouds(Modality):
 
         return unlabelled_point_clouds([path], self.config.mesh_points, strict=strict)
 
+    def from_memory(self, values: list[Any], encoder: Any) -> list[Any]:
+        from regard.modalities.point_clouds.files import points_in_memory
+
+        return [points_in_memory(value, encoder.dimensions) for value in values]
+
     def fit_encoder(self, items: Iterable[Any]) -> Points:
         from regard.tokenizers.points import Points
 

@@ -385,6 +385,12 @@ def _without_padding(points: Array, extras: dict[str, Array]) -> PointCloud:
     return _check_finite(cloud, "a point")
 
 
+def points_in_memory(value: Any, dimensions: int) -> Any:
+    """Return an array (points, d) as a point cloud; anything else is not changed."""
+    is_points = isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] == dimensions
+    return _without_padding(value, {}) if is_points else value
+
+
 def _looks_like_points(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     named = name in POINT_ARRAYS and len(shape) in (2, 3)
     return named or (dtype.kind == "f" and len(shape) in (2, 3) and shape[-1] in (2, 3))

@@ -62,6 +62,7 @@ class TimeSeries(Modality):
     name = "time-series"
     kind = "series"
     words = ("series", "time series")
+    array_axes = (2,)
     Config: ClassVar[type] = TimeSeriesConfig
 
     @classmethod
@@ -161,6 +162,11 @@ class TimeSeries(Modality):
         for chunk in files.records():
             for number, series in enumerate(chunk.texts):
                 yield chunk.place(number), series
+
+    def from_memory(self, values: list[Any], encoder: Any) -> list[Any]:
+        """Series may have their steps in the second axis."""
+        columns = len(encoder.columns)
+        return [one.T if one.ndim == 2 and one.shape[1] != columns else one for one in values]
 
     def fit_encoder(self, items: Iterable[Any]) -> Tokenizer:
         from regard.tokenizers.series import Steps

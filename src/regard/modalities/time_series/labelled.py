@@ -216,6 +216,10 @@ def holds_labels(paths: Sequence[Path], targets: Sequence[str], id: str = "") ->
     if not targets or any(Path(name).is_file() for name in targets):
         return bool(targets)
     try:
+        if suffix(paths[0]) in ARRAY_SUFFIXES:
+            shapes = {name: header.shape for name, header in read_headers(paths[0])}
+            items = {shape[0] for shape in shapes.values() if len(shape) > 1}
+            return all(shapes.get(name, (0,))[:1] == (n,) for name in targets for n in items)
         wanted = [name for name in targets if not name.isdecimal()]
         table = open_table(paths[0], detect_format(paths[0]), wanted=wanted)
         names = [resolve(name, table.names) for name in targets]

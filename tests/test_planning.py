@@ -1,0 +1,68 @@
+"""From files and settings to a recipe, a run folder and the time of each stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.errors import UsageError
+from regard.planning import default_folder, plan_recipe, plan_run
+from regard.run import RECIPE
+from regard.training.progress import Reporter
+
+QUIET = Reporter(quiet=True)
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "names.txt"
+    path.write_text("".join(f"{a}{b}na\n" for a in "abcdef" for b in "aeiou"))
+    return path
+
+
+def test_options_go_where_they_belong_and_are_checked(names):
+    recipe, _ = plan_recipe([names], options={"tokenizer": "bytes", "forbid": "unseen"})
+    assert recipe.output.tokenizer == "bytes" and recipe.task.forbid == "unseen"
+    with pytest.raises(UsageError, match=r"no setting 'horizon' for task next of text; choose"):
+        plan_recipe([names], options={"horizon": 3}, task={"name": "next"})
+    with pytest.raises(UsageError, match=r"output.vocab_size"):
+        plan_recipe([names], options={"vocab_size": "many"})
+
+
+def test_a_modality_that_is_named_decides_what_arrays_hold(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, items=np.zeros((40, 20, 2)) + np.arange(40)[:, None, None], y=np.arange(40) % 2)
+    settings = {"data": {"input": "items", "target": "y"}, "task": {"name": "label"}}
+    kinds = {"time-series": "series", "images": "patches", "point-clouds": "points"}
+    for modality, kind in kinds.items():
+        assert plan_recipe([path], modality=modality, **settings)[0].reads == kind
+    with pytest.raises(UsageError, match="unknown modality 'sounds'"):
+        plan_recipe([path], modality="sounds", **settings)
+
+
+def test_a_run_folder_is_named_after_file_and_model_and_numbered(names):
+    tables = {"model": {"name": "bigram"}}
+    _, values, folder = plan_run([names], None, tables=tables, reporter=QUIET)
+    assert folder == "runs/names-bigram" and values["model"]["name"] == "bigram"
+    Path(folder).mkdir(parents=True)
+    assert default_folder(names, "bigram", False) == Path("runs/names-bigram-2")
+    assert default_folder(names, "bigram", True) == Path(folder)
+
+
+def test_a_run_that_goes_on_keeps_its_recipe(names, capsys):
+    tables = {"model": {"name": "bigram"}}
+    recipe, _ = plan_recipe([names], **tables)
+    run = Path("runs/one")
+    run.mkdir(parents=True)
+    from regard.recipe import to_toml
+
+    (run / RECIPE).write_text(to_toml(recipe))
+    other = {"model": {"name": "unigram"}}
+    first, values, folder = plan_run([run], None, tables=other, resume=True, reporter=QUIET)
+    assert (first, folder) == (None, str(run)) and values["model"]["name"] == "bigram"
+    assert "other options do not change a run that goes on" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="is a run: --resume goes on with it"):
+        plan_run([run], None, tables={}, reporter=QUIET)
