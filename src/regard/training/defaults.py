@@ -81,7 +81,8 @@ SEQUENCE_CLASSIFIERS = SizeTable(
     tokens=4e6,
     networks=(REFERENCE, "cnn", "lstm"),
 )
-# Translators, by characters of both sides: dates, Multi30k.
+# Translators, by characters of both sides: dates, Multi30k. Trials of seconds mislead: on dates the
+# recurrent one is ahead after 3 seconds, and the Transformer translates 77% exactly after a minute.
 TRANSLATORS = SizeTable(
     sizes(
         (1_500_000, (2, 128, 0.1), (3, 192, 0.1)),
@@ -91,7 +92,6 @@ TRANSLATORS = SizeTable(
     ),
     epochs=8,
     tokens=4e6,
-    networks=(REFERENCE, "rnn-attention"),
 )
 # Images, by images: scikit-learn's digits, MNIST, Fashion-MNIST. The residual network is the better
 # one on the latter two, with all the time it takes.

@@ -189,7 +189,8 @@ class Selection:
             results |= self.train_group(networks, self.began + minutes - CLOSING, quiet=False)
         if not results:
             raise UserError("no model can be trained on these data; --model NAME says why")
-        return interrupted(results) or results[self.best(results) or list(results)[-1]]
+        full = [name for name in results if not name.endswith(TRIAL)] or list(results)
+        return interrupted(results) or results[self.best(full) or full[-1]]
 
     def has_trials(self, recipe: Recipe, count: int) -> bool:
         """Return whether there is time for a trial of several networks."""
@@ -290,11 +291,11 @@ class Selection:
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return the selection for regard.json: the scores, and lines that explain it."""
-        scores = sorted(self.scores, key=lambda score: score.key)
+        scores = sorted(self.scores, key=lambda score: (not is_full(score), score.key))
         best = next((score for score in scores if score.model == name), None)
         lines = [f"kept {name}"]
         if best is not None:
-            others = [score for score in scores if score is not best]
+            others = [score for score in scores if score is not best and is_full(score)]
             lines = [explain(best, others), *name_cheaper(best, others), *gain(scores)]
             lines += [hint for score in scores if (hint := more_time(score, best))]
         return {"best": name, "rows": [asdict(score) for score in scores], "lines": lines}
@@ -332,7 +333,7 @@ def explain(best: Score, others: Sequence[Score]) -> str:
     """Return the line that says which row was kept, and what the next ones and the network, which
     comes last in the table, reached.
     """
-    networks = [score for score in others[SHOWN:] if score.falling and is_full(score)]
+    networks = [score for score in others[SHOWN:] if score.falling]
     shown = [
         f"{score.model} {score.value:.4g} after {score.seconds:.0f} s"
         for score in [*others[:SHOWN], *networks]
