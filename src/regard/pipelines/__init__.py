@@ -297,7 +297,7 @@ def load(
             f"to it: use {use}"
         )
     pipeline = opened.pipeline(model_on(opened, where, int8))
-    if kind is not None and not isinstance(pipeline, kind):
+    if not isinstance(pipeline, kind or object):
         raise UserError(
             f"{opened} is of task {task.name} ({task.purpose}): it is loaded as a "
             f"{type(pipeline).__name__}, not a {kind.__name__}"
