@@ -45,7 +45,7 @@ def test_a_modality_that_is_named_decides_what_arrays_hold(tmp_path):
 
 def test_a_run_folder_is_named_after_file_and_model_and_numbered(names):
     tables = {"model": {"name": "bigram"}}
-    _, values, folder = plan_run([names], None, tables=tables, reporter=QUIET)
+    _, values, folder = plan_run([names], None, tables, reporter=QUIET)
     assert folder == "runs/names-bigram" and values["model"]["name"] == "bigram"
     Path(folder).mkdir(parents=True)
     assert default_folder(names, "bigram", False) == Path("runs/names-bigram-2")
@@ -61,8 +61,8 @@ def test_a_run_that_goes_on_keeps_its_recipe(names, capsys):
 
     (run / RECIPE).write_text(to_toml(recipe))
     other = {"model": {"name": "unigram"}}
-    first, values, folder = plan_run([run], None, tables=other, resume=True, reporter=QUIET)
+    first, values, folder = plan_run([run], None, other, resume=True, reporter=QUIET)
     assert (first, folder) == (None, str(run)) and values["model"]["name"] == "bigram"
     assert "other options do not change a run that goes on" in capsys.readouterr().err
     with pytest.raises(ValueError, match="is a run: --resume goes on with it"):
-        plan_run([run], None, tables={}, reporter=QUIET)
+        plan_run([run], None, {}, reporter=QUIET)

@@ -222,9 +222,10 @@ def train(
 
         def prepare_run() -> tuple[dict[str, Any] | None, dict[str, Any], str]:
             with given.files(out, resume, tables) as files:
-                more: Any = {"tables": files.tables, "modality": files.modality}
-                more |= {"options": options, "pretrain": pretrain, "resume": resume}
-                return plan_run(files.paths, files.folder, reporter=reporter, **more)
+                more: Any = {"options": options, "modality": files.modality}
+                more |= {"resume": resume, "reporter": reporter}
+                more["pretrain"] = Path(pretrain) if pretrain else None
+                return plan_run(files.paths, files.folder, files.tables, **more)
 
         first, values, folder = world.broadcast_from_rank0(prepare_run)
         shared: Any = {"resume": resume, "reporter": reporter, "began": began, "world": world}

@@ -315,8 +315,8 @@ def stored(out: Path) -> Recipe | None:
 def plan_run(
     files: Sequence[Path],
     out: Path | None,
-    *,
     tables: Mapping[str, Mapping[str, Any]],
+    *,
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     modality: str = "",

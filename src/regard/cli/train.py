@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,14 +101,12 @@ def command(
     files_of = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": data | files_of}
     tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
-    settings: dict[str, Any] = {"assignments": set_ or [], "options": extra_options(context.args)}
-    settings |= {"tables": tables, "pretrain": pretrain, "resume": resume}
+    given: Any = {"assignments": set_ or [], "options": extra_options(context.args)}
+    planned = partial(plan_run, files, out, tables, pretrain=pretrain, resume=resume, **given)
     try:
         with joined() as world:
             reporter = world.reporter(Reporter(quiet=quiet, stderr=not dry_run))
-            first, values, folder = world.broadcast_from_rank0(
-                lambda: plan_run(files, out, reporter=reporter, **settings)
-            )
+            first, values, folder = world.broadcast_from_rank0(partial(planned, reporter=reporter))
             if dry_run:
                 return rehearse_run(first or values, reporter)
             again = resume_hint(files, folder, many=world.size > 1)

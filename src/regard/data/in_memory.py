@@ -474,8 +474,9 @@ def to_cell(value: Any, column: str, row: int) -> str | int | float | None:
     if isinstance(value, float):
         if math.isnan(value):
             return None
-        whole = math.isfinite(value) and value.is_integer() and abs(value) < 2**53
-        return int(value) if whole else value if math.isfinite(value) else str(value)
+        if not math.isfinite(value):
+            return str(value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
     if isinstance(value, str | int):
         return value
     if hasattr(value, "isoformat") or type(value).__name__ == "Decimal":

@@ -262,7 +262,6 @@ def load(
 def load(
     run: str | Path | Run,
     *others: str | Path,
-    kind: None = ...,
     verb: str = ...,
     int8: bool = ...,
     device: str = ...,
@@ -272,7 +271,7 @@ def load(
 def load(
     run: str | Path | Run,
     *others: str | Path,
-    kind: Any = None,
+    kind: type[Pipeline] = Pipeline,
     verb: str = "",
     int8: bool = False,
     device: str = "cpu",
@@ -297,7 +296,7 @@ def load(
             f"to it: use {use}"
         )
     pipeline = opened.pipeline(model_on(opened, where, int8))
-    if not isinstance(pipeline, kind or object):
+    if not isinstance(pipeline, kind):
         raise UserError(
             f"{opened} is of task {task.name} ({task.purpose}): it is loaded as a "
             f"{type(pipeline).__name__}, not a {kind.__name__}"
