@@ -52,6 +52,7 @@ def command(
     from regard.cli.options import log
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
+    from regard.look.run_warnings import run_warnings
     from regard.registry import TASKS
     from regard.run import Run
     from regard.tasks import LookRequest
@@ -61,6 +62,7 @@ def command(
     opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, log=log)
     page = TASKS[opened.description.task]().page(opened, request)
+    page.warn(*run_warnings(opened))
     for path in (out, png):
         if path is None:
             continue

@@ -407,6 +407,7 @@ class Page:
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
         self.subtitle = subtitle
+        self.warnings: list[str] = []
         self._sections: list[_Section] = []
 
     @classmethod
@@ -419,6 +420,10 @@ class Page:
             page.section(heading)
             page.add(Facts(facts))
         return page
+
+    def warn(self, *warnings: str) -> None:
+        """Say at the top of the page, before everything else, why it should not be trusted."""
+        self.warnings += warnings
 
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
@@ -454,6 +459,7 @@ class Page:
                 f'<title>{escape(self.title)}</title><link rel="icon" href="data:,">',
                 f"<style>{asset('page.css')}</style></head><body>",
                 f"<header><h1>{escape(self.title)}</h1>{self._subtitle()}</header>",
+                *(f'<p class="notice" role="note">{escape(text)}</p>' for text in self.warnings),
                 '<noscript><p class="notice">Scripts are off: tables and texts are complete, '
                 "figures are not drawn.</p></noscript>",
                 self._contents(),
