@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.look.page import Page
 
 
 def command(
@@ -22,8 +26,10 @@ def command(
     ] = "",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
     png: Annotated[
-        Path | None, typer.Option(help="Also write a figure (.png, .svg or .pdf).")
+        Path | None, typer.Option(help="Also write every figure as PNG into this folder.")
     ] = None,
+    svg: Annotated[Path | None, typer.Option(help="The same as SVG.")] = None,
+    pdf: Annotated[Path | None, typer.Option(help="The same as PDF.")] = None,
     beams: Annotated[
         int,
         typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
@@ -39,6 +45,8 @@ def command(
 
     Example: regard look runs/names-transformer isabella --out look.html
 
+    Figures for a paper: regard look runs/names-transformer isabella --pdf figures
+
     Translation: regard look runs/en-de "a red house" --target "ein rotes Haus"
 
     Labels: regard look runs/kinds "who is maria ?" --target number
@@ -50,23 +58,29 @@ def command(
     Masked tokens: regard look runs/filled "the <mask> of the king"
     """
     from regard.cli.options import log
-    from regard.errors import UsageError, UserError
-    from regard.look.figures import FORMATS, save
     from regard.look.run_warnings import run_warnings
     from regard.registry import TASKS
     from regard.run import Run
     from regard.tasks import LookRequest
 
-    if png is not None and png.suffix.lower() not in FORMATS:
-        raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
     opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, log=log)
     page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
-    for path in (out, png):
+    _write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
+
+
+def _write(page: Page, paths: Mapping[str, Path | None]) -> None:
+    """Write the page and folders of its figures, and print the files."""
+    from regard.errors import UserError
+    from regard.look.figures import save_all
+
+    for suffix, path in paths.items():
         if path is None:
             continue
         try:
-            print(page.write(path) if path is out else save(page.components, path))
+            html = suffix == "html"
+            files = [page.write(path)] if html else save_all(page.components, path, suffix)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
+        print(*files, sep="\n")
