@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import Device, RunFolder
+
 if TYPE_CHECKING:
     from regard.look.page import Page
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     text: Annotated[
         str, typer.Argument(help="A text, a file, an image; default a held-out record.")
     ] = "",
@@ -34,6 +36,8 @@ def command(
         int,
         typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
     ] = 0,
+    device: Device = "cpu",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show what happens inside a model, as one HTML page.
 
@@ -43,44 +47,51 @@ def command(
     words in the plane, and the neighbours of the words of TEXT. Masked language models: the tokens
     predicted at every position of TEXT, and at each <mask> in it. The page needs no network.
 
-    Example: regard look runs/names-transformer isabella --out look.html
+    Example: regard look runs/names isabella --out look.html
 
-    Figures for a paper: regard look runs/names-transformer isabella --pdf figures
+    Figures for a paper: regard look runs/names isabella --pdf figures
 
-    Translation: regard look runs/en-de "a red house" --target "ein rotes Haus"
+    Translation: regard look runs/train "on May 2" --target "am 2. Mai"
 
-    Labels: regard look runs/kinds "who is maria ?" --target number
+    Labels: regard look runs/questions "who was Mozart ?" --target number
 
-    Images or point clouds: regard look runs/digits-transformer digits.npz[12]
+    Images or point clouds: regard look runs/digits digits.npz[12]
 
-    Word vectors: regard look runs/text-skipgram "king river"
+    Word vectors: regard look runs/text-skipgram "king queen"
 
-    Masked tokens: regard look runs/filled "the <mask> of the king"
+    Masked tokens: regard look runs/text-masked "the <mask> of the king"
     """
     from regard.cli.options import log
+    from regard.console import print_json
     from regard.look.run_warnings import run_warnings
     from regard.registry import TASKS
     from regard.run import Run
     from regard.tasks import LookRequest
 
     opened = Run.open(run)
-    request = LookRequest(text=text, target=target, beams=beams, log=log)
+    request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
-    _write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    files = _write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    if json:
+        print_json({"page": files["html"][0]} | {k: files[k] for k in files if k != "html"})
+    else:
+        print(*(path for paths in files.values() for path in paths), sep="\n")
 
 
-def _write(page: Page, paths: Mapping[str, Path | None]) -> None:
-    """Write the page and folders of its figures, and print the files."""
+def _write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]:
+    """Write the page and folders of its figures; return the files by format."""
     from regard.errors import UserError
     from regard.look.figures import save_all
 
+    files = {}
     for suffix, path in paths.items():
         if path is None:
             continue
         try:
             html = suffix == "html"
-            files = [page.write(path)] if html else save_all(page.components, path, suffix)
+            written = [page.write(path)] if html else save_all(page.components, path, suffix)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
-        print(*files, sep="\n")
+        files[suffix] = [str(file) for file in written]
+    return files
