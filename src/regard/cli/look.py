@@ -63,11 +63,14 @@ def command(
     """
     from regard.cli.options import log
     from regard.console import print_json
+    from regard.look.figures import check_folder
     from regard.look.run_warnings import run_warnings
     from regard.registry import TASKS
     from regard.run import Run
     from regard.tasks import LookRequest
 
+    for folder in filter(None, (png, svg, pdf)):
+        check_folder(folder)
     opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = TASKS[opened.description.task]().page(opened, request)

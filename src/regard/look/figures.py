@@ -85,6 +85,13 @@ def register_drawing(
     return register
 
 
+def check_folder(folder: Path) -> Path:
+    """Return the folder; raise if it is named like a figure, or is a file."""
+    if folder.suffix[1:].lower() in FORMATS or folder.is_file():
+        raise UsageError(f"figures go into a folder, a file each, got the file {str(folder)!r}")
+    return folder
+
+
 def save_all(
     components: Iterable[Component], folder: str | Path, suffix: str, *, prefix: str = ""
 ) -> list[Path]:
@@ -94,9 +101,7 @@ def save_all(
     figures = [component for component in components if type(component) in DRAWINGS]
     if not figures:
         raise UserError("nothing to draw: none of the components has a drawing")
-    folder = Path(folder)
-    if folder.suffix[1:].lower() in FORMATS:
-        raise UsageError(f"figures go into a folder, a file each, got the file {str(folder)!r}")
+    folder = check_folder(Path(folder))
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, component in enumerate(figures, 1):
