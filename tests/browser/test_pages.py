@@ -447,6 +447,20 @@ def test_an_infinite_value_has_a_row_and_the_axis_does_not_begin_at_zero(browser
     assert page.locator(".beyond").count() == 1 and browser_page.errors == []
 
 
+def test_bad_rows_do_not_press_the_better_half_together(browser_page, tmp_path):
+    values = [2.95, 2.97, 3.0, 4.2, 4.9]
+    ends = [v - 0.01 for v in values], [v + 0.01 for v in values]
+    rows = Intervals(list("abcde"), values, *ends, unit="bits", better="less")
+    page = browser_page.open(written(tmp_path, rows))
+    assert page.locator(".point").count() == 3 and page.locator(".beyond").count() == 2
+    assert {"4.2", "4.9"} <= set(page.locator(".intervals svg text").all_text_contents())
+    near = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    page.get_by_role("button", name="all").click()
+    assert page.locator(".point").count() == 5 and page.locator(".beyond").count() == 0
+    far = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    assert near[1] - near[0] > 10 * (far[1] - far[0])
+
+
 def test_more_curves_than_colours_are_named_at_their_ends(browser_page, tmp_path):
     curves = [(f"model {i}", [1, 2, 3], [1, 2, 3 + 0.01 * i]) for i in range(9)]
     page = browser_page.open(written(tmp_path, Lines(curves[:7]), Lines(curves)))

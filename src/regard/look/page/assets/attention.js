@@ -5,12 +5,18 @@ function meanEntropy(matrix) {
     let [mass, sum] = [0, 0];
     for (let c = 0; c < matrix.columns; c++) {
       const weight = matrix.get(r, c);
+      if (Number.isNaN(weight)) continue; // masked
       mass += weight;
       if (weight > 0) sum -= weight * Math.log2(weight);
     }
     if (mass > 0) [total, rows] = [total + sum / mass + Math.log2(mass), rows + 1];
   }
   return rows ? total / rows : 0;
+}
+
+// Weights without those that a mask forbids: these are hatched, as their scores are.
+function unmasked(weights, scores) {
+  return { ...weights, get: (r, c) => (Number.isFinite(scores.get(r, c)) ? weights.get(r, c) : NaN) };
 }
 
 function headGrid(data, heads, size, choose) {
@@ -45,7 +51,7 @@ renderers.attention = (data) => {
   let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], "map"];
 
   const show = () => {
-    const matrix = heads[chosen];
+    const matrix = scores ? unmasked(heads[chosen], scores[chosen]) : heads[chosen];
     const button = (view) =>
       el("button", { type: "button", "aria-pressed": String(mode === view), click: () => set(view) }, view);
     const set = (name) => {
