@@ -315,6 +315,20 @@ def test_scores_stand_beside_the_weights_of_the_chosen_head(browser_page, tmp_pa
     assert browser_page.errors == []
 
 
+def test_masked_cells_are_drawn_alike_in_scores_and_weights(browser_page, tmp_path):
+    weights = np.tril(np.full((1, 1, 2, 2), 0.5))
+    scores = np.array([[[[1.5, -np.inf], [-2.0, 0.5]]]])
+    page = browser_page.open(
+        written(tmp_path, AttentionMaps(weights, list("ab"), scores=scores, score_name="q · k"))
+    )
+    corner = """e => e.map((c) => {
+        const [g, s] = [c.getContext('2d'), c.width / c.clientWidth];
+        return Array.from(g.getImageData(c.width - 30 * s, c.height - 70 * s, 24, 24).data).join();
+    })"""
+    first, second = page.locator(".beside .map canvas").evaluate_all(corner)
+    assert first == second and len(set(first.split(","))) > 3  # hatched
+
+
 def test_counts_that_are_zero_have_no_colour(browser_page, tmp_path):
     counts = Heatmap([[0.0, 1.0, 1000.0]], ["a"], list("xyz"), scale="logarithmic", unit="times")
     page = browser_page.open(written(tmp_path, counts))

@@ -5,18 +5,12 @@ function meanEntropy(matrix) {
     let [mass, sum] = [0, 0];
     for (let c = 0; c < matrix.columns; c++) {
       const weight = matrix.get(r, c);
-      if (Number.isNaN(weight)) continue; // masked
       mass += weight;
       if (weight > 0) sum -= weight * Math.log2(weight);
     }
     if (mass > 0) [total, rows] = [total + sum / mass + Math.log2(mass), rows + 1];
   }
   return rows ? total / rows : 0;
-}
-
-// Weights without those that a mask forbids: these are hatched, as their scores are.
-function unmasked(weights, scores) {
-  return { ...weights, get: (r, c) => (Number.isFinite(scores.get(r, c)) ? weights.get(r, c) : NaN) };
 }
 
 function headGrid(data, heads, size, choose) {
@@ -51,7 +45,7 @@ renderers.attention = (data) => {
   let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], "map"];
 
   const show = () => {
-    const matrix = scores ? unmasked(heads[chosen], scores[chosen]) : heads[chosen];
+    const matrix = heads[chosen];
     const button = (view) =>
       el("button", { type: "button", "aria-pressed": String(mode === view), click: () => set(view) }, view);
     const set = (name) => {
@@ -66,7 +60,7 @@ renderers.attention = (data) => {
     const shared = { rows: tokens, columns: sources };
     const weighed = () => el("div", {},
       scores ? el("h5", {}, "weights: after the softmax") : null,
-      mapView(matrix, {
+      mapView(scores ? unmasked(matrix, scores[chosen]) : matrix, {
         ...shared, lines: reading("weight", matrix), scale: () => scaleOf("sequential", [0, 1], true),
         values: scores ? weightInCell : null,
         describe: `attention weights of ${name}; arrow keys read them`,
