@@ -56,3 +56,36 @@ def test_what_is_wider_than_a_phone_is_found(page_with):
     assert page_with("table { min-width: 50rem; } .scroll { overflow: visible; }") == [
         "816 pixels wide on a phone"
     ]
+
+
+def test_a_clipped_table_fades_at_the_edge_where_there_is_more(browser_page, tmp_path):
+    page = Page("Title")
+    page.add(Table([f"metric {i}" for i in range(9)], [["0.123 [0.100, 0.140]"] * 9]))
+    browser_page.page.set_viewport_size({"width": 390, "height": 800})
+    tab = browser_page.open(page.write(tmp_path / "page.html"))
+    box = tab.locator(".scroll")
+
+    def classes():
+        return set(box.get_attribute("class").split()) - {"scroll"}
+
+    assert classes() == {"more-right"} and box.get_attribute("tabindex") == "0"
+    for left, faded in ((100, {"more-left", "more-right"}), (9999, {"more-left"})):
+        box.evaluate("(e, left) => { e.scrollLeft = left }", left)
+        browser_page.settle()
+        assert classes() == faded
+
+
+def test_a_table_of_sentences_is_a_list_on_a_phone(browser_page, tmp_path):
+    sentence = "a sentence of more than thirty-two characters"
+    page = Page("Title")
+    page.add(Table(["", "claim", "measured"], [["fails", sentence, sentence]], warn=[0]))
+    browser_page.page.set_viewport_size({"width": 390, "height": 800})
+    tab = browser_page.open(page.write(tmp_path / "page.html"))
+    boxes = [tab.locator("td").nth(i).bounding_box() for i in range(3)]
+    assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"] and boxes[2]["width"] > 300
+    assert tab.locator("td").nth(1).get_attribute("data-name") == "claim"
+    assert tab.locator("tr.warn").count() == 1 and tab.locator("tr.highlight").count() == 0
+    tab.set_viewport_size({"width": 1100, "height": 800})
+    browser_page.settle()
+    tops = {tab.locator("td").nth(i).bounding_box()["y"] for i in range(3)}
+    assert len(tops) == 1
