@@ -20,6 +20,7 @@ from regard.data.sources import DataSource, recognize_modality
 from regard.data.table_columns import column_like, complete_data
 from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
+from regard.interop import export_refusal
 from regard.recipe import (
     SPLITS,
     DataRecipe,
@@ -106,7 +107,18 @@ def plan_recipe(
     values = {k: v for k, v in inherit(values).items() if v}
     build(values)
     complete, more = fill_defaults(values)
-    return build(complete), lines + more
+    recipe = build(complete)
+    return recipe, [*lines, *more, *export_note(recipe)]
+
+
+def export_note(recipe: Recipe) -> list[str]:
+    """Return a line if the model was chosen by its name and cannot be exported as it is."""
+    chosen = recipe.model
+    if chosen.choose:
+        return []
+    family = MODELS.get(chosen.name, recipe.task.name, recipe.reads)
+    refusal = export_refusal(family, chosen.config)
+    return [f"note: {refusal} (only `regard export` needs it)"] if refusal else []
 
 
 def task_of(options: Mapping[str, Any]) -> str:
