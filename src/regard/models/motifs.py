@@ -33,7 +33,7 @@ it raises the likelihood.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -413,6 +413,20 @@ class Motif:
         """The most probable letter of each position."""
         return "".join(self.alphabet.letters[i] for i in self.probabilities.argmax(axis=1))
 
+    def conditional_information(self) -> Floats:
+        """Return the information of each position in bits, given the letters before it: (W,), log₂
+        A − conditional entropy. At order 0 this is `information`.
+        """
+        size, rows = self.alphabet.size, []
+        state = np.full(size**self.order, 1 / size**self.order)
+        for conditional in self.conditionals[-1]:
+            joint = state[:, None] * conditional  # (A^k, A)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.where(conditional > 0, np.log2(conditional * size), 0.0)
+            rows.append((joint * logs).sum())
+            state = joint.reshape(size, -1).sum(axis=0) if self.order else np.ones(1)
+        return np.array(rows)
+
     def information(self, *, against_background: bool = False) -> Floats:
         """Return the information of each position in bits, (W,): log₂ A − entropy (Schneider &
         Stephens 1990, Nucleic Acids Research 18:6097), or the relative entropy to the background.
@@ -578,9 +592,9 @@ SHARP = 0.7  # weight of the letters of a dyad in a starting point
 PSEUDOCOUNT = 1.0  # of a column at order 0
 PRIOR = 1.0  # of q: one sequence with the motif and one without
 SEEDS, FIRST_STEPS, FINALISTS = 40, 4, 5  # starting points, steps of each, those run to the end
-SEED_SEQUENCES = 1000  # a sample of so many ranks starting points as well as all
-STEPS, TOLERANCE = 100, 1e-3  # EM steps at most; a gain in nats too small to go on
-NEGLIGIBLE = 1e-12  # a posterior too small to count
+SEED_LETTERS = 200_000  # a sample of so many letters ranks starting points as well as all
+STEPS, TOLERANCE = 100, 1e-5  # EM steps at most; a gain in nats per sequence too small to go on
+NEGLIGIBLE = 1e-8  # a posterior too small to count
 
 
 @dataclass(frozen=True)
@@ -820,6 +834,11 @@ class MotifFit:
             counts[:, : alphabet.size], alphabet, pseudocount=PSEUDOCOUNT, background=background
         )
 
+    @property
+    def tolerance(self) -> float:
+        """The gain in nats that is too small to go on."""
+        return TOLERANCE * max(100, len(self.windows.first))
+
     def run(self, steps: int) -> None:
         """Run EM at order 0 until a step gains too little; end with the posteriors of the motif."""
         self.expect()
@@ -827,8 +846,16 @@ class MotifFit:
             previous = self.objective
             self.maximise()
             self.expect()
-            if self.objective - previous < TOLERANCE:
+            if self.objective - previous < self.tolerance:
                 break
+
+    def settle(self, narrowest: int, widest: int) -> None:
+        """Run EM at order 0 to the end, and move the window until it stays."""
+        for _ in range(4):
+            self.run(STEPS)
+            if not self.refocus(narrowest, widest):
+                return
+        self.run(STEPS)
 
     def raise_order(self, order: int) -> None:
         """Run EM at a higher order from the present posteriors, while the likelihood grows."""
@@ -837,10 +864,17 @@ class MotifFit:
             previous = self.motif, self.share, self.posteriors, self.log_likelihood
             self.maximise(order)
             self.expect()
-            if self.log_likelihood - best < TOLERANCE and np.isfinite(best):
+            if self.log_likelihood - best < self.tolerance and np.isfinite(best):
                 self.motif, self.share, self.posteriors, self.log_likelihood = previous
                 return
             best = self.log_likelihood
+
+    def at_order(self, order: int) -> DiscoveredMotif:
+        """Return the motif, raised to this order."""
+        score = self.score
+        if order:
+            self.raise_order(order)
+        return DiscoveredMotif(self.motif, self.sites(), self.share, self.log_likelihood, score)
 
     def refocus(self, narrowest: int, widest: int) -> bool:
         """Move the window to the columns that gain most for their parameters, given the present
@@ -881,6 +915,19 @@ class MotifFit:
         columns = self.motif.width * (self.data.alphabet.size - 1)
         return self.log_likelihood - self.penalty(columns + 1)
 
+    def sequence_scores(self, n: int) -> Floats:
+        """Return the log-odds that each of n sequences contains the motif, (n,): log(q r + 1 − q),
+        r being the mean likelihood ratio of its windows, 0 without any.
+        """
+        w, scores = self.windows, np.zeros(n)
+        table = tabulate_logs(self.motif.conditionals, self.motif.order)
+        if len(w.starts):
+            logs = window_sums(table, self.data.codes(self.motif.order), w.starts) - w.null
+            top = np.maximum.reduceat(logs, w.first)  # (N,)
+            sums = np.add.reduceat(np.exp(logs - top[w.group]), w.first)
+            scores[w.owner[w.first]] = np.exp(np.log(sums / w.counts) + top)
+        return np.log(self.share * scores + 1 - self.share)
+
     def sites(self) -> tuple[Site, ...]:
         """Return the best window of each sequence that probably contains the motif."""
         w = self.windows
@@ -907,29 +954,51 @@ def best_run(gains: Floats, narrowest: int, widest: int) -> tuple[int, int]:
     return firsts[best], widths[best]
 
 
-def fit_motif(data: Collection, sample: Collection, narrowest: int, widest: int) -> MotifFit | None:
-    """Return the best motif of order 0, or None if nothing is enriched."""
+def fit_motif(
+    data: Collection, sample: Collection, starts: Sequence[Motif], narrowest: int, widest: int
+) -> MotifFit | None:
+    """Return the best motif of order 0 from any of the starting points, or None without one. They
+    are compared on a sample.
+    """
     candidates = []
-    for columns in find_seeds(sample, narrowest, widest, SEEDS):
-        motif = PositionWeightMatrix.of_counts(
-            columns, data.alphabet, pseudocount=0.0, background=data.background
-        )
+    for motif in starts:
         fit = MotifFit(sample, motif)
         fit.run(FIRST_STEPS)
         candidates.append(fit)
     candidates.sort(key=lambda fit: -fit.score)
-    best: MotifFit | None = None
-    for start in candidates[:FINALISTS]:
-        fit = MotifFit(data, start.motif, start.share)
-        for _ in range(4):
-            fit.run(STEPS)
-            if not fit.refocus(narrowest, widest):
-                break
-        else:
-            fit.run(STEPS)
-        if best is None or fit.score > best.score:
-            best = fit
+    finalists = candidates[:FINALISTS]
+    for fit in finalists:
+        fit.settle(narrowest, widest)
+    if not finalists:
+        return None
+    best = max(finalists, key=lambda fit: fit.score)
+    if data is not sample:
+        best = MotifFit(data, best.motif, best.share)
+        best.settle(narrowest, widest)
     return best
+
+
+def find_starts(data: Collection, narrowest: int, widest: int) -> list[Motif]:
+    """Return the most enriched dyads as motifs."""
+    return [
+        PositionWeightMatrix.of_counts(
+            columns, data.alphabet, pseudocount=0.0, background=data.background
+        )
+        for columns in find_seeds(data, narrowest, widest, SEEDS)
+    ]
+
+
+def draw_sample(digits: Sequence[Ids], seed: int) -> list[int]:
+    """Return the indices of sequences of SEED_LETTERS letters in all, drawn at random, in order."""
+    order = np.random.default_rng(seed).permutation(len(digits))
+    letters = np.cumsum([len(digits[i]) for i in order])
+    return sorted(order[: 1 + int(np.searchsorted(letters, SEED_LETTERS))].tolist())
+
+
+def fit_background(digits: Sequence[Ids], alphabet: MotifAlphabet, revcomp: bool) -> Background:
+    """Return a background of order 2, or of order 0 where contexts of many letters are too rare."""
+    order = 2 if alphabet.size <= 8 else 0
+    return Background.fit(digits, alphabet, order=order, both_strands=revcomp)
 
 
 def discover(
@@ -940,6 +1009,7 @@ def discover(
     n_motifs: int = 1,
     revcomp: bool = True,
     seed: int = 0,
+    start: Motif | None = None,
     background: Background | None = None,
     alphabet: MotifAlphabet = DNA,
 ) -> list[DiscoveredMotif]:
@@ -947,7 +1017,7 @@ def discover(
 
     By default the background is fitted to the sequences, at order 2. `revcomp` searches both
     strands. `seed` selects the sequences that rank the starting points if there are many; nothing
-    else is random.
+    else is random. `start`, if given, is the starting point of the first motif.
     """
     narrowest, widest = (width, width) if isinstance(width, int) else width
     if not 2 <= narrowest <= widest:
@@ -962,26 +1032,30 @@ def discover(
         raise UserError(f"no sequence has {narrowest} letters or more: nothing to search")
     widest = min(widest, max(len(d) for d in digits))
     if background is None:
-        context = 2 if alphabet.size <= 8 else 0  # contexts of many letters are too rare
-        background = Background.fit(digits, alphabet, order=context, both_strands=revcomp)
+        background = fit_background(digits, alphabet, revcomp)
     if background.alphabet != alphabet or any((c <= 0).any() for c in background.conditionals):
         raise UsageError("the background must be of the same alphabet and allow every letter")
-    subset = np.sort(np.random.default_rng(seed).permutation(len(digits))[:SEED_SEQUENCES])
+    subset = draw_sample(digits, seed)
     motifs: list[DiscoveredMotif] = []
     while len(motifs) < n_motifs:
         data = sample = Collection(digits, background, revcomp)
         if len(subset) < len(digits):
             sample = Collection([digits[i] for i in subset], background, revcomp)
-        fit = fit_motif(data, sample, narrowest, widest)
+        starts = [start] if start and not motifs else find_starts(sample, narrowest, widest)
+        fit = fit_motif(data, sample, starts, narrowest, widest)
         if fit is None:
             break
-        score = fit.score
-        if order:
-            fit.raise_order(order)
-        sites = fit.sites()
-        motifs.append(DiscoveredMotif(fit.motif, sites, fit.share, fit.log_likelihood, score))
-        if not sites:
+        found = fit.at_order(order)
+        motifs.append(found)
+        if not found.sites:
             break
-        for site in sites:
+        for site in found.sites:
             digits[site.sequence][site.position : site.position + fit.motif.width] = alphabet.size
     return sorted(motifs, key=lambda motif: -motif.score)
+
+
+def refit(data: Collection, start: Motif, orders: Sequence[int]) -> list[DiscoveredMotif]:
+    """Return a motif of order 0 fitted to other sequences, at several orders."""
+    fit = MotifFit(data, start)
+    fit.run(STEPS)
+    return [replace(fit).at_order(order) for order in orders]
