@@ -39,6 +39,7 @@ VERBS = {
     "look": "look",
     "verify": "verify",
     "lab": "lab",
+    "motif": "motif",
     "export": "export",
     "import": "import_",
 }
