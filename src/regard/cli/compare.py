@@ -20,6 +20,9 @@ Task = Annotated[
     str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
 Models = Annotated[str, typer.Option(help="Which rows, as in bigram,lstm,transformer.")]
+Tokenizers = Annotated[
+    str, typer.Option(help="Each model with each of them: characters,kmers:k=3,bpe.")
+]
 Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
 Folds = Annotated[int, typer.Option(help="Cross-validate labelled records; -1: leave one out.")]
@@ -39,6 +42,7 @@ def command(
     files: Files,
     task: Task = "",
     models: Models = "",
+    tokenizers: Tokenizers = "",
     minutes: Minutes = 10.0,
     seeds: Seeds = 1,
     folds: Folds = 0,
@@ -58,6 +62,9 @@ def command(
 
     Translators, by BLEU: regard compare train.en train.de --minutes 20
 
+    Tokens of DNA, per base: regard compare new.fa --models kneser-ney
+    --tokenizers nucleotides,kmers:k=3,kmers:k=3:stride=1,bpe:vocab_size=300
+
     Labels and values: regard compare questions.tsv --input question --target kind --folds 10
 
     The same split, the same symbols, each row in its own process; neural rows of equal size share
@@ -70,17 +77,20 @@ def command(
     from regard.planning import plan_recipe
     from regard.training.progress import Reporter
 
-    given: dict[str, Any] = {"assignments": set_ or [], "options": extra_options(context.args)}
+    options = extra_options(context.args)
     columns = {"input": input or None, "target": target or None, "folds": folds or None}
     held_out = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": columns | held_out}
-    names = [name.strip() for name in models.split(",") if name.strip()]
+    names, words = (
+        [name.strip() for name in x.split(",") if name.strip()] for x in (models, tokenizers)
+    )
     try:
         result = compare_rows(
-            partial(plan_recipe, files, **given),
-            RowRequest(names, minutes, seeds, scaling),
+            partial(plan_recipe, files, assignments=set_ or []),
+            RowRequest(names, minutes, seeds, scaling, words),
             out or Path("runs") / f"{files[0].stem}-compare",
             tables=tables,
+            options=options,
             reporter=Reporter(quiet=quiet or json),
             began=began,
         )

@@ -61,8 +61,8 @@ class ScoreDistribution:
         highs = np.where(finite, logs, -np.inf).max(axis=1)
         span = max(float((highs - lows).sum()), float(np.abs(highs).sum()), 1e-6)
         self.step = span / levels  # nats
-        whole = np.rint(np.where(finite, logs, 0) / self.step)
-        self.table = np.where(finite, whole, NEVER).astype(np.int32)
+        steps = np.rint(np.where(finite, logs, 0) / self.step)
+        self.table = np.where(finite, steps, NEVER).astype(np.int32)
         possible = np.where(finite, self.table, 1 << 24).min(axis=1)
         self.least = int(possible.sum())
         self.survival = self._survival(possible)
@@ -120,7 +120,7 @@ class ScoreDistribution:
 class Hits:
     """Windows of sequences with a p-value below a threshold: indices of sequences, first positions
     on the forward strand, strands (1 or -1), scores in nats, p-values; (M,) by sequence and
-    position. `tested` windows were scored.
+    position. `tested` windows were scored; the best possible one has the least p-value.
     """
 
     sequences: Ids
@@ -129,6 +129,7 @@ class Hits:
     scores: Floats
     p_values: Floats
     tested: int
+    least_p_value: float
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -175,7 +176,8 @@ def scan(
     owner = np.searchsorted(firsts, places, side="right") - 1
     scores: Floats = steps.astype(np.float64) * distribution.step
     p_values = distribution.p_values(steps)
-    return Hits(owner, places - firsts[owner], strands, scores, p_values, tested)
+    least_p = float(distribution.survival[distribution.survival > 0].min())
+    return Hits(owner, places - firsts[owner], strands, scores, p_values, tested, least_p)
 
 
 def chunks(flat: Ids, width: int) -> Iterator[tuple[int, Ids]]:

@@ -4,8 +4,8 @@ ones located.
 `search` is `regard motif FILE`, `scan_file` is `regard motif FILE --scan MOTIFS`.
 """
 
+from regard.motif.discovery import MotifResult, SearchOptions, search
 from regard.motif.scanning import ScanResult, scan_file
-from regard.motif.search import MotifResult, SearchOptions, search
 from regard.motif.sequences import MotifSequences, read_sequences
 
 __all__ = [

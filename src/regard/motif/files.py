@@ -9,9 +9,9 @@ from typing import Any
 from regard.errors import UserError
 from regard.interop.motif_formats import FORMATS, NamedMotif, write_motifs
 from regard.look.page import Page
+from regard.motif.discovery import MotifResult
 from regard.motif.page import motif_page, scan_page, site_rows
 from regard.motif.scanning import COLUMNS, ScanResult
-from regard.motif.search import MotifResult
 from regard.storage import write_json, write_text
 
 SITE_COLUMNS = ("motif", "sequence", "start", "end", "strand", "probability", "letters")

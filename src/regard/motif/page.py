@@ -9,8 +9,8 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from regard.look.figures import motif_logo
 from regard.look.page import Bars, Component, Histogram, Lines, Page, Table, Text
+from regard.motif.discovery import MotifResult, MotifRow
 from regard.motif.scanning import COLUMNS, ScanResult, read_strand
-from regard.motif.search import MotifResult, MotifRow
 
 MOST_ROWS = 100  # of a table
 MOST_MOTIFS = 50  # that are drawn on the page of a scan
@@ -71,11 +71,17 @@ def add_motif(page: Page, result: MotifResult, rows: Sequence[MotifRow]) -> None
         "of higher orders look alike; what an order adds is drawn below: the bits that the letters "
         "before a position tell about it.",
     )
-    for row in rows:
-        if row.motif is not None:
-            title = f"Order {row.order}, {row.motif.motif.consensus}"
-            note = f"{row.information:.1f} bits, {len(row.motif.sites):,} sites"
-            page.add(motif_logo(row.motif.motif, title, note=note))
+    logos = [
+        motif_logo(
+            row.motif.motif,
+            f"Order {row.order}, {row.motif.motif.consensus}",
+            note=f"{row.information:.1f} bits, {len(row.motif.sites):,} sites",
+        )
+        for row in rows
+        if row.motif is not None
+    ]
+    for i in range(0, len(logos), 2):
+        page.add(*logos[i : i + 2])
     positions = [str(j) for j in range(1, width + 1)]
     for row in rows:
         if row.order and row.motif is not None:
@@ -96,7 +102,7 @@ def site_positions(result: MotifResult, row: MotifRow) -> list[Component]:
     starts = np.array([site.position for site in sites])
     if lengths.min() == lengths.max():
         title, x_label, high = "Where sites begin", "position", max(int(lengths[0]) - width + 1, 1)
-        edges = np.linspace(0, high, min(BINS, high) + 1)
+        edges = np.arange(0, high + high // BINS + 1, high // BINS + 1, dtype=np.float64)
     else:
         free = np.maximum(lengths[[site.sequence for site in sites]] - width, 1)
         title, x_label, starts = "Where sites begin", "share of the sequence", starts / free
@@ -157,10 +163,11 @@ def scan_page(result: ScanResult) -> Page:
             one.motif.consensus,
             len(one.hits),
             round(result.p_value * one.hits.tested, 1),
+            f"{one.least_p_value:.2g}",
         ]
         for one in result.motifs
     ]
-    columns = ["motif", "name", "consensus", "occurrences", "expected by chance"]
+    columns = ["motif", "name", "consensus", "occurrences", "expected by chance", "least p-value"]
     page.add(Table(columns=columns, rows=rows))
     by_hits = sorted(result.motifs, key=lambda one: -len(one.hits))[:MOST_MOTIFS]
     for one in by_hits:

@@ -30,6 +30,11 @@ class ScannedMotif:
     motif: Motif
     hits: Hits
 
+    @property
+    def least_p_value(self) -> float:
+        """The p-value of the best possible window."""
+        return self.hits.least_p_value
+
 
 @dataclass(frozen=True, eq=False)
 class ScanResult:
@@ -71,6 +76,7 @@ class ScanResult:
                     "windows": one.hits.tested,
                     "hits": len(one.hits),
                     "expected": self.p_value * one.hits.tested,
+                    "least_p_value": one.least_p_value,
                 }
                 for one in self.motifs
             ],
@@ -126,4 +132,10 @@ def scan_file(
         f"{'both strands' if both else 'one strand'}; background of {source}; {len(motifs):,} "
         f"motifs in {seconds:.1f} s"
     )
+    short = [one for one in scanned if one.least_p_value > p_value]
+    if short:
+        log(
+            f"{len(short):,} motifs are too short or vague for a p-value of {p_value:g}, such as "
+            f"{short[0].source.name}, whose least is {short[0].least_p_value:.2g}: --p-value"
+        )
     return ScanResult(tuple(scanned), sequences, p_value, source, seconds)

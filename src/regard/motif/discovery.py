@@ -22,18 +22,20 @@ from regard.evaluation import Metric, to_document
 from regard.evaluation.bootstrap import BootstrapEstimate
 from regard.evaluation.classification import classification_report
 from regard.interop.motif_formats import read_motifs
-from regard.models.motifs import (
+from regard.models.motif_discovery import (
     SHARP,
-    Background,
     Collection,
     DiscoveredMotif,
-    Floats,
-    Motif,
     MotifFit,
-    PositionWeightMatrix,
     discover,
     fit_background,
     refit,
+)
+from regard.models.motifs import (
+    Background,
+    Floats,
+    Motif,
+    PositionWeightMatrix,
 )
 from regard.motif.networks import BACKGROUND, MOTIF, NETWORKS, score_texts, train_network
 from regard.motif.sequences import Log, MotifSequences, read_sequences
@@ -104,7 +106,7 @@ class MotifRow:
     name: str
     scores: Floats
     estimates: dict[str, BootstrapEstimate]
-    found: float  # share of the held-out sequences found at a false discovery rate of FDR
+    recall: float  # of the held-out sequences, at a false discovery rate of FDR
     seconds: float
     against: dict[str, Metric]  # differences to the first motif's weight matrix
     number: int = 0
@@ -124,7 +126,7 @@ class MotifRow:
             self.name,
             *(str(self.estimates[name].metric()) for name in METRICS),
             str(self.against["auroc"]) if self.against else "",
-            f"{self.found:.0%}",
+            f"{self.recall:.0%}",
             len(motif.sites) if motif else None,
             None if bits is None else round(bits, 1),
             f"{self.seconds:.1f} s",
@@ -136,7 +138,7 @@ class MotifRow:
             "model": self.name,
             "metrics": to_document({name: self.estimates[name].metric() for name in METRICS}),
             "minus_order_0": to_document(self.against),
-            f"found_at_fdr_{FDR:g}": self.found,
+            f"recall_at_fdr_{FDR:g}": self.recall,
             "seconds": round(self.seconds, 3),
         }
         if motif is not None:
@@ -154,7 +156,7 @@ class MotifRow:
 
 COLUMNS = [
     *("model", "AUROC [95%]", "avg. precision [95%]", "AUROC, less order 0's"),
-    *(f"found at FDR {FDR:.0%}", "sites", "bits", "fitted in"),
+    *(f"recall at FDR {FDR:.0%}", "sites", "bits", "fitted in"),
 ]
 
 
@@ -217,11 +219,11 @@ class SearchData:
     def truths(self) -> Floats:
         return np.repeat([1.0, 0.0], [len(self.test.texts), len(self.test_negatives.texts)])
 
-    def score(self, found: DiscoveredMotif) -> Floats:
+    def score(self, model: DiscoveredMotif) -> Floats:
         """Return the scores of the held-out sequences, then of those without a motif."""
         digits = [*self.test.digits, *self.test_negatives.digits]
         data = Collection(digits, self.background, self.both_strands)
-        return MotifFit(data, found.motif, found.share).sequence_scores(len(digits))
+        return MotifFit(data, model.motif, model.share).sequence_scores(len(digits))
 
 
 def search(path: Path, options: SearchOptions, log: Log) -> MotifResult:
@@ -242,12 +244,12 @@ def search(path: Path, options: SearchOptions, log: Log) -> MotifResult:
     )
     everything = Collection(sequences.digits, data.background, both)
     rows: list[MotifRow] = []
-    for number, (found, seconds) in enumerate(find_motifs(data, starts, options), 1):
-        start, orders = time.monotonic(), sorted({0, *options.orders})
+    for number, (start, seconds) in enumerate(find_motifs(data, starts, options), 1):
+        began_fit, orders = time.monotonic(), sorted({0, *options.orders})
         training = Collection(data.train.digits, data.background, both)
-        models = refit(training, found.motif, orders)
-        seconds += (time.monotonic() - start) / len(orders)
-        finals = refit(everything, found.motif, orders)
+        models = refit(training, start.motif, orders)
+        seconds += (time.monotonic() - began_fit) / len(orders)
+        finals = refit(everything, start.motif, orders)
         for order, model, final in zip(orders, models, finals, strict=True):
             name = f"motif {number}, order {order}" + " (PWM)" * (order == 0)
             facts: dict[str, Any] = {"number": number, "order": order, "motif": final}
@@ -324,18 +326,18 @@ def find_motifs(
         "background": data.background,
         "alphabet": data.train.alphabet,
     }
-    began, found = time.monotonic(), list[DiscoveredMotif]()
+    began, motifs = time.monotonic(), list[DiscoveredMotif]()
     for start in starts:
         width = options.width or (start.width, start.width)
         start = PositionWeightMatrix.of_counts(
             start.probabilities, pseudocount=0, alphabet=start.alphabet, background=data.background
         )
-        found += discover(data.train.texts, width, start=start, **shared)
+        motifs += discover(data.train.texts, width, start=start, **shared)
     if not starts:
         width = options.width or (6, 20)
-        found = discover(data.train.texts, width, n_motifs=options.n_motifs, **shared)
-    seconds = (time.monotonic() - began) / max(1, len(found))
-    return [(motif, seconds) for motif in found if motif.sites]
+        motifs = discover(data.train.texts, width, n_motifs=options.n_motifs, **shared)
+    seconds = (time.monotonic() - began) / max(1, len(motifs))
+    return [(motif, seconds) for motif in motifs if motif.sites]
 
 
 def make_row(
@@ -355,11 +357,11 @@ def make_row(
         metric: estimates[metric].minus(before[0].estimates[metric])
         for metric in METRICS * bool(before)
     }
-    found = share_found(scores, data.truths)
-    return MotifRow(name, scores, estimates, found, seconds, against, **motif)
+    recall = recall_at(scores, data.truths)
+    return MotifRow(name, scores, estimates, recall, seconds, against, **motif)
 
 
-def share_found(scores: Floats, truths: Floats, rate: float = FDR) -> float:
+def recall_at(scores: Floats, truths: Floats, rate: float = FDR) -> float:
     """Return the greatest share of the sequences with a motif above a threshold at which at most
     `rate` of those above are without one, as if there were as many of either.
     """
@@ -377,7 +379,7 @@ def network_rows(
     """Return the rows of the networks, which share the minutes."""
     rows, minutes = [], options.minutes / len(NETWORKS)
     for model, name in NETWORKS.items() if minutes else ():
-        log(f"training a {name} for {minutes:.2g} minutes, to compare with")
+        log(f"training, to compare with: {name}, {minutes:.2g} minutes")
         start = time.monotonic()
         predictor = train_network(
             model,
