@@ -16,8 +16,11 @@ the runs, which are of different matrices.
   0.01.
 - mixture: each site is of one of two matrices of equal width whose most probable letters agree in
   60 to 85% of the columns, by a coin toss.
-- dependent: a matrix in which the 4 neighbouring pairs of least information are AC or GT, or AG or
-  CT, half each, so that each of the two columns alone says less than both together.
+- dependent: a matrix of 10 columns or more and 8 to 13 bits in which the 4 neighbouring pairs of
+  least information are AC or GT, or AG or CT, half each, so that each of the two columns alone says
+  less than both together. (Stronger matrices leave nothing to gain: order 0 reaches 0.998.)
+
+Seconds are of the processor, so that other programs do not count.
 
     python benchmarks/motif_discovery.py --data DIR [--genome] [--json FILE] [--quick]
 """
@@ -132,13 +135,13 @@ def measure(source: Source, draw: Draw, place: Place, seed: int) -> dict[str, An
     train = plant(source, draw, place, SEQUENCES, round(PLANTED * SEQUENCES), random)
     test = plant(source, draw, place, TESTED, TESTED, random).digits
     test = np.concatenate([test, source.windows(TESTED, random)])
-    begin = time.perf_counter()
+    begin = time.process_time()
     texts = ["".join(np.array(list("ACGTN"))[row]) for row in train.digits]
     null = fit_background(list(train.digits), DNA, True)
     found = discover(texts, background=null)[0]
-    searched = time.perf_counter()
+    searched = time.process_time()
     models = refit(Collection(list(train.digits), null, True), found.motif, ORDERS)
-    done = time.perf_counter()
+    done = time.process_time()
     truths = np.repeat([1, 0], TESTED)
     reports = []
     for model in models:
@@ -220,7 +223,7 @@ def cases(
         if a.motif.width == b.motif.width and alike(a.motif, b.motif):
             done += 1
             yield "mixture", "anywhere", f"{a.alternate} + {b.alternate}", mixture(a.motif, b.motif)
-    wide = [one for one in strong if one.motif.width >= 12]
+    wide = [one for one in inside if one.motif.width >= 10 and 8 <= bits(one.motif) <= 13]
     for i in random.permutation(len(wide))[: 5 * runs].tolist():
         yield "dependent", "anywhere", wide[i].alternate, dependent(wide[i].motif)
 
@@ -279,7 +282,7 @@ def tell(summary: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
         )
     seconds = [sum(row["seconds"].values()) for row in rows]
     print(
-        f"seconds a run of {SEQUENCES * LENGTH:,} bases on both strands: median "
+        f"processor seconds a run of {SEQUENCES * LENGTH:,} bases on both strands: median "
         f"{np.median(seconds):.1f}, longest {max(seconds):.1f}"
     )
 

@@ -153,13 +153,13 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
             hint = did_you_mean(key, [name for known in names.values() for name in known])
             raise UsageError(f"no setting {key!r} for task {task.name} of {read}; {hint}")
     for table, cls in classes.items():
-        own = {key: value for key, value in options.items() if key in names[table]}
-        if own:  # some settings are for one tokenizer only, so that they are checked together
+        given = {key: value for key, value in options.items() if key in names[table]}
+        if given:  # some settings are for one tokenizer only, so that they are checked together
             chosen = {
                 key: values[table][key] for key in ("tokenizer",) if key in values.get(table, {})
             }
-            checked = check(table, cls.Config, {**chosen, **own})
-            result.setdefault(table, {}).update({key: getattr(checked, key) for key in own})
+            checked = check(table, cls.Config, {**chosen, **given})
+            result.setdefault(table, {}).update({key: getattr(checked, key) for key in given})
     return result
 
 

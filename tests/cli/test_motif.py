@@ -46,6 +46,8 @@ def test_mistakes_are_one_line(cli, tmp_path):
     few = cli("motif", "a.fa")
     assert few.code == 1 and "--scan locates a known motif" in few.err
     assert cli("motif", "a.fa", "--width", "wide").code == 2
+    both = cli("motif", "a.fa", "--scan", "m.meme", "--width", "8")
+    assert both.code == 2 and "no --width" in both.err
     (tmp_path / "m.meme").write_text(
         "MEME version 4\nMOTIF x\nletter-probability matrix: w= 1\n1 1 0 0\n"
     )

@@ -62,8 +62,7 @@ def command(
 
     Translators, by BLEU: regard compare train.en train.de --minutes 20
 
-    Tokens of DNA, per base: regard compare new.fa --models kneser-ney
-    --tokenizers nucleotides,kmers:k=3,kmers:k=3:stride=1,bpe:vocab_size=300
+    Tokens, per base: regard compare new.fa --models bigram --tokenizers nucleotides,kmers:k=3,bpe
 
     Labels and values: regard compare questions.tsv --input question --target kind --folds 10
 
@@ -77,20 +76,17 @@ def command(
     from regard.planning import plan_recipe
     from regard.training.progress import Reporter
 
-    options = extra_options(context.args)
     columns = {"input": input or None, "target": target or None, "folds": folds or None}
     held_out = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": columns | held_out}
-    names, words = (
-        [name.strip() for name in x.split(",") if name.strip()] for x in (models, tokenizers)
-    )
+    request = RowRequest(split(models), minutes, seeds, scaling, split(tokenizers))
     try:
         result = compare_rows(
             partial(plan_recipe, files, assignments=set_ or []),
-            RowRequest(names, minutes, seeds, scaling, words),
+            request,
             out or Path("runs") / f"{files[0].stem}-compare",
             tables=tables,
-            options=options,
+            options=extra_options(context.args),
             reporter=Reporter(quiet=quiet or json),
             began=began,
         )
@@ -101,6 +97,11 @@ def command(
         print_json(result.comparison.to_json())
     else:
         print_result(result)
+
+
+def split(text: str) -> list[str]:
+    """Return the names of a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def print_result(result: ComparisonResult) -> None:

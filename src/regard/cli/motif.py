@@ -69,16 +69,19 @@ def command(
     --background background.fa
 
     Known motifs, with exact p-values, as a table on standard output: regard motif promoters.fa
-    --scan runs/promoters-motif/motif.meme
+    --scan runs/promoters-motif/motif.meme --p-value 0.0005
     """
     from regard.cli.options import log
     from regard.console import print_json
+    from regard.errors import UsageError
     from regard.motif import SearchOptions, scan_file, search
     from regard.motif.discovery import parse_orders, parse_width
     from regard.motif.files import write_scan, write_search
 
     folder = out or Path("runs") / f"{file.name.split('.')[0]}-{'scan' if scan else 'motif'}"
     if scan is not None:
+        if width or seed_motif or motifs != 1:
+            raise UsageError("--scan locates known motifs: no --width, --motifs or --seed-motif")
         both = not one_strand
         located = scan_file(
             file, scan, log, p_value=p_value, both_strands=both, background=background

@@ -132,8 +132,8 @@ def site_rows(result: MotifResult, row: MotifRow) -> list[list[object]]:
         window = texts[site.sequence][site.position : site.position + motif.width]
         letters = read_strand(window, motif, site.strand)
         strand = "+" if site.strand > 0 else "-"
-        place = [names[site.sequence], site.position + 1, site.position + motif.width, strand]
-        rows.append([*place, round(site.posterior, 4), letters])
+        row_start = [names[site.sequence], site.position + 1, site.position + motif.width, strand]
+        rows.append([*row_start, round(site.posterior, 4), letters])
     return rows
 
 

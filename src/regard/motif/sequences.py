@@ -90,13 +90,13 @@ class MotifSequences:
         for i, text in enumerate(self.texts):
             key = text.upper()
             groups.setdefault(either_strand(key) if self.has_strands else key, []).append(i)
-        keys, held = list(groups), list[int]()
+        keys, test = list(groups), list[int]()
         for number in random.permutation(len(keys)):
-            if len(held) >= HELD_OUT * len(self.texts):
+            if len(test) >= HELD_OUT * len(self.texts):
                 break
-            held += groups[keys[number]]
-        inside = set(held)
-        return [i for i in range(len(self.texts)) if i not in inside], sorted(held)
+            test += groups[keys[number]]
+        inside = set(test)
+        return [i for i in range(len(self.texts)) if i not in inside], sorted(test)
 
 
 def read_sequences(
@@ -109,13 +109,13 @@ def read_sequences(
     modality = Biology(BiologyConfig(tokenizer="nucleotides"))
     batches = reader.records(path, modality, Nucleotides, log)
     items = [item for batch in batches for item in batch]
-    kept = [item for item in items if not item.note and item.text.strip()]
-    if len(kept) < len(items):
-        log(f"{path}: {len(items) - len(kept):,} empty or damaged records left out")
-    if not kept:
+    records = [item for item in items if not item.note and item.text.strip()]
+    if len(records) < len(items):
+        log(f"{path}: {len(items) - len(records):,} empty or damaged records left out")
+    if not records:
         raise UserError(f"{path} has no sequences")
-    texts = tuple(item.text.strip() for item in kept)
-    names = tuple(item.id for item in kept)
+    texts = tuple(item.text.strip() for item in records)
+    names = tuple(item.id for item in records)
     return MotifSequences(str(path), names, texts, alphabet or find_alphabet(path, texts))
 
 
