@@ -32,6 +32,17 @@ def test_options_go_where_they_belong_and_are_checked(names):
         plan_recipe([names], options={"vocab_size": "many"})
 
 
+def test_settings_of_one_tokenizer_are_checked_with_it(tmp_path):
+    """--tokenizer kmers --k 3 was refused, since k was checked without the tokenizer."""
+    path = tmp_path / "dna.txt"
+    path.write_text("ACGTACGTTGCA\n" * 30)
+    options = {"tokenizer": "kmers", "k": 3, "stride": 1}
+    recipe, _ = plan_recipe([path], model={"name": "bigram"}, options=options)
+    assert {key: getattr(recipe.output, key) for key in options} == options
+    with pytest.raises(UsageError, match="k is for kmers, not for nucleotides"):
+        plan_recipe([path], options={"tokenizer": "nucleotides", "k": 3})
+
+
 def test_a_modality_that_is_named_decides_what_arrays_hold(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, items=np.zeros((40, 20, 2)) + np.arange(40)[:, None, None], y=np.arange(40) % 2)

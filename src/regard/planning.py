@@ -158,19 +158,20 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
         for role in task.roles.encoded
     }
     names = {table: settings_of(cls) for table, cls in classes.items()}
-    placed: dict[str, dict[str, Any]] = {}
-    for key, value in options.items():
-        owners = [table for table in names if key in names[table]]
-        if not owners:
+    result = {table: dict(keys) for table, keys in values.items()}
+    for key in options:
+        if not any(key in known for known in names.values()):
             read = " and ".join(cls.name for table, cls in classes.items() if table != "task")
             hint = did_you_mean(key, [name for known in names.values() for name in known])
             raise UsageError(f"no setting {key!r} for task {task.name} of {read}; {hint}")
-        for table in owners:
-            placed.setdefault(table, {})[key] = value
-    result = {table: dict(keys) for table, keys in values.items()}
-    for table, keys in placed.items():
-        checked = check(table, classes[table].Config, keys)  # together: k needs its tokenizer
-        result.setdefault(table, {}).update((key, getattr(checked, key)) for key in keys)
+    for table, cls in classes.items():
+        given = {key: value for key, value in options.items() if key in names[table]}
+        if given:  # some settings are for one tokenizer only, so that they are checked together
+            chosen = {
+                key: values[table][key] for key in ("tokenizer",) if key in values.get(table, {})
+            }
+            checked = check(table, cls.Config, {**chosen, **given})
+            result.setdefault(table, {}).update({key: getattr(checked, key) for key in given})
     return result
 
 
