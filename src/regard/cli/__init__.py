@@ -35,6 +35,7 @@ VERBS = {
     "translate": "translate",
     "predict": "predict",
     "embed": "embed",
+    "retrieve": "retrieve",
     "score": "score",
     "look": "look",
     "verify": "verify",

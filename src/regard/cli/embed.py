@@ -26,12 +26,17 @@ Positions = Annotated[
     bool, typer.Option("--positions", help="A vector for every token, not one for the text.")
 ]
 
+Texts = Annotated[
+    bool, typer.Option("--texts", help="Contrastive runs: FILE holds texts, not their sources.")
+]
+
 
 def command(
     run: Run,
     file: File = Path("-"),
     out: Out = None,
     positions: Positions = False,
+    texts: Texts = False,
     input: Input = "",
     format: Format = "auto",
     strict: Strict = False,
@@ -61,15 +66,17 @@ def command(
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
     embedder = load(run, verb="embed", device=device)
+    if texts:
+        embedder = embedder.texts
     reader = embedder.reader.asked(input=input, format=format)
-    notes = RecordNotes(embedder.tokenizer, embedder.context)
+    notes = RecordNotes(embedder.source_tokenizer, embedder.context)
     stored: list[NDArray[np.float32] | None] = []
     width = 0  # of a vector, once there is one
     for items, lines in noted(read_records(embedder, file, reader), notes, strict):
         valid = [item for item in items if not item.note]
         seconds = [item.second for item in valid] if len(reader.inputs) == 2 else None
-        texts = [item.text for item in valid]
-        vectors = embedder.embed(texts, seconds=seconds, positions=positions) if valid else []
+        records = [item.text for item in valid]
+        vectors = embedder.embed(records, seconds=seconds, positions=positions) if valid else []
         width = vectors[0].shape[-1] if vectors else width
         remaining = iter(vectors)
         for item, note in zip(items, lines, strict=True):

@@ -23,6 +23,10 @@ File = Annotated[
     ),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="All probabilities, not the best alone.")]
+Classes = Annotated[
+    str,
+    typer.Option(help="Contrastive runs: the classes in words, 'a red square,a blue circle'."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -32,6 +36,7 @@ def command(
     input: Input = "",
     format: Format = "auto",
     scores: Scores = False,
+    classes: Classes = "",
     strict: Strict = False,
     device: Device = "auto",
     json: Json = False,
@@ -46,6 +51,9 @@ def command(
 
     Images, as files, folders or arrays: regard predict runs/digits-transformer new.png
 
+    Classes without training examples, by a run of --task contrastive: regard predict runs/pictures
+    new.png --classes "a red square,a blue circle"
+
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
     --scores prints NAME=NUMBER for every class or value in place of the first two. Of words: label,
@@ -57,13 +65,14 @@ def command(
     from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
-    predictor: Predictor = load(run, verb="predict", device=device)
-    if (forecast := predictor.forecast_file(file)) is not None:
+    pipeline = load(run, verb="predict", device=device)
+    predictor: Predictor = pipeline.with_classes(classes.split(",")) if classes else pipeline
+    if (forecast := pipeline.forecast_file(file)) is not None:
         print_json({"predictions": forecast}) if json else print_rows(forecast)
         return
-    reader = predictor.reader.asked(input=input, format=format)
-    batches = read_records(predictor, file, reader)
-    notes = RecordNotes(predictor.tokenizer, predictor.context)
+    reader = pipeline.reader.asked(input=input, format=format)
+    batches = read_records(pipeline, file, reader)
+    notes = RecordNotes(predictor.source_tokenizer, predictor.context)
     two_texts = len(reader.inputs) == 2
 
     def predictions() -> Iterator[tuple[Item, str, Prediction]]:

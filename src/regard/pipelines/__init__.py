@@ -178,6 +178,14 @@ class Pipeline(ABC):
         return InputReader.stored(self.data)
 
     @property
+    def texts(self) -> Pipeline:
+        """The part that embeds the texts that belong to the inputs."""
+        raise UserError(
+            f"{self.run} embeds its inputs alone; a run of `regard train FILE --task contrastive` "
+            "embeds texts beside them"
+        )
+
+    @property
     def context(self) -> TokenLimit | None:
         """How much of a long record is used; None if all of it is."""
         return None
@@ -198,6 +206,13 @@ class Pipeline(ABC):
                 f"{other.run} is of task {other.task}, and {self.run} of task {self.task}: only "
                 "runs of the same task can be compared"
             )
+
+    def with_classes(self, classes: Sequence[str]) -> Any:
+        """Return a pipeline that predicts classes that are named in words."""
+        raise UserError(
+            f"{self.run} predicts what it was trained for; classes are named for runs of "
+            "`regard train FILE --task contrastive`"
+        )
 
     def forecast_file(self, file: Path) -> list[dict[str, Any]] | None:
         """Return what comes after the end of a file, row by row; None for files of records."""

@@ -119,7 +119,17 @@ def match_parameters(
 
 # Rows by priority: baselines, the strongest of the cheap rows and the Transformer come first.
 KEPT = (
-    *("majority", "ibm1", "nearest", "bigram", "logistic", "kneser-ney", "transformer"),
+    *(
+        "majority",
+        "chance",
+        "ibm1",
+        "nearest",
+        "cca",
+        "bigram",
+        "logistic",
+        "kneser-ney",
+        "transformer",
+    ),
     *("naive-bayes", "nb-svm", "rnn-attention", "lstm", "cnn", "svm", "coulomb", "rocket", "map"),
     *("gru", "pwm", "markov", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
     *("seasonal-naive", "naive", "ridge", "nlinear", "dlinear", "drift", "ets", "boosting"),
