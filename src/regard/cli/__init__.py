@@ -37,6 +37,7 @@ VERBS = {
     "embed": "embed",
     "retrieve": "retrieve",
     "score": "score",
+    "fill": "fill",
     "look": "look",
     "verify": "verify",
     "lab": "lab",

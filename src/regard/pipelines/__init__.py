@@ -132,6 +132,7 @@ class Pipeline(ABC):
     """A model with its tokenizers. `run` is None if it was not loaded from a run folder."""
 
     task: ClassVar[str]
+    scores_masked: ClassVar[bool] = False  # `score` masks each token in turn
 
     def __init__(self, model: Any, tokenizer: Tokenizer, run: Run | None = None) -> None:
         self.model, self.tokenizer, self.run = model, tokenizer, run
@@ -306,9 +307,11 @@ def load(
         first, *rest = task.card.verbs
         more = ", ".join(f"`regard {command.split()[0]}`" for command in rest)
         use = f"`regard {first.format(run=opened)}`, {more}"
+        makers = [t.name for t in TASKS.values() if f"{verb} " in "".join(t.card.verbs)]
+        made = f"; `regard train FILE --task {makers[0]}` makes a run for it" if makers else ""
         raise UserError(
             f"{opened} is of task {task.name} ({task.purpose}), and `regard {verb}` does not apply "
-            f"to it: use {use}"
+            f"to it: use {use}{made}"
         )
     pipeline = opened.pipeline(model_on(opened, where, int8))
     if not isinstance(pipeline, kind):

@@ -216,6 +216,11 @@ class Nucleotides(Letters):
         self.complement: Ids = np.arange(self.vocab_size, dtype=self.dtype)  # (V,)
         self.complement[len(SPECIALS) :] = self._table[[ord(c) for c in partners]]
 
+    @property
+    def substitutes(self) -> list[str]:
+        """The four bases."""
+        return [base for base in "ACGTU" if base in self.alphabet.letters]
+
     @classmethod
     def choose(cls, texts: Iterable[str], case: Case) -> Alphabet:
         """Return an alphabet of RNA if there is a U and no T; reading stops at the first T."""
@@ -422,6 +427,11 @@ class Residues(Letters):
     name = "residues"
     modality = "biology"
     alphabets = (fold_case(AMINO_ACIDS), keep_case(AMINO_ACIDS))
+
+    @property
+    def substitutes(self) -> list[str]:
+        """The twenty amino acids."""
+        return list(STANDARD)
 
 
 class ProteinBPE(AlphabetTokenizer, MergeTokenizer):

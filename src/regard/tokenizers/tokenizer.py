@@ -238,6 +238,12 @@ class Tokenizer(ABC):
         """The ids before a text that a model continues: `<S>`."""
         return [self.start]
 
+    @property
+    def substitutes(self) -> list[str]:
+        """The symbols that may stand in place of another one in a variant of a text."""
+        texts = [self.text(i) for i in range(self.vocab_size) if i not in self.names]
+        return sorted(text for text in texts if len(text) == 1 and text.isalpha())
+
     def never_produced(self, vocab_size: int) -> list[int]:
         """Return the ids that a model of `vocab_size` outputs must not generate: `<pad>`, `<S>`,
         `<unk>`, and the rows without a token of models that round their vocabulary up.
