@@ -145,7 +145,7 @@ def all_substitutions(text: str, tokenizer: Tokenizer) -> list[Variant]:
     return [
         (Substitution(before, position, after),)
         for position, before in enumerate(text, start=1)
-        for after in tokenizer.substitutes
+        for after in tokenizer.standard_symbols
         if after.upper() != before.upper()
     ]
 

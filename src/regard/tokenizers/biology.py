@@ -217,7 +217,7 @@ class Nucleotides(Letters):
         self.complement[len(SPECIALS) :] = self._table[[ord(c) for c in partners]]
 
     @property
-    def substitutes(self) -> list[str]:
+    def standard_symbols(self) -> list[str]:
         """The four bases."""
         return [base for base in "ACGTU" if base in self.alphabet.letters]
 
@@ -309,6 +309,11 @@ class Kmers(FixedTokenizer):
         tokenizer = cls(Nucleotides.choose(texts, "fold"), k, stride == 1)
         tokenizer.check_fixed_size(size)
         return tokenizer
+
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The four bases."""
+        return self.letters.standard_symbols
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:
@@ -429,7 +434,7 @@ class Residues(Letters):
     alphabets = (fold_case(AMINO_ACIDS), keep_case(AMINO_ACIDS))
 
     @property
-    def substitutes(self) -> list[str]:
+    def standard_symbols(self) -> list[str]:
         """The twenty amino acids."""
         return list(STANDARD)
 
@@ -457,6 +462,11 @@ class ProteinBPE(AlphabetTokenizer, MergeTokenizer):
         check_size(cls.name, size, len(SPECIALS) + len(AMINO_ACIDS))
         size = size or cls.default_size
         return cls.from_merges(*learn_merges(_known_runs(texts), cls.layout, size, AMINO_ACIDS))
+
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The twenty amino acids."""
+        return list(STANDARD)
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:

@@ -239,8 +239,10 @@ class Tokenizer(ABC):
         return [self.start]
 
     @property
-    def substitutes(self) -> list[str]:
-        """The symbols that may stand in place of another one in a variant of a text."""
+    def standard_symbols(self) -> list[str]:
+        """The symbols of usual texts: those that variants are made of; of bases and amino acids
+        without ambiguity codes and gaps.
+        """
         texts = [self.text(i) for i in range(self.vocab_size) if i not in self.names]
         return sorted(text for text in texts if len(text) == 1 and text.isalpha())
 
