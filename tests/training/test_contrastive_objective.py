@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -13,13 +14,15 @@ def vectors(rows, width, seed):
     return F.normalize(torch.randn(rows, width, generator=draw, dtype=torch.float64), dim=-1)
 
 
-def test_without_copies_it_is_the_mean_of_two_cross_entropies():
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_without_copies_it_is_the_mean_of_two_cross_entropies(smoothing):
     x, y, scale = vectors(7, 5, 1), vectors(7, 5, 2), torch.tensor(9.0)
     keys = torch.arange(7)[:, None].repeat(1, 2)
     logits, own = scale * x @ y.T, torch.arange(7)
-    expected = F.cross_entropy(logits, own, reduction="none")
-    expected = (expected + F.cross_entropy(logits.T, own, reduction="none")) / 2
-    torch.testing.assert_close(pair_losses(x, y, scale, keys), expected)
+    options = {"reduction": "none", "label_smoothing": smoothing}
+    expected = F.cross_entropy(logits, own, **options)
+    expected = (expected + F.cross_entropy(logits.T, own, **options)) / 2
+    torch.testing.assert_close(pair_losses(x, y, scale, keys, smoothing=smoothing), expected)
 
 
 def test_pairs_with_the_same_text_do_not_count_as_wrong():

@@ -100,7 +100,11 @@ class Contrastive(GradientTask):
     def objective(self, model: Any, corpus: Corpus, recipe: Recipe, constrain: Any) -> nn.Module:
         from regard.training.contrastive_objective import ContrastiveObjective
 
-        return ContrastiveObjective(model, augment=augmentation_module(model, recipe))
+        return ContrastiveObjective(
+            model,
+            label_smoothing=recipe.train.label_smoothing,
+            augment=augmentation_module(model, recipe),
+        )
 
     def validation_loss(
         self, trainer: Trainer, shard: Shard, stop: Callable[[], object]

@@ -22,9 +22,11 @@ SCALES = (2.0, 4.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 56.0, 80.0, 100.0)  # tri
 GROUPS = 20  # of pairs, whose losses give the standard error
 
 
-def pair_losses(sources: Tensor, texts: Tensor, scale: Tensor, keys: Tensor) -> Tensor:
+def pair_losses(
+    sources: Tensor, texts: Tensor, scale: Tensor, keys: Tensor, *, smoothing: float = 0.0
+) -> Tensor:
     """Return the loss (B,) of each pair of vectors (B, E): the mean of the cross-entropies of its
-    text among all texts and of its source among all sources.
+    text among all texts and of its source among all sources. Label smoothing is uniform over them.
 
     Pairs with a number of `keys` (B, 2) in common share their source or their text. They would be
     right as well, so they are left out of each other's sums.
@@ -32,16 +34,27 @@ def pair_losses(sources: Tensor, texts: Tensor, scale: Tensor, keys: Tensor) -> 
     logits = scale * sources @ texts.T  # (B, B)
     shared = (keys[:, None] == keys[None]).any(-1)
     shared.fill_diagonal_(False)
-    logits = logits.masked_fill(shared, -torch.inf)
-    return (logits.logsumexp(0) + logits.logsumexp(1)) / 2 - logits.diagonal()
+    totals = logits.masked_fill(shared, -torch.inf)
+    right = logits.diagonal()
+    if smoothing:
+        known, counts = logits.masked_fill(shared, 0.0), (~shared).sum(0)
+        mean = (known.sum(0) + known.sum(1)) / (2 * counts)
+        right = (1 - smoothing) * right + smoothing * mean
+    return (totals.logsumexp(0) + totals.logsumexp(1)) / 2 - right
 
 
 class ContrastiveObjective(nn.Module):
     """Two encoders and their loss. `augment` changes source images at random."""
 
-    def __init__(self, model: DualEncoder, *, augment: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        model: DualEncoder,
+        *,
+        label_smoothing: float = 0.0,
+        augment: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.augment = model, augment
+        self.model, self.augment, self.label_smoothing = model, augment, label_smoothing
 
     def forward(
         self,
@@ -51,8 +64,8 @@ class ContrastiveObjective(nn.Module):
         source_ids: Tensor | None = None,
         source_segments: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss of texts (B, T), their sources and keys, `targets` (B, 2), summed over
-        pairs, twice. A batch without sources, of a process without data, has no pairs.
+        """Return the loss of texts (B, T), their sources and keys, `targets` (B, 2), smoothed and
+        plain, both summed over pairs. A process without data has a batch without sources.
         """
         if segments is None or source_ids is None or source_segments is None:
             zero = sum((p.sum() * 0 for p in self.model.parameters()), torch.zeros(()))
@@ -61,8 +74,9 @@ class ContrastiveObjective(nn.Module):
             source_ids, source_segments = self.augment(source_ids, source_segments)
         texts, source = Inputs(ids, segments), Inputs(source_ids, source_segments)
         x, y = (vectors[: len(targets)] for vectors in self.model(texts, source))  # not padding
-        loss = pair_losses(x, y, self.model.scale, targets).sum()
-        return loss, loss.detach()
+        pairs = x, y, self.model.scale, targets
+        loss = pair_losses(*pairs, smoothing=self.label_smoothing).sum()
+        return loss, pair_losses(*pairs).sum().detach()
 
 
 @torch.inference_mode()
