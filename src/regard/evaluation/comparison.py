@@ -28,6 +28,7 @@ from regard.notebook import html_table
 SYMBOL_LOSS = "nats_per_symbol"
 SMALL = 0.01  # a relative difference below which a model is hardly better
 BASELINES = {  # models that any other should beat, and what they do
+    "chance": "a random order",
     "ibm1": "word for word",
     "majority": "predicting the most common class",
     "mean": "predicting the mean",

@@ -120,8 +120,8 @@ def match_parameters(
 
 # Rows by priority: baselines, the strongest of the cheap rows and the Transformer come first.
 KEPT = (
-    *("majority", "mean", "ibm1", "nearest", "bigram", "logistic", "ridge", "kneser-ney"),
-    "transformer",
+    *("majority", "mean", "chance", "ibm1", "nearest", "cca", "bigram", "logistic", "ridge"),
+    *("kneser-ney", "transformer"),
     *("naive-bayes", "nb-svm", "rnn-attention", "lstm", "cnn", "svm", "coulomb", "rocket", "map"),
     *("gru", "pwm", "markov", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
     *("seasonal-naive", "naive", "nlinear", "dlinear", "drift", "ets", "boosting"),
