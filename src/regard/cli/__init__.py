@@ -39,6 +39,7 @@ VERBS = {
     "look": "look",
     "verify": "verify",
     "lab": "lab",
+    "lecture": "lecture",
     "export": "export",
     "import": "import_",
 }

@@ -1,0 +1,206 @@
+"""The companion of the lectures: for each heading of five decks an idea, a command and a class.
+
+The texts are the TOML files of this folder: the headings of each deck in order (`000` to `004`),
+the concepts they refer to, the figures and systems that the decks name, what they state wrongly,
+and `setup`: the data sets and runs that commands need first.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UsageError, did_you_mean
+
+FOLDER = Path(__file__).parent
+DECKS = ("000", "001", "002", "003", "004")
+ERRATA_COMMAND = "regard lab errata --quick --out lab"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A command; `makes` is the file or folder that it writes once, `after` the step it needs."""
+
+    command: str
+    makes: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A heading, a concept, a figure or a system, and what shows it.
+
+    `after` names the step that the command needs, `shows` says what to look at, `code` is the
+    dotted path of what implements it, `live` the name of a page of the gallery, `left` what is left
+    out. An entry without a command has a `reason`.
+    """
+
+    title: str
+    idea: str = ""
+    concept: str = ""
+    erratum: str = ""
+    after: str = ""
+    command: str = ""
+    shows: str = ""
+    code: str = ""
+    live: str = ""
+    tests: str = ""
+    left: str = ""
+    reason: str = ""
+
+    @property
+    def steps(self) -> list[Step]:
+        """What to type in an empty folder: the steps that the command needs, and the command."""
+        if not self.command:
+            return []
+        words = self.command.split()
+        trains = words[1] == "train" and "--out" in words
+        makes = words[words.index("--out") + 1] if trains else ""
+        return [*_chain(self.after), Step(command=self.command, makes=makes)]
+
+    @property
+    def commands(self) -> list[str]:
+        return [step.command for step in self.steps]
+
+    @property
+    def source(self) -> str:
+        """The file of `code` within src/."""
+        parts = self.code.split(".")
+        while parts:
+            path = FOLDER.parents[1].joinpath(*parts)
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if file.is_file():
+                    return file.relative_to(FOLDER.parents[1]).as_posix()
+            parts.pop()
+        raise ValueError(f"code must be a dotted path of regard, got {self.code!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erratum:
+    """What a deck states, what is right, and the reference; `shown` if `regard lab errata`
+    measures it, or another command.
+    """
+
+    deck: str
+    says: str
+    right: str
+    reference: str
+    measured: bool = False
+    command: str = ""
+
+    @property
+    def commands(self) -> list[str]:
+        return [
+            *([ERRATA_COMMAND] if self.measured else []),
+            *([self.command] * bool(self.command)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deck:
+    """The headings of a deck, in order."""
+
+    number: str
+    title: str
+    headings: Sequence[Entry]
+
+    def find(self, text: str) -> Entry:
+        """Return the heading with this title, or the only one that has all of these words."""
+        return find(text, self.headings, f"in lecture {self.number}")
+
+
+def load_table(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def load_steps() -> Mapping[str, Step]:
+    return {name: Step(**table) for name, table in load_table("setup").items()}
+
+
+def _chain(name: str) -> Iterator[Step]:
+    if name:
+        step = load_steps()[name]
+        yield from _chain(step.after)
+        yield step
+
+
+@cache
+def load_concepts() -> Mapping[str, Entry]:
+    """Return the concepts by number, as A1."""
+    return {number: Entry(**table) for number, table in load_table("concepts").items()}
+
+
+@cache
+def load_errata() -> Mapping[str, Erratum]:
+    """Return the corrections by number, as E1."""
+    return {number: Erratum(**table) for number, table in load_table("errata").items()}
+
+
+def load_entries(name: str) -> list[Entry]:
+    """Return the entries of `plots`, `systems` or of a deck; what they lack is their concept's."""
+    return [_complete(Entry(**table)) for table in load_table(name)["entries"]]
+
+
+def _complete(entry: Entry) -> Entry:
+    """Return an entry with the command, the figure and the class of its concept, unless it has its
+    own.
+    """
+    if not entry.concept:
+        return entry
+    concept = load_concepts()[entry.concept]
+    names = ["code", "tests"] if entry.command else [field.name for field in fields(Entry)]
+    lacking = {name: getattr(concept, name) for name in names if not getattr(entry, name)}
+    return replace(entry, **lacking)
+
+
+@cache
+def load_deck(number: str) -> Deck:
+    if number not in DECKS:
+        raise UsageError(f"unknown lecture {number!r}; {did_you_mean(number, list(DECKS))}")
+    return Deck(number=number, title=load_table(number)["title"], headings=load_entries(number))
+
+
+def find(text: str, entries: Sequence[Entry], where: str) -> Entry:
+    """Return the entry with this title, or the only one with these words in this order, or in any;
+    case and punctuation do not count.
+    """
+    wanted = simplify(text)
+    titles = {simplify(entry.title): entry for entry in reversed(entries)}
+    if wanted in titles:
+        return titles[wanted]
+    matches = search(text, entries)
+    if len(together := [e for e in matches if f" {wanted}" in f" {simplify(e.title)}"]) == 1:
+        return together[0]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(repr(entry.title) for entry in matches)
+        raise UsageError(f"{len(matches)} headings {where} have {text!r}; choose one of {names}")
+    shown = {title: entry.title for title, entry in titles.items()}
+    hint = did_you_mean(wanted, list(shown)).removeprefix("did you mean ").strip("'?")
+    hint = f"did you mean {shown[hint]!r}?" if hint in shown else "without a heading all are listed"
+    raise UsageError(f"no heading {where} has {text!r}; {hint}")
+
+
+def search(text: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries whose title has all words of a text, or words that begin like them."""
+    words = simplify(text).split()
+    titles = [f" {simplify(entry.title)}" for entry in entries]
+    found = [bool(words) and all(f" {word}" in title for word in words) for title in titles]
+    return [entry for entry, matches in zip(entries, found, strict=True) if matches]
+
+
+def simplify(text: str) -> str:
+    """Return the words of a text in lower case, without punctuation."""
+    return " ".join(re.findall(r"[^\W_]+", text.casefold()))
+
+
+def plain(text: str) -> str:
+    """Return Markdown without links and code marks, for a terminal."""
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).replace("`", "")
