@@ -464,7 +464,8 @@ def heading_lines(entry: Any) -> list[str]:
 
 def code_link(entry: Any) -> str:
     """Return a link to the file of a class, if there is one."""
-    return f"[`{entry.code}`](../../src/{entry.source})" if entry.code else "–"
+    name = entry.code.removeprefix("regard.")
+    return f"[`{name}`](../../src/{entry.source})" if name else "–"
 
 
 def command_cell(commands: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from tests.test_docs import one_thread, run_line, small  # noqa: F401  # fixture
 
 from regard import lectures
 from regard.errors import UsageError
-from regard.lectures import DECKS, Entry, load_concepts, load_deck, load_entries, load_errata
+from regard.lectures import DECKS, LectureEntry, load_concepts, load_deck, load_entries, load_errata
 
 ROOT = Path(__file__).parents[1]
 DECK_TEXTS = ROOT.parent / "shared" / "seeds"
@@ -23,7 +23,9 @@ ENTRIES = [
 ]
 WITH_COMMAND = {entry.command: entry for entry in ENTRIES if entry.command}
 ERRATA = {
-    line: Entry(title=line, command=line) for e in load_errata().values() for line in e.commands
+    line: LectureEntry(title=line, command=line)
+    for e in load_errata().values()
+    for line in e.commands
 }
 QUICK_LAB = ("bayes", "errata", "invariants", "lookup")  # others run in tests/lab
 

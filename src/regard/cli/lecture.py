@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.lectures import Deck, Entry
+    from regard.lectures import Deck, LectureEntry
 
 DeckName = Annotated[str, typer.Argument(help="000 to 004; without it all lectures are listed.")]
 Heading = Annotated[str, typer.Argument(help="A heading, or words of it; none lists all.")]
@@ -82,7 +82,7 @@ def _list_headings(word: str, json: bool) -> None:
     print(f'next: regard lecture {rows[-1]["lecture"]} "{rows[-1]["heading"]}"')
 
 
-def _show(deck: Deck, entry: Entry, json: bool) -> None:
+def _show(deck: Deck, entry: LectureEntry, json: bool) -> None:
     from regard.console import print_json
     from regard.lectures import load_errata, plain
 
@@ -117,7 +117,7 @@ def _show(deck: Deck, entry: Entry, json: bool) -> None:
         print(f"left out: {plain(entry.left)}")
 
 
-def _run(entry: Entry) -> None:
+def _run(entry: LectureEntry) -> None:
     """Run the commands of an entry here, but none that makes what is there."""
     import shlex
     from pathlib import Path

@@ -413,7 +413,10 @@ def grid_part() -> Part:
         title="K · Q: keys down, queries across, as on the slide",
         unit="product",
     )
-    reading = "The queries of creature and forest match the keys of the adjectives before them."
+    reading = (
+        "Set by hand, as the slide draws them: queries of nouns match the keys of the adjectives "
+        "before them. A look page has the products of a trained model."
+    )
     claim = agree(
         "001: creature asks for fluffy and blue, forest for verdant",
         "these products are large, and no other",
@@ -450,22 +453,20 @@ def steps_part() -> Part:
     maps = {name: count_steps(n, name == "recurrence") for name in ("recurrence", "attention")}
     layers = [f"layer {i}" for i in range(N_LAYERS, 0, -1)]
     figures: dict[str, Component] = {
-        f"In a stack of {name} a state can be computed after so many steps.": Heatmap(
+        f"The number of steps after which each state of {name} can be computed.": Heatmap(
             steps, layers, words, title=f"Steps before each state: {name}", unit="steps"
         )
         for name, steps in maps.items()
     }
-    figures[
-        "In a recurrence two words meet after as many steps as lie between them; in attention "
-        "after one."
-    ] = Lines(
-        [
-            ("recurrence", list(range(n)), distance[cat].tolist()),
-            ("attention", list(range(n)), [float(i != cat) for i in range(n)]),
-        ],
-        x_label=f"word of the sentence; {cat} is cat, {verb} is its verb",
-        y_label="steps from cat",
-        title="Interaction distance from cat to every other word",
+    distances = np.stack([distance[cat], np.minimum(distance[cat], 1)])
+    figures["In a recurrence cat meets a word after all words between; in attention at once."] = (
+        Heatmap(
+            distances,
+            ["recurrence", "attention"],
+            words,
+            title="Interaction distance: steps from cat to every other word",
+            unit="steps",
+        )
     )
     last = {name: int(steps.max()) for name, steps in maps.items()}
     claims = [
@@ -517,7 +518,7 @@ def arena_part() -> Part:
         [rank, name, score, f"+{up}/-{down}"]
         for rank, name, (score, up, down, _) in zip(ranks, names, rows, strict=True)
     ]
-    reading = "Models whose intervals overlap share a rank: five of nine are fifth."
+    reading = "A rank is one more than the number of intervals above: five of nine are fifth."
     table = Table(["rank (UB)", "model", "score", "95% interval"], cells, title="The ranking")
     claim = agree("004: ranks follow from intervals", "the printed ranks", ranks, printed)
     return Part([claim], {reading: figure}, [table])

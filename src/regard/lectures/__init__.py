@@ -23,7 +23,7 @@ ERRATA_COMMAND = "regard lab errata --quick --out lab"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class CommandStep:
     """A command; `makes` is the file or folder that it writes once, `after` the step it needs."""
 
     command: str
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LectureEntry:
     """A heading, a concept, a figure or a system, and what shows it.
 
     `after` names the step that the command needs, `shows` says what to look at, `code` is the
@@ -54,14 +54,14 @@ class Entry:
     reason: str = ""
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CommandStep]:
         """What to type in an empty folder: the steps that the command needs, and the command."""
         if not self.command:
             return []
         words = self.command.split()
         trains = words[1] == "train" and "--out" in words
         makes = words[words.index("--out") + 1] if trains else ""
-        return [*_chain(self.after), Step(command=self.command, makes=makes)]
+        return [*_chain(self.after), CommandStep(command=self.command, makes=makes)]
 
     @property
     def commands(self) -> list[str]:
@@ -107,9 +107,9 @@ class Deck:
 
     number: str
     title: str
-    headings: Sequence[Entry]
+    headings: Sequence[LectureEntry]
 
-    def find(self, text: str) -> Entry:
+    def find(self, text: str) -> LectureEntry:
         """Return the heading with this title, or the only one that has all of these words."""
         return find(text, self.headings, f"in lecture {self.number}")
 
@@ -119,11 +119,11 @@ def load_table(name: str) -> dict[str, Any]:
 
 
 @cache
-def load_steps() -> Mapping[str, Step]:
-    return {name: Step(**table) for name, table in load_table("setup").items()}
+def load_steps() -> Mapping[str, CommandStep]:
+    return {name: CommandStep(**table) for name, table in load_table("setup").items()}
 
 
-def _chain(name: str) -> Iterator[Step]:
+def _chain(name: str) -> Iterator[CommandStep]:
     if name:
         step = load_steps()[name]
         yield from _chain(step.after)
@@ -131,9 +131,9 @@ def _chain(name: str) -> Iterator[Step]:
 
 
 @cache
-def load_concepts() -> Mapping[str, Entry]:
+def load_concepts() -> Mapping[str, LectureEntry]:
     """Return the concepts by number, as A1."""
-    return {number: Entry(**table) for number, table in load_table("concepts").items()}
+    return {number: LectureEntry(**table) for number, table in load_table("concepts").items()}
 
 
 @cache
@@ -142,19 +142,19 @@ def load_errata() -> Mapping[str, Erratum]:
     return {number: Erratum(**table) for number, table in load_table("errata").items()}
 
 
-def load_entries(name: str) -> list[Entry]:
+def load_entries(name: str) -> list[LectureEntry]:
     """Return the entries of `plots`, `systems` or of a deck; what they lack is their concept's."""
-    return [_complete(Entry(**table)) for table in load_table(name)["entries"]]
+    return [_complete(LectureEntry(**table)) for table in load_table(name)["entries"]]
 
 
-def _complete(entry: Entry) -> Entry:
+def _complete(entry: LectureEntry) -> LectureEntry:
     """Return an entry with the command, the figure and the class of its concept, unless it has its
     own.
     """
     if not entry.concept:
         return entry
     concept = load_concepts()[entry.concept]
-    names = ["code", "tests"] if entry.command else [field.name for field in fields(Entry)]
+    names = ["code", "tests"] if entry.command else [field.name for field in fields(LectureEntry)]
     lacking = {name: getattr(concept, name) for name in names if not getattr(entry, name)}
     return replace(entry, **lacking)
 
@@ -166,7 +166,7 @@ def load_deck(number: str) -> Deck:
     return Deck(number=number, title=load_table(number)["title"], headings=load_entries(number))
 
 
-def find(text: str, entries: Sequence[Entry], where: str) -> Entry:
+def find(text: str, entries: Sequence[LectureEntry], where: str) -> LectureEntry:
     """Return the entry with this title, or the only one with these words in this order, or in any;
     case and punctuation do not count.
     """
@@ -175,10 +175,10 @@ def find(text: str, entries: Sequence[Entry], where: str) -> Entry:
     if wanted in titles:
         return titles[wanted]
     matches = search(text, entries)
-    if len(together := [e for e in matches if f" {wanted}" in f" {simplify(e.title)}"]) == 1:
-        return together[0]
-    if len(matches) == 1:
-        return matches[0]
+    in_order = [entry for entry in matches if f" {wanted}" in f" {simplify(entry.title)}"]
+    for candidates in (in_order, matches):
+        if len(candidates) == 1:
+            return candidates[0]
     if matches:
         names = ", ".join(repr(entry.title) for entry in matches)
         raise UsageError(f"{len(matches)} headings {where} have {text!r}; choose one of {names}")
@@ -188,12 +188,12 @@ def find(text: str, entries: Sequence[Entry], where: str) -> Entry:
     raise UsageError(f"no heading {where} has {text!r}; {hint}")
 
 
-def search(text: str, entries: Sequence[Entry]) -> list[Entry]:
+def search(text: str, entries: Sequence[LectureEntry]) -> list[LectureEntry]:
     """Return the entries whose title has all words of a text, or words that begin like them."""
     words = simplify(text).split()
     titles = [f" {simplify(entry.title)}" for entry in entries]
-    found = [bool(words) and all(f" {word}" in title for word in words) for title in titles]
-    return [entry for entry, matches in zip(entries, found, strict=True) if matches]
+    matches = [bool(words) and all(f" {word}" in title for word in words) for title in titles]
+    return [entry for entry, matching in zip(entries, matches, strict=True) if matching]
 
 
 def simplify(text: str) -> str:
