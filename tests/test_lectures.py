@@ -121,8 +121,8 @@ def test_a_heading_is_found_by_its_title_by_words_of_it_and_in_any_case():
     ("text", "message"),
     [
         ("masking", "3 headings in lecture 002 have 'masking'; choose one of"),
-        ("beem search", "no heading in lecture 002 has 'beem search'; did you mean 'beam search'"),
-        ("zzz", "without a heading all are listed"),
+        ("beem search", "no heading in lecture 002 has 'beem search'; did you mean 'beam search'?"),
+        ("zzz", "without one all are listed"),
     ],
 )
 def test_a_heading_that_is_not_found_has_a_hint(text, message):

@@ -14,6 +14,7 @@ def test_headings_of_a_lecture_are_listed_in_order(cli):
     assert done.code == 0 and done.out.index("Encoder: Self-Attention") < done.out.index("Trick #1")
     headings = cli("lecture", "004", "--json").document["headings"]
     assert headings[0] == {"lecture": "004", "heading": "Large Language Models"}
+    assert cli("lecture", "4", "--json").document["headings"] == headings
 
 
 def test_a_word_finds_headings_of_all_lectures(cli):

@@ -66,12 +66,11 @@ def _list_headings(word: str, json: bool) -> None:
     from regard.errors import UsageError
     from regard.lectures import DECKS, load_deck, search
 
-    numbers = [word] if word in DECKS or word.isdigit() else DECKS
-    decks = [load_deck(number) for number in numbers]
+    decks = map(load_deck, [word] if word.isdigit() else DECKS)
     rows = [
         {"lecture": deck.number, "heading": entry.title}
         for deck in decks
-        for entry in (deck.headings if deck.number == word else search(word, deck.headings))
+        for entry in (deck.headings if word.isdigit() else search(word, deck.headings))
     ]
     if not rows:
         raise UsageError(f"no heading of the lectures has {word!r}")
@@ -79,7 +78,7 @@ def _list_headings(word: str, json: bool) -> None:
         print_json({"headings": rows})
         return
     print_table(["lecture", "heading"], [list(row.values()) for row in rows])
-    print(f'next: regard lecture {rows[-1]["lecture"]} "{rows[-1]["heading"]}"')
+    print(f'next: regard lecture {rows[0]["lecture"]} "{rows[0]["heading"]}"')
 
 
 def _show(deck: Deck, entry: LectureEntry, json: bool) -> None:

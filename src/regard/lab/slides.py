@@ -376,17 +376,69 @@ SHELF = {
 AUTHORS, TEMPERATURE = "jurafsky martin", 0.1
 
 
-def library_part() -> Part:
-    shelf = Dictionary(list(SHELF), list(SHELF.values()))
-    weights = shelf.look_up([AUTHORS], TEMPERATURE)[0]
-    order = weights.argsort(descending=True).tolist()
-    rows = [[shelf.keys[i], shelf.values[i], float(weights[i])] for i in order]
-    title = f"A search for “{AUTHORS}”: a weight for every book"
-    best = shelf.keys[order[0]]
-    claim = agree(
-        "003: a search for jurafsky and martin", "finds their book", best, next(iter(SHELF))
-    )
-    return Part([claim], tables=[Table(["book", "about", "weight"], rows, title=title)])
+FILMS = {
+    "Thrilling horror science fiction movie, plays in space in a distant future": "Alien",
+    "Entertaining science fiction movie, plays in space in a distant past": "Star Wars",
+    "Boring love story, plays on a ship in the past": "Titanic",
+}
+WISH, FUZZY = "Boring love story, plays in space.", 0.2
+
+
+def weigh(items: Mapping[str, str], query: str, temperature: float) -> dict[str, float]:
+    """Return the weight of each value of a soft dictionary for a query, the largest first."""
+    weights = Dictionary(list(items), list(items.values())).look_up([query], temperature)[0]
+    pairs = zip(items.values(), weights.tolist(), strict=True)
+    return dict(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+def lookup_part() -> Part:
+    """A search in a library (003), and a film that does not exist (002)."""
+    shelf, films = weigh(SHELF, AUTHORS, TEMPERATURE), weigh(FILMS, WISH, FUZZY)
+    titanic = weigh(FILMS, list(FILMS)[2], FUZZY)
+    books = {about: book for book, about in SHELF.items()}
+    claims = [
+        agree("003: a search for jurafsky and martin", "NLP, their book", next(iter(shelf)), "NLP"),
+        agree("002: a query that is a key", "its own film first", next(iter(titanic)), "Titanic"),
+        Claim.exact(
+            "002: a boring love story in space",
+            "most of Titanic, and at least a tenth of each film in space",
+            min(films.values()) * (next(iter(films)) == "Titanic"),
+            "{:.2f}, the least",
+            least=0.1,
+        ),
+    ]
+    tables = [
+        Table(
+            ["book", "weight"],
+            [[books[about], weight] for about, weight in shelf.items()],
+            title=f"A search for “{AUTHORS}”: a weight for every book",
+        ),
+        Table(["film", "weight"], list(films.items()), title=f"“{WISH}”: a mixture of films"),
+    ]
+    return Part(claims, tables=tables)
+
+
+# 002, windows of CBOW
+
+SPEECH = "The competent services have not included them in the agenda"
+SIDE = 3  # words on either side
+WINDOWS = {
+    "have": "The competent services not included them",
+    "not": "competent services have included them in",
+    "included": "services have not them in the",
+}
+
+
+def windows_part() -> Part:
+    words = SPEECH.split()
+    windows = {
+        word: " ".join(words[max(0, i - SIDE) : i] + words[i + 1 : i + 1 + SIDE])
+        for i, word in enumerate(words)
+        if word in WINDOWS
+    }
+    table = Table(["target", "context window"], list(windows.items()), title="Windows of CBOW")
+    claim = agree("002: windows of CBOW", "the printed words", windows == WINDOWS, True)
+    return Part([claim], tables=[table])
 
 
 # 001, the grid of keys and queries
@@ -632,9 +684,10 @@ def slides(options: Options) -> Result:
     """Do the lectures' worked examples give the numbers on their slides?
 
     Names from six steps of counting, smoothing and the query 4.21, the mixtures of I, am and Sam,
-    one verse in four languages, the causal triangle, binary codes, four words in any order, a
-    library, the grid of keys and queries, steps of recurrence and attention, a ranking, and what it
-    refers to. Each claim begins with the number of its deck.
+    one verse in four languages, the causal triangle, binary codes, four words in any order,
+    searches in a library and among films, windows of CBOW, the grid of keys and queries, steps of
+    recurrence and attention, a ranking, and what “it” refers to. Each claim begins with the number
+    of its deck.
     """
     seeds = options.seeds(2 if options.quick else 8)
     progress = options.progress(len(seeds))
@@ -650,7 +703,8 @@ def slides(options: Options) -> Result:
                 code_part(),
                 order_part(),
                 norm_part(),
-                library_part(),
+                lookup_part(),
+                windows_part(),
                 grid_part(),
                 arena_part(),
             ]

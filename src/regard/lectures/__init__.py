@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,8 @@ def _complete(entry: LectureEntry) -> LectureEntry:
 
 @cache
 def load_deck(number: str) -> Deck:
+    """Return a deck by its number, as 002 or 2."""
+    number = number.zfill(len(DECKS[0]))
     if number not in DECKS:
         raise UsageError(f"unknown lecture {number!r}; {did_you_mean(number, list(DECKS))}")
     return Deck(number=number, title=load_table(number)["title"], headings=load_entries(number))
@@ -182,9 +185,8 @@ def find(text: str, entries: Sequence[LectureEntry], where: str) -> LectureEntry
     if matches:
         names = ", ".join(repr(entry.title) for entry in matches)
         raise UsageError(f"{len(matches)} headings {where} have {text!r}; choose one of {names}")
-    shown = {title: entry.title for title, entry in titles.items()}
-    hint = did_you_mean(wanted, list(shown)).removeprefix("did you mean ").strip("'?")
-    hint = f"did you mean {shown[hint]!r}?" if hint in shown else "without a heading all are listed"
+    close = get_close_matches(wanted, list(titles), n=1)
+    hint = f"did you mean {titles[close[0]].title!r}?" if close else "without one all are listed"
     raise UsageError(f"no heading {where} has {text!r}; {hint}")
 
 
