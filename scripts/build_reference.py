@@ -443,11 +443,11 @@ def escape(text: str) -> str:
 # Lectures
 
 
-def heading_lines(entry: Any) -> list[str]:
-    """Return the section of a heading: idea, correction, commands, figure and class."""
-    lines = [f"## {escape(entry.title)}", ""]
+def entry_lines(title: str, entry: Any) -> list[str]:
+    """Return the section of an entry: idea, correction, commands, figure, class and test."""
+    lines = [f"## {escape(title)}", ""]
     if entry.reason:
-        lines += [f"No command: {entry.reason}.", ""]
+        lines += [f"No command: {entry.reason.removesuffix('.')}.", ""]
     if entry.idea:
         lines += [escape(entry.idea), ""]
     if entry.erratum:
@@ -458,7 +458,8 @@ def heading_lines(entry: Any) -> list[str]:
             lines += [f"- Live page: [{entry.live}](../gallery/{entry.live}.html)."]
         if entry.left:
             lines += [f"- Left out: {escape(entry.left)}."]
-        lines += [f"- Class: {code_link(entry)}.", ""]
+        test = f" Test: [`{entry.tests}`](../../{entry.tests})." if entry.tests else ""
+        lines += [f"- Class: {code_link(entry)}.{test}", ""]
     return lines
 
 
@@ -476,7 +477,8 @@ def lecture(number: str) -> Part:
     def write(kept: Mapping[str, str]) -> str:
         from regard.lectures import load_deck
 
-        return "\n".join(line for one in load_deck(number).headings for line in heading_lines(one))
+        sections = (entry_lines(one.title, one) for one in load_deck(number).headings)
+        return "\n".join(line for section in sections for line in section)
 
     return write
 
@@ -504,13 +506,13 @@ def headings(kept: Mapping[str, str]) -> str:
 def concepts(kept: Mapping[str, str]) -> str:
     from regard.lectures import load_concepts
 
-    rows = []
-    for number, one in load_concepts().items():
-        shows = escape(one.shows or one.reason)
-        test = f"[{Path(one.tests).name}](../../{one.tests})" if one.tests else "–"
-        title = f"{number}: {escape(one.title)}"
-        rows.append((title, command_cell(one.commands), shows, code_link(one), test))
-    return table(("concept", "command", "page or figure", "class", "test"), rows)
+    sections = (entry_lines(f"{n}: {one.title}", one) for n, one in load_concepts().items())
+    return "\n".join(line for section in sections for line in section)
+
+
+def shown_cell(entry: Any) -> str:
+    """Return what a command shows, and the class, in one cell."""
+    return f"{escape(entry.shows)}<br>{code_link(entry)}" if entry.command else "–"
 
 
 @part("plots")
@@ -518,10 +520,10 @@ def plots(kept: Mapping[str, str]) -> str:
     from regard.lectures import load_entries
 
     rows = [
-        (f"{i}", escape(one.title), command_cell(one.commands), escape(one.shows), code_link(one))
+        (f"{i}", escape(one.title), command_cell(one.commands), shown_cell(one))
         for i, one in enumerate(load_entries("plots"), start=1)
     ]
-    return table(("", "figure", "command", "page", "class"), rows)
+    return table(("", "figure", "command", "page and class"), rows)
 
 
 @part("systems")
@@ -530,10 +532,9 @@ def systems(kept: Mapping[str, str]) -> str:
 
     rows = []
     for one in load_entries("systems"):
-        here = f"{command_cell(one.commands)}<br>{escape(one.shows)}" if one.command else "–"
-        left = escape(one.left or one.reason)
-        rows.append((escape(one.title), escape(one.idea), here, code_link(one), left))
-    return table(("named", "the lecture says", "what runs here", "class", "left out"), rows)
+        here = f"{command_cell(one.commands)}<br>{shown_cell(one)}" if one.command else "–"
+        rows.append((escape(one.title), escape(one.idea), here, escape(one.left or one.reason)))
+    return table(("named", "the lecture says", "what runs here", "left out"), rows)
 
 
 @part("errata")

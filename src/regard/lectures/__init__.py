@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -37,8 +37,8 @@ class LectureEntry:
     """A heading, a concept, a figure or a system, and what shows it.
 
     `after` names the step that the command needs, `shows` says what to look at, `code` is the
-    dotted path of what implements it, `live` the name of a page of the gallery, `left` what is left
-    out. An entry without a command has a `reason`.
+    dotted path of what implements it, `tests` the file of its test, `live` the name of a page of
+    the gallery, `left` what is left out. An entry without a command has a `reason`.
     """
 
     title: str
@@ -155,7 +155,7 @@ def _complete(entry: LectureEntry) -> LectureEntry:
     if not entry.concept:
         return entry
     concept = load_concepts()[entry.concept]
-    names = ["code", "tests"] if entry.command else [field.name for field in fields(LectureEntry)]
+    names = ["code"] if entry.command else ["after", "command", "shows", "code", "live", "reason"]
     lacking = {name: getattr(concept, name) for name in names if not getattr(entry, name)}
     return replace(entry, **lacking)
 
