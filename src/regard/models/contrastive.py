@@ -57,9 +57,7 @@ class PairEncoder(Model):
     """
 
     task: ClassVar[str] = "contrastive"
-    loss_metric: ClassVar[LossMetric] = LossMetric(
-        "nats_per_pair", "nats", "{} nats/pair", "pairs"
-    )
+    loss_metric: ClassVar[LossMetric] = LossMetric("nats_per_pair", "nats", "{} nats/pair", "pairs")
 
     @abstractmethod
     def embed_sources(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
