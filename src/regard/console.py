@@ -66,10 +66,8 @@ def print_metrics(splits: Mapping[str, Mapping[str, Metric]]) -> None:
     for split, metrics in splits.items():
         loss = metrics.get("nats_per_symbol")
         if loss is not None and math.isinf(loss.value):
-            print(
-                f"{split}: the model holds {loss.impossible:,} of the symbols there impossible, "
-                "which costs it infinitely much"
-            )
+            symbols = f"{loss.impossible:,} symbol{'s' * (loss.impossible != 1)}"
+            print(f"{split}: the model gives {symbols} probability 0, so its loss is infinite")
 
 
 def print_targets(split: str, targets: Mapping[str, Mapping[str, Metric]]) -> None:

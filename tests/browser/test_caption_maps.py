@@ -27,7 +27,7 @@ def test_every_word_has_its_map(tmp_path, browser_page):
     pair = SourceTarget(patches.encode_batch([image])[0], words.encode("c <b> a").tolist())
     page = caption_page(Translator(model, words, patches), pair, title="Noise", beams=2)
     tab = browser_page.open(page.write(tmp_path / "look.html"))
-    first = tab.locator(".image-maps").first
+    first = tab.locator(".choices .image-maps")
     above = first.locator(".over").all_inner_texts()
     assert above[0].strip() == "c" and above[-1] == "<E>"
     thumbs, readout = first.locator(".thumb"), first.locator(".readout")

@@ -391,8 +391,8 @@ def test_a_surprise_names_bits_and_probability_of_every_model(browser_page, tmp_
 def test_the_best_beam_is_drawn_through_the_tree(browser_page, tmp_path):
     page = browser_page.open(written(tmp_path, BeamTree(nodes(["x", "y", "z"]))))
     assert page.locator(".edge.best").count() == 1 and page.locator(".edge").count() == 3
-    page.locator(".node.best").last.hover()
-    assert "cumulative log-probability −3" in page.locator(".tip").inner_text()
+    page.locator("[role=treeitem].best").last.hover()
+    assert "log-probability up to here −4.328 bits" in page.locator(".tip").inner_text()
 
 
 def test_lines_leave_gaps_where_a_logarithm_has_no_value(browser_page, tmp_path):

@@ -43,7 +43,8 @@ def test_words_can_be_searched_and_chosen_without_an_error_or_a_request(tmp_path
     assert "not among the points" in shown.locator(".projector .readout").text_content()
     shown.locator(".projector .toggle button").nth(1).click()
     browser_page.settle()
-    assert "one" in shown.locator(".projector svg").text_content()
+    assert "across: one; up: two" in shown.locator(".projector").text_content()
+    shown.locator(".projector .zoom button").last.click()
     dot = shown.locator(".projector circle.dot").nth(3).bounding_box()
     shown.mouse.click(dot["x"] + 3, dot["y"] + 3)
     assert shown.locator(".projector .readout").text_content() == "word3"

@@ -117,9 +117,13 @@ def test_a_marked_cell_is_outlined(tmp_path):
         assert save([heatmap], tmp_path / "h.svg").read_text().count(stroke) == count
 
 
-def test_a_parent_stands_between_its_children():
-    heights = layout_tree(BeamTree(beam_nodes()))
-    assert heights == {3: 0.0, 4: 1.0, 1: 0.5, 2: 2.0, 0: 1.25}
+def test_the_best_path_is_a_straight_line_at_the_top():
+    tree = BeamTree(beam_nodes())
+    heights = layout_tree(tree)
+    assert heights == {0: 0.0, 1: 0.0, 3: 0.0, 4: 1.0, 2: 2.0}
+    assert {heights[i] for i in tree.best_path()} == {0.0}
+    other = layout_tree(BeamTree(beam_nodes(), best=2))
+    assert other[0] == other[2] == 0.0 and other[1] == other[3] == 1.0
 
 
 def test_text_wraps_at_the_line_and_after_a_newline():

@@ -38,6 +38,8 @@ from regard.look.page.charts import (
     MaskMap,
     PointMaps,
     Projector,
+    Reading,
+    Ribbons,
     Scatter,
     Surprise,
     Tagged,
@@ -174,6 +176,11 @@ def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
 @register_drawing(MaskMap, height=lambda mask, width: _map_height(mask.heatmap(), width))
 def _draw_mask(panel: Any, mask: MaskMap) -> None:
     draw_heatmap(panel, mask.heatmap())
+
+
+@register_drawing(Ribbons, height=lambda ribbons, width: _map_height(ribbons.heatmap(), width))
+def _draw_ribbons(panel: Any, ribbons: Ribbons) -> None:
+    draw_heatmap(panel, ribbons.heatmap())
 
 
 def _label_map(axes: Any, rows: list[str], columns: list[str]) -> None:
@@ -404,6 +411,11 @@ def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
     panel.suptitle(_plain(surprise.title) or None)
 
 
+@register_drawing(Reading, height=lambda reading, width: _text_height(reading.surprise(), width))
+def _draw_reading(panel: Any, reading: Reading) -> None:
+    _draw_surprise(panel, reading.surprise())
+
+
 def _draw_token(axes: Any, token: str, box: tuple[int, int, int], colour: Any, edge: str) -> None:
     from matplotlib.patches import Rectangle
 
@@ -470,22 +482,23 @@ def _leaves(tree: BeamTree) -> list[Any]:
 
 
 def layout_tree(tree: BeamTree) -> dict[Any, float]:
-    """Return heights: leaves at whole numbers, best first; parents between their children."""
+    """Return heights: the best path on top, then by score. A parent is as high as its first
+    child.
+    """
+    best = set(tree.best_path())
     children: dict[Any, list[Any]] = {None: [], **{node["id"]: [] for node in tree.nodes}}
-    for node in sorted(tree.nodes, key=lambda n: -float(n["score"])):
+    for node in sorted(tree.nodes, key=lambda n: (n["id"] not in best, -float(n["score"]))):
         children[node["parent"]].append(node["id"])
     heights: dict[Any, float] = {}
     leaves = 0
-    stack = [(root, False) for root in reversed(children[None])]
-    while stack:  # children before parents, without recursion: a search may be very deep
-        at, visited = stack.pop()
-        below = children[at]
-        if below and not visited:
-            stack += [(at, True), *((child, False) for child in reversed(below))]
-        elif below:
-            heights[at] = (heights[below[0]] + heights[below[-1]]) / 2
-        else:
-            heights[at], leaves = float(leaves), leaves + 1
+    stack: list[tuple[Any, float | None]] = [(root, None) for root in reversed(children[None])]
+    while stack:  # without recursion: a search may be very deep
+        at, height = stack.pop()
+        if height is None:
+            height, leaves = float(leaves), leaves + 1
+        heights[at] = height
+        below = [(child, None if i else height) for i, child in enumerate(children[at])]
+        stack += reversed(below)
     return heights
 
 

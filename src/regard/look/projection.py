@@ -18,7 +18,7 @@ from regard.data.batching import Ints, LabelledExamples
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
 from regard.look.internals import PredictionContext
-from regard.look.page import Bars, Page, Projector, Scatter, Table
+from regard.look.page import Bars, Facts, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
@@ -215,7 +215,7 @@ def word_vector_page(
     """Return the page about the most frequent words and `words`, the first of which is selected
     when the page opens.
     """
-    page = Page.about(title, facts, "The vectors")
+    page = Page(title)
     rows = list(dict.fromkeys(word_vectors.row(word) for word in words))
     neighbours = [row for nearest in _nearest_rows(word_vectors, rows) for row in nearest]
     shown = list(dict.fromkeys([*rows, *neighbours, *range(len(word_vectors))]))
@@ -223,9 +223,13 @@ def word_vector_page(
     nearest = _nearest_rows(word_vectors, searchable)
     if len(plotted) >= FEWEST:
         selected = 0 if rows else min(len(nearest) - 1, TYPICAL)
-        _add_words(page, word_vectors, plotted, searchable, nearest, selected)
+        asked = [plotted.index(row) for row in rows]
+        _add_words(page, word_vectors, plotted, (searchable, nearest), (selected, asked))
     for row in rows:
         _add_nearest(page, word_vectors, row, nearest[searchable.index(row)])
+    if facts:
+        page.details("The vectors")
+        page.add(Facts(facts))
     return page
 
 
@@ -239,11 +243,13 @@ def _add_words(
     page: Page,
     word_vectors: WordVectors,
     plotted: list[int],
-    searchable: list[int],
-    nearest: list[list[int]],
-    selected: int,
+    known: tuple[list[int], list[list[int]]],
+    marked: tuple[int, list[int]],
 ) -> None:
-    """Draw words in the plane by t-SNE and by principal components, in clusters."""
+    """Draw words in the plane by t-SNE and by principal components, in clusters. `known` are the
+    words that can be searched and their nearest, `marked` the selected and those asked for.
+    """
+    searchable, nearest = known
     vectors = word_vectors.unit[plotted].astype(np.float64)
     groups, centres = cluster(vectors, min(CLUSTERS, len(plotted) // 2))
     names = []
@@ -255,8 +261,9 @@ def _add_words(
         "Words in the plane",
         f"{len(plotted):,} words, the most frequent ones and the given ones with their neighbours, "
         "by the direction of their vectors; colours are clusters found by k-means, named by their "
-        f"central words. {len(searchable):,} words can be searched or chosen by a click: their "
-        "nearest words are by the cosine in all "
+        f"central words. {len(searchable):,} words can be looked up, by a pattern between slashes "
+        "too, or chosen by a click; the wheel or + and − enlarge, a drag moves. The nearest words "
+        "are by the cosine in all "
         f"{word_vectors.model.config.d_model} dimensions, among all {len(word_vectors):,} words. "
         "Principal components preserve directions and distances as well as two numbers can; t-SNE "
         "(van der Maaten & Hinton 2008) keeps neighbours together, and its axes, sizes and gaps "
@@ -277,7 +284,8 @@ def _add_words(
                 (word_vectors.unit[rows] @ word_vectors.unit[row]).tolist()
                 for row, rows in zip(searchable, nearest, strict=True)
             ],
-            chosen=selected,
+            chosen=marked[0],
+            asked=marked[1],
             title="Words and their neighbours",
         )
     )

@@ -217,10 +217,10 @@ def test_tables_texts_and_samples_are_readable_without_a_script():
     parts = [table, Facts([("seed", 7)]), Text("one\n\ntwo"), Sequences([("abc", -2.5)])]
     html = re.sub(r"<script.*?</script>", "", page_of(parts).render(), flags=re.S)
     assert (
-        '<tr class="highlight"><td class="left">&lt;b&gt;</td><td class="right">1235</td>' in html
+        '<tr class="highlight"><td class="left">&lt;b&gt;</td><td class="right">1,235</td>' in html
     )
     assert "<dt>seed</dt><dd>7</dd>" in html and "<p>one</p><p>two</p>" in html
-    assert '<bdi>abc</bdi><span class="score">-2.5</span>' in html
+    assert '<bdi>abc</bdi><span class="score">−2.5</span>' in html
     assert "<noscript>" in html
 
 

@@ -19,17 +19,29 @@ from regard.look.page.charts import (
     MaskMap,
     PointMaps,
     Projector,
+    Reading,
+    Ribbons,
     Scatter,
     SeriesMaps,
     Surprise,
     Tagged,
 )
-from regard.look.page.document import Component, Facts, Links, Page, Sequences, Table, Text
+from regard.look.page.document import (
+    Choices,
+    Component,
+    Facts,
+    Links,
+    Page,
+    Sequences,
+    Table,
+    Text,
+)
 
 __all__ = [
     "AttentionMaps",
     "Bars",
     "BeamTree",
+    "Choices",
     "Component",
     "Contributions",
     "Distribution",
@@ -45,6 +57,8 @@ __all__ = [
     "Page",
     "PointMaps",
     "Projector",
+    "Reading",
+    "Ribbons",
     "Scatter",
     "Sequences",
     "SeriesMaps",

@@ -257,7 +257,7 @@ class Projector(Component):
     `planes` are layouts of the same first N of the `words`, (N, 2) each, with labels of their
     `axes` where these mean something; `groups` colour them. For the first L words, `neighbours` has
     the indices of the nearest words, nearest first, and `similarities` how similar they are.
-    `chosen` is selected when the page opens.
+    `chosen` is selected when the page opens, and those `asked` for are always named.
     """
 
     kind: ClassVar[str] = "projector"
@@ -268,9 +268,11 @@ class Projector(Component):
     similarities: Sequence[Sequence[float]]
     axes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     chosen: int = 0
+    asked: Sequence[int] = ()
     title: str = ""
 
     def __post_init__(self) -> None:
+        check_indices("asked", "points", self.asked, len(self.groups))
         check_length(
             "similarities", len(self.similarities), "row of neighbours", len(self.neighbours)
         )
@@ -373,11 +375,40 @@ class MaskMap(Component):
         return self.heatmap().data()
 
 
+MOST_STORED = 600_000  # attention weights up to which all are on the page, at a byte each
+TILED = 260_000  # tiles of larger maps, over all heads
+
+
+def pack_sparse(weights: NDArray[np.float64]) -> dict[str, Any]:
+    """Return weights (L, H, T, S) as the greatest of each tile and the largest few of each row, in
+    about as many bytes as MOST_STORED weights.
+
+    A reader knows of any other weight that it is at most its tile and the least stored of its row.
+    """
+    layers, heads, rows, columns = weights.shape
+    side = next((n for n in (128, 64, 32) if layers * heads * n * n <= TILED), 16)
+    down, across = min(side, rows), min(side, columns)
+    down_of, across_of = (np.arange(n) * m // n for n, m in ((rows, down), (columns, across)))
+    first_row, first_column = (np.unique(x, return_index=True)[1] for x in (down_of, across_of))
+    tiles = np.maximum.reduceat(np.maximum.reduceat(weights, first_row, 2), first_column, 3)
+    count = (MOST_STORED - tiles.size) // (3 * layers * heads * rows)
+    count = int(np.clip(count, 2, columns))
+    order = np.argsort(-weights, axis=-1, kind="stable")[..., :count]  # (L, H, T, K), falling
+    largest = np.take_along_axis(weights, order, -1)
+    return {
+        "shape": list(weights.shape),
+        "tiles": pack_weights(tiles),
+        "values": pack_weights(largest),
+        "columns": encode_bytes(order.astype("<u2")),
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionMaps(Component):
     """Attention weights (L, H, T, S): all heads small, and one of them large as map or arcs.
 
-    `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
+    Of more than MOST_STORED weights only the largest of each row and the greatest of each tile are
+    stored. `tokens` names the T queries and `sources` the S keys (the same when empty). A row sums
     to one, or to zero where a query may look nowhere; only the range [0, 1] is checked here.
     `scores` (L, H, T, S), where given, are the inputs of the softmax; a score that is not finite is
     masked. `chosen`, a layer and a head, is shown large at first.
@@ -421,9 +452,20 @@ class AttentionMaps(Component):
         """Return one name per layer, numbered from 1 when none were given."""
         return list(self.layers) or [f"layer {i + 1}" for i in range(self.array().shape[0])]
 
+    def entropies(self) -> NDArray[np.float64]:
+        """Return (L, H): the mean entropy of the rows of each head in bits, without empty rows."""
+        weights = self.array()
+        mass = weights.sum(-1)  # (L, H, T)
+        shares = weights / np.where(mass > 0, mass, 1)[..., None]
+        bits = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(-1)
+        return np.asarray((bits * (mass > 0)).sum(-1) / np.maximum((mass > 0).sum(-1), 1))
+
     def data(self) -> dict[str, Any]:
+        weights = self.array()
+        large = weights.size > MOST_STORED
         return self.fields("weights", "scores") | {
-            "weights": pack_weights(self.array()),
+            "weights": (pack_sparse if large else pack_weights)(weights),
+            "entropies": numbers(self.entropies().ravel()),
             "sources": self.keys(),
             "layers": self.layer_names(),
             "scores": None if self.scores is None else pack(as_array("scores", self.scores, 4)),
@@ -585,6 +627,73 @@ class Surprise(Component):
             for name, bits in self.rows
         ]
         return self.fields("rows") | {"rows": rows}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reading(Component):
+    """A text as a model reads it: the bits of each token, and what was expected in its place.
+
+    `expected` holds the most probable (token, probability) at each position, falling, and of what
+    follows the text if it is longer by one; it is empty where nothing was predicted. `ranks` are
+    those of the tokens among all `size`, from 1, 0 where unknown.
+    """
+
+    kind: ClassVar[str] = "reading"
+    tokens: Sequence[str]
+    bits: Sequence[float]
+    expected: Sequence[Sequence[tuple[str, float]]]
+    ranks: Sequence[int]
+    size: int
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        check_length("bits", len(self.bits), "token", len(self.tokens))
+        check_length("ranks", len(self.ranks), "token", len(self.tokens))
+        if len(self.expected) - len(self.tokens) not in (0, 1):
+            raise ValueError(
+                f"expected must have an entry for each of {len(self.tokens)} tokens, and at most "
+                f"one more, got {len(self.expected)}"
+            )
+
+    def surprise(self) -> Surprise:
+        """Return the text without what was expected, as figures draw it."""
+        return Surprise(self.tokens, [("", self.bits)], title=self.title)
+
+    def data(self) -> dict[str, Any]:
+        names = {name: 0 for row in self.expected for name, _ in row}
+        numbered = {name: i for i, name in enumerate(names)}
+        rows = [[[numbered[name], round(p, 5)] for name, p in row] for row in self.expected]
+        bits = numbers(max(b, 0.0) if b == b else b for b in self.bits)
+        return self.fields("bits", "expected") | {
+            "bits": bits,
+            "names": list(names),
+            "expected": rows,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Ribbons(Component):
+    """Two texts, and ribbons from each token of the second to those of the first, as wide as the
+    weights (T, S), from 0 to 1. `names` are those of the texts.
+    """
+
+    kind: ClassVar[str] = "ribbons"
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: ArrayLike
+    names: tuple[str, str] = ("source", "translation")
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        array = as_weights(as_array("weights", self.weights, 2))
+        object.__setattr__(self, "weights", array)
+        check_length("target", len(self.target), "row of weights", array.shape[0])
+        check_length("source", len(self.source), "column of weights", array.shape[1])
+
+    def heatmap(self) -> Heatmap:
+        """Return the weights as a map, as figures draw them."""
+        title = self.title
+        return Heatmap(self.weights, self.target, self.source, title, "weights", "weight")
 
 
 @dataclass(frozen=True, eq=False)

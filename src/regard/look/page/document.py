@@ -52,6 +52,10 @@ class Component:
         names = self.__dataclass_fields__  # type: ignore[attr-defined]
         return {name: as_json(getattr(self, name)) for name in names if name not in without}
 
+    def parts(self) -> tuple[Component, ...]:
+        """Return what figures draw: the component itself."""
+        return (self,)
+
     def fallback(self) -> str:
         """Return the HTML shown until the script draws, and where scripts are off."""
         title = getattr(self, "title", "") or self.kind
@@ -122,18 +126,21 @@ def as_json(value: Any) -> Any:
 
 
 def cell(value: object) -> str:
-    """Format a table cell: four digits for floats, thousands separated, a dash for None."""
+    """Format a table cell: four digits for floats, thousands separated, a real minus sign, a dash
+    for None.
+    """
     if value is None:
         return "–"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):
-        return f"{int(value):,}"
+        return f"{int(value):,}".replace("-", "−")
     if isinstance(value, float | np.floating):
         size = float(value)
         if not math.isfinite(size):
             return {math.inf: "∞", -math.inf: "−∞"}.get(size, "not a number")
-        return f"{size:.4g}" if abs(size) < 1e4 else f"{size:,.0f}"
+        text = f"{size:,.4g}" if abs(size) < 1e4 else f"{size:,.0f}"
+        return text.replace("-", "−")
     return str(value)
 
 
@@ -213,11 +220,14 @@ SCRIPTS = (
     "prose.js",
     "heatmap.js",
     "arcs.js",
+    "text_map.js",
     "attention.js",
     "surprise.js",
+    "reading.js",
     "tagged.js",
     "distribution.js",
     "beam_tree.js",
+    "ribbons.js",
     "axes.js",
     "charts.js",
     "forecasts.js",
@@ -227,6 +237,7 @@ SCRIPTS = (
     "series_maps.js",
     "projector.js",
     "logo.js",
+    "choices.js",
     "page.js",
 )
 
@@ -369,6 +380,28 @@ class Sequences(Component):
         return f'{_caption(self.title)}<ol class="samples">{items}</ol>'
 
 
+@dataclass(frozen=True, eq=False)
+class Choices(Component):
+    """Several views of one thing, (name, component) pairs, of which the reader chooses one."""
+
+    kind: ClassVar[str] = "choices"
+    options: Sequence[tuple[str, Component]]
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            raise ValueError("options must hold at least one (name, component), got none")
+
+    def parts(self) -> tuple[Component, ...]:
+        return tuple(part for _, component in self.options for part in component.parts())
+
+    def data(self) -> dict[str, Any]:
+        options = [{"name": n, "kind": c.kind, "data": c.data()} for n, c in self.options]
+        return {"options": options}
+
+    def fallback(self) -> str:
+        return "".join(f"<h3>{escape(name)}</h3>{c.fallback()}" for name, c in self.options)
+
+
 def _caption(title: str) -> str:
     return f"<h3>{escape(title)}</h3>" if title else ""
 
@@ -399,6 +432,7 @@ class _Section:
     title: str
     note: str
     rows: list[tuple[Component, ...]] = field(default_factory=list)
+    folded: bool = False
 
 
 class Page:
@@ -407,6 +441,7 @@ class Page:
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
         self.subtitle = subtitle
+        self.warnings: list[str] = []
         self._sections: list[_Section] = []
 
     @classmethod
@@ -420,9 +455,17 @@ class Page:
             page.add(Facts(facts))
         return page
 
+    def warn(self, *warnings: str) -> None:
+        """Say at the top of the page, before everything else, why it should not be trusted."""
+        self.warnings += warnings
+
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
         self._sections.append(_Section(title, note))
+
+    def details(self, title: str, note: str = "") -> None:
+        """Start a section that is folded until the reader opens it."""
+        self._sections.append(_Section(title, note, folded=True))
 
     def add(self, *components: Component) -> None:
         """Add components to the current section; those of one call share a row if they fit."""
@@ -438,8 +481,9 @@ class Page:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components of the page, in order."""
-        return tuple(c for section in self._sections for row in section.rows for c in row)
+        """All components of the page, in order; of a choice, each of its views."""
+        rows = (row for section in self._sections for row in section.rows)
+        return tuple(part for row in rows for component in row for part in component.parts())
 
     def render(self) -> str:
         """Return the page as one HTML document."""
@@ -454,6 +498,7 @@ class Page:
                 f'<title>{escape(self.title)}</title><link rel="icon" href="data:,">',
                 f"<style>{asset('page.css')}</style></head><body>",
                 f"<header><h1>{escape(self.title)}</h1>{self._subtitle()}</header>",
+                *(f'<p class="notice" role="note">{escape(text)}</p>' for text in self.warnings),
                 '<noscript><p class="notice">Scripts are off: tables and texts are complete, '
                 "figures are not drawn.</p></noscript>",
                 self._contents(),
@@ -496,6 +541,9 @@ class Page:
         rows = "\n".join(
             f'<div class="row">{"".join(map(_mount_point, row))}</div>' for row in section.rows
         )
+        if section.folded:
+            rows = f"<details><summary>{title}</summary>{note}\n{rows}</details>"
+            title = note = ""
         return f'<section id="section-{index + 1}">{title}{note}\n{rows}</section>'
 
 
