@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Format, Input, Strict
+from regard.cli.options import Device, Format, Input, RunFolder, Strict
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
     from regard.pipelines.predictor import Prediction, Predictor, Span
 
-Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
 File = Annotated[
     Path,
     typer.Argument(
@@ -27,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     file: File = Path("-"),
     input: Input = "",
     format: Format = "auto",
@@ -42,9 +41,9 @@ def command(
     record, order kept, streaming. A model that labels words prints a line for each word, or for
     those together that are one name (B-PER I-PER), and an empty line after each text.
 
-    Example: regard predict runs/trec-transformer questions.txt
+    Example: regard predict runs/questions new.txt
 
-    Images, as files, folders or arrays: regard predict runs/digits-transformer new.png
+    Images, as files, folders or arrays: regard predict runs/digits images
 
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
@@ -53,7 +52,7 @@ def command(
     the word, and the id of its record where that has one.
     """
     from regard.api import load
-    from regard.cli.options import name_of, noted, read_records
+    from regard.cli.options import count_records, name_of, noted, read_records, rows_reporter
     from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
@@ -64,10 +63,11 @@ def command(
     reader = predictor.reader.asked(input=input, format=format)
     batches = read_records(predictor, file, reader)
     notes = RecordNotes(predictor.tokenizer, predictor.context)
-    two_texts = len(reader.inputs) == 2
+    two_texts, total = len(reader.inputs) == 2, count_records(predictor, file, reader)
 
     def predictions() -> Iterator[tuple[Item, str, Prediction]]:
-        for items, lines in noted(batches, notes, strict):
+        reporter = rows_reporter(json)
+        for items, lines in noted(batches, notes, strict, reporter, "predicting", total):
             seconds = [item.second for item in items] if two_texts else None
             results = predictor.predictions([item.text for item in items], seconds)
             for item, note, prediction in zip(items, lines, results, strict=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Format, Input, Strict
+from regard.cli.options import Device, Format, Input, RunFolder, Strict
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     file: Annotated[
         Path,
         typer.Argument(help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input."),
@@ -43,21 +43,24 @@ def command(
     Files are read as in training, from the columns that the run was trained on. A row for each
     record, order kept, streaming.
 
-    Example: regard score runs/names-transformer names.txt | sort -n | head
+    Example: regard score runs/names others.txt | sort -n | head
 
     Prints the total in nats, a tab, the id of the record (its text where it has no id), a tab and a
     note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a
     damaged one nan.
     """
     from regard.api import load
-    from regard.cli.options import log, name_of, noted
+    from regard.cli.options import count_records, log, name_of, noted, rows_reporter
     from regard.console import plain, print_json
 
     pipeline = load(run, verb="score", device=device)
     reader = pipeline.reader.asked(input=input, target=target, format=format)
     files = [file] if targets is None else [file, targets]
     batches, notes = pipeline.score_files(files, reader, log)
-    rows = scored_rows(pipeline, noted(batches, notes, strict))
+    count = 0 if targets else count_records(pipeline, file, reader)
+    rows = scored_rows(
+        pipeline, noted(batches, notes, strict, rows_reporter(json), "scoring", count)
+    )
     if json:
         print_json({"records": [document(*row) for row in rows]})
         return

@@ -57,7 +57,6 @@ class MaskedLanguageModeling(PredictionTask):
             "look {run} TEXT",
             "verify {run}",
         ),
-        loss_unit="nats per token",
     )
     compares = False
     starts_from = TASKS_WITH_HEADS
@@ -127,7 +126,7 @@ class MaskedLanguageModeling(PredictionTask):
         )
         from regard.look.language_page import encode_masked, masked_page
 
-        predictor = self.pipeline(run, run.model())
+        predictor = self.pipeline(run, request.model(run))
         model, tokenizer = predictor.model, predictor.tokenizer
         if request.target:
             raise UsageError(
