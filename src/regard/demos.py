@@ -36,6 +36,7 @@ from regard.look.internals import ForwardTrace, add_inside, run_facts
 from regard.look.language_page import add_beam_search, add_next
 from regard.look.page import Heatmap, Lines, Page, Table
 from regard.look.prediction_page import prediction_page
+from regard.look.run_warnings import run_warnings
 from regard.recipe import override
 from regard.run import Run
 from regard.tokenizers import Tokenizer
@@ -243,16 +244,22 @@ def write_report(
     lengths = {name: sample_lengths(generators[name]) for name in SAMPLED if name in generators}
     add_lengths(page, (np.diff(held_out.offsets) - 2).tolist(), lengths)
     if "transformer" in generators:
-        transformer = generators["transformer"]
-        model, tokenizer = transformer.model, transformer.tokenizer
-        ids = [int(i) for i in held_out.record(0)[:-1]]
-        banned = tokenizer.never_produced(model.vocab_size)
-        trace = ForwardTrace(model, tokenizer, ids, False, None, banned)
-        add_inside(page, trace)
-        half = dataclasses.replace(trace, ids=trace.prompt, continues=True)
-        add_next(page, half, top_k=TOP_K, top_p=TOP_P)
-        add_beam_search(page, trace, width=4)
+        add_transformer(page, generators["transformer"], held_out)
     return page.write(result.folder / "report.html")
+
+
+def add_transformer(page: Page, transformer: Generator, held_out: Shard) -> None:
+    """Draw what the Transformer does with a held-out name."""
+    assert transformer.run is not None
+    page.warn(*run_warnings(transformer.run, "The Transformer drawn below"))
+    model, tokenizer = transformer.model, transformer.tokenizer
+    ids = [int(i) for i in held_out.record(0)[:-1]]
+    banned = tokenizer.never_produced(model.vocab_size)
+    trace = ForwardTrace(model, tokenizer, ids, False, None, banned)
+    add_inside(page, trace)
+    half = dataclasses.replace(trace, ids=trace.prompt, continues=True)
+    add_next(page, half, top_k=TOP_K, top_p=TOP_P)
+    add_beam_search(page, trace, width=4)
 
 
 def sample_lengths(generator: Generator) -> list[int]:
@@ -302,6 +309,7 @@ def write_error_page(run: Path, folder: Path, print_errors: PrintErrors) -> Path
         facts=run_facts(Run(run), predictor.model, predictor.tokenizer),
         held_out=("test" if corpus.test else "train", shard),
     )
+    page.warn(*run_warnings(Run(run)))
     return page.write(folder / "look.html")
 
 

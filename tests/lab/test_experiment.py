@@ -85,7 +85,7 @@ def test_proportions_add_up_and_print_their_interval():
 
 def test_a_page_has_question_figure_claims_and_tables_and_escapes_their_markup(tmp_path):
     paths = make_result().write(tmp_path / "new", "exp", Reporter(quiet=True))
-    assert [path.name for path in paths] == ["exp.html", "exp.svg", "exp.png"]
+    assert [path.name for path in paths] == ["exp.html", "exp-01-lines.svg", "exp-01-lines.png"]
     page = paths[0].read_text()
     for word in ("Q?", "R.", "1 of 2 claims hold", "fails", "&lt;b&gt;", "numbers"):
         assert word in page

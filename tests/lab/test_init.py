@@ -68,8 +68,8 @@ def test_the_index_has_a_figure_a_reading_and_a_link_for_each_and_all_claims(gal
     assert {p.name for p in folder.iterdir()} >= {
         "index.html",
         "a.html",
-        "a.svg",
-        "a.png",
+        "a-01-figure.svg",
+        "a-01-figure.png",
         "b.html",
     }
     assert all(path.exists() for path in gallery.files)

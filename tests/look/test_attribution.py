@@ -249,7 +249,7 @@ def test_the_page_has_a_map_for_every_head_and_a_figure(tmp_path):
     sums = heads.array().sum(-1) + np.asarray(heads.aside)
     assert np.allclose(sums, 1, atol=1e-5)
     pytest.importorskip("matplotlib")
-    assert save([heads], tmp_path / "p.png").stat().st_size > 5000
+    assert save(heads, tmp_path / "p.png").stat().st_size > 5000
 
 
 def test_maps_that_do_not_fit_are_refused():

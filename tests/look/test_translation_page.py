@@ -402,4 +402,4 @@ def test_the_page_has_a_map_for_every_word(captioner, tmp_path):
     assert np.allclose(first.array()[:, 0], weights.mean((0, 1))[:, 1:], atol=1e-6)
     assert heads.array().shape == (2 * 2 * 4, 1, 6)
     assert heads.names[5] == "a: layer 1, head 2"
-    assert save([first], tmp_path / "page.png").stat().st_size > 5_000
+    assert save(first, tmp_path / "page.png").stat().st_size > 5_000

@@ -30,7 +30,7 @@ from regard.data.batching import IGNORE, Batch
 from regard.data.shards import Shard
 from regard.data.text_files import TextFiles
 from regard.errors import UserError, missing_extra
-from regard.look.figures import save
+from regard.look.figures import save_all
 from regard.look.page import Component, Heatmap, Lines, Page, Table, Text
 from regard.models import find_config
 from regard.models.decoder import DecoderConfig
@@ -240,14 +240,16 @@ class Result:
         return page
 
     def write(self, folder: Path, name: str, reporter: Reporter) -> list[Path]:
-        """Write NAME.html, NAME.svg and NAME.png; without matplotlib the page alone."""
+        """Write NAME.html, and each figure as SVG and PNG; without matplotlib the page alone."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             paths = [self.page().write(folder / f"{name}.html")]
             if find_spec("matplotlib") is None:
                 reporter.warn(f"no images: {missing_extra('matplotlib', 'plots')}")
                 return paths
-            return [*paths, *(save(self.figures, folder / f"{name}.{e}") for e in ("svg", "png"))]
+            for suffix in ("svg", "png"):
+                paths += save_all(self.figures, folder, suffix, prefix=name)
+            return paths
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror}") from None
 

@@ -56,6 +56,7 @@ from regard.look.page import (
     Contributions,
     Facts,
     Heatmap,
+    Intervals,
     Lines,
     Page,
     Scatter,
@@ -185,12 +186,12 @@ def jeffreys_interval(counts: NDArray[np.int64], shares: NDArray[np.float64]) ->
     return low, high
 
 
-def plot_metric(estimates: Mapping[str, BootstrapEstimate], **options: Any) -> Bars:
-    """Draw a metric of several models or targets with its intervals, where it is finite."""
-    finite = {name: x for name, x in estimates.items() if np.isfinite(x.value)}
-    metrics = [estimate.metric() for estimate in finite.values()]
-    values, low, high = ([getattr(m, key) for m in metrics] for key in ("value", "low", "high"))
-    return Bars(list(finite), values, low, high, **options)
+def plot_metric(estimates: Mapping[str, BootstrapEstimate], **options: Any) -> Intervals:
+    """Draw a metric of several models or targets with its intervals, where it is defined."""
+    defined = {name: x.metric() for name, x in estimates.items() if not np.isnan(x.value)}
+    ends = ("value", "low", "high")
+    values, low, high = ([getattr(m, key) for m in defined.values()] for key in ends)
+    return Intervals(list(defined), values, low, high, **options)
 
 
 MOST_BARS = 12  # most important tokens, and most probable classes

@@ -34,7 +34,15 @@ from regard.look.page import (
     Tagged,
     Text,
 )
-from regard.look.page.document import PACK_ABOVE, pack, pack_weights, to_json, visible
+from regard.look.page.document import (
+    PACK_ABOVE,
+    SCRIPTS,
+    asset,
+    pack,
+    pack_weights,
+    to_json,
+    visible,
+)
 
 
 @given(st.text())
@@ -276,3 +284,13 @@ def test_a_page_about_a_run_starts_with_its_facts():
 def test_wrong_data_is_refused_with_its_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_no_two_scripts_declare_the_same_name():
+    """All scripts share one scope: a second declaration would leave the whole page undrawn."""
+    names = []
+    for name in SCRIPTS:
+        for line in asset(name).splitlines():
+            if match := re.match(r"(?:const|let|function) +(?:\[([^\]]+)\]|(\w+))", line):
+                names += [word.strip() for word in (match[1] or match[2]).split(",")]
+    assert len(names) > 100 and sorted(set(names)) == sorted(names)

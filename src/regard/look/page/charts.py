@@ -44,7 +44,9 @@ class Lines(Component):
 
     A value that is not finite, or not positive on a logarithmic axis, leaves a gap; the chart
     says how many. `x_ticks` are marked instead of round numbers; `levels` are named dashed lines;
-    `dots` names series that are points without a line between them.
+    `dots` names series that are points without a line between them, and `areas` those that are
+    filled down to 0, a background for the others. Colours of `ordered` series follow a ramp. More
+    series than colours are named at their ends.
     """
 
     kind: ClassVar[str] = "lines"
@@ -58,6 +60,8 @@ class Lines(Component):
     x_ticks: Sequence[float] = ()
     levels: Mapping[str, float] = field(default_factory=dict)
     dots: Sequence[str] = ()
+    areas: Sequence[str] = ()
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -67,7 +71,7 @@ class Lines(Component):
             raise ValueError(f"series must have different names, got {[s[0] for s in self.series]}")
         for name, xs, ys in self.series:
             check_length(f"ys of {name!r}", len(ys), "x", len(xs))
-        for what, names in (("dots", self.dots), ("bands", self.bands)):
+        for what, names in (("dots", self.dots), ("bands", self.bands), ("areas", self.areas)):
             for name in names:
                 if name not in lengths:
                     raise ValueError(
@@ -172,6 +176,42 @@ class Bars(Component):
         if len(self.low):
             columns, rows = [*columns, "low", "high"], [*rows, self.low, self.high]
         return Table(columns, list(zip(*rows, strict=True)), title=self.title).fallback()
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals(Component):
+    """A dot per label with its interval, on an axis of their own range; infinite values have rows.
+
+    For metrics, which are compared with each other rather than with 0. `highlight` holds the rows
+    that stand out, and `better` says which end of the axis is the good one.
+    """
+
+    kind: ClassVar[str] = "intervals"
+    labels: Sequence[str]
+    values: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    title: str = ""
+    unit: str = ""
+    highlight: Sequence[int] = ()
+    better: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("values", "low", "high"):
+            check_length(name, len(getattr(self, name)), "label", len(self.labels))
+        check_indices("highlight", "rows", self.highlight, len(self.labels))
+        check_choice("better", self.better, ("", "less", "more"))
+
+    def axis(self) -> str:
+        """Return the label of the axis: the unit, and which end is the good one."""
+        return ", ".join(filter(None, (self.unit, self.better and f"{self.better} is better")))
+
+    def data(self) -> dict[str, Any]:
+        return self.fields("unit", "better") | {"axis": self.axis()}
+
+    def fallback(self) -> str:
+        rows = list(zip(self.labels, self.values, self.low, self.high, strict=True))
+        return Table(["", self.unit or "value", "low", "high"], rows, title=self.title).fallback()
 
 
 @dataclass(frozen=True, eq=False)

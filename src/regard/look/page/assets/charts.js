@@ -19,7 +19,7 @@ function domainOf(series, data) {
   };
   return {
     x: padded(spread(series.map((s) => s.x), data.log_x), data.log_x, 0.01),
-    y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
+    y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high, s.area ? [0] : []]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
     whole: series.every((s) => s.x.every(Number.isInteger)), // then no tick falls between two of them
   };
 }
@@ -30,12 +30,19 @@ function drawSeries(series, frame, data) {
     svg("line", { class: "cross", x1: MARGIN.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }),
     svg("text", { x: MARGIN.left + 6, y: frame.y(value) - 5 }, label(name)),
   ]);
-  for (const { x, y, low, high, colour, dash, dots } of series) {
+  for (const { x, y, low, high, colour, dash, dots, area } of series) {
     const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
     const whole = under.map((p, i) => p && over[i]);
     const band = [...over.filter((_, i) => whole[i]), ...under.filter((_, i) => whole[i]).reverse()];
     if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
     const points = y.map((value, i) => point(x[i], value));
+    const solid = area ? points.filter(Boolean) : [];
+    if (solid.length) {
+      const [first, last] = [solid[0], solid[solid.length - 1]];
+      const d = pathOf([[first[0], frame.bottom], ...solid, [last[0], frame.bottom]]) + "Z";
+      parts.push(svg("path", { class: "area", d }));
+      continue;
+    }
     if (!dots) parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
     // A point between two gaps has no line to show it.
     const lone = points.filter((p, i) => p && (dots || points.length <= 24 || !(points[i - 1] || points[i + 1])));
@@ -52,12 +59,19 @@ function nearest(values, target, place) {
   return best;
 }
 
+function lastPoint(s, frame, data) {
+  const i = s.y.findLastIndex((y, i) => usable(y, data.log_y) && usable(s.x[i], data.log_x));
+  return i < 0 ? [] : [{ name: s.name, x: frame.x(s.x[i]), y: frame.y(s.y[i]), colour: s.colour }];
+}
+
 renderers.lines = (data) => {
-  const colours = list("--series").length;
+  const [colours, areas] = [list("--series").length, data.areas.length];
+  const named = !data.ordered && data.series.length - areas > colours; // colours repeat: names stand at the ends
   const all = data.series.map((s, i) => ({
     name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber),
-    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours ? null : "6 4", dots: data.dots.includes(s.name),
-  }));
+    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours + areas || data.ordered ? null : "6 4", dots: data.dots.includes(s.name),
+    area: data.areas.includes(s.name),
+  })).sort((a, b) => b.area - a.area); // areas are a background
   const hidden = new Set();
   const chart = el("div");
   const swatches = all.map(() => el("i"));
@@ -70,13 +84,16 @@ renderers.lines = (data) => {
   const draw = (width) => {
     const height = clamp(width * 0.5, 220, 340);
     all.forEach((s, i) => {
-      s.colour = seriesColour(i);
+      s.colour = s.area ? css("--muted") : data.ordered ? orderedColour(i, all.length) : seriesColour(i - areas);
+      swatches[i].classList.toggle("block", s.area);
       swatches[i].style.background = s.dash ? `repeating-linear-gradient(90deg, ${s.colour} 0 5px, transparent 5px 8px)` : s.colour;
     });
     const shown = all.filter((_, i) => !hidden.has(i));
-    const frame = frameOf(domainOf(shown, data), data, width, height);
+    const aside = named ? Math.min(width / 3, 16 + 6.6 * Math.max(0, ...shown.map((s) => s.name.length))) : 0;
+    const frame = frameOf(domainOf(shown, data), data, width, height, aside);
+    const ends = named ? shown.flatMap((s) => lastPoint(s, frame, data)) : [];
     const cross = svg("line", { class: "cross", y1: MARGIN.top, y2: frame.bottom, visibility: "hidden" });
-    const inner = Math.max(0, width - MARGIN.left - MARGIN.right);
+    const inner = Math.max(0, frame.right - MARGIN.left);
     const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent" });
     area.addEventListener("pointermove", (event) => {
       const target = event.clientX - chart.getBoundingClientRect().left;
@@ -97,7 +114,8 @@ renderers.lines = (data) => {
       hideTip();
     });
     chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "line chart" },
-      ...frame.parts, ...drawSeries(shown, frame, data), cross, area));
+      ...frame.parts, ...drawSeries(shown, frame, data),
+      ...endLabels(ends, frame.right + 12, [MARGIN.top, frame.bottom]), cross, area));
   };
   onWidth(chart, draw);
   const lost = (s) => s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length;

@@ -1,7 +1,7 @@
 // Words in the plane that can be searched, chosen, moved and enlarged; what is nearest to the chosen one
 // stands beside.
 let projectors = 0; // on this page so far: each list of suggestions needs a name of its own
-const [CLOSEST, LABEL_HEIGHT, MOST_ZOOM] = [24, 14, 40]; // pixels, pixels, times
+const [CLOSEST, NAME_HEIGHT, MOST_ZOOM] = [24, 14, 40]; // pixels, pixels, times
 const OTHERS = 160; // names of points that are neither chosen nor asked for
 
 // The plane of all words: the wheel, a drag, the keys + and − and the arrows change what is seen of it.
@@ -25,7 +25,7 @@ function wordPlane(data, state, choose) {
   // Names in the order of their importance, each only where it covers no other.
   const names = (width, height, marked, found) => {
     const taken = [];
-    const free = (left, top, wide) => !taken.some(([l, t, w]) => left < l + w && left + wide > l && Math.abs(top - t) < LABEL_HEIGHT);
+    const free = (left, top, wide) => !taken.some(([l, t, w]) => left < l + w && left + wide > l && Math.abs(top - t) < NAME_HEIGHT);
     const asked = data.asked.filter((i) => !marked.includes(i));
     const rest = Array.from({ length: drawn }, (_, i) => i).filter((i) => !marked.includes(i) && !data.asked.includes(i));
     const order = [...marked, ...asked, ...rest.filter((i) => found.has(i)), ...rest.filter((i) => !found.has(i))];

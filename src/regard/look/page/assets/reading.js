@@ -1,7 +1,7 @@
 // A text as a model reads it: every token coloured by its surprise, with a bar of its bits below it, and what
 // the model expected at the position under the pointer or chosen by a click or the arrow keys.
 const BARRED = 200; // tokens up to which each has a bar; a longer text has a strip of all of them
-const LISTED = 5; // alternatives in the read-out
+const ALTERNATIVES = 5; // alternatives in the read-out
 
 renderers.reading = (data) => {
   const bits = data.bits.map(toNumber);
@@ -18,8 +18,8 @@ renderers.reading = (data) => {
     return `${format(bits[i], 3)} bits, probability ${percent(2 ** -bits[i])}`;
   };
   const words = (i) => {
-    if (i === count) return ["what follows", "", ...alternatives(i).slice(0, LISTED).map(([name, p]) => `${visible(name)} ${percent(p)}`)];
-    const others = alternatives(i).filter(([name]) => name !== tokens[i]).slice(0, LISTED);
+    if (i === count) return ["what follows", "", ...alternatives(i).slice(0, ALTERNATIVES).map(([name, p]) => `${visible(name)} ${percent(p)}`)];
+    const others = alternatives(i).filter(([name]) => name !== tokens[i]).slice(0, ALTERNATIVES);
     const rank = data.ranks[i] ? `number ${format(data.ranks[i])} of ${format(data.size)} by probability` : null;
     const said = others.map(([name, p]) => `${visible(name)} ${percent(p)}`).join(", ");
     return [`${visible(tokens[i])} (${i + 1}): ${surprise(i)}`, rank, others.length ? `expected instead: ${said}` : null].filter(Boolean);
