@@ -371,8 +371,8 @@ def _state_posterior(
 def _emitted(trace: ForwardTrace, model: HiddenMarkov, state: int) -> str:
     """Return the most probable symbols of a state, falling."""
     p, symbols = model.emission[:, state].topk(min(DESCRIBED, model.vocab_size))
-    likely = [i for i, q in zip(symbols.tolist(), p.tolist(), strict=True) if q >= LEAST_EMITTED]
-    return " ".join(_names(trace, likely or symbols.tolist()[:1]))
+    frequent = [i for i, q in zip(symbols.tolist(), p.tolist(), strict=True) if q >= LEAST_EMITTED]
+    return " ".join(_names(trace, frequent or symbols.tolist()[:1]))
 
 
 def _shown_states(model: HiddenMarkov) -> Tensor:

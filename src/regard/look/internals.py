@@ -398,8 +398,8 @@ class ForwardTrace:
                 logits = self.constrain(logits, ids[0])
             p, tokens = logits.softmax(-1).topk(min(most, logits.size(-1)))
             targets = self.targets
-            own = logits[torch.arange(len(targets)), targets]
-            ranks = (1 + (logits[: len(targets)] > own[:, None]).sum(-1)).tolist()
+            scores = logits[torch.arange(len(targets)), targets]
+            ranks = (1 + (logits[: len(targets)] > scores[:, None]).sum(-1)).tolist()
         rows = [
             [(name, q) for name, q in zip(self.names(row), probabilities, strict=True) if q > 0]
             for row, probabilities in zip(tokens.tolist(), p.tolist(), strict=True)
@@ -592,18 +592,18 @@ def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
 def add_attention(page: Page, trace: ForwardTrace, model: Decoder) -> None:
     """Draw every head of every layer, how far back heads look, and the mask if it has a window."""
     add_filters(page, trace, model)
-    maps = decoder_attention(trace, model, "Attention")
-    if maps is None:
+    attention = decoder_attention(trace, model, "Attention")
+    if attention is None:
         return
-    drawn, note, activations = maps
+    maps, note, activations = attention
     page.section(
         "Attention",
         "At each token, each head attends to the tokens before it and averages their values; a "
         "row holds the attention weights of one token and sums to 1. Choose a small map to see "
         f"that head large, as a map, over the text or as arcs.{note}",
     )
-    page.add(drawn)
-    add_reach(page, model, activations, list(drawn.tokens))
+    page.add(maps)
+    add_reach(page, model, activations, list(maps.tokens))
 
 
 def decoder_attention(

@@ -223,8 +223,8 @@ def word_vector_page(
     nearest = _nearest_rows(word_vectors, searchable)
     if len(plotted) >= FEWEST:
         selected = 0 if rows else min(len(nearest) - 1, TYPICAL)
-        asked = [plotted.index(row) for row in rows]
-        _add_words(page, word_vectors, plotted, (searchable, nearest), (selected, asked))
+        queries = [plotted.index(row) for row in rows]
+        _add_words(page, word_vectors, plotted, (searchable, nearest), (selected, queries))
     for row in rows:
         _add_nearest(page, word_vectors, row, nearest[searchable.index(row)])
     if facts:
@@ -247,7 +247,7 @@ def _add_words(
     marked: tuple[int, list[int]],
 ) -> None:
     """Draw words in the plane by t-SNE and by principal components, in clusters. `known` are the
-    words that can be searched and their nearest, `marked` the selected and those asked for.
+    words that can be searched and their nearest, `marked` the selected and the queries.
     """
     searchable, nearest = known
     vectors = word_vectors.unit[plotted].astype(np.float64)
@@ -285,7 +285,7 @@ def _add_words(
                 for row, rows in zip(searchable, nearest, strict=True)
             ],
             chosen=marked[0],
-            asked=marked[1],
+            queries=marked[1],
             title="Words and their neighbours",
         )
     )

@@ -297,7 +297,7 @@ class Projector(Component):
     `planes` are layouts of the same first N of the `words`, (N, 2) each, with labels of their
     `axes` where these mean something; `groups` colour them. For the first L words, `neighbours` has
     the indices of the nearest words, nearest first, and `similarities` how similar they are.
-    `chosen` is selected when the page opens, and those `asked` for are always named.
+    `chosen` is selected when the page opens, and the `queries` are always named.
     """
 
     kind: ClassVar[str] = "projector"
@@ -308,11 +308,11 @@ class Projector(Component):
     similarities: Sequence[Sequence[float]]
     axes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     chosen: int = 0
-    asked: Sequence[int] = ()
+    queries: Sequence[int] = ()
     title: str = ""
 
     def __post_init__(self) -> None:
-        check_indices("asked", "points", self.asked, len(self.groups))
+        check_indices("queries", "points", self.queries, len(self.groups))
         check_length(
             "similarities", len(self.similarities), "row of neighbours", len(self.neighbours)
         )

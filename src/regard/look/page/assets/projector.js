@@ -2,7 +2,7 @@
 // stands beside.
 let projectors = 0; // on this page so far: each list of suggestions needs a name of its own
 const [CLOSEST, NAME_HEIGHT, MOST_ZOOM] = [24, 14, 40]; // pixels, pixels, times
-const OTHERS = 160; // names of points that are neither chosen nor asked for
+const OTHERS = 160; // names of points that are neither chosen nor queries for
 
 // The plane of all words: the wheel, a drag, the keys + and − and the arrows change what is seen of it.
 function wordPlane(data, state, choose) {
@@ -26,14 +26,14 @@ function wordPlane(data, state, choose) {
   const names = (width, height, marked, found) => {
     const taken = [];
     const free = (left, top, wide) => !taken.some(([l, t, w]) => left < l + w && left + wide > l && Math.abs(top - t) < NAME_HEIGHT);
-    const asked = data.asked.filter((i) => !marked.includes(i));
-    const rest = Array.from({ length: drawn }, (_, i) => i).filter((i) => !marked.includes(i) && !data.asked.includes(i));
-    const order = [...marked, ...asked, ...rest.filter((i) => found.has(i)), ...rest.filter((i) => !found.has(i))];
+    const queries = data.queries.filter((i) => !marked.includes(i));
+    const rest = Array.from({ length: drawn }, (_, i) => i).filter((i) => !marked.includes(i) && !data.queries.includes(i));
+    const order = [...marked, ...queries, ...rest.filter((i) => found.has(i)), ...rest.filter((i) => !found.has(i))];
     let others = 0;
     return order.flatMap((i) => {
       const [x, y] = places[i];
       if (x < 0 || y < 0 || x > width || y > height) return [];
-      const must = i === state.chosen || data.asked.includes(i);
+      const must = i === state.chosen || data.queries.includes(i);
       if (!must && !marked.includes(i) && !found.has(i) && ++others > 4 * OTHERS) return [];
       const wide = 7.2 * words[i].length + 6;
       const options = [[x + 8, y], [x - 8 - wide, y], [x - wide / 2, y - 12], [x - wide / 2, y + 13]]
@@ -54,7 +54,7 @@ function wordPlane(data, state, choose) {
     const found = new Set(state.found.filter((i) => i < drawn));
     const style = (i) => `fill:${seriesColour(Math.min(data.planes[0].groups[i], colours))}`;
     const dot = (i) => {
-      const kind = i === state.chosen ? " marked picked" : near.includes(i) || data.asked.includes(i) ? " marked" : found.has(i) ? " found" : "";
+      const kind = i === state.chosen ? " marked picked" : near.includes(i) || data.queries.includes(i) ? " marked" : found.has(i) ? " found" : "";
       return svg("circle", { class: `dot${kind}`, cx: places[i][0].toFixed(1), cy: places[i][1].toFixed(1), r: kind ? 5 : 3, style: style(i) });
     };
     const order = Array.from({ length: drawn }, (_, i) => i).sort((a, b) => marked.includes(a) - marked.includes(b));
