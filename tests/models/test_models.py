@@ -86,9 +86,19 @@ LOOPS = {
     "count": {"uniform", "unigram", "bigram", "map", "kneser-ney", "ibm1", "nearest"}
     | {"naive", "seasonal-naive", "drift"},
     "solve": {
-        *("majority", "naive-bayes", "nb-svm", "pwm", "markov", "logistic", "svm", "coulomb"),
-        "rocket",
-        *("ets", "ridge", "boosting"),
+        *(
+            "majority",
+            "mean",
+            "ridge",
+            "naive-bayes",
+            "nb-svm",
+            "pwm",
+            "markov",
+            "logistic",
+            "svm",
+            "coulomb",
+        ),
+        *("rocket", "ets", "boosting"),
     },
     "em": {"hmm"},
     "word2vec": {"cbow", "skipgram"},
