@@ -315,6 +315,20 @@ def test_scores_stand_beside_the_weights_of_the_chosen_head(browser_page, tmp_pa
     assert browser_page.errors == []
 
 
+def test_masked_cells_are_drawn_alike_in_scores_and_weights(browser_page, tmp_path):
+    weights = np.tril(np.full((1, 1, 2, 2), 0.5))
+    scores = np.array([[[[1.5, -np.inf], [-2.0, 0.5]]]])
+    page = browser_page.open(
+        written(tmp_path, AttentionMaps(weights, list("ab"), scores=scores, score_name="q · k"))
+    )
+    corner = """e => e.map((c) => {
+        const [g, s] = [c.getContext('2d'), c.width / c.clientWidth];
+        return Array.from(g.getImageData(c.width - 30 * s, c.height - 70 * s, 24, 24).data).join();
+    })"""
+    first, second = page.locator(".beside .map canvas").evaluate_all(corner)
+    assert first == second and len(set(first.split(","))) > 3  # hatched
+
+
 def test_counts_that_are_zero_have_no_colour(browser_page, tmp_path):
     counts = Heatmap([[0.0, 1.0, 1000.0]], ["a"], list("xyz"), scale="logarithmic", unit="times")
     page = browser_page.open(written(tmp_path, counts))
@@ -445,6 +459,20 @@ def test_an_infinite_value_has_a_row_and_the_axis_does_not_begin_at_zero(browser
     first, last = (page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1))
     assert last - first > 300  # of 1100 pixels: the two are far apart
     assert page.locator(".beyond").count() == 1 and browser_page.errors == []
+
+
+def test_bad_rows_do_not_press_the_better_half_together(browser_page, tmp_path):
+    values = [2.95, 2.97, 3.0, 4.2, 4.9]
+    ends = [v - 0.01 for v in values], [v + 0.01 for v in values]
+    rows = Intervals(list("abcde"), values, *ends, unit="bits", better="less")
+    page = browser_page.open(written(tmp_path, rows))
+    assert page.locator(".point").count() == 3 and page.locator(".beyond").count() == 2
+    assert {"4.2", "4.9"} <= set(page.locator(".intervals svg text").all_text_contents())
+    near = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    page.get_by_role("button", name="all").click()
+    assert page.locator(".point").count() == 5 and page.locator(".beyond").count() == 0
+    far = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    assert near[1] - near[0] > 10 * (far[1] - far[0])
 
 
 def test_more_curves_than_colours_are_named_at_their_ends(browser_page, tmp_path):

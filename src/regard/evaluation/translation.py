@@ -183,7 +183,7 @@ class Sentence:
 class TranslationReport(Report):
     """The loss of the reference translations, and how good a model's own translations are."""
 
-    ranking = ("bleu", "nats_per_symbol")
+    ranking = ("bleu", "bits_per_symbol")
 
     losses: TokenLosses
     quality: dict[str, BootstrapEstimate]

@@ -221,17 +221,16 @@ class Result:
 
     def claims_table(self) -> Table:
         failed = [i for i, claim in enumerate(self.claims) if claim.holds is False]
-        return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], highlight=failed)
+        return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], warn=failed)
 
     def page(self) -> Page:
         page = Page(self.title, summary(self.claims))
         page.section("Question")
         page.add(Text(unwrap(self.question)))
-        page.section("Figure", self.reading)
-        for figure, reading in zip_longest(self.figures, ("", *self.readings)):
+        readings = self.reading, *self.readings
+        for figure, reading in zip_longest(self.figures, readings):
+            page.section(getattr(figure, "title", "") or "Figure", reading or "")
             page.add(figure)
-            if reading:
-                page.add(Text(reading))
         page.section("Claims", "What is stated beforehand, and what was measured here.")
         page.add(self.claims_table())
         page.section("Measured")

@@ -57,7 +57,7 @@ class LanguageModeling(GradientTask):
             "score {run} FILE",
             "verify {run}",
         ),
-        metrics=("nats_per_symbol", "bits_per_symbol"),
+        metrics=("bits_per_symbol",),
     )
     starts_from = ("next",)
 

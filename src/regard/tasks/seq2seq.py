@@ -70,7 +70,7 @@ class Seq2Seq(GradientTask):
             "score {run} FILE",
             "verify {run}",
         ),
-        metrics=("bleu", "chrf", "exact", "nats_per_symbol", "bits_per_symbol"),
+        metrics=("bleu", "chrf", "exact", "bits_per_symbol"),
     )
     starts_from = ("target",)
 

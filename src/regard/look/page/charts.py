@@ -183,7 +183,8 @@ class Intervals(Component):
     """A dot per label with its interval, on an axis of their own range; infinite values have rows.
 
     For metrics, which are compared with each other rather than with 0. `highlight` holds the rows
-    that stand out, and `better` says which end of the axis is the good one.
+    that stand out, and `better` says which end of the axis is the good one: where a few bad rows
+    would press the better half together, the axis is that of the better half at first.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -207,7 +208,7 @@ class Intervals(Component):
         return ", ".join(filter(None, (self.unit, self.better and f"{self.better} is better")))
 
     def data(self) -> dict[str, Any]:
-        return self.fields("unit", "better") | {"axis": self.axis()}
+        return self.fields("unit") | {"axis": self.axis()}
 
     def fallback(self) -> str:
         rows = list(zip(self.labels, self.values, self.low, self.high, strict=True))

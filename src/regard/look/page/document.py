@@ -303,7 +303,8 @@ class Table(Component):
     """Rows of text and numbers.
 
     `align` holds "left" or "right" per column; when empty, columns of numbers go right. `highlight`
-    holds the indices of rows to set apart, such as the winners of a comparison.
+    holds the indices of rows to set apart, such as the winners of a comparison, and `warn` those of
+    rows to be wary of, such as claims that fail.
     """
 
     kind: ClassVar[str] = "table"
@@ -312,6 +313,7 @@ class Table(Component):
     align: Sequence[str] = ()
     highlight: Collection[int] = ()
     title: str = ""
+    warn: Collection[int] = ()
 
     def __post_init__(self) -> None:
         for i, row in enumerate(self.rows):
@@ -321,6 +323,7 @@ class Table(Component):
         for side in self.align:
             check_choice("align", side, ("left", "right"))
         check_indices("highlight", "rows", self.highlight, len(self.rows))
+        check_indices("warn", "rows", self.warn, len(self.rows))
 
     def alignments(self) -> list[str]:
         """Return the alignment of each column."""
@@ -341,6 +344,7 @@ class Table(Component):
             "rows": [[cell(value) for value in row] for row in self.rows],
             "align": self.alignments(),
             "highlight": sorted(self.highlight),
+            "warn": sorted(self.warn),
         }
 
     def fallback(self) -> str:
@@ -355,7 +359,8 @@ class Table(Component):
                 f'<td class="{side}">{escape(cell(value))}</td>'
                 for value, side in zip(row, alignments, strict=True)
             )
-            mark = ' class="highlight"' if i in self.highlight else ""
+            marked = "highlight" if i in self.highlight else "warn" if i in self.warn else ""
+            mark = f' class="{marked}"' if marked else ""
             body += f"<tr{mark}>{cells}</tr>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'{_caption(self.title)}<div class="scroll">{table}</div>'

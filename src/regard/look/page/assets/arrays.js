@@ -121,3 +121,8 @@ function matrixImage(matrix, scale) {
   context.putImageData(image, 0, 0);
   return canvas;
 }
+
+// Weights without those that a mask forbids: these are hatched, as their scores are.
+function unmasked(weights, scores) {
+  return { ...weights, get: (r, c) => (Number.isFinite(scores.get(r, c)) ? weights.get(r, c) : NaN) };
+}

@@ -48,7 +48,7 @@ renderers.attention = (data) => {
     const shared = { rows: tokens, columns: sources };
     const weighed = () => el("div", {},
       scores ? el("h5", {}, "weights: after the softmax") : null,
-      mapView(matrix, {
+      mapView(scores ? unmasked(matrix, scores[chosen]) : matrix, {
         ...shared, lines: reading("weight", matrix), scale: () => scaleOf("sequential", [0, 1], true),
         values: scores ? weightInCell : null, pooled: true, overview: matrix.overview,
         describe: `attention weights of ${name}; arrow keys read them`,

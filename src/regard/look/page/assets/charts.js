@@ -18,7 +18,7 @@ function domainOf(series, data) {
     return [low, high];
   };
   return {
-    x: padded(spread(series.map((s) => s.x), data.log_x), data.log_x, 0.01),
+    x: padded(spread([...series.map((s) => s.x), data.x_ticks], data.log_x), data.log_x, 0.01),
     y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high, s.area ? [0] : []]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
     whole: series.every((s) => s.x.every(Number.isInteger)), // then no tick falls between two of them
   };
@@ -34,7 +34,8 @@ function drawSeries(series, frame, data) {
     const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
     const whole = under.map((p, i) => p && over[i]);
     const band = [...over.filter((_, i) => whole[i]), ...under.filter((_, i) => whole[i]).reverse()];
-    if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
+    if (band.length === 2) parts.push(svg("path", { class: "interval", d: pathOf(band) }));
+    else if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
     const points = y.map((value, i) => point(x[i], value));
     const solid = area ? points.filter(Boolean) : [];
     if (solid.length) {
@@ -46,7 +47,8 @@ function drawSeries(series, frame, data) {
     if (!dots) parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
     // A point between two gaps has no line to show it.
     const lone = points.filter((p, i) => p && (dots || points.length <= 24 || !(points[i - 1] || points[i + 1])));
-    parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r: 2.6, fill: colour })));
+    const r = band.length === 2 ? 5 : 2.6;
+    parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r, fill: colour })));
   }
   return parts;
 }
@@ -66,7 +68,8 @@ function lastPoint(s, frame, data) {
 
 renderers.lines = (data) => {
   const [colours, areas] = [list("--series").length, data.areas.length];
-  const named = !data.ordered && data.series.length - areas > colours; // colours repeat: names stand at the ends
+  const single = data.series.length > 1 && data.series.every((s) => s.x.length === 1); // each is a point: its name stands beside it
+  const named = !single && !data.ordered && data.series.length - areas > colours; // colours repeat: names stand at the ends
   const all = data.series.map((s, i) => ({
     name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber),
     low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours + areas || data.ordered ? null : "6 4", dots: data.dots.includes(s.name),
@@ -91,10 +94,11 @@ renderers.lines = (data) => {
     const shown = all.filter((_, i) => !hidden.has(i));
     const aside = named ? Math.min(width / 3, 16 + 6.6 * Math.max(0, ...shown.map((s) => s.name.length))) : 0;
     const frame = frameOf(domainOf(shown, data), data, width, height, aside);
+    const points = single ? shown.flatMap((s) => lastPoint(s, frame, data)) : [];
     const ends = named ? shown.flatMap((s) => lastPoint(s, frame, data)) : [];
     const cross = svg("line", { class: "cross", y1: MARGIN.top, y2: frame.bottom, visibility: "hidden" });
     const inner = Math.max(0, frame.right - MARGIN.left);
-    const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent" });
+    const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent", class: "answers" });
     area.addEventListener("pointermove", (event) => {
       const target = event.clientX - chart.getBoundingClientRect().left;
       const at = shown.map((s) => nearest(s.x, target, frame.x));
@@ -115,14 +119,14 @@ renderers.lines = (data) => {
     });
     chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "line chart" },
       ...frame.parts, ...drawSeries(shown, frame, data),
-      ...endLabels(ends, frame.right + 12, [MARGIN.top, frame.bottom]), cross, area));
+      ...pointLabels(points, frame.right, [MARGIN.top - 4, frame.bottom - 4]), ...endLabels(ends, frame.right + 12, [MARGIN.top, frame.bottom]), cross, area));
   };
   onWidth(chart, draw);
   const lost = (s) => s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length;
   const gaps = all.reduce((sum, s) => sum + lost(s), 0);
   const note = `${format(gaps)} ${gaps > 1 ? "points" : "point"} cannot be drawn on these axes `
     + "(not finite, or not positive on a logarithmic one).";
-  return [heading(data.title), keys, chart, gaps ? el("p", { class: "hint" }, note) : null];
+  return [heading(data.title), single ? null : keys, chart, gaps ? el("p", { class: "hint" }, note) : null];
 };
 
 renderers.bars = (data) => {

@@ -1,4 +1,4 @@
-// Names beside what they name, for more classes than there are colours. Both functions return SVG texts.
+// Names beside what they name, for more classes than there are colours. All functions return SVG elements.
 const LABEL_HEIGHT = 13;
 
 // Names at the ends of curves: moved apart vertically, in their order, within [top, bottom].
@@ -24,5 +24,21 @@ function middleLabels(groups, height) {
     while (covered() && y < height) y += LABEL_HEIGHT;
     boxes.push([x - wide / 2, x + wide / 2, y]);
     return svg("text", { class: "direct", x, y: y + 4, "text-anchor": "middle" }, name);
+  });
+}
+
+// Names beside single points {name, x, y}, to their right or, near the edge, to their left; one that would cover
+// another moves up or down, within [top, bottom].
+function pointLabels(points, right, [top, bottom]) {
+  const boxes = [];
+  return [...points].sort((a, b) => a.y - b.y).map(({ name, x, y }) => {
+    const wide = 6.6 * name.length + 12;
+    const left = x + wide > right;
+    const from = left ? x - wide : x;
+    const free = (at) => at > top && at < bottom && !boxes.some(([a, b, c]) => from < b && from + wide > a && Math.abs(at - c) < LABEL_HEIGHT);
+    const shift = [0, -1, 1, -2, 2, -3, 3].find((n) => free(y + n * LABEL_HEIGHT)) ?? 0;
+    const at = y + shift * LABEL_HEIGHT;
+    boxes.push([from, from + wide, at]);
+    return svg("text", { class: "direct", x: x + (left ? -9 : 9), y: at + 4, "text-anchor": left ? "end" : "start" }, name);
   });
 }
