@@ -231,7 +231,9 @@ def plot_steps(result: ForecastResult) -> list[Lines]:
 
 
 @register_error_plots(ForecastResult, "Errors grow with the horizon.")
-def plot_forecasts(predictions: Any, targets: Any, report: ForecastResult) -> list[list[Component]]:
+def plot_forecasts(
+    predictions: Any, targets: Any, report: ForecastResult, records: Any
+) -> list[list[Component]]:
     return [[*plot_steps(report)]]
 
 

@@ -17,6 +17,7 @@ from sklearn.manifold import TSNE
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
+from regard.look.examples import Records
 from regard.look.internals import PredictionContext
 from regard.look.page import Bars, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
@@ -91,7 +92,9 @@ class EmbeddingMap:
 def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Shard) -> None:
     """Draw the vectors of records in the plane, and list those nearest to the text, if any."""
     predictor, aligned = context.predictor, context.predictor.targets.kind.aligned
-    points = embed_positions(predictor, shard) if aligned else embed_records(predictor, shard)
+    points = (
+        embed_positions(predictor, shard) if aligned else embed_records(predictor, split, shard)
+    )
     count = len(points.vectors)
     if count < FEWEST:
         return
@@ -123,6 +126,7 @@ def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Sh
         values = [*values, next(iter(prediction.scores.values()))] if values else values
     shared: dict[str, Any] = {"texts": texts, "groups": groups, "values": values, "marks": marks}
     shared["unit"] = predictor.targets.names[0]
+    shared["order"] = context.outputs if groups else ()
     x_label, y_label = component_labels(shares)
     page.add(
         Scatter(
@@ -146,16 +150,15 @@ def _nearest_table(points: EmbeddingMap, order: list[int], distances: Floats) ->
     return Table(columns, rows, align, title="The records nearest to this text")
 
 
-def embed_records(predictor: Predictor, shard: Shard) -> EmbeddingMap:
+def embed_records(predictor: Predictor, split: str, shard: Shard) -> EmbeddingMap:
     """Return records of a shard as points."""
     tokenizer = predictor.tokenizer
     examples = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(examples.sizes), MOST_POINTS)
     vectors = np.array(predictor.vectors(shard, records), np.float64)
-    texts = []
-    for record in records * shard.views:
-        parts = [part.record(int(record)) for part in (shard, shard.source) if part is not None]
-        texts.append(" | ".join(tokenizer.decode(tokenizer.content(part)) for part in parts))
+    texts = Records(predictor, split, shard).texts(records.tolist())
+    if not tokenizer.reads_text:
+        texts = [f"{tokenizer.words[0]} {record + 1:,}" for record in records]
     groups, values = _named_targets(examples.targets[records], predictor.targets)
     return EmbeddingMap(vectors, texts, groups, values)
 

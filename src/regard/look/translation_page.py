@@ -17,7 +17,8 @@ from torch import Tensor
 
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import CROSS, HeadAlignment
-from regard.look.attribution import MOST_WEIGHTS, ItemMaps, add_heads, displayable, maps_over
+from regard.look.attribution import MOST_WEIGHTS, ItemMaps, add_heads, maps_over
+from regard.look.examples import displayable
 from regard.look.internals import (
     PairTrace,
     add_evidence,
@@ -247,7 +248,7 @@ def add_word_maps(page: Page, trace: PairTrace, image: ItemMaps, weights: Tensor
     )
     words = word_names(trace)
     title, aside = "From words to patches", mean[:, None, 0]
-    page.add(image.draw(mean[:, None, 1:], words, title=title, aside=aside, columns=words))
+    page.add(image.draw(mean[:, None, 1:], words, title=title, aside=aside, over=words))
 
 
 def add_covered(page: Page, trace: PairTrace, image: ItemMaps) -> None:
@@ -266,7 +267,7 @@ def add_covered(page: Page, trace: PairTrace, image: ItemMaps) -> None:
             title="Bits lost by covering a patch",
             unit="bits",
             scale="diverging",
-            columns=words,
+            over=words,
         )
     )
 
@@ -308,7 +309,7 @@ def add_head_maps(page: Page, trace: PairTrace, image: ItemMaps, weights: Tensor
             title="From words to patches, head by head",
             across=len(words),
             aside=flat[:, None, 0],
-            columns=words,
+            over=words,
         )
     )
 

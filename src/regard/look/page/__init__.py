@@ -25,14 +25,26 @@ from regard.look.page.charts import (
     Tagged,
 )
 from regard.look.page.document import Component, Facts, Links, Page, Sequences, Table, Text
+from regard.look.page.examples import (
+    Answer,
+    Confusion,
+    Example,
+    Examples,
+    MoleculeMaps,
+    ValueRange,
+)
 
 __all__ = [
+    "Answer",
     "AttentionMaps",
     "Bars",
     "BeamTree",
     "Component",
+    "Confusion",
     "Contributions",
     "Distribution",
+    "Example",
+    "Examples",
     "Facts",
     "Forecasts",
     "Heatmap",
@@ -42,6 +54,7 @@ __all__ = [
     "Links",
     "Logo",
     "MaskMap",
+    "MoleculeMaps",
     "Page",
     "PointMaps",
     "Projector",
@@ -52,4 +65,5 @@ __all__ = [
     "Table",
     "Tagged",
     "Text",
+    "ValueRange",
 ]
