@@ -20,7 +20,6 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.attribution import attribute_outputs
 from regard.look.classical_views import ngram_name, ngram_terms
-from regard.look.examples import signed
 from regard.look.figures import DRAWINGS, save
 from regard.look.page import (
     Answer,
@@ -28,20 +27,21 @@ from regard.look.page import (
     Bars,
     Confusion,
     Contributions,
-    Examples,
     Facts,
     Heatmap,
     Lines,
     Logo,
     Page,
+    RecordList,
     Scatter,
     Table,
     Tagged,
     Text,
     ValueRange,
 )
-from regard.look.page.examples import percent
+from regard.look.page.records import percent
 from regard.look.prediction_page import add_errors, jeffreys_interval, prediction_page
+from regard.look.records import signed
 from regard.models.convolution import ConvolutionalClassifier
 from regard.models.linear import NaiveBayes, NaiveBayesConfig
 from regard.models.recurrent import RecurrentClassifier
@@ -198,10 +198,18 @@ def test_positions_have_their_letters_and_a_reach(make_predictor, held_out, view
     (tagged,) = of(page, Tagged)
     assert "".join(tagged.tags) == predictor.predictions(["cabba"])[0].label
     assert list(tagged.tokens) == list("cabba")
-    likely, rests, *_ = of(page, Heatmap)
+    likely, exchanged, rests, *_ = of(page, Heatmap)
+    text, names = "cabba", predictor.targets.classes[0]
+    changed = [text[:2] + letter + text[3:] for letter in "ac"]  # the third letter is b
+    outputs = [predictor.predict_shard(predictor.shard([t])).scores for t in (text, *changed)]
+    centred = [(rows - rows.mean(1, keepdims=True))[1:-1] for rows in outputs]
+    best = [names.index(tag) for tag in tagged.tags]
+    drops = [centred[0] - one for one in centred[1:]]
+    expected = [(drops[0][i, k] + drops[1][i, k]) / 2 for i, k in enumerate(best)]
+    assert exchanged.array()[:, 3] == pytest.approx(expected, abs=1e-5)
     assert likely.array().sum(0) == pytest.approx(np.ones(5), abs=1e-6)
     assert rests.array().shape == (5, 7) and rests.scale == "diverging"
-    reach = of(page, Lines)[0].series[0]
+    reach, rests = of(page, Lines)[0].series[0], exchanged
     by_distance = {d: [] for d in reach[1]}
     for place, row in enumerate(rests.array(), start=1):
         for t, value in enumerate(row):
@@ -349,7 +357,7 @@ def test_a_linear_row_shows_what_each_gram_adds(make_predictor, held_out, view):
 
 def test_every_component_can_be_drawn(tmp_path, monkeypatch, make_predictor, view):
     monkeypatch.setattr("regard.look.prediction_page.MOST_BARS", 2)
-    words = {Examples, Facts, Table, Text}
+    words = {RecordList, Facts, Table, Text}
     for task in ("label", "labels", "value", "position-label"):
         page = view(make_predictor(task))
         assert {type(c) for c in page.components} - words <= set(DRAWINGS)

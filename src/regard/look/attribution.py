@@ -37,7 +37,6 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import N_COORDINATES, Inputs, PatchEmbedding, PointEmbedding
 from regard.layers.positions import LearnedGrid, Positions, RotaryGrid, SinusoidalGrid
 from regard.layers.series import SeriesEmbedding
-from regard.look.examples import displayable
 from regard.look.figures import motif_logo
 from regard.look.internals import (
     PredictionContext,
@@ -48,6 +47,7 @@ from regard.look.internals import (
 )
 from regard.look.page import Component, ImageMaps, Logo, Page, PointMaps, Table
 from regard.look.page.charts import TokenMaps
+from regard.look.records import displayable
 from regard.models.motifs import DNA, PROTEIN, RNA, MotifAlphabet, PositionWeightMatrix
 from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.vision import VisionTransformer
@@ -471,7 +471,7 @@ def add_positions(page: Page, context: PredictionContext, model: VisionTransform
             across=columns,
             over=[f"column {j + 1}" for j in range(columns)],
             down=[f"row {i + 1}" for i in range(rows)],
-            own=True,
+            outlined=True,
         )
     )
 

@@ -1,5 +1,5 @@
 """Molecules on pages: their structure as RDKit draws it, and how a prediction changes with other
-atoms in place of each.
+atoms in at of each.
 
 RDKit's drawing becomes plain data: paths of a few commands and numbers, nothing else of its SVG
 reaches a page. A change of a molecule that RDKit cannot parse is no molecule and says nothing about
@@ -25,11 +25,11 @@ from regard.look.attribution import (
     find_embedding,
     leave_out,
 )
-from regard.look.examples import register_picture
 from regard.look.internals import PredictionContext
 from regard.look.page import Component, Contributions, Heatmap, MoleculeMaps, Text
-from regard.look.page.examples import Picture
+from regard.look.page.records import Picture
 from regard.look.prediction_page import Rows, register_changes
+from regard.look.records import register_picture
 from regard.tokenizers.smiles import SmilesTokenizer, find_pieces, is_atom, silence
 
 INSTALL = (
@@ -44,7 +44,7 @@ WIDTH = re.compile(r"stroke-width:([0-9.]+)px")
 
 @dataclass(frozen=True)
 class Structure:
-    """The drawing of a molecule: paths, whether each is filled, and its width; symbol and place of
+    """The drawing of a molecule: paths, whether each is filled, and its width; symbol and at of
     each atom, in the order of the SMILES.
     """
 
@@ -115,9 +115,9 @@ def change_atoms(context: PredictionContext, output: int, name: str) -> Rows:
     if slopes is not None:
         maps.append(slopes)
         names.append("gradient × input, an approximation")
-    labels = [f"{pieces[place]} {i + 1}" for i, place in enumerate(places)]
+    labels = [f"{pieces[at]} {i + 1}" for i, at in enumerate(places)]
     rejected = int((~np.isfinite(changes)).sum()) - len(places)
-    title = f"How the score of {name} changes with another atom (down) in place of each"
+    title = f"How the score of {name} changes with another atom (down) in at of each"
     note_text = (
         f"Each atom is exchanged for {', '.join(ELEMENTS)}, where RDKit can read the result as a "
         f"molecule; {max(0, rejected):,} of {changes.size - len(places):,} changes are none and "
@@ -152,16 +152,16 @@ def _has_rdkit() -> bool:
 def exchange_atoms(
     context: PredictionContext, output: int, pieces: Sequence[str], places: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Return (E, A): how much an output rises with each of the ELEMENTS in place of each atom; NaN
+    """Return (E, A): how much an output rises with each of the ELEMENTS in at of each atom; NaN
     where nothing changes, or the result is no molecule.
     """
     texts, cells = [], []
-    for a, place in enumerate(places):
+    for a, at in enumerate(places):
         for e, element in enumerate(ELEMENTS):
-            aromatic = pieces[place].islower() and len(element) == 1
+            aromatic = pieces[at].islower() and len(element) == 1
             new = element.lower() if aromatic else element
-            if new != pieces[place]:
-                texts.append("".join([*pieces[:place], new, *pieces[place + 1 :]]))
+            if new != pieces[at]:
+                texts.append("".join([*pieces[:at], new, *pieces[at + 1 :]]))
                 cells.append((e, a))
     valid = [i for i, problem in enumerate(context.tokenizer.problems(texts)) if not problem]
     changes = np.full((len(ELEMENTS), len(places)), np.nan)
@@ -189,7 +189,7 @@ def _atom_slopes(
     if context.tokens[before : before + len(pieces)] != list(pieces):
         return None
     added = attribute_outputs(model, context.source, [output])[0].cpu().double().numpy()
-    return np.asarray(added[[before + place for place in places]])
+    return np.asarray(added[[before + at for at in places]])
 
 
 def _leave_tokens_out(context: PredictionContext, output: int, name: str) -> Rows:

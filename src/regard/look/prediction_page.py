@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import betaincinv
+from torch import Tensor
 
 from regard.data.batching import LabelledExamples, known
 from regard.data.shards import Shard
@@ -29,26 +30,21 @@ from regard.evaluation.bootstrap import BootstrapEstimate
 from regard.evaluation.classification import ClassificationReport, MultilabelReport
 from regard.evaluation.predictions import Predictions
 from regard.evaluation.regression import RegressionReport
-from regard.look import example_figures  # noqa: F401 - registers drawings
+from regard.layers.embeddings import Inputs
+from regard.look import record_figures  # noqa: F401 - registers drawings
 from regard.look.attribution import (
+    BATCH_TOKENS,
     add_item_evidence,
     add_item_positions,
     add_units,
     attribute_outputs,
     attribute_positions,
+    center,
     find_alphabet,
     find_peaks,
     leave_out,
     rollout,
     substitute,
-)
-from regard.look.examples import (
-    KnownTarget,
-    Records,
-    draw_picture,
-    find_target,
-    signed,
-    training_values,
 )
 from regard.look.internals import (
     PredictionContext,
@@ -67,21 +63,29 @@ from regard.look.page import (
     Component,
     Confusion,
     Contributions,
-    Example,
-    Examples,
     Heatmap,
     Histogram,
     Lines,
     Page,
+    RecordList,
     Scatter,
+    ShownRecord,
     Tagged,
     Text,
     ValueRange,
 )
 from regard.look.page.charts import Band
 from regard.look.page.document import cell, summary, visible
-from regard.look.page.examples import Picture, percent
+from regard.look.page.records import Picture, percent
 from regard.look.projection import add_embeddings, spread
+from regard.look.records import (
+    KnownTarget,
+    Records,
+    draw_picture,
+    find_target,
+    signed,
+    training_values,
+)
 from regard.models.supervised import HEADS, NeuralSupervisedModel
 from regard.pipelines.predictor import Predictor
 
@@ -159,7 +163,7 @@ def plot_labels(
     rows: Rows = [[plot_metric(auroc, **options), plot_reliability(columns)]]
     note, examples = list_wrong_labels(predictions, targets, records)
     title = "The records with a wrong label"
-    return [*rows, [Examples(examples=examples, note=note, title=title)]] if examples else rows
+    return [*rows, [RecordList(records=examples, note=note, title=title)]] if examples else rows
 
 
 @register_error_plots(RegressionReport, "Correct predictions lie on the dashed line.")
@@ -188,14 +192,14 @@ def plot_values(
         )
         examples = list_largest_errors(predictions, i, records)
         note = f"The largest errors of {len(known_records):,} records, the largest first"
-        listed = [Examples(examples=examples, note=note, title="Largest errors")]
+        listed = [RecordList(records=examples, note=note, title="Largest errors")]
         rows.append([scatter, *(listed if examples else [])])
     return rows
 
 
 def list_wrong_classes(
     predictions: Predictions, targets: Targets, records: Records | None
-) -> tuple[str, list[Example]]:
+) -> tuple[str, list[ShownRecord]]:
     """Return a sentence about the records of a wrong class, and these, the most confident first;
     then some right ones of each class, the least confident first.
     """
@@ -203,46 +207,46 @@ def list_wrong_classes(
     table = HEADS[predictions.task].probabilities(torch.from_numpy(predictions.scores)).numpy()
     truths, best = predictions.truths, table.argmax(1)
     order = known_records[np.argsort(-table[known_records].max(1), kind="stable")]
-    wrong = [int(i) for i in order if best[i] != truths[i]]
-    count = f"{len(wrong):,} of {len(known_records):,} predictions are wrong"
-    note = f"{count}; the most confident ones first" if wrong else "No prediction is wrong"
+    errors = [int(i) for i in order if best[i] != truths[i]]
+    count = f"{len(errors):,} of {len(known_records):,} predictions are wrong"
+    note = f"{count}; the most confident ones first" if errors else "No prediction is wrong"
     if records is None:
         return note, []
     right = [int(i) for i in order[::-1] if best[i] == truths[i]]
     each = {k: [i for i in right if truths[i] == k][:FEW_RIGHT] for k in set(truths.tolist())}
     names = targets.classes[0]
 
-    def describe(i: int, picture: Picture) -> Example:
+    def describe(i: int, picture: Picture) -> ShownRecord:
         truth, predicted = int(truths[i]), int(best[i])
-        return Example(
+        return ShownRecord(
             picture=picture,
             prediction=f"predicted {names[predicted]}, {percent(table[i, predicted])}",
             truth=f"true {names[truth]}, {percent(table[i, truth])}",
             cells=[(truth, predicted)],
-            wrong=truth != predicted,
+            is_error=truth != predicted,
         )
 
-    chosen = [*wrong, *(i for part in each.values() for i in part)]
+    chosen = [*errors, *(i for part in each.values() for i in part)]
     return note, records.list_examples(chosen, describe)
 
 
 def list_wrong_positions(
     predictions: Predictions, targets: Targets, records: Records | None
-) -> tuple[str, list[Example]]:
+) -> tuple[str, list[ShownRecord]]:
     """Return a sentence about the positions of a wrong class, and the records with most of them."""
     names, best = targets.classes[0], predictions.scores.argmax(1)
     truths, ends = predictions.truths, np.cumsum(predictions.lengths)
-    wrong = (truths >= 0) & (truths != best)
-    count = f"{int(wrong.sum()):,} of {int((truths >= 0).sum()):,} positions are wrong"
+    errors = (truths >= 0) & (truths != best)
+    count = f"{int(errors.sum()):,} of {int((truths >= 0).sum()):,} positions are wrong"
     note = f"{count}; the records with the largest share of them first"
     if records is None:
         return note, []
     spans = [slice(end - n, end) for end, n in zip(ends, predictions.lengths, strict=True)]
-    shares = np.array([wrong[span].sum() / max(1, (truths[span] >= 0).sum()) for span in spans])
+    shares = np.array([errors[span].sum() / max(1, (truths[span] >= 0).sum()) for span in spans])
     order = [int(i) for i in np.argsort(-shares, kind="stable") if shares[i] > 0]
     before, after = records.predictor.tokenizer.markers
 
-    def describe(i: int, picture: Picture) -> Example:
+    def describe(i: int, picture: Picture) -> ShownRecord:
         inner = slice(spans[i].start + before, spans[i].stop - after)
         pairs = [(int(t), int(p)) for t, p in zip(truths[inner], best[inner], strict=True)]
         known_pairs = [pair for pair in pairs if pair[0] >= 0]
@@ -254,7 +258,7 @@ def list_wrong_positions(
             ]
             picture = {"track": track}
         n_wrong = sum(t != p for t, p in known_pairs)
-        return Example(
+        return ShownRecord(
             picture=picture,
             prediction=f"{n_wrong:,} of {len(known_pairs):,} positions wrong",
             truth=f"{percent(1 - n_wrong / max(1, len(known_pairs)))} right",
@@ -266,26 +270,26 @@ def list_wrong_positions(
 
 def list_wrong_labels(
     predictions: Predictions, targets: Targets, records: Records | None
-) -> tuple[str, list[Example]]:
+) -> tuple[str, list[ShownRecord]]:
     """Return a sentence about the records with a wrong label, and these, the most confident
     first.
     """
     table = HEADS[predictions.task].probabilities(torch.from_numpy(predictions.scores)).numpy()
     truths, predicted = predictions.truths, table >= PRESENT
-    wrong = (truths >= 0) & (predicted != (truths > 0))  # (R, O)
-    confidence = np.where(wrong, np.maximum(table, 1 - table), 0).max(1)
+    errors = (truths >= 0) & (predicted != (truths > 0))  # (R, O)
+    confidence = np.where(errors, np.maximum(table, 1 - table), 0).max(1)
     order = [int(i) for i in np.argsort(-confidence, kind="stable") if confidence[i] > 0]
     note = f"{len(order):,} of {len(table):,} records have a wrong label; the most confident first"
     if records is None:
         return note, []
 
-    def describe(i: int, picture: Picture) -> Example:
-        names = [targets.names[j] for j in np.flatnonzero(wrong[i])]
-        said = [f"{name} {percent(table[i, targets.names.index(name)])}" for name in names]
+    def describe(i: int, picture: Picture) -> ShownRecord:
+        names = [targets.names[j] for j in np.flatnonzero(errors[i])]
+        labels = [f"{name} {percent(table[i, targets.names.index(name)])}" for name in names]
         right = [targets.names[j] for j in np.flatnonzero(truths[i] > 0)]
-        return Example(
+        return ShownRecord(
             picture=picture,
-            prediction=f"wrong: {', '.join(said)}",
+            prediction=f"wrong: {', '.join(labels)}",
             truth=f"true labels: {', '.join(right) or 'none'}",
         )
 
@@ -294,15 +298,15 @@ def list_wrong_labels(
 
 def list_largest_errors(
     predictions: Predictions, column: int, records: Records | None
-) -> list[Example]:
+) -> list[ShownRecord]:
     """Return the records with the largest errors of one value."""
     truths, scores = predictions.truths[:, column], predictions.scores[:, column]
     errors = np.where(known(truths), np.abs(scores - np.nan_to_num(truths)), -1.0)
     order = [int(i) for i in np.argsort(-errors, kind="stable") if errors[i] >= 0]
 
-    def describe(i: int, picture: Picture) -> Example:
+    def describe(i: int, picture: Picture) -> ShownRecord:
         error = float(scores[i] - truths[i])
-        return Example(
+        return ShownRecord(
             picture=picture,
             prediction=f"predicted {signed(float(scores[i]))}",
             truth=f"true {signed(float(truths[i]))}, off by {signed(error)}",
@@ -316,16 +320,16 @@ def plot_confusion(
     classes: Sequence[str],
     unit: str = "records",
     note: str = "",
-    examples: Sequence[Example] = (),
+    examples: Sequence[ShownRecord] = (),
 ) -> Confusion:
     counts = report.confusion
     shown = np.sort(np.argsort(-counts.sum(1), kind="stable")[:MOST_CLASSES])
     names, part = [classes[i] for i in shown], ""
     if len(shown) < len(classes):
         part = f", the {len(shown)} most frequent of {len(classes):,} classes"
-    place = {int(k): i for i, k in enumerate(shown)}
+    index = {int(k): i for i, k in enumerate(shown)}
     inside = [
-        replace(one, cells=[(place[r], place[c]) for r, c in one.cells if {r, c} <= place.keys()])
+        replace(one, cells=[(index[r], index[c]) for r, c in one.cells if {r, c} <= index.keys()])
         for one in examples
     ]
     return Confusion(
@@ -333,7 +337,7 @@ def plot_confusion(
         classes=names,
         unit=unit,
         note=note,
-        examples=inside,
+        records=inside,
         title=f"Confusion{part}",
     )
 
@@ -580,12 +584,6 @@ def add_neural_evidence(
         "a linear model and an approximation for others. Positive values "
         f"support the prediction, negative ones oppose it. {context.cut_note}"
     )
-    if model.output.positional:
-        note = (
-            "Gradient × input: the slope of a score along the embedding of a token times the "
-            "embedding, an approximation. Positive values support the prediction, negative ones "
-            f"oppose it. {context.cut_note}"
-        )
     page.section("What the prediction rests on", note.rstrip())
     if model.output.positional:
         _add_position_gradients(page, context, model)
@@ -693,15 +691,22 @@ def _add_position_gradients(
     positions = list(range(1, min(len(tokens) - 1, MOST_EXPLAINED + 1)))
     if not positions:
         return
-    added = attribute_positions(model, context.source, positions, [int(best[i]) for i in positions])
-    table = added.cpu().double().numpy()  # (n, T)
+    classes = [int(best[i]) for i in positions]
+    added = attribute_positions(model, context.source, positions, classes)
+    gradients = added.cpu().double().numpy()  # (n, T)
+    drops = exchange_at_positions(context, positions, classes)
     shown = positions[:MOST_ROWS]
     last = shown[-1] + 2
     part = f", the first {len(shown)} positions" if len(shown) < len(tokens) - 2 else ""
     rows = [f"{visible(tokens[i])} {context.outputs[best[i]]}" for i in shown]
-    values = table[: len(shown), :last]
-    title = f"What each token (across) adds to the class of a position (down){part}"
-    page.add(Heatmap(values, rows, tokens[:last], title, scale="diverging", unit="logits"))
+    maps = [("Gradient × input: what each token (across) adds to the class", gradients)]
+    if drops is not None:
+        maps.insert(0, ("Exchanged: how much another letter (across) lowers the class", drops))
+    for title, values in maps:
+        shape = values[: len(shown), :last], rows, tokens[:last]
+        title = f"{title} of a position (down){part}"
+        page.add(Heatmap(*shape, title, scale="diverging", unit="logits"))
+    table = maps[0][1]
     distances = np.arange(table.shape[1]) - np.array(positions)[:, None]  # (n, T)
     close = np.abs(distances) <= FARTHEST
     index, bins = (distances + FARTHEST)[close], 2 * FARTHEST + 1
@@ -709,9 +714,40 @@ def _add_position_gradients(
     counts = np.bincount(index, minlength=bins)
     filled = np.flatnonzero(counts)
     means = (sums[filled] / counts[filled]).tolist()
-    series = [("size of what a token adds", (filled - FARTHEST).tolist(), means)]
+    series = [("size of the effect", (filled - FARTHEST).tolist(), means)]
     title = "How far away the tokens are that a prediction rests on"
     page.add(Lines(series, "distance in tokens", "mean size, logits", title))
+
+
+def exchange_at_positions(
+    context: PredictionContext, positions: Sequence[int], classes: Sequence[int]
+) -> NDArray[np.float64] | None:
+    """Return (n, T): how much the score of a class at each of n positions drops, on average, if the
+    letter at each place is exchanged for the others of the text; None for words and long texts.
+    """
+    tokenizer, ids = context.tokenizer, context.source.ids
+    letters = sorted({int(i) for i in ids[0].tolist()} - set(tokenizer.names))
+    length = ids.size(1)
+    alphabet = find_alphabet({tokenizer.text(i) for i in letters})
+    if alphabet is None or len(letters) * length**2 > MOST_CHANGED:
+        return None
+
+    def scores(rows: Tensor) -> Tensor:
+        part = [
+            center(context.model, context.model.predict(Inputs(x, torch.ones_like(x))))
+            for x in rows.split(max(1, BATCH_TOKENS // length))
+        ]
+        return torch.cat(part)[:, positions, classes].double().cpu()  # (B, n)
+
+    drops = np.zeros((len(positions), length))
+    with evaluating(context.model), torch.inference_mode():
+        unchanged = scores(ids)[0]
+        for letter in letters:
+            rows = ids.repeat(length, 1)
+            rows.fill_diagonal_(letter)
+            drops += (unchanged - scores(rows)).T.numpy()
+    drops[:, [0, -1]] = 0  # markers are not exchanged
+    return drops / max(1, len(letters) - 1)
 
 
 @register_view(NeuralSupervisedModel)

@@ -17,10 +17,10 @@ from sklearn.manifold import TSNE
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
-from regard.look.examples import Records
 from regard.look.internals import PredictionContext
 from regard.look.page import Bars, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
+from regard.look.records import Records
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import CROSS, HeadAlignment
 from regard.look.attribution import MOST_WEIGHTS, ItemMaps, add_heads, maps_over
-from regard.look.examples import displayable
 from regard.look.internals import (
     PairTrace,
     add_evidence,
@@ -38,6 +37,7 @@ from regard.look.language_page import (
     trace_targets,
 )
 from regard.look.page import Component, Heatmap, ImageMaps, Page, Surprise
+from regard.look.records import displayable
 from regard.models.ibm_model1 import ConditionedIBM1
 from regard.models.nearest_caption import ConditionedNearest
 from regard.pipelines.translator import Translator

@@ -25,12 +25,12 @@ from regard.look.page.charts import (
     Tagged,
 )
 from regard.look.page.document import Component, Facts, Links, Page, Sequences, Table, Text
-from regard.look.page.examples import (
+from regard.look.page.records import (
     Answer,
     Confusion,
-    Example,
-    Examples,
     MoleculeMaps,
+    RecordList,
+    ShownRecord,
     ValueRange,
 )
 
@@ -43,8 +43,6 @@ __all__ = [
     "Confusion",
     "Contributions",
     "Distribution",
-    "Example",
-    "Examples",
     "Facts",
     "Forecasts",
     "Heatmap",
@@ -58,9 +56,11 @@ __all__ = [
     "Page",
     "PointMaps",
     "Projector",
+    "RecordList",
     "Scatter",
     "Sequences",
     "SeriesMaps",
+    "ShownRecord",
     "Surprise",
     "Table",
     "Tagged",

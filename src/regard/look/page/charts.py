@@ -494,14 +494,15 @@ class ImageMaps(TokenMaps):
     """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C), which
     is drawn beside them; without `pixels`, the maps stand alone.
 
-    A chosen patch `verb` those of its map. With `own`, map i belongs to patch i, which is outlined.
+    A chosen patch `verb` those of its map. With `outlined`, map i belongs to patch i, whose border
+    is drawn.
     """
 
     kind: ClassVar[str] = "image-maps"
     pixels: ArrayLike | None = None
     grid: tuple[int, int]
     verb: str = "looks at"
-    own: bool = False
+    outlined: bool = False
 
     def __post_init__(self) -> None:
         image = self.image()

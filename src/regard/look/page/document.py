@@ -227,7 +227,7 @@ SCRIPTS = (
     "series_maps.js",
     "projector.js",
     "pictures.js",
-    "examples.js",
+    "records.js",
     "molecule.js",
     "logo.js",
     "page.js",

@@ -77,7 +77,7 @@ renderers["image-maps"] = (data) => {
     context.globalAlpha = 1;
     const [w, h] = [width / columns, height / rows];
     if (!image) drawValues(context, matrix, scale(matrix), { left: 0, top: 0, w, h }, (value) => (w > 34 ? format(value, 2) : ""));
-    const place = queries > 1 ? query - marker : data.own ? chosen : -1;
+    const place = queries > 1 ? query - marker : data.outlined ? chosen : -1;
     if (place >= 0) {
       context.strokeStyle = css("--mark");
       context.lineWidth = 3;

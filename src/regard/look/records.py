@@ -19,7 +19,7 @@ from regard.data.shards import Shard
 from regard.data.sources import DataSource, SourceChunk
 from regard.errors import UserError
 from regard.look.page.document import cell, encode_bytes, numbers
-from regard.look.page.examples import Example, Picture
+from regard.look.page.records import Picture, ShownRecord
 from regard.pipelines.predictor import Predictor
 from regard.recipe import SPLITS
 from regard.tokenizers import Patches, Points, Tokenizer
@@ -130,10 +130,10 @@ class Records:
         return texts
 
     def list_examples(
-        self, chosen: Sequence[int], describe: Callable[[int, Picture], Example]
-    ) -> list[Example]:
+        self, chosen: Sequence[int], describe: Callable[[int, Picture], ShownRecord]
+    ) -> list[ShownRecord]:
         """Return the first of these records as examples, as many as a page should hold."""
-        chosen, size, examples = list(chosen)[:MOST_LISTED], 0, list[Example]()
+        chosen, size, examples = list(chosen)[:MOST_LISTED], 0, list[ShownRecord]()
         for one, picture in zip(chosen, self.pictures(chosen), strict=True):
             size += len(json.dumps(picture))
             if size > MOST_BYTES:
@@ -242,5 +242,6 @@ def training_values(predictor: Predictor, parts: Sequence[Records]) -> tuple[str
 
 
 def signed(value: float) -> str:
-    """Return a value in three digits, with a minus sign."""
-    return cell(float(f"{value:.3g}")).replace("-", "−")
+    """Return a value in three digits, or all before the point, with a minus sign."""
+    rounded = value if abs(value) >= 100 else float(f"{value:.3g}")
+    return cell(float(rounded)).replace("-", "−")

@@ -81,18 +81,18 @@ class Answer(Component):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Example:
+class ShownRecord:
     """A record with its prediction and true target in words.
 
-    `cells` are the (truth, prediction) cells of a confusion matrix in which it is counted; `wrong`
-    is False for a record that only illustrates a cell.
+    `cells` are the (truth, prediction) cells of a confusion matrix in which it is counted;
+    `is_error` is False for a record that only illustrates a cell.
     """
 
     picture: Picture
     prediction: str
     truth: str
     cells: Sequence[tuple[int, int]] = ()
-    wrong: bool = True
+    is_error: bool = True
 
     def data(self) -> dict[str, Any]:
         """Return the example as JSON-able values."""
@@ -101,33 +101,33 @@ class Example:
             "prediction": self.prediction,
             "truth": self.truth,
             "cells": [list(cell) for cell in self.cells],
-            "wrong": self.wrong,
+            "wrong": self.is_error,
         }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Examples(Component):
+class RecordList(Component):
     """A list of records; `note` says how many there are and in which order."""
 
-    kind: ClassVar[str] = "examples"
-    examples: Sequence[Example]
+    kind: ClassVar[str] = "record-list"
+    records: Sequence[ShownRecord]
     note: str = ""
     title: str = ""
 
     def data(self) -> dict[str, Any]:
-        return self.fields("examples") | {"examples": [one.data() for one in self.examples]}
+        return self.fields("records") | {"records": [one.data() for one in self.records]}
 
     def fallback(self) -> str:
         rows = "".join(
             f"<li>{escape(str(one.picture.get('text', '')))} {escape(one.prediction)}; "
             f"{escape(one.truth)}</li>"
-            for one in self.examples
+            for one in self.records
         )
         return f"<p>{escape(self.note)}</p><ol>{rows}</ol>"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Confusion(Examples):
+class Confusion(RecordList):
     """A confusion matrix: `counts` (C, C), truths down and predictions across, and the records in
     its cells. A cell that is chosen lists its records. Colours are shares of a row.
     """
@@ -136,7 +136,7 @@ class Confusion(Examples):
     counts: ArrayLike
     classes: Sequence[str]
     unit: str = "records"
-    examples: Sequence[Example] = ()
+    records: Sequence[ShownRecord] = ()
 
     def __post_init__(self) -> None:
         array = as_array("counts", self.counts, 2)
@@ -155,7 +155,7 @@ class Confusion(Examples):
         return Heatmap(shares, names, names, self.title, "weights", "share of a row", diagonal)
 
     def data(self) -> dict[str, Any]:
-        return Examples.data(self) | {"counts": self.array().astype(int).tolist()}
+        return RecordList.data(self) | {"counts": self.array().astype(int).tolist()}
 
     def fallback(self) -> str:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.classes)
@@ -165,7 +165,7 @@ class Confusion(Examples):
             + "</tr>"
             for name, row in zip(self.classes, self.array(), strict=True)
         )
-        return f"<table><tr><th></th>{head}</tr>{body}</table>{Examples.fallback(self)}"
+        return f"<table><tr><th></th>{head}</tr>{body}</table>{RecordList.fallback(self)}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.look.figures import colours, draw_heatmap, ramp, register_drawing
 from regard.look.page.document import visible
-from regard.look.page.examples import Answer, Confusion, MoleculeMaps, ValueRange
+from regard.look.page.records import Answer, Confusion, MoleculeMaps, ValueRange
 
 
 def _draws_probabilities(answer: Answer, width: float) -> float:

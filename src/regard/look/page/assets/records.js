@@ -33,9 +33,9 @@ function recordList() {
   return { box: el("div", { class: "list" }, note, items, more), show };
 }
 
-renderers.examples = (data) => {
+renderers["record-list"] = (data) => {
   const list = recordList();
-  list.show(data.examples, label(data.note));
+  list.show(data.records, label(data.note));
   return [heading(data.title), list.box];
 };
 
@@ -60,10 +60,10 @@ renderers.confusion = (data) => {
     chosen = cell;
     reset.hidden = !cell;
     cells.flat().forEach((button) => button.removeAttribute("aria-pressed"));
-    if (!cell) return list.show(data.examples.filter((one) => one.wrong), label(data.note));
+    if (!cell) return list.show(data.records.filter((one) => one.wrong), label(data.note));
     const [r, c] = cell;
     cells[r][c].setAttribute("aria-pressed", "true");
-    const inside = data.examples.filter((one) => one.cells.some(([a, b]) => a === r && b === c));
+    const inside = data.records.filter((one) => one.cells.some(([a, b]) => a === r && b === c));
     const count = data.counts[r][c];
     const part = inside.length < count && data.unit === "records" ? `, ${format(inside.length)} of them listed` : "";
     list.show(inside, `true ${names[r]}, predicted ${names[c]}: ${format(count)} ${label(data.unit)}${count ? part : ""}`);
@@ -84,9 +84,9 @@ renderers.confusion = (data) => {
     const i = cells.flat().indexOf(cell);
     return cells[Math.floor(i / names.length) + dy]?.[(i % names.length) + dx];
   });
-  const hint = el("p", { class: "hint" }, `True classes down, predicted ones across. Colour is the share of a row.${data.examples.length ? " Click a cell to see its records." : ""}`);
+  const hint = el("p", { class: "hint" }, `True classes down, predicted ones across. Colour is the share of a row.${data.records.length ? " Click a cell to see its records." : ""}`);
   choose(null);
-  const listed = data.examples.length ? el("div", {}, list.box, reset) : null;
+  const listed = data.records.length ? el("div", {}, list.box, reset) : null;
   return [heading(data.title), el("div", { class: "split" }, el("div", {}, box, hint), listed)];
 };
 
