@@ -74,7 +74,7 @@ def test_a_point_cloud_turns_and_tokens_can_be_chosen(browser_page, tmp_path):
     assert not browser_page.errors and not [r for r in browser_page.requests if "file:" not in r]
 
 
-# Width and height of what differs from the paper, as shares of a canvas; the axes below are left out.
+# Width and height of what differs from the paper, as shares of a canvas without the axes below.
 INK = r"""canvas => {
   const paper = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
   const { width, height } = canvas;
