@@ -394,7 +394,7 @@ def add_heads(page: Page, item: ItemMaps, weights: Tensor) -> None:
 def add_item_positions(page: Page, context: PredictionContext) -> None:
     """Draw the probability of each class at every token of the item."""
     names, item = context.outputs, maps_over(context.tokenizer, context.shard.record(0))
-    page.section("Prediction", item.positions_note)
+    page.section(item.positions_title, item.positions_note)
     page.add(
         item.draw(
             context.probabilities[1:].T[:, None],

@@ -1,5 +1,5 @@
 """Molecules on pages: their structure as RDKit draws it, and how a prediction changes with other
-atoms in at of each.
+atoms in place of each.
 
 RDKit's drawing becomes plain data: paths of a few commands and numbers, nothing else of its SVG
 reaches a page. A change of a molecule that RDKit cannot parse is no molecule and says nothing about
@@ -44,7 +44,7 @@ WIDTH = re.compile(r"stroke-width:([0-9.]+)px")
 
 @dataclass(frozen=True)
 class Structure:
-    """The drawing of a molecule: paths, whether each is filled, and its width; symbol and at of
+    """The drawing of a molecule: paths, whether each is filled, and its width; symbol and place of
     each atom, in the order of the SMILES.
     """
 
@@ -117,7 +117,7 @@ def change_atoms(context: PredictionContext, output: int, name: str) -> Rows:
         names.append("gradient × input, an approximation")
     labels = [f"{pieces[at]} {i + 1}" for i, at in enumerate(places)]
     rejected = int((~np.isfinite(changes)).sum()) - len(places)
-    title = f"How the score of {name} changes with another atom (down) in at of each"
+    title = f"How the score of {name} changes with another atom (down) in place of each"
     note_text = (
         f"Each atom is exchanged for {', '.join(ELEMENTS)}, where RDKit can read the result as a "
         f"molecule; {max(0, rejected):,} of {changes.size - len(places):,} changes are none and "
@@ -152,7 +152,7 @@ def _has_rdkit() -> bool:
 def exchange_atoms(
     context: PredictionContext, output: int, pieces: Sequence[str], places: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Return (E, A): how much an output rises with each of the ELEMENTS in at of each atom; NaN
+    """Return (E, A): how much an output rises with each of the ELEMENTS in place of each atom; NaN
     where nothing changes, or the result is no molecule.
     """
     texts, cells = [], []

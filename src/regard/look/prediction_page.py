@@ -261,7 +261,7 @@ def list_wrong_positions(
         return ShownRecord(
             picture=picture,
             prediction=f"{n_wrong:,} of {len(known_pairs):,} positions wrong",
-            truth=f"{percent(1 - n_wrong / max(1, len(known_pairs)))} right",
+            truth=f"{1 - n_wrong / max(1, len(known_pairs)):.1%} right",
             cells=sorted(set(known_pairs)),
         )
 
@@ -541,7 +541,7 @@ def _add_positions(page: Page, context: PredictionContext, target: KnownTarget |
         scored = truths >= 0
         right = int((truths == best)[scored].sum())
         verdict = "right" if right == scored.sum() else ""
-        share = percent(right / max(1, int(scored.sum())))
+        share = f"{right / max(1, int(scored.sum())):.1%}"
         count = f"{right:,} of {int(scored.sum()):,} positions ({share}) are predicted right."
         notes.insert(0, _source(target, count))
         if reads_text:
@@ -551,9 +551,7 @@ def _add_positions(page: Page, context: PredictionContext, target: KnownTarget |
     counts = sorted(((int((best == k).sum()), name) for k, name in enumerate(names)), reverse=True)
     page.add(
         Answer(
-            headline=", ".join(
-                f"{name} {percent(n / max(1, len(best)))}" for n, name in counts if n
-            ),
+            headline=", ".join(f"{name} {n / max(1, len(best)):.1%}" for n, name in counts if n),
             label=f"predicted {column}, shares of {len(best):,} positions",
             verdict=verdict,
             notes=notes,

@@ -21,7 +21,7 @@ function mapGrid(data, thumbs, size) {
   const named = !over.length && thumbs.length <= 12;
   const cells = thumbs.map((thumb, i) => (named ? el("figure", {}, thumb, el("figcaption", {}, label(data.names[i]))) : thumb));
   const rows = [];
-  if (over.length) rows.push(down.length ? el("span", {}) : null, ...over.map((name) => el("span", { class: data.across * 9 > size ? "over" : "head" }, name)));
+  if (over.length) rows.push(down.length ? el("span", {}) : null, ...over.map((name) => el("span", { class: over.some((text) => text.length * 7 > size) ? "over" : "head" }, name)));
   cells.forEach((cell, i) => {
     if (down.length && i % data.across === 0) rows.push(el("span", { class: "down" }, down[i / data.across]));
     rows.push(cell);

@@ -17,8 +17,9 @@ renderers["molecule-maps"] = (data) => {
       const scale = scaleOf("diverging", [-reachOf(map), reachOf(map)]);
       const lines = (i) => [`${label(data.atoms[i][0])} (atom ${i + 1})`, Number.isFinite(value(map, i)) ? `${value(map, i) > 0 ? "+" : ""}${format(value(map, i), 3)} ${label(data.unit)}` : "no change of it is a molecule"];
       const discs = data.atoms.map(([, cx, cy], i) => svg("circle", { cx, cy, r: 11, class: Number.isFinite(value(map, i)) ? "atom" : "atom unknown", style: Number.isFinite(value(map, i)) ? `fill: ${rgb(scale(value(map, i)))}` : "" }));
+      const halos = data.paths.map(([d, , weight]) => svg("path", { d, class: "halo", "stroke-width": weight + 2.5 })); // lines are read on any colour
       const hits = data.atoms.map(([symbol, cx, cy], i) => withTip(svg("circle", { cx, cy, r: 12, fill: "transparent", "aria-label": lines(i).join(": ") }), () => lines(i)));
-      const drawing = structureOf(data, { "aria-label": `${name}: ${data.atoms.length} atoms; arrow keys read them`, style: `max-width:${LARGEST_STRUCTURE}px` }, discs, hits);
+      const drawing = structureOf(data, { "aria-label": `${name}: ${data.atoms.length} atoms; arrow keys read them`, style: `max-width:${LARGEST_STRUCTURE}px` }, [...discs, ...halos], hits);
       rove(drawing, hits, (hit, dx, dy) => hits[hits.indexOf(hit) + (dx || dy)]);
       box.replaceChildren(drawing);
     });
