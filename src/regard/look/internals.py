@@ -36,6 +36,7 @@ from regard.evaluation.translation import HeadAlignment, measure_head_alignment
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.page import AttentionMaps, Heatmap, Lines, MaskMap, Page
+from regard.look.records import Records
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import ConditionedDecoder
 from regard.models.language_model import Constrain, LanguageModel
@@ -262,6 +263,11 @@ class PredictionContext:
     def text(self) -> str:
         """The item if it is a text, else empty."""
         return self.item if isinstance(self.item, str) else ""
+
+    @cached_property
+    def records(self) -> Records | None:
+        """The sample as records that a page shows."""
+        return Records(self.predictor, *self.sample) if self.sample else None
 
     @cached_property
     def shard(self) -> Shard:

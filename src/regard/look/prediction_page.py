@@ -751,10 +751,10 @@ def exchange_at_positions(
 @register_view(NeuralSupervisedModel)
 def add_records(page: Page, context: PredictionContext, model: NeuralSupervisedModel) -> None:
     """Draw the vectors of many records, and what heads and filters look for in them."""
-    if context.sample is None:
+    if context.sample is None or context.records is None:
         return
     split, shard = context.sample
-    add_embeddings(page, context, split, shard)
+    add_embeddings(page, context, context.records)
     if not context.tokenizer.reads_text:
         return  # tokens have no names
     examples = LabelledExamples(shard, context.tokenizer, int(model.config.max_len), first=True)
@@ -787,7 +787,9 @@ def prediction_page(
         hint = did_you_mean(target, context.outputs)
         raise UsageError(f"--target: the model does not predict {target!r}; {hint}")
     page = Page(title, summary(facts))
-    records = [Records(predictor, *part) for part in (held_out, sample) if part]
+    records = [context.records] if context.records else []
+    if held_out and sample and sample is not held_out:  # errors are those of the held-out ones
+        records.insert(0, Records(predictor, *held_out))
     if item is not None and len(item):
         add_prediction(page, context, records)
         add_evidence(page, context)

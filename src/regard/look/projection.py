@@ -89,12 +89,11 @@ class EmbeddingMap:
     values: list[float]
 
 
-def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Shard) -> None:
+def add_embeddings(page: Page, context: PredictionContext, records: Records) -> None:
     """Draw the vectors of records in the plane, and list those nearest to the text, if any."""
     predictor, aligned = context.predictor, context.predictor.targets.kind.aligned
-    points = (
-        embed_positions(predictor, shard) if aligned else embed_records(predictor, split, shard)
-    )
+    split = records.split
+    points = embed_positions(predictor, records.shard) if aligned else embed_records(records)
     count = len(points.vectors)
     if count < FEWEST:
         return
@@ -150,13 +149,13 @@ def _nearest_table(points: EmbeddingMap, order: list[int], distances: Floats) ->
     return Table(columns, rows, align, title="The records nearest to this text")
 
 
-def embed_records(predictor: Predictor, split: str, shard: Shard) -> EmbeddingMap:
-    """Return records of a shard as points."""
-    tokenizer = predictor.tokenizer
+def embed_records(held: Records) -> EmbeddingMap:
+    """Return records as points."""
+    predictor, shard, tokenizer = held.predictor, held.shard, held.predictor.tokenizer
     examples = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(examples.sizes), MOST_POINTS)
     vectors = np.array(predictor.vectors(shard, records), np.float64)
-    texts = Records(predictor, split, shard).texts(records.tolist())
+    texts = held.texts(records.tolist())
     if not tokenizer.reads_text:
         texts = [f"{tokenizer.words[0]} {record + 1:,}" for record in records]
     groups, values = _named_targets(examples.targets[records], predictor.targets)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,11 @@ class Records:
         for one, text in zip(chosen, self.texts(chosen), strict=True):
             yield draw_picture(tokenizer, self.row(one), text)
 
+    @cached_property
+    def originals(self) -> dict[int, str]:
+        """The texts of all records as they are in the files."""
+        return read_texts(self) if self.predictor.tokenizer.reads_text else {}
+
     def texts(self, chosen: Sequence[int]) -> list[str]:
         """Return the texts that records were read from; where the files are gone, what their
         tokens say; "" for other items.
@@ -119,7 +125,7 @@ class Records:
         tokenizer = self.predictor.tokenizer
         if not tokenizer.reads_text:
             return [""] * len(chosen)
-        second, originals = self.shard.source, read_texts(self, chosen)
+        second, originals = self.shard.source, self.originals
         texts = []
         for one in chosen:
             text = originals.get(one) or tokenizer.decode_record(self.row(one))
@@ -142,14 +148,14 @@ class Records:
         return examples
 
 
-def read_texts(records: Records, chosen: Iterable[int]) -> dict[int, str]:
+def read_texts(records: Records) -> dict[int, str]:
     """Return the texts of records, by number, from the files of the run; {} where they are gone.
 
     Tokens do not say what an unknown word was. A record is found by its tokens and targets; equal
     ones are in the order of the files.
     """
     predictor, wanted = records.predictor, defaultdict[bytes, list[int]](list)
-    for one in sorted(set(chosen)):
+    for one in range(records.shard.records // records.shard.views):
         wanted[_key(records.row(one), _targets(records, one))].append(one)
     texts: dict[int, str] = {}
     try:
