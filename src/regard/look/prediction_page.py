@@ -392,6 +392,7 @@ MOST_RECORDS = 500  # in which units are looked for
 COVERED = 0.9  # share of errors within the interval of a value
 FEWEST_ERRORS = 20  # that give an interval
 BINS = 30  # of the values of training
+SPLIT_WORDS = {"train": "training", "valid": "validation"}
 
 
 def add_prediction(page: Page, context: PredictionContext, parts: Sequence[Records]) -> None:
@@ -418,7 +419,7 @@ def _source(target: KnownTarget | None, verdict: str = "") -> str:
     """Return a sentence about where a true target is from, and whether the prediction is right."""
     if target is None:
         return ""
-    where = f"a record of the {target.split} split"
+    where = f"a record of the {SPLIT_WORDS.get(target.split, target.split)} split"
     if target.split == "train":
         where = "a training record: the model has seen it with its target"
     return f"This is {where}. {verdict}".strip()
@@ -464,7 +465,7 @@ def _add_values(
     """Draw each predicted value with its interval, within the values of training."""
     errors = _held_out_errors(context, parts)
     split, values = training_values(context.predictor, parts)
-    split = "training" if split == "train" else split
+    split = SPLIT_WORDS.get(split, split)
     picture = _picture(context)
     for i, name in enumerate(context.outputs):
         value = float(context.probabilities[i])
@@ -576,15 +577,8 @@ def add_neural_evidence(
     if not context.tokenizer.reads_text:
         add_item_evidence(page, context, model)
         return
-    note = (
-        "First, how the score changes with the text: this runs the model itself. Then gradient × "
-        "input, the slope of a score along the embedding of a token times the embedding, exact for "
-        "a linear model and an approximation for others. Positive values "
-        f"support the prediction, negative ones oppose it. {context.cut_note}"
-    )
-    page.section("What the prediction rests on", note.rstrip())
     if model.output.positional:
-        _add_position_gradients(page, context, model)
+        _add_position_attributions(page, context, model)
     else:
         _add_attributions(page, context, model)
     activations = context.activations(*attention_names("*.attention", len(context.tokens)))
@@ -592,10 +586,24 @@ def add_neural_evidence(
         add_encoder_attention(page, activations, context.tokens, model.config.score)
 
 
+def _start_attributions(page: Page, context: PredictionContext, *, changed: bool) -> None:
+    """Start the section; texts that are too long have no changes."""
+    first = "First, how the score changes with the text: this runs the model itself. Then gradient"
+    page.section(
+        "What the prediction rests on",
+        f"{first if changed else 'Gradient'} × input: the slope of a score along the embedding of "
+        "a token times the embedding, exact for a linear model and an approximation for others. "
+        "Positive values support the prediction, negative ones oppose it. "
+        f"{context.cut_note}".rstrip(),
+    )
+
+
 def _add_attributions(page: Page, context: PredictionContext, model: NeuralSupervisedModel) -> None:
     """Draw what changes to the text do to the score, then gradient × input and pooling weights."""
     names, tokens, unit = context.outputs, context.tokens, context.unit
-    for row in explain_changes(context, context.explained[0], names[context.explained[0]]):
+    changes = explain_changes(context, context.explained[0], names[context.explained[0]])
+    _start_attributions(page, context, changed=bool(changes))
+    for row in changes:
         page.add(*row)
     added = attribute_outputs(model, context.source, context.explained).cpu().double().numpy()
     rows = [
@@ -681,7 +689,7 @@ def _drops(
     ]
 
 
-def _add_position_gradients(
+def _add_position_attributions(
     page: Page, context: PredictionContext, model: NeuralSupervisedModel
 ) -> None:
     """Draw what each token adds to the class of each position, and how far away such tokens are."""
@@ -697,11 +705,13 @@ def _add_position_gradients(
     last = shown[-1] + 2
     part = f", the first {len(shown)} positions" if len(shown) < len(tokens) - 2 else ""
     rows = [f"{visible(tokens[i])} {context.outputs[best[i]]}" for i in shown]
+    _start_attributions(page, context, changed=drops is not None)
     maps = [("Gradient × input: what each token (across) adds to the class", gradients)]
     if drops is not None:
         maps.insert(0, ("Exchanged: how much another letter (across) lowers the class", drops))
     for title, values in maps:
-        shape = values[: len(shown), :last], rows, tokens[:last]
+        width = min(last, values.shape[1])
+        shape = values[: len(shown), :width], rows, tokens[:width]
         title = f"{title} of a position (down){part}"
         page.add(Heatmap(*shape, title, scale="diverging", unit="logits"))
     table = maps[0][1]
@@ -721,13 +731,15 @@ def exchange_at_positions(
     context: PredictionContext, positions: Sequence[int], classes: Sequence[int]
 ) -> NDArray[np.float64] | None:
     """Return (n, T): how much the score of a class at each of n positions drops, on average, if the
-    letter at each place is exchanged for the others of the text; None for words and long texts.
+    letter at each place is exchanged for the others of the text; of long texts only the first
+    places, and None for words.
     """
     tokenizer, ids = context.tokenizer, context.source.ids
     letters = sorted({int(i) for i in ids[0].tolist()} - set(tokenizer.names))
     length = ids.size(1)
     alphabet = find_alphabet({tokenizer.text(i) for i in letters})
-    if alphabet is None or len(letters) * length**2 > MOST_CHANGED:
+    places = min(length, MOST_CHANGED // max(1, len(letters) * length))
+    if alphabet is None or places < 2:
         return None
 
     def scores(rows: Tensor) -> Tensor:
@@ -737,14 +749,15 @@ def exchange_at_positions(
         ]
         return torch.cat(part)[:, positions, classes].double().cpu()  # (B, n)
 
-    drops = np.zeros((len(positions), length))
+    drops = np.zeros((len(positions), places))
     with evaluating(context.model), torch.inference_mode():
         unchanged = scores(ids)[0]
         for letter in letters:
-            rows = ids.repeat(length, 1)
+            rows = ids.repeat(places, 1)
             rows.fill_diagonal_(letter)
             drops += (unchanged - scores(rows)).T.numpy()
-    drops[:, [0, -1]] = 0  # markers are not exchanged
+    drops[:, 0] = 0  # markers are not exchanged
+    drops[:, length - 1 :] = 0
     return drops / max(1, len(letters) - 1)
 
 

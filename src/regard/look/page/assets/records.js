@@ -1,5 +1,6 @@
 // What a model predicts for one item, the records it gets wrong, and a value within the range of training.
 const LARGE_PICTURE = 150; // pixels
+const MANY_CLASSES = 15; // with more of them the list stands below the matrix
 const LISTED = 8; // records that are listed at first
 
 renderers.answer = (data) => {
@@ -87,7 +88,7 @@ renderers.confusion = (data) => {
   const hint = el("p", { class: "hint" }, `True classes down, predicted ones across. Colour is the share of a row.${data.records.length ? " Click a cell to see its records." : ""}`);
   choose(null);
   const listed = data.records.length ? el("div", {}, list.box, reset) : null;
-  return [heading(data.title), el("div", { class: "split" }, el("div", {}, box, hint), listed)];
+  return [heading(data.title), el("div", { class: names.length > MANY_CLASSES ? "split many" : "split" }, el("div", {}, box, hint), listed)];
 };
 
 renderers["value-range"] = (data) => {
