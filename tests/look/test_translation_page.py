@@ -398,7 +398,7 @@ def test_the_page_has_a_map_for_every_word(captioner, tmp_path):
     assert weights.shape == (2, 2, 4, 7) and (weights.sum(-1) - 1).abs().max() < 1e-5
     page = caption_page(captioner, pair, title="t", facts=[("model", "x")], beams=2)
     second, first, heads, *_ = [c for c in page.components if isinstance(c, ImageMaps)]
-    assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.columns)
+    assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.over)
     assert np.allclose(first.array()[:, 0], weights.mean((0, 1))[:, 1:], atol=1e-6)
     assert heads.array().shape == (2 * 2 * 4, 1, 6)
     assert heads.names[5] == "a: layer 1, head 2"

@@ -36,6 +36,7 @@ from regard.evaluation.translation import HeadAlignment, measure_head_alignment
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.page import AttentionMaps, Choices, Component, Heatmap, MaskMap, Page
+from regard.look.records import Records
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import ConditionedDecoder
 from regard.models.language_model import Constrain, LanguageModel
@@ -123,9 +124,10 @@ def require_held_out(pipeline: Pipeline, what: str) -> tuple[str, Shard]:
 
 
 def quote(text: str) -> str:
-    """Return the beginning of a text in quotation marks."""
+    """Return the beginning of a text in quotation marks; of a sequence without spaces, less."""
     text = " ".join(text.split())
-    return f"“{text[:40]}{'…' if len(text) > 40 else ''}”"
+    most = 40 if " " in text else 24
+    return f"“{text[:most]}{'…' if len(text) > most else ''}”"
 
 
 def log_unknown(ids: Sequence[int], tokenizer: Tokenizer, log: Callable[[str], None]) -> None:
@@ -263,6 +265,11 @@ class PredictionContext:
         return self.item if isinstance(self.item, str) else ""
 
     @cached_property
+    def records(self) -> Records | None:
+        """The sample as records that a page shows."""
+        return Records(self.predictor, *self.sample) if self.sample else None
+
+    @cached_property
     def shard(self) -> Shard:
         """The item, in all its views."""
         return self.predictor.shard([self.item])
@@ -283,8 +290,31 @@ class PredictionContext:
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens the model reads, as displayed."""
-        return [self.tokenizer.text(i) for i in self.source.ids[0].tolist()]
+        """The tokens the model reads, as displayed; unknown words as they are in the text."""
+        ids = self.source.ids[0].tolist()
+        tokens, unknown = [self.tokenizer.text(i) for i in ids], self.tokenizer.unk
+        before, _ = self.tokenizer.markers
+        for start, end, first in self.tokenizer.word_spans(self.text) or ():
+            if first + before < len(ids) and ids[first + before] == unknown:
+                tokens[first + before] = f"⟨{self.text[start:end]}⟩"
+        return tokens
+
+    @property
+    def reading_notes(self) -> list[str]:
+        """What the model reads of the text: how many tokens, and what it does not know."""
+        limit = self.predictor.context
+        if not self.text or limit is None:
+            return []
+        count = len(self.tokenizer.content(self.shard.record(0)))
+        most = limit.tokens
+        notes = [f"{count:,} tokens; the model reads up to {most:,}."]
+        if count > most:
+            notes = [f"Only the first {most:,} of {count:,} tokens are read."]
+        unknown = [token for token in self.tokens if token[:1] == "⟨" and token[-1:] == "⟩"]
+        if unknown:
+            words = ", ".join(dict.fromkeys(token[1:-1] for token in unknown))
+            notes.append(f"Not in the vocabulary, in ⟨brackets⟩: {words}.")
+        return notes
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
@@ -541,6 +571,7 @@ VIEW_MODULES = (
     "classical_views",
     "network_views",
     "prediction_page",
+    "molecules",
     "forecast_page",
     "series_page",
 )  # register theirs

@@ -20,6 +20,7 @@ from regard.data.targets import Targets
 from regard.look.internals import PredictionContext
 from regard.look.page import Bars, Facts, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
+from regard.look.records import Records
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
 
@@ -88,10 +89,11 @@ class EmbeddingMap:
     values: list[float]
 
 
-def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Shard) -> None:
+def add_embeddings(page: Page, context: PredictionContext, records: Records) -> None:
     """Draw the vectors of records in the plane, and list those nearest to the text, if any."""
     predictor, aligned = context.predictor, context.predictor.targets.kind.aligned
-    points = embed_positions(predictor, shard) if aligned else embed_records(predictor, shard)
+    split = records.split
+    points = embed_positions(predictor, records.shard) if aligned else embed_records(records)
     count = len(points.vectors)
     if count < FEWEST:
         return
@@ -123,6 +125,7 @@ def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Sh
         values = [*values, next(iter(prediction.scores.values()))] if values else values
     shared: dict[str, Any] = {"texts": texts, "groups": groups, "values": values, "marks": marks}
     shared["unit"] = predictor.targets.names[0]
+    shared["order"] = context.outputs if groups else ()
     x_label, y_label = component_labels(shares)
     page.add(
         Scatter(
@@ -146,16 +149,15 @@ def _nearest_table(points: EmbeddingMap, order: list[int], distances: Floats) ->
     return Table(columns, rows, align, title="The records nearest to this text")
 
 
-def embed_records(predictor: Predictor, shard: Shard) -> EmbeddingMap:
-    """Return records of a shard as points."""
-    tokenizer = predictor.tokenizer
+def embed_records(held: Records) -> EmbeddingMap:
+    """Return records as points."""
+    predictor, shard, tokenizer = held.predictor, held.shard, held.predictor.tokenizer
     examples = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(examples.sizes), MOST_POINTS)
     vectors = np.array(predictor.vectors(shard, records), np.float64)
-    texts = []
-    for record in records * shard.views:
-        parts = [part.record(int(record)) for part in (shard, shard.source) if part is not None]
-        texts.append(" | ".join(tokenizer.decode(tokenizer.content(part)) for part in parts))
+    texts = held.texts(records.tolist())
+    if not tokenizer.reads_text:
+        texts = [f"{tokenizer.words[0]} {record + 1:,}" for record in records]
     groups, values = _named_targets(examples.targets[records], predictor.targets)
     return EmbeddingMap(vectors, texts, groups, values)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import CROSS, HeadAlignment
-from regard.look.attribution import MOST_WEIGHTS, ItemMaps, displayable, maps_over
+from regard.look.attribution import MOST_WEIGHTS, ItemMaps, maps_over
 from regard.look.internals import (
     PairTrace,
     add_evidence,
@@ -36,6 +36,7 @@ from regard.look.language_page import (
     trace_targets,
 )
 from regard.look.page import Choices, Component, Heatmap, ImageMaps, Page, Ribbons
+from regard.look.records import displayable
 from regard.models.ibm_model1 import ConditionedIBM1
 from regard.models.nearest_caption import ConditionedNearest
 from regard.pipelines.translator import Translator
@@ -243,7 +244,7 @@ def add_word_maps(page: Page, trace: PairTrace, image: ItemMaps, weights: Tensor
     views: list[tuple[str, Component]] = [
         (
             "mean over all heads",
-            image.draw(mean[:, None, 1:], words, title=title, aside=aside, columns=words),
+            image.draw(mean[:, None, 1:], words, title=title, aside=aside, over=words),
         )
     ]
     if weights.shape[:2] != (1, 1) and weights.numel() <= MOST_WEIGHTS:
@@ -267,7 +268,7 @@ def add_covered(page: Page, trace: PairTrace, image: ItemMaps) -> None:
             title="Bits lost by covering a patch",
             unit="bits",
             scale="diverging",
-            columns=words,
+            over=words,
         )
     )
 
@@ -301,7 +302,7 @@ def head_maps(trace: PairTrace, image: ItemMaps, weights: Tensor) -> Component:
         title="From words to patches, head by head",
         across=len(words),
         aside=flat[:, None, 0],
-        columns=words,
+        over=words,
     )
 
 

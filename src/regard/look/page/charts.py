@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -244,7 +244,8 @@ class Histogram(Component):
 class Scatter(Component):
     """Points (N, 2), coloured by their `groups` or by their `values`, if given.
 
-    `texts` say what each point is. `marks` name points that stand out, by their number. With
+    `texts` say what each point is. `marks` name points that stand out, by their number. `order`
+    names groups in the order of the legend; others follow, the most frequent first. With
     `diagonal`, where both coordinates are equal is drawn as a line.
     """
 
@@ -259,6 +260,7 @@ class Scatter(Component):
     title: str = ""
     unit: str = ""
     diagonal: bool = False
+    order: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         array = as_array("points", self.points, 2)
@@ -277,18 +279,25 @@ class Scatter(Component):
         return np.asarray(self.points, dtype=np.float64)
 
     def names(self) -> list[str]:
-        """Return the different groups, the most frequent first."""
-        return [name for name, _ in Counter(self.groups).most_common()]
+        """Return the different groups: those of `order`, then others, the most frequent first."""
+        return _in_order(self.groups, self.order)
 
     def data(self) -> dict[str, Any]:
         numbered = {name: i for i, name in enumerate(self.names())}
         x, y = self.array().T
-        return self.fields("points") | {
+        return self.fields("points", "order") | {
             "x": numbers(x),
             "y": numbers(y),
             "groups": [numbered[name] for name in self.groups],
             "names": list(numbered),
         }
+
+
+def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Return the different names: those of `order`, then others, the most frequent first."""
+    counts = Counter(names)
+    rest = [name for name, _ in counts.most_common() if name not in order]
+    return [name for name in order if name in counts] + rest
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -519,8 +528,9 @@ class TokenMaps(Component):
 
     `maps` (M, Q, N): each has one value per token (Q = 1) or, for every token that can be chosen,
     one for each other. With one row more than tokens, the first row is that of `<S>`; `aside`
-    (M, Q), if given, is the value of `<S>` in each row. Small maps stand in rows of `across`. The
-    scale is "weights", from 0 to 1, or "diverging".
+    (M, Q), if given, is the value of `<S>` in each row. Small maps stand in rows of `across`;
+    `over` names their columns and `down` their rows. The scale is "weights", from 0 to 1,
+    "diverging" or, of images, "sequential" over all of the maps.
     """
 
     maps: ArrayLike
@@ -530,9 +540,16 @@ class TokenMaps(Component):
     scale: str = "weights"
     across: int = 0
     aside: ArrayLike | None = None
+    over: Sequence[str] = ()
+    down: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, ("weights", "diverging"))
+        check_choice("scale", self.scale, ("weights", "diverging", "sequential"))
+        across = self.across or len(self.names)
+        if self.over:
+            check_length("over", len(self.over), "map across", across)
+        if self.down:
+            check_length("down", len(self.down), "row of maps", -(-len(self.names) // across))
         array = as_array("maps", self.maps, 3)
         count = array.shape[2]
         check_length("names", len(self.names), "map", array.shape[0])
@@ -557,32 +574,38 @@ class TokenMaps(Component):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageMaps(TokenMaps):
-    """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C).
+    """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C), which
+    is drawn beside them; without `pixels`, the maps stand alone.
 
-    A chosen patch `verb` those of its map. `columns`, if given, names each column of small maps.
+    A chosen patch `verb` those of its map. With `outlined`, map i belongs to patch i, whose border
+    is drawn.
     """
 
     kind: ClassVar[str] = "image-maps"
-    pixels: ArrayLike
+    pixels: ArrayLike | None = None
     grid: tuple[int, int]
     verb: str = "looks at"
-    columns: Sequence[str] = ()
+    outlined: bool = False
 
     def __post_init__(self) -> None:
-        image = np.asarray(self.pixels)
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+        image = self.image()
+        if image is not None and (image.ndim != 3 or image.shape[2] not in (1, 3)):
             raise ValueError(f"pixels must be bytes of 1 or 3 channels, got {image.shape}")
         TokenMaps.__post_init__(self)
         check_length("maps", self.array().shape[2], "patch", self.grid[0] * self.grid[1])
-        if self.columns:
-            check_length("columns", len(self.columns), "map across", self.across or len(self.names))
 
-    def image(self) -> NDArray[np.uint8]:
-        """Return the pixels, (height, width, C)."""
+    def image(self) -> NDArray[np.uint8] | None:
+        """Return the pixels, (height, width, C), if there are any."""
+        if self.pixels is None:
+            return None
+        if np.asarray(self.pixels).dtype != np.uint8:
+            raise ValueError(f"pixels must be bytes, got {np.asarray(self.pixels).dtype}")
         return np.ascontiguousarray(self.pixels, dtype=np.uint8)
 
     def data(self) -> dict[str, Any]:
         image = self.image()
+        if image is None:
+            return TokenMaps.data(self) | {"pixels": None}
         return TokenMaps.data(self) | {"pixels": encode_bytes(image), "size": list(image.shape)}
 
 
@@ -812,7 +835,8 @@ class Logo(Component):
 class Tagged(Component):
     """A text whose tokens have tags, such as the state that emitted each; None is no tag.
 
-    `notes` describe a tag.
+    `notes` describe a tag. `order` names tags in the order of the legend; others follow, the most
+    frequent first.
     """
 
     kind: ClassVar[str] = "tagged"
@@ -820,18 +844,19 @@ class Tagged(Component):
     tags: Sequence[str | None]
     notes: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
+    order: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_length("tags", len(self.tags), "token", len(self.tokens))
 
     def names(self) -> list[str]:
-        """Return the different tags, the most frequent first."""
-        return [tag for tag, _ in Counter(t for t in self.tags if t is not None).most_common()]
+        """Return the different tags: those of `order`, then others, the most frequent first."""
+        return _in_order((tag for tag in self.tags if tag is not None), self.order)
 
     def data(self) -> dict[str, Any]:
         names = self.names()
         numbered: dict[str | None, int] = {name: i for i, name in enumerate(names)} | {None: -1}
-        return self.fields("tags", "notes") | {
+        return self.fields("tags", "notes", "order") | {
             "tags": [numbered[tag] for tag in self.tags],
             "names": names,
             "notes": [self.notes.get(name, "") for name in names],

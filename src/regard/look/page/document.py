@@ -238,6 +238,9 @@ SCRIPTS = (
     "point_maps.js",
     "series_maps.js",
     "projector.js",
+    "pictures.js",
+    "records.js",
+    "molecule.js",
     "logo.js",
     "choices.js",
     "page.js",
@@ -434,6 +437,11 @@ def policy(code: str) -> str:
     )
 
 
+def summary(facts: Sequence[tuple[str, object]]) -> str:
+    """Return the first three facts as a line."""
+    return " · ".join(f"{label} {cell(value)}" for label, value in facts[:3])
+
+
 @dataclass
 class _Section:
     title: str
@@ -456,11 +464,15 @@ class Page:
         cls, title: str, facts: Sequence[tuple[str, object]], heading: str = "The model"
     ) -> Page:
         """Start a page with the facts of a run: the first three as subtitle, all as a section."""
-        page = cls(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
-        if facts:
-            page.section(heading)
-            page.add(Facts(facts))
+        page = cls(title, summary(facts))
+        page.add_facts(facts, heading)
         return page
+
+    def add_facts(self, facts: Sequence[tuple[str, object]], heading: str = "The model") -> None:
+        """Add the facts of a run as a section, if there are any."""
+        if facts:
+            self.section(heading)
+            self.add(Facts(facts))
 
     def warn(self, *warnings: str) -> None:
         """Say at the top of the page, before everything else, why it should not be trusted."""
