@@ -40,7 +40,7 @@ def verdict_on(*rows, curves=None):
 def test_attention_wins_where_it_is_significantly_better():
     words = verdict_on(row("transformer", 1.9), row("lstm", 2.0), row("bigram", 2.4, seconds=1))
     assert words.startswith("Use transformer:") and "the best of 3" in words
-    assert "lstm, the next, is worse by 0.09" in words and "does not pay" not in words
+    assert "lstm, the next, is worse by 0.14" in words and "does not pay" not in words
 
 
 def test_the_better_estimate_is_recommended_and_the_cheapest_that_is_as_good_is_named():
@@ -70,8 +70,10 @@ def test_the_curve_says_whether_more_data_would_help(gain, words):
 def test_an_infinite_loss_is_last_and_never_recommended():
     rows = rank_rows([row("bigram", 1.0, impossible=3), row("unigram", 2.8)])
     assert [r.model for r in rows] == ["unigram", "bigram"]
-    assert rows[1].rank == 2 and "bigram gives some of the data probability 0" in write_verdict(
-        rows
+    assert (
+        rows[1].rank == 2
+        and "bigram gives 3 held-out symbols probability 0, so its loss is infinite"
+        in write_verdict(rows)
     )
     assert "none can be recommended" in verdict_on(row("bigram", 1.0, impossible=1))
 
@@ -149,7 +151,7 @@ def test_translators_are_ranked_by_bleu_and_not_by_bits():
     assert f"rnn-attention, the next, is worse by {gap:.2f} [" in words
     gain = rows[2].quality["bleu"].value - rows[1].quality["bleu"].value
     assert f"Attention gives the recurrence {gain:.2f} [" in words
-    assert "By the loss of the references ibm1 is better, -0.5" in words
+    assert "By the loss of the references ibm1 is better, -0.7" in words
     assert (
         "not significantly better than word for word" not in words and "does not pay" not in words
     )
@@ -304,3 +306,19 @@ def test_a_registered_metric_is_a_column_of_the_table(monkeypatch):
     row = classifier("svm", 0.9, 1)[0]
     assert row.cells()["one half"] == "0.500"
     assert row.to_json()["metrics"]["half"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_a_tied_row_with_much_better_probabilities_is_named():
+    def calibrated(model, ece):
+        one = row(model, 2.0)
+        estimate = replace(one.losses.per_symbol, value=ece, samples=np.full(RESAMPLES, ece))
+        return replace(one, quality={"ece": estimate})
+
+    words = verdict_on(calibrated("nb-svm", 0.6), calibrated("logit", 0.04))
+    best, other = ("nb-svm", "logit") if words.startswith("Use nb-svm") else ("logit", "nb-svm")
+    said = (
+        "The probabilities of nb-svm are badly calibrated (ECE 0.60); use logit where they matter"
+    )
+    assert (said in words) == (best == "nb-svm") and other in words
+    close = verdict_on(calibrated("nb-svm", 0.06), calibrated("logit", 0.04))
+    assert "calibrated" not in close
