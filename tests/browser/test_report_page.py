@@ -30,7 +30,7 @@ REPORT = [
     "Bayes",
     "Lengths",
     "Attention",
-    "Mask and reach",
+    "How far back",
     "Next symbol",
     "Beam search",
 ]

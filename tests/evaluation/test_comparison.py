@@ -105,6 +105,16 @@ def test_seeds_of_an_infinite_loss_have_no_deviation_and_the_table_shows_infinit
     assert "±" in unigram and bigram.startswith("infinite")
 
 
+def test_an_infinite_loss_of_a_fraction_of_the_data_has_no_number_in_the_document():
+    """`compare --scaling` with a bigram ended in a traceback when it wrote compare.json."""
+    rows = rank_rows([row("bigram", 2.0)])
+    curves = {"bigram": [(1000, math.inf), (2000, 2.0)]}
+    table = Comparison("test", 3200, 400, rows, "", curves)
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    values = [point["bits_per_symbol"] for point in document["scaling"]["bigram"]]
+    assert values == [None, 2.0]
+
+
 REFERENCES = [f"the {a} cat sees a {b} dog in {a} {b}" for a in "abcdefgh" for b in "ijklmnop"]
 
 

@@ -13,7 +13,7 @@ from regard.data.targets import Targets
 from regard.evaluation.comparison import Comparison, Row
 from regard.evaluation.predictions import Predictions
 from regard.look.comparison_page import comparison_page
-from regard.look.page import Heatmap, Intervals, Lines, Sequences, Surprise, Table, Text
+from regard.look.page import Confusion, Intervals, Lines, Sequences, Surprise, Table, Text
 from regard.run import METRICS
 
 TARGETS = Targets("label", ("kind",), (("no", "yes"),))
@@ -74,7 +74,7 @@ def test_the_page_has_the_table_the_curves_and_the_errors_of_the_best(comparison
     training, data = of(page, Lines)[1:3]
     assert [list(xs) for _, xs, _ in training.series] == [[2.0, 4.0]] * 2
     assert training.y_label == "log loss" and data.y_label == "accuracy" and data.log_x
-    (confusion,) = of(page, Heatmap)
+    (confusion,) = of(page, Confusion)
     assert confusion.array().tolist() == [[10, 0], [0, 10]]
     accuracy = next(bars for bars in of(page, Intervals) if bars.title.startswith("Accuracy"))
     assert accuracy.labels == ["perfect", "noisy"] and list(accuracy.values) == [1.0, 0.75]

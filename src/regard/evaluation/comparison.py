@@ -252,7 +252,10 @@ class Comparison:
             **({"left_out": list(self.left_out)} if self.left_out else {}),
             "verdict": self.verdict,
             "scaling": {
-                model: [{"symbols": n, self.curve_metric: value} for n, value in curve]
+                model: [
+                    {"symbols": n, self.curve_metric: value if math.isfinite(value) else None}
+                    for n, value in curve
+                ]
                 for model, curve in self.curves.items()
             },
         }

@@ -63,6 +63,8 @@ EXPERIMENTS = {
     "dimensions": Experiment(
         "how many numbers does a word's vector need?", "text, words with blanks between them"
     ),
+    "slides": Experiment("do the lectures' worked examples give the numbers on their slides?"),
+    "errata": Experiment("which statements of the lectures are loose or wrong, and by how much?"),
 }
 
 

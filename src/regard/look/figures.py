@@ -40,6 +40,8 @@ from regard.look.page.charts import (
     MaskMap,
     PointMaps,
     Projector,
+    Reading,
+    Ribbons,
     Scatter,
     Surprise,
     Tagged,
@@ -54,7 +56,7 @@ DPI = 300
 FONT_SIZE = 7
 MOST_LABELS = 40  # on one axis of a map
 MOST_MAPS = 24  # of one item
-OVERLAY = 0.62  # opacity of a map over an image, as on the page
+OVERLAY = 0.45  # opacity of a map over an image, as on the page
 TILT, TURN = 0.5, 0.6  # viewing angles of point clouds, radians
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
 MOST_BARS = 20  # of a distribution
@@ -235,6 +237,15 @@ def _draw_mask(panel: Any, mask: MaskMap) -> None:
     draw_heatmap(panel, mask.heatmap())
 
 
+@register_drawing(
+    Ribbons,
+    height=lambda ribbons, width: _map_height(ribbons.heatmap(), width),
+    width=lambda ribbons: _map_width(ribbons.heatmap()),
+)
+def _draw_ribbons(panel: Any, ribbons: Ribbons) -> None:
+    draw_heatmap(panel, ribbons.heatmap())
+
+
 def _label_map(axes: Any, rows: list[str], columns: list[str], size: float = FONT_SIZE - 1) -> None:
     """Label rows and columns of a map, in points of this `size`; no names, no labels."""
     for axis, names, turn in ((axes.yaxis, rows, 0), (axes.xaxis, columns, 90)):
@@ -294,14 +305,14 @@ def _draw_attention(panel: Any, attention: AttentionMaps) -> None:
 
 @register_drawing(Scatter, height=lambda scatter, width: 0.9 * width)
 def draw_scatter(panel: Any, scatter: Scatter) -> None:
-    """Draw points by group, with the last colour for all rarer ones, or by value."""
-    axes, palette, names = panel.subplots(), colours("series"), scatter.names()
-    points, last = scatter.array(), len(palette) - 1
+    """Draw points by group, with other shapes where colours come round again, or by value."""
+    axes, palette, names = panel.subplots(), colours("series")[:-1], scatter.names()
+    points = scatter.array()
     if names:
-        group_ids = np.minimum([names.index(name) for name in scatter.groups], last)
-        for group in range(min(len(names), last + 1)):
-            name_of_group = "others" if group == last and len(names) > last + 1 else names[group]
-            style = {"color": palette[group], "label": _plain(name_of_group)}
+        group_ids = np.array([names.index(name) for name in scatter.groups])
+        for group, name in enumerate(names):
+            turn, shade = divmod(group, len(palette))
+            style = {"color": palette[shade], "marker": "os^D"[turn % 4], "label": _plain(name)}
             axes.scatter(*points[group_ids == group].T, s=10, alpha=0.8, linewidths=0, **style)
         _legend(axes, 2)
     elif len(scatter.values):
@@ -373,9 +384,12 @@ def _draw_maps(panel: Any, maps: TokenMaps, draw: Callable[[Any, Any, Any], None
     for axes in grid.flat:
         axes.axis("off")
     for axes, name, values in zip(grid.flat, maps.names, maps.array()[:, 0], strict=False):
-        scaled, colouring = values / (float(np.abs(values).max()) or 1.0), (-1, "diverging")
+        scaled = values / (float(np.abs(values).max()) or 1.0)
+        colouring: tuple[float, str] = (-1, "diverging")
         if maps.scale == "weights":
             scaled, colouring = np.sqrt(scaled), (0, "ramp")
+        if maps.scale == "sequential":
+            colouring = float(scaled.min()), "ramp"
         draw(axes, scaled, {"vmin": colouring[0], "vmax": 1, "cmap": ramp(colouring[1])})
         axes.set_title(_wrapped(name, axes), fontsize=FONT_SIZE - 1)
     panel.suptitle(_plain(maps.title))
@@ -384,12 +398,13 @@ def _draw_maps(panel: Any, maps: TokenMaps, draw: Callable[[Any, Any, Any], None
 @register_drawing(ImageMaps, height=_maps_height, width=lambda maps: DOUBLE)
 def _draw_image(panel: Any, maps: ImageMaps) -> None:
     image = maps.image()
-    edges = 0, image.shape[1], image.shape[0], 0
 
     def draw(axes: Any, values: Any, colouring: Any) -> None:
-        gray = image if image.shape[2] == 3 else image[..., 0]
-        axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
-        style = {"alpha": OVERLAY, "extent": edges, "interpolation": "nearest"}
+        style: dict[str, Any] = {"interpolation": "nearest"}
+        if image is not None:
+            gray = image if image.shape[2] == 3 else image[..., 0]
+            axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
+            style |= {"alpha": OVERLAY, "extent": (0, image.shape[1], image.shape[0], 0)}
         axes.imshow(values.reshape(maps.grid), **style, **colouring)
 
     _draw_maps(panel, maps, draw)
@@ -503,6 +518,15 @@ def _strip_of_all(strip: Any, line: Any, shown: Any, colour: Any) -> None:
     strip.set_xlim(-0.5, len(shown) - 0.5)
 
 
+@register_drawing(
+    Reading,
+    height=lambda reading, width: _text_height(reading.surprise(), width),
+    width=lambda reading: DOUBLE,
+)
+def _draw_reading(panel: Any, reading: Reading) -> None:
+    _draw_surprise(panel, reading.surprise())
+
+
 def _draw_token(axes: Any, token: str, box: tuple[int, int, int], colour: Any, edge: str) -> None:
     from matplotlib.patches import Rectangle
 
@@ -533,7 +557,8 @@ def _draw_tagged(panel: Any, tagged: Tagged) -> None:
         for i, x, cells in line:
             tag, middle = tagged.tags[i], x + cells / 2
             if tag is not None:
-                colour = palette[min(names.index(tag), len(palette) - 1)] + "48"  # a quarter opaque
+                shade = names.index(tag) % (len(palette) - 1)  # the last is for no group
+                colour = palette[shade] + "48"  # a quarter opaque
                 axes.add_patch(Rectangle((x, y + 0.04), cells - 0.2, 0.92, facecolor=colour))
                 last = _plain(tag).split(" ")[-1]
                 axes.text(middle, y + 0.74, last, fontsize=6, color=colours("muted")[0], **style)

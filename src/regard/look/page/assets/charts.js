@@ -77,7 +77,7 @@ renderers.lines = (data) => {
   })).sort((a, b) => b.area - a.area); // areas are a background
   const hidden = new Set();
   const chart = el("div");
-  const swatches = all.map(() => el("i"));
+  const swatches = all.map((s) => el("i", { class: s.dots ? "point" : null }));
   const keys = el("div", { class: "keys" }, ...all.map((s, i) =>
     el("button", { type: "button", "aria-pressed": "true", click: (event) => {
       hidden.delete(i) || hidden.add(i);
