@@ -55,7 +55,7 @@ def test_less_than_one_pass_over_the_data_is_said(described):
 )
 def test_what_a_trivial_baseline_could_have_done_is_said(described, name, bad, good, words):
     (warning,) = run_warnings(described({name: bad}, split="valid"), "The encoder")
-    assert warning.startswith("The encoder is not surely better than") and words in warning
+    assert warning.startswith("The encoder is not significantly better than") and words in warning
     assert "on the validation split" in warning and f"{bad['value']:.3f}" in warning
     (warning,) = run_warnings(described({"targets": {"size": {name: bad}}}))
     assert "for size on the test split" in warning

@@ -12,6 +12,7 @@ from regard.cli.options import Device, RunFolder
 
 if TYPE_CHECKING:
     from regard.look.page import Page
+    from regard.tasks import LookRequest
 
 
 def command(
@@ -62,21 +63,32 @@ def command(
     Masked tokens: regard look runs/text-masked "the <mask> of the king"
     """
     from regard.cli.options import log
-    from regard.console import print_json
     from regard.look.figures import check_folder
-    from regard.look.run_warnings import run_warnings
-    from regard.registry import TASKS
-    from regard.run import Run
     from regard.tasks import LookRequest
 
     for folder in filter(None, (png, svg, pdf)):
         check_folder(folder)
-    opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = TASKS[opened.description.task]().page(opened, request)
+    files = _write(_page(run, request), {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    _print(files, json)
+
+
+def _page(run: Path, request: LookRequest) -> Page:
+    """Return the page of a run, with warnings if it should not be trusted."""
+    from regard.look.run_warnings import run_warnings
+    from regard.registry import TASKS
+    from regard.run import Run
+
+    opened = Run.open(run)
+    page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
-    files = _write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
-    if json:
+    return page
+
+
+def _print(files: Mapping[str, list[str]], as_json: bool) -> None:
+    from regard.console import print_json
+
+    if as_json:
         print_json({"page": files["html"][0]} | {k: files[k] for k in files if k != "html"})
     else:
         print(*(path for paths in files.values() for path in paths), sep="\n")

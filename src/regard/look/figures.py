@@ -17,7 +17,7 @@ import re
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,7 @@ def draw_heatmap(panel: Any, heatmap: Heatmap) -> None:
     for row, column in heatmap.marks:
         axes.add_patch(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, **edge))
     _label_map(axes, list(heatmap.rows), list(heatmap.columns))
-    axes.set_title(_wrapped(heatmap.title, axes), loc="left")
+    panel.suptitle(_wrapped(heatmap.title, axes) or None)
     if heatmap.scale != "mask":
         panel.colorbar(image, ax=axes, label=_plain(heatmap.unit), shrink=0.8)
 
@@ -271,10 +271,16 @@ def _root_norm() -> Any:
 def _attention_height(attention: AttentionMaps, width: float) -> float:
     n_layers, n_heads, n_queries, n_keys = attention.array().shape
     aspect = np.clip(n_queries / n_keys, 0.3, 2.0)
-    return float(min(width / n_heads, 3.0) * n_layers * aspect + 0.8)
+    tile = min(width / n_heads * aspect, max(0.6, 1.3 * CELL * n_queries))
+    return float(tile * n_layers + 0.8)
 
 
-@register_drawing(AttentionMaps, height=_attention_height, width=lambda attention: DOUBLE)
+def _attention_width(attention: AttentionMaps) -> float:
+    _, n_heads, _, n_keys = attention.array().shape
+    return SINGLE if 0.15 * n_heads * n_keys <= SINGLE - 0.6 else DOUBLE
+
+
+@register_drawing(AttentionMaps, height=_attention_height, width=_attention_width)
 def _draw_attention(panel: Any, attention: AttentionMaps) -> None:
     """Draw all heads; the tokens stand at the left of each row and on top of each column."""
     weights = attention.array()
@@ -456,7 +462,17 @@ def _text_height(text: Surprise | Contributions, width: float) -> float:
     return float(len(text.rows) * (0.19 * lines + 0.85) + 0.3)
 
 
-@register_drawing(Surprise, Contributions, height=_text_height, width=lambda text: DOUBLE)
+def _text_cells(tokens: Sequence[str]) -> int:
+    """Return the characters that a line of a text takes: LINE, or fewer if one line is enough."""
+    lines = wrap_tokens(tokens[:MOST_TOKENS])
+    return LINE if len(lines) > 1 else max(24, sum(cells for *_, cells in lines[0]))
+
+
+def _text_width(text: Surprise | Contributions) -> float:
+    return SINGLE if _text_cells(text.tokens) <= LINE // 2 else DOUBLE
+
+
+@register_drawing(Surprise, Contributions, height=_text_height, width=_text_width)
 def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
     lines = wrap_tokens(surprise.tokens[:MOST_TOKENS])
     bits = np.asarray([row for _, row in surprise.rows], dtype=np.float64)
@@ -468,7 +484,7 @@ def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
     ratios = [ratio for _ in surprise.rows for ratio in (max(1, len(lines)), 2.5)]
     grid = panel.subplots(2 * len(surprise.rows), 1, height_ratios=ratios)
     for (name, _), row, text, strip in zip(surprise.rows, bits, grid[::2], grid[1::2], strict=True):
-        text.set(xlim=(0, LINE), ylim=(len(lines) + 0.1, -0.1))
+        text.set(xlim=(0, _text_cells(surprise.tokens)), ylim=(len(lines) + 0.1, -0.1))
         text.axis("off")
         text.set_title(_plain(name), loc="left")
         for y, line in enumerate(lines):
@@ -480,7 +496,9 @@ def _draw_surprise(panel: Any, surprise: Surprise | Contributions) -> None:
                 _draw_token(text, surprise.tokens[i], (x, y, cells), colour, edge)
         shown = np.nan_to_num(np.clip(row, low, most), nan=0.0)
         strong = shade((0.25 * np.sign(shown) * most + 0.75 * shown - low) / (most - low))
-        (_strip_under if len(lines) == 1 else _strip_of_all)(strip, lines[0], shown, strong)
+        (_strip_under if len(lines) == 1 and lines[0] else _strip_of_all)(
+            strip, lines[0], shown, strong
+        )
         ends = (float(finite.min(initial=0.0)), most)
         strip.set(ylim=ends, xticks=[], ylabel=surprise.unit)
         strip.spines[["top", "right"]].set_visible(False)
@@ -491,7 +509,7 @@ def _strip_under(strip: Any, line: Any, shown: Any, colour: Any) -> None:
     """Draw each bar under its token, in the units of a line of text."""
     middles, widths = [x + cells / 2 for _, x, cells in line], [0.9 * cells for *_, cells in line]
     strip.bar(middles, shown, width=widths, color=colour)
-    strip.set_xlim(0, LINE)
+    strip.set_xlim(0, max(24, line[-1][1] + line[-1][2]))
 
 
 def _strip_of_all(strip: Any, line: Any, shown: Any, colour: Any) -> None:
@@ -614,7 +632,9 @@ def _draw_beam_tree(panel: Any, tree: BeamTree) -> None:
         if parent is not None:
             corner = x - 0.14
             ends = [steps[parent], corner, corner, x], [heights[parent], heights[parent], y, y]
-            axes.plot(*ends, color=colour, linewidth=1.8 if at in best else 0.7, zorder=1)
+            order = 1.5 if at in best else 1.2 if node["kept"] else 1  # the best path over all
+            width = 1.8 if at in best else 0.7
+            axes.plot(*ends, color=colour, linewidth=width, zorder=order)
         face = colour if node["finished"] else "white"
         axes.scatter([x], [y], s=12, facecolor=face, edgecolor=colour, zorder=2, linewidths=0.9)
         ink = muted if colour == line else colours("ink")[0]

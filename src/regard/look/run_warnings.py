@@ -55,7 +55,7 @@ def _not_better(metrics: dict[str, Any], where: str) -> Iterator[str]:
             continue
         if metric["low"] <= trivial:
             yield (
-                f"is not surely better than {baseline}: its {TITLES[name]} {where} is "
+                f"is not significantly better than {baseline}: its {TITLES[name]} {where} is "
                 f"{metric['value']:.3f} [{metric['low']:.3f}, {metric['high']:.3f}]."
             )
         break

@@ -49,6 +49,7 @@ renderers["beam-tree"] = (data) => {
   const { places, children, height } = treeLayout(data.nodes, best);
   const byId = new Map(data.nodes.map((node) => [node.id, node]));
   const classOf = (node) => (best.has(node.id) ? "best" : node.kept ? "kept" : "pruned");
+  const rank = (node) => (best.has(node.id) ? 2 : node.kept ? 1 : 0);
   const draw = (node) => {
     const { x, y } = places.get(node.id);
     const fate = { best: "on the best path", kept: "kept", pruned: "pruned" }[classOf(node)];
@@ -64,7 +65,7 @@ renderers["beam-tree"] = (data) => {
       svg("circle", { r: best.has(node.id) ? 5 : 4 }), svg("text", { x: 7, y: -5 }, shorten(shown)));
     return withTip(group, () => [shown, `the text up to here: ${score}`, `step ${node.step}, ${status}`]);
   };
-  const edges = data.nodes.filter((node) => node.parent !== null).sort((a, b) => best.has(a.id) - best.has(b.id));
+  const edges = data.nodes.filter((node) => node.parent !== null).sort((a, b) => rank(a) - rank(b)); // the best path over all
   const lines = edges.map((node) => {
     const [from, to] = [places.get(node.parent), places.get(node.id)];
     const bend = to.x - 16; // names stand above the lines: nothing crosses them
