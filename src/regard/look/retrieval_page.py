@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from regard.data.shards import Shard
 from regard.decoding.engine import evaluating
 from regard.evaluation.retrieval import EmbeddedPairs, found_within
-from regard.look.attribution import displayable
 from regard.look.internals import quote, require_held_out, run_facts
 from regard.look.page import Heatmap, ImageMaps, Page, Table
 from regard.look.projection import spread
+from regard.look.records import displayable
 from regard.pipelines.matcher import Matcher
 
 MATRIX = 24  # pairs whose products are drawn
