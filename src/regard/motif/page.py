@@ -37,6 +37,7 @@ def motif_page(result: MotifResult) -> Page:
         "position on the k letters before it. Intervals are 95%, by the bootstrap over sequences; "
         "differences are paired. Sites and bits are of the motif fitted to all sequences.",
     )
+    page.add(Text(". ".join(f"{line[0].upper()}{line[1:]}" for line in result.verdict) + "."))
     columns, rows = result.table()
     page.add(Table(columns=columns, rows=rows))
     page.add(*curves(result))
