@@ -70,3 +70,38 @@ def rows_here():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(comparison_runs, "run_module", run_here)
         yield
+
+
+@pytest.fixture(scope="session")
+def contrastive_run(tmp_path_factory):
+    """A small run that matches coloured squares and their captions; each caption has four images,
+    and all of them are in one split.
+    """
+    import numpy as np
+    import torch
+
+    from regard.api import train_recipe
+    from regard.planning import plan_recipe
+
+    folder, random = tmp_path_factory.mktemp("contrastive"), np.random.default_rng(0)
+    colours = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 40, 230), "black": 0}
+    images, captions = [], []
+    for i in range(256):
+        name, side = list(colours)[i % 4], 3 + i // 4 % 4
+        row, column = i // 16 % 2, i // 32 % 2
+        image = random.integers(235, 256, (12, 12, 3), dtype=np.uint8)
+        y, x = (half * (12 - side) for half in (row, column))
+        image[y : y + side, x : x + side] = colours[name]
+        images.append(image)
+        place = f"{['top', 'bottom'][row]} {['left', 'right'][column]}"
+        captions.append(f"a {name} square of {side} {place}")
+    np.savez(folder / "squares.npz", images=np.stack(images), captions=np.array(captions))
+    keys = ["model.n_layers=1", "model.n_encoder_layers=1", "model.d_model=32", "train.steps=80"]
+    keys += ["train.batch_tokens=800", "data.target=captions", "task.name=contrastive"]
+    keys += ["output.tokenizer=words", "data.test_fraction=0.3", "input.patch=4"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    recipe, _ = plan_recipe([folder / "squares.npz"], assignments=[*keys, "model.name=transformer"])
+    train_recipe(recipe, folder / "run")
+    torch.set_num_threads(threads)
+    return folder / "run"

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from regard.data.targets import Targets
-from regard.look.language_page import encode_masked, masked_page
+from regard.evaluation.masked_tokens import encode_masked
+from regard.look.language_page import masked_page
 from regard.look.prediction_page import prediction_page
 from regard.models.class_counts import ClassMarkov, MarkovConfig, PWMClassifier, PwmConfig
 from regard.models.encoder import MaskedLM, modern_masked

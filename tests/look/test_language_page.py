@@ -12,16 +12,15 @@ import torch
 from small_models import TOKENIZER, bigram, decoder, lstm, record
 
 from regard.decoding import ForbiddenTransitions
+from regard.evaluation.masked_tokens import encode_masked, predict_masked
 from regard.layers.embeddings import Inputs
 from regard.look.internals import ForwardTrace
 from regard.look.language_page import (
     add_beam_search,
     add_next,
     add_samples,
-    encode_masked,
     language_page,
     masked_page,
-    predict_masked,
 )
 from regard.look.page import (
     AttentionMaps,
@@ -352,5 +351,5 @@ def test_many_positions_are_hidden_in_parts(model, monkeypatch):
     ids = encode_masked("abcdeabcde", tokenizer)
     places = list(range(1, 11))
     whole = predict_masked(made, ids, places, tokenizer.mask)
-    monkeypatch.setattr("regard.look.language_page.BATCH_TOKENS", 25)  # two at once
+    monkeypatch.setattr("regard.evaluation.masked_tokens.BATCH_TOKENS", 25)  # two at once
     assert predict_masked(made, ids, places, tokenizer.mask) == pytest.approx(whole, abs=1e-5)

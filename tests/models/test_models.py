@@ -84,11 +84,10 @@ def test_a_convolutional_model_is_just_deep_enough_for_its_context(max_len):
 
 LOOPS = {
     "count": {"uniform", "unigram", "bigram", "map", "kneser-ney", "ibm1", "nearest"}
-    | {"naive", "seasonal-naive", "drift"},
+    | {"naive", "seasonal-naive", "drift", "chance"},
     "solve": {
-        *("majority", "naive-bayes", "nb-svm", "pwm", "markov", "logistic", "svm", "coulomb"),
-        "rocket",
-        *("ets", "ridge", "boosting"),
+        *("majority", "mean", "ridge", "naive-bayes", "nb-svm", "pwm", "markov", "logistic"),
+        *("svm", "coulomb", "rocket", "ets", "boosting", "cca"),
     },
     "em": {"hmm"},
     "word2vec": {"cbow", "skipgram"},

@@ -503,6 +503,60 @@ def _text(folder: Path) -> list[Path]:
     ]
 
 
+CITIES = ["oslo", "rome", "lima", "cairo", "delhi", "quito", "berlin", "dublin"]
+DAYS = ["monday", "tuesday", "friday", "sunday"]
+WEATHER = {
+    "rain": ("it rained all morning", "there was rain from dawn on"),
+    "snow": ("snow fell on the hills", "it snowed for hours"),
+    "wind": ("the wind rose", "a strong wind blew"),
+    "fog": ("fog lay over the river", "nobody could see the bridge"),
+    "sun": ("the sun shone on the roofs", "there was not one cloud"),
+}
+WHO = ["king", "queen", "baker", "doctor", "pilot", "farmer", "teacher", "painter"]
+WHAT = ["bread", "cheese", "apples", "soup", "honey", "fish", "rice", "nuts"]
+WHERE = ["castle", "garden", "harbour", "school", "market", "station", "library", "mill"]
+WHEN = ["noon", "dawn", "dusk", "midnight"]
+PAIRS = 300  # of summaries, and of answers
+
+
+def _report(random: Random) -> tuple[str, str]:
+    """Return a report of the weather and its summary."""
+    city, day, kinds = random.choice(CITIES), random.choice(DAYS), random.sample(list(WEATHER), 2)
+    first, then = (random.choice(WEATHER[kind]) for kind in kinds)
+    report = f"on {day} in {city} {first} . later {then} ."
+    return report, f"{city} : {kinds[0]} , then {kinds[1]}"
+
+
+def _asked(random: Random) -> tuple[str, str]:
+    """Return a passage with a question on it, and the answer, a word of the passage."""
+    answers = [random.choice(words) for words in (WHO, WHAT, WHERE, WHEN)]
+    who, what, where, when = answers
+    questions = "who took it", "what was taken", "where did it go", "when was it"
+    number = random.randrange(len(questions))
+    passage = f"at {when} the {who} took {what} to the {where} ."
+    return f"{passage} {questions[number]} ?", answers[number]
+
+
+@example(
+    "stories",
+    "300 weather reports with summaries; answers.tsv: 300 questions on a text; asked.txt has 5",
+    "regard train summaries.tsv --input report --target summary --task target --minutes 1",
+)
+def _stories(folder: Path) -> list[Path]:
+    random = Random(SEED)
+    reports, asked = dict[str, str](), dict[str, str]()
+    while len(reports) < PAIRS:
+        reports.update([_report(random)])
+    while len(asked) < PAIRS:
+        asked.update([_asked(random)])
+    new = [_asked(random)[0] for _ in range(5)]
+    return [
+        _table(folder / "summaries.tsv", ("report", "summary"), reports.items()),
+        _table(folder / "answers.tsv", ("question", "answer"), asked.items()),
+        _lines(folder / "asked.txt", new),
+    ]
+
+
 @example(
     "films",
     "for the lab: ten films and a line about each; points.csv has 40 noisy points of a curve",

@@ -31,12 +31,17 @@ Positions = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
+Texts = Annotated[
+    bool, typer.Option("--texts", help="Contrastive runs: FILE holds texts, not their sources.")
+]
+
 
 def command(
     run: RunFolder,
     file: File = Path("-"),
     out: Out = None,
     positions: Positions = False,
+    texts: Texts = False,
     input: Input = "",
     format: Format = "auto",
     strict: Strict = False,
@@ -65,8 +70,10 @@ def command(
     if out is not None and out.suffix != ".npy":
         raise UsageError(f"--out must end in .npy, got {out.name!r}")
     embedder = load(run, verb="embed", device=device)
+    if texts:
+        embedder = embedder.texts
     reader = embedder.reader.asked(input=input, format=format)
-    notes = RecordNotes(embedder.tokenizer, embedder.context)
+    notes = RecordNotes(embedder.source_tokenizer, embedder.context)
     total = count_records(embedder, file, reader)
     batches = read_records(embedder, file, reader)
     reporter = rows_reporter(json or out is not None)

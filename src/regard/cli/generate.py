@@ -76,6 +76,10 @@ def command(
 
     Prompts from a file: regard generate runs/names --prompt-file others.txt --num 1
 
+    Of molecules and sequences it also prints, to standard error, how many are valid (RDKit can
+    parse them; no letters but those of bases or amino acids), different, and not in the training
+    data.
+
     Sampling applies, in this order: forbidden transitions, temperature, top-K, top-P.
     """
     from regard.api import load
@@ -146,14 +150,19 @@ def print_sequences(
         if sequence.dead_end:
             text = quoted(sequence.text)
             print(f"warning: {text} ended where all is forbidden", file=sys.stderr)
+    validity = generator.validity([sequence.text for sequence in sequences])
     each = len(sequences) // max(1, len(records))  # sequences of a prompt
     rows = [(*records[i // each], sequence) for i, sequence in enumerate(sequences)]
     if json:
-        print_json({"sequences": [{"id": i.id} | s.to_json() | {"note": n} for i, n, s in rows]})
+        entries = [{"id": i.id} | s.to_json() | {"note": n} for i, n, s in rows]
+        measured = {} if validity is None else {"validity": validity.to_json()}
+        print_json({"sequences": entries, **measured})
         return
     for item, note, sequence in rows:
         text = "" if stream else sequence.text if generator.text else plain(sequence.text)
         print(f"{plain(item.id)}\t{text}\t{plain(note)}" if item.named else text)
+    for line in validity.lines() if validity else ():
+        print(line, file=sys.stderr)
 
 
 def start_stream(generator: Generator, prompt: str) -> Callable[[int, int], None]:

@@ -22,6 +22,10 @@ File = Annotated[
     ),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="All probabilities, not the best alone.")]
+Classes = Annotated[
+    str,
+    typer.Option(help="Contrastive runs: the classes in words, 'a red square,a blue circle'."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -31,6 +35,7 @@ def command(
     input: Input = "",
     format: Format = "auto",
     scores: Scores = False,
+    classes: Classes = "",
     strict: Strict = False,
     device: Device = "auto",
     json: Json = False,
@@ -45,6 +50,9 @@ def command(
 
     Images, as files, folders or arrays: regard predict runs/digits images
 
+    Classes without training examples, by a run of --task contrastive: regard predict runs/pictures
+    drawings --classes "a red square,a blue circle"
+
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
     --scores prints NAME=NUMBER for every class or value in place of the first two. Of words: label,
@@ -56,14 +64,15 @@ def command(
     from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
-    predictor: Predictor = load(run, verb="predict", device=device)
-    if (forecast := predictor.forecast_file(file)) is not None:
+    pipeline = load(run, verb="predict", device=device)
+    predictor: Predictor = pipeline.with_classes(classes.split(",")) if classes else pipeline
+    if (forecast := pipeline.forecast_file(file)) is not None:
         print_json({"predictions": forecast}) if json else print_rows(forecast)
         return
-    reader = predictor.reader.asked(input=input, format=format)
-    batches = read_records(predictor, file, reader)
-    notes = RecordNotes(predictor.tokenizer, predictor.context)
-    two_texts, total = len(reader.inputs) == 2, count_records(predictor, file, reader)
+    reader = pipeline.reader.asked(input=input, format=format)
+    batches = read_records(pipeline, file, reader)
+    notes = RecordNotes(predictor.source_tokenizer, predictor.context)
+    two_texts, total = len(reader.inputs) == 2, count_records(pipeline, file, reader)
 
     def predictions() -> Iterator[tuple[Item, str, Prediction]]:
         reporter = rows_reporter(json)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Format, Input, RunFolder, Strict
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.data.inputs import Item
+    from regard.data.inputs import InputReader, Item
     from regard.evaluation.language_modeling import ScoredRecord
+    from regard.pipelines import Pipeline
+    from regard.pipelines.masked_predictor import MaskedPredictor
 
     Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, its log-probabilities
 
@@ -32,6 +35,16 @@ def command(
         str, typer.Option(help="The column that has the targets; by default the run's own.")
     ] = "",
     format: Format = "auto",
+    masked: Annotated[
+        bool,
+        typer.Option("--masked", help="Masked models: each token given all others."),
+    ] = False,
+    variants: Annotated[
+        str,
+        typer.Option(
+            help="Masked models: substitutions to score, A12G,M1V:K3R; all; or their column."
+        ),
+    ] = "",
     strict: Strict = False,
     device: Device = "auto",
     json: Annotated[
@@ -45,6 +58,12 @@ def command(
 
     Example: regard score runs/names others.txt | sort -n | head
 
+    Masked models give the pseudo-log-likelihood, the sum over tokens that are masked one at a time:
+    regard score runs/proteins new.fasta --masked
+
+    The effect of variants such as A12G or M1V:K3R on each record of a file, or on a sequence, in
+    nats; above 0 the model prefers it: regard score runs/proteins new.fasta --masked --variants all
+
     Prints the total in nats, a tab, the id of the record (its text where it has no id), a tab and a
     note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a
     damaged one nan.
@@ -54,7 +73,10 @@ def command(
     from regard.console import plain, print_json
 
     pipeline = load(run, verb="score", device=device)
+    check_masked(pipeline, masked, variants)
     reader = pipeline.reader.asked(input=input, target=target, format=format)
+    if variants:
+        return score_variants(pipeline, file, variants, reader, strict, json)
     files = [file] if targets is None else [file, targets]
     batches, notes = pipeline.score_files(files, reader, log)
     count = 0 if targets else count_records(pipeline, file, reader)
@@ -68,6 +90,74 @@ def command(
         total = "nan" if item.note else f"{record.total:.6f}"
         name = name_of(item if item.named else item._replace(text=record.text, shown=""))
         print(f"{total}\t{name}\t{plain(note)}", flush=str(file) == "-")
+
+
+def check_masked(pipeline: Pipeline, masked: bool, variants: str) -> None:
+    """Raise a UsageError unless --masked is given for masked language models alone."""
+    if masked and not pipeline.scores_masked:
+        raise UsageError(
+            f"--masked is for runs of `regard train FILE --task masked`, and {pipeline.run} is of "
+            f"task {pipeline.task}: leave it out"
+        )
+    if pipeline.scores_masked and not masked:
+        raise UsageError(
+            f"{pipeline.run} is of task {pipeline.task}, which has no probability of a whole "
+            "record: say --masked for that of each token given all others"
+        )
+    if variants and not masked:
+        raise UsageError("--variants needs --masked, and a run of task masked")
+
+
+def score_variants(
+    predictor: MaskedPredictor,
+    file: Path,
+    variants: str,
+    reader: InputReader,
+    strict: bool,
+    json: bool,
+) -> None:
+    """Print the effect of variants of each sequence: those of the option, or those of its row."""
+    from regard.console import plain, print_json
+
+    entries = []
+    for item, note, named in variant_rows(predictor, file, variants, reader, strict):
+        scores = [] if item.note else predictor.variant_effects(item.text, named)
+        entries.append({"id": item.id, "variants": [s.to_json() for s in scores], "note": note})
+        if not json:
+            rows = [(f"{s.score:.6f}", s.variant) for s in scores] or [("nan", named)]
+            for score, variant in rows:
+                print(f"{score}\t{plain(variant)}\t{plain(item.id)}\t{plain(note)}")
+    if json:
+        print_json({"records": entries})
+
+
+def variant_rows(
+    predictor: MaskedPredictor, file: Path, variants: str, reader: InputReader, strict: bool
+) -> Iterator[tuple[Item, str, str]]:
+    """Yield each sequence with the note on it and its variants."""
+    from dataclasses import replace
+
+    from regard.cli.options import log, noted, rows_reporter
+    from regard.data.inputs import Item, RecordNotes
+    from regard.evaluation.masked_tokens import ALL, SUBSTITUTION
+
+    is_column = variants != ALL and SUBSTITUTION.match(variants) is None
+    if str(file) != "-" and not file.exists() and str(file).replace("*", "").isalpha():
+        items = [Item(str(file), "1")]
+        yield items[0], RecordNotes(predictor.tokenizer).of(items)[0], variants
+        return
+    if is_column:
+        reader = replace(reader, inputs=(next(iter(reader.inputs), ""), variants))
+    batches, notes = predictor.score_files([file], reader, log)
+    named: list[str] = []  # of each record: no texts to have notes on
+
+    def sequences() -> Iterator[list[Item]]:
+        for items in batches:
+            named[:] = [item.second if is_column else variants for item in items]
+            yield [item._replace(second="") for item in items]
+
+    for items, lines in noted(sequences(), notes, strict, rows_reporter(), "scoring"):
+        yield from zip(items, lines, list(named), strict=True)
 
 
 def document(item: Item, note: str, record: ScoredRecord) -> dict[str, Any]:

@@ -156,8 +156,8 @@ def run_facts(run: Run, model: nn.Module, tokenizer: Tokenizer) -> Facts:
     ]
     for key, label in SHAPE:
         if getattr(config, key, 0):
-            decoder = key == "n_layers" and hasattr(config, "n_encoder_layers")
-            facts.append(("decoder " * decoder + label, getattr(config, key)))
+            stack = getattr(config, "main_stack", "") if key == "n_layers" else ""
+            facts.append((f"{stack} {label}".strip(), getattr(config, key)))
     if hasattr(config, "max_len"):
         facts.append(("context", config.max_len))
     metadata = run.metadata

@@ -9,7 +9,6 @@ pseudo-log-likelihood of Salazar et al. 2020 (arXiv:1910.14659).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from regard.decoding import Beam, Generated, Node, Trace
 from regard.decoding.engine import device_of, evaluating
+from regard.evaluation.masked_tokens import MASK, predict_masked
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.internals import (
@@ -307,9 +307,6 @@ def language_page(
     return page
 
 
-MASK = "<mask>"  # in a text: predict this token
-MASKS = re.compile(re.escape(MASK) + r"|\[MASK\]")
-BATCH_TOKENS = 1 << 14  # positions read at once
 MOST_POSITIONS = 512  # that are masked, one after the other
 MOST_MASKS = 6  # of a text whose distributions are drawn
 MOST_ROWS = 40  # positions in a table
@@ -347,49 +344,6 @@ def masked_page(
     activations = {name: x.float().cpu() for name, x in tap.activations.items()}
     add_encoder_attention(page, activations, names, model.config.score)
     return page
-
-
-def encode_masked(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a text with its markers; each `<mask>` or `[MASK]` in it is one token,
-    including the space before it if tokens include that.
-    """
-    spaced, prepended = _token_spaces(tokenizer)
-    first, *rest = MASKS.split(text)
-    pieces = [first, *(piece.removeprefix(" ") if prepended else piece for piece in rest)]
-    if spaced:
-        pieces[:-1] = [piece.removesuffix(" ") for piece in pieces[:-1]]
-    ids: list[int] = []
-    for piece in pieces:
-        ids += [tokenizer.mask, *(tokenizer.encode(piece).tolist() if piece else [])]
-    return [tokenizer.start, *ids[1:], tokenizer.end]
-
-
-def _token_spaces(tokenizer: Tokenizer) -> tuple[bool, bool]:
-    """Return whether tokens include the space before a word, and whether encoding puts one before a
-    text.
-    """
-    for id, raw in enumerate(tokenizer.raw):
-        word = raw.decode("utf-8", "replace").removeprefix(" ")
-        if raw.startswith(b" ") and word.strip() and id not in tokenizer.names:
-            return True, tokenizer.encode(word).tolist() == [id]
-    return False, False
-
-
-@torch.inference_mode()
-def predict_masked(
-    model: MaskedLM, ids: Sequence[int], positions: Sequence[int], mask: int
-) -> NDArray[np.float64]:
-    """Return (N, V): log P of every token at each of N positions, masked one at a time."""
-    row, parts = torch.tensor(list(ids)), []
-    with evaluating(model):
-        for part in torch.tensor(list(positions)).split(max(1, BATCH_TOKENS // len(ids))):
-            rows = row.repeat(len(part), 1)  # (B, T)
-            rows[torch.arange(len(part)), part] = mask
-            source = Inputs(rows, torch.ones_like(rows)).to(device_of(model))
-            flat = (torch.arange(len(part)) * len(ids) + part).to(device_of(model))
-            logs = model(source, positions=flat).double().log_softmax(-1)
-            parts.append(logs.cpu().numpy())
-    return np.concatenate(parts)
 
 
 def _rank_tokens(logs: NDArray[np.float64], tokenizer: Tokenizer) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from regard.data.sources import DataSource, ReadRequest, SourceChunk, Views
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.evaluation.validity import Rule
     from regard.recipe import DataRecipe
     from regard.tokenizers import Tokenizer
     from regard.tokenizers.tokenizer import Canonical
@@ -162,6 +163,10 @@ class Modality(ABC):
     def masked_defaults(self, tables: Tables, data: DataRecipe, roles: Roles) -> list[str]:
         """Do the same for filling in masked parts of these items."""
         raise UsageError(f"--task masked does not read {self.words[1]}")
+
+    def validity_rule(self, encoder: Any) -> Rule | None:
+        """Return what makes a generated text valid; None where any text is."""
+        return None
 
     def holds_items(self, path: Path) -> bool:
         """Return whether a file to predict from holds items, rather than paths of some."""

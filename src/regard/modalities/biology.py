@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.data.column_kinds import SEQUENCE, CellSample, ColumnKind
 from regard.modalities import Augmentation
@@ -17,6 +17,7 @@ from regard.modalities.text import Text, TextConfig
 
 if TYPE_CHECKING:
     from regard.data.sources import SourceChunk, Views
+    from regard.evaluation.validity import Rule
     from regard.tokenizers.tokenizer import Canonical
 
 BASES = "ACGTU"
@@ -57,6 +58,20 @@ class Biology(Text):
     words = ("sequence", "sequences")
     default_tokenizer = "nucleotides"
     Config: ClassVar[type] = BiologyConfig
+
+    def validity_rule(self, encoder: Any) -> Rule | None:
+        """A sequence is valid if it has no other letters than bases or amino acids."""
+        from regard.evaluation.validity import Rule
+
+        letters = set(encoder.standard_symbols)
+        if not letters:
+            return None
+
+        def normal_form(text: str) -> str | None:
+            folded = text.strip().upper()
+            return folded if folded and set(folded) <= letters else None
+
+        return Rule(f"they have no letters but {''.join(sorted(letters))}", normal_form)
 
     @classmethod
     def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:

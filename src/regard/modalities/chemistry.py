@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data.column_kinds import SEQUENCE, CellSample, ColumnKind
 from regard.modalities import Augmentation
@@ -18,6 +18,7 @@ from regard.recipe import check_range
 
 if TYPE_CHECKING:
     from regard.data.sources import Views
+    from regard.evaluation.validity import Rule
     from regard.tokenizers.tokenizer import Canonical
 
 MIN_MOLECULES = 10  # records that there must be to recognize SMILES
@@ -41,6 +42,15 @@ class Chemistry(Text):
     words = ("molecule", "molecules")
     default_tokenizer = "smiles"
     Config: ClassVar[type] = ChemistryConfig
+
+    def validity_rule(self, encoder: Any) -> Rule | None:
+        """A SMILES is valid if RDKit can parse it; without RDKit nothing is said."""
+        from regard.evaluation.validity import Rule
+        from regard.tokenizers.smiles import has_rdkit, parse_smiles
+
+        if not has_rdkit():
+            return None
+        return Rule("RDKit can parse them", parse_smiles)
 
     @classmethod
     def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:

@@ -269,7 +269,8 @@ class Text(Modality):
         count = round(facts.records * total / max(1, facts.characters))
         chosen = choose_pair_tokenizer(tables, facts, total)
         why = looks_paired(source.files) or source.why
-        first = f"data: pairs ({why}), about {count:,} of them, {total:,} characters → task target,"
+        task = tables["task"]["name"]
+        first = f"data: pairs ({why}), about {count:,} of them, {total:,} characters → task {task},"
         return [f"{first} {chosen}", size_seq2seq(tables, facts, total)]
 
     def report(self, sources: DataSource, why: str) -> Any:
@@ -371,7 +372,7 @@ def size_seq2seq(tables: Tables, facts: PairFacts, total: int) -> str:
 
     model, tokenizer = tables["model"], tables["output"]["tokenizer"]
     name = default_network(TRANSLATORS, tables)
-    config = MODELS.get(name, "target").Config.__dataclass_fields__
+    config = MODELS.get(name, tables["task"]["name"]).Config.__dataclass_fields__
     if "max_len" in config and "max_len" not in model:
         longest = facts.longest + 1 if tokenizer == "characters" else facts.longest // 2
         model["max_len"] = max(64, min(512, -(-longest // 16) * 16))

@@ -38,6 +38,7 @@ from regard.models.vision import THETA, ImageSettings, VisionConfig
 class EncoderDecoderConfig(TransformerConfig):
     """Shape and parts of both stacks; `n_layers` is the decoder's."""
 
+    main_stack: ClassVar[str] = "decoder"  # the one with n_layers
     n_encoder_layers: int = 4
     source_vocab: int = 0  # of an encoder with a vocabulary of its own; 0: it shares the decoder's
 

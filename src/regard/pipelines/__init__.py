@@ -134,6 +134,7 @@ class Pipeline(ABC):
     """A model with its tokenizers. `run` is None if it was not loaded from a run folder."""
 
     task: ClassVar[str]
+    scores_masked: ClassVar[bool] = False  # `score` masks each token in turn
 
     def __init__(self, model: Any, tokenizer: Tokenizer, run: Run | None = None) -> None:
         self.model, self.tokenizer, self.run = model, tokenizer, run
@@ -180,6 +181,14 @@ class Pipeline(ABC):
         return InputReader.stored(self.data)
 
     @property
+    def texts(self) -> Pipeline:
+        """The part that embeds the texts that belong to the inputs."""
+        raise UserError(
+            f"{self.run} embeds its inputs alone; a run of `regard train FILE --task contrastive` "
+            "embeds texts beside them"
+        )
+
+    @property
     def context(self) -> TokenLimit | None:
         """How much of a long record is used; None if all of it is."""
         return None
@@ -200,6 +209,13 @@ class Pipeline(ABC):
                 f"{other.run} is of task {other.task}, and {self.run} of task {self.task}: only "
                 "runs of the same task can be compared"
             )
+
+    def with_classes(self, classes: Sequence[str]) -> Any:
+        """Return a pipeline that predicts classes that are named in words."""
+        raise UserError(
+            f"{self.run} predicts what it was trained for; classes are named for runs of "
+            "`regard train FILE --task contrastive`"
+        )
 
     def forecast_file(self, file: Path) -> list[dict[str, Any]] | None:
         """Return what comes after the end of a file, row by row; None for files of records."""
@@ -293,9 +309,11 @@ def load(
         first, *rest = task.card.verbs
         more = ", ".join(f"`regard {command.split()[0]}`" for command in rest)
         use = f"`regard {first.format(run=opened)}`, {more}"
+        makers = [t.name for t in TASKS.values() if f"{verb} " in "".join(t.card.verbs)]
+        made = f"; `regard train FILE --task {makers[0]}` makes a run for it" if makers else ""
         raise UserError(
             f"{opened} is of task {task.name} ({task.purpose}), and `regard {verb}` does not apply "
-            f"to it: use {use}"
+            f"to it: use {use}{made}"
         )
     pipeline = opened.pipeline(model_on(opened, where, int8))
     if not isinstance(pipeline, kind):

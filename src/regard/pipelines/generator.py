@@ -21,8 +21,9 @@ from regard.decoding import (
     generate,
 )
 from regard.errors import UsageError, UserError
-from regard.evaluation.eval_data import shard_from
+from regard.evaluation.eval_data import open_corpus, shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
+from regard.evaluation.validity import Validity, measure_validity
 from regard.layers.attention import Tap
 from regard.models.language_model import LanguageModel
 from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
@@ -191,6 +192,24 @@ class Generator(Pipeline):
             for prompt, candidates in zip(repeated, sequences, strict=True)
             for sequence in candidates
         ]
+
+    def validity(self, texts: Sequence[str]) -> Validity | None:
+        """Return how many generated texts are valid, different and new; None if the modality knows
+        no invalid ones.
+        """
+        rule = self.modality.validity_rule(self.tokenizer)
+        return None if rule is None else measure_validity(texts, rule, self._training_texts())
+
+    def _training_texts(self) -> Iterator[str] | None:
+        """Return the training records as texts; None if the run does not hold them."""
+        if self.run is None or self.text:
+            return None
+        try:
+            train = open_corpus(self.run.path).train
+        except UserError:
+            return None
+        records = (train.record(i) for i in range(train.records))
+        return (self.tokenizer.decode_record(record) for record in records)
 
     @overload
     def score(  # type: ignore[overload-overlap]

@@ -1,4 +1,4 @@
-"""The pipelines of models that predict labels or values, or fill in masked tokens.
+"""The pipeline of models that predict labels or values.
 
 Models of words often use tags with prefixes: `B-PER I-PER O` marks one person of two words (Ramshaw
 and Marcus 1995, arXiv:cmp-lg/9505040). With `E-` or `L-` for the last word and `S-` or `U-` for a
@@ -27,8 +27,7 @@ from regard.data.targets import PRESENT, Targets, as_labels
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation import Report, to_document
-from regard.evaluation.eval_data import labelled_from, shard_from, shard_of
-from regard.evaluation.language_modeling import measure_masked
+from regard.evaluation.eval_data import labelled_from, shard_of
 from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
@@ -372,24 +371,3 @@ class Predictor(Pipeline):
             "metrics": to_document(report.metrics()),
         }
         return Evaluation({name: report}, document, [f"{count:,} records"])
-
-
-class MaskedPredictor(Predictor):
-    """A masked language model, which embeds texts."""
-
-    def _outputs(
-        self, items: Sequence[Any], seconds: Sequence[str] | None, one: bool
-    ) -> tuple[list[tuple[str, Any]], bool]:
-        raise UserError(
-            "a run of task masked fills in tokens and predicts nothing else; learn labels from it "
-            "with `regard train FILE --target COLUMN --pretrain RUN`"
-        )
-
-    def read(
-        self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
-    ) -> Shard:
-        return shard_from(files, self.tokenizer, self.modality, reader, strict=strict, log=log)
-
-    def predict_shard(self, shard: Shard, progress: Progress = no_progress) -> Predictions:
-        with evaluating(self.model):
-            return measure_masked(self.model, shard, self.tokenizer)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regard.evaluation import Metric
     from regard.evaluation.language_modeling import MeanLoss
     from regard.look.page import Page
-    from regard.pipelines.predictor import MaskedPredictor
+    from regard.pipelines.masked_predictor import MaskedPredictor
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.training.trainer import Trainer, TrainingOutcome
@@ -52,6 +52,8 @@ class MaskedLanguageModeling(PredictionTask):
     card = Card(
         verbs=(
             "train FILE --pretrain {run}",
+            "fill {run} TEXT",
+            "score {run} FILE --masked",
             "embed {run} FILE",
             "evaluate {run}",
             "look {run} TEXT",
@@ -110,12 +112,13 @@ class MaskedLanguageModeling(PredictionTask):
     def pipeline(self, run: Run, model: Any) -> MaskedPredictor:
         from regard.data.targets import Targets
         from regard.pipelines import load_run_tokenizer
-        from regard.pipelines.predictor import MaskedPredictor
+        from regard.pipelines.masked_predictor import MaskedPredictor
 
         tokenizer = load_run_tokenizer(run, "tokenizer.json", model.vocab_size)
         return MaskedPredictor(model, tokenizer, Targets(self.name, ()), run)
 
     def page(self, run: Run, request: LookRequest) -> Page:
+        from regard.evaluation.masked_tokens import encode_masked
         from regard.look.internals import (
             log_unknown,
             quote,
@@ -124,7 +127,7 @@ class MaskedLanguageModeling(PredictionTask):
             run_facts,
             truncate,
         )
-        from regard.look.language_page import encode_masked, masked_page
+        from regard.look.language_page import masked_page
 
         predictor = self.pipeline(run, request.model(run))
         model, tokenizer = predictor.model, predictor.tokenizer

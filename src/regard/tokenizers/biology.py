@@ -216,6 +216,11 @@ class Nucleotides(Letters):
         self.complement: Ids = np.arange(self.vocab_size, dtype=self.dtype)  # (V,)
         self.complement[len(SPECIALS) :] = self._table[[ord(c) for c in partners]]
 
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The four bases."""
+        return [base for base in "ACGTU" if base in self.alphabet.letters]
+
     @classmethod
     def choose(cls, texts: Iterable[str], case: Case) -> Alphabet:
         """Return an alphabet of RNA if there is a U and no T; reading stops at the first T."""
@@ -304,6 +309,11 @@ class Kmers(FixedTokenizer):
         tokenizer = cls(Nucleotides.choose(texts, "fold"), k, stride == 1)
         tokenizer.check_fixed_size(size)
         return tokenizer
+
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The four bases."""
+        return self.letters.standard_symbols
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:
@@ -423,6 +433,11 @@ class Residues(Letters):
     modality = "biology"
     alphabets = (fold_case(AMINO_ACIDS), keep_case(AMINO_ACIDS))
 
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The twenty amino acids."""
+        return list(STANDARD)
+
 
 class ProteinBPE(AlphabetTokenizer, MergeTokenizer):
     """Byte-pair encoding over amino acids: frequent runs of residues become tokens.
@@ -447,6 +462,11 @@ class ProteinBPE(AlphabetTokenizer, MergeTokenizer):
         check_size(cls.name, size, len(SPECIALS) + len(AMINO_ACIDS))
         size = size or cls.default_size
         return cls.from_merges(*learn_merges(_known_runs(texts), cls.layout, size, AMINO_ACIDS))
+
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The twenty amino acids."""
+        return list(STANDARD)
 
     @classmethod
     def canonical(cls, **options: Any) -> Canonical:

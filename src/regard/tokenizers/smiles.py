@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.util import find_spec
 from itertools import repeat
 from typing import Any, Self
 
@@ -189,6 +190,19 @@ def is_molecule(text: str) -> bool:
         return True
     with silence():
         return ">" in text or Chem.MolFromSmiles(text) is not None
+
+
+def has_rdkit() -> bool:
+    """Return whether RDKit is installed."""
+    return find_spec("rdkit") is not None
+
+
+def parse_smiles(text: str) -> str | None:
+    """Return the canonical SMILES of a molecule; None of what RDKit cannot parse."""
+    chem = rdkit()
+    with silence():
+        molecule = chem.MolFromSmiles(text) if text.strip() else None
+        return None if molecule is None else str(chem.MolToSmiles(molecule))
 
 
 def is_atom(piece: str) -> bool:

@@ -238,6 +238,14 @@ class Tokenizer(ABC):
         """The ids before a text that a model continues: `<S>`."""
         return [self.start]
 
+    @property
+    def standard_symbols(self) -> list[str]:
+        """The symbols of usual texts: those that variants are made of; of bases and amino acids
+        without ambiguity codes and gaps.
+        """
+        texts = [self.text(i) for i in range(self.vocab_size) if i not in self.names]
+        return sorted(text for text in texts if len(text) == 1 and text.isalpha())
+
     def never_produced(self, vocab_size: int) -> list[int]:
         """Return the ids that a model of `vocab_size` outputs must not generate: `<pad>`, `<S>`,
         `<unk>`, and the rows without a token of models that round their vocabulary up.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regard.errors import UserError, one_line
+from regard.models.contrastive import PairEncoder
 from regard.models.encoder import MaskedLM
 from regard.models.forecaster import ForecastModel
 from regard.models.language_model import LanguageModel
@@ -18,7 +19,7 @@ from regard.models.series_classifiers import MaskedSeries
 from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.word2vec import Word2Vec
 from regard.run import Run
-from regard.verify import files, forecast_checks, lm_checks, prediction_checks
+from regard.verify import contrastive_checks, files, forecast_checks, lm_checks, prediction_checks
 from regard.verify.fixtures import (
     Finding,
     Fixture,
@@ -73,6 +74,14 @@ WORD2VEC_CHECKS: Checks = {
     "metrics on record": prediction_checks.word_loss_is_on_record,
     **FILE_CHECKS,
 }
+CONTRASTIVE_CHECKS: Checks = {
+    "fused = explicit": contrastive_checks.fused_is_explicit,
+    "batch = single": contrastive_checks.batch_is_single,
+    "shuffled = in order": contrastive_checks.shuffled_is_ordered,
+    "vectors have length one": contrastive_checks.vectors_have_length_one,
+    "metrics on record": contrastive_checks.metrics_are_on_record,
+    **FILE_CHECKS,
+}
 BY_MODEL: Mapping[type, tuple[type[Fixture], Checks]] = {  # the nearest base class decides
     LanguageModel: (LMFixture, LM_CHECKS),
     Seq2SeqModel: (Seq2SeqFixture, SEQ2SEQ_CHECKS),
@@ -81,6 +90,7 @@ BY_MODEL: Mapping[type, tuple[type[Fixture], Checks]] = {  # the nearest base cl
     MaskedLM: (PredictionFixture, NEURAL_CHECKS),
     MaskedSeries: (PredictionFixture, NEURAL_CHECKS),
     Word2Vec: (Word2VecFixture, WORD2VEC_CHECKS),
+    PairEncoder: (contrastive_checks.ContrastiveFixture, CONTRASTIVE_CHECKS),
     ForecastModel: (forecast_checks.ForecastFixture, forecast_checks.CHECKS | FILE_CHECKS),
 }
 

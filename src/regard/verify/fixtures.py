@@ -314,7 +314,8 @@ class PredictionFixture(Fixture):
             shape = len(chosen), width, *like.shape[1:]
             ids = torch.full(shape, self.pad, dtype=like.dtype)
             if extra:
-                high = self.model.vocab_size if cuttable else 256
+                known = self.tokenizer or self.model
+                high = known.vocab_size if cuttable else 256
                 ids = torch.randint(high, shape, generator=generator).to(like.dtype)
             for row, i in enumerate(chosen):
                 ids[row, : lengths[row]] = self.records[i]

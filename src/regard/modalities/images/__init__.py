@@ -132,9 +132,10 @@ class Images(Modality):
         facts = inspect_images(captions.add(chunk) for chunk in source.records())
         patches, length = choose_patches(tables["input"], facts)
         tokens = choose_caption_tokenizer(tables["output"], captions)
+        task = tables["task"]["name"]
         first = (
             f"data: images ({source.why}), {facts.description}, {captions.characters:,} "
-            f"characters of captions → task target, {patches}, captions as {tokens}"
+            f"characters of captions → task {task}, {patches}, captions as {tokens}"
         )
         return [first, size_captioner(tables, facts, captions, length)]
 
@@ -250,7 +251,7 @@ def size_captioner(tables: Tables, facts: ImageFacts, captions: CaptionFacts, le
 
     model, train, tokenizer = tables["model"], tables["train"], tables["output"]["tokenizer"]
     name = default_network(IMAGE_MODELS, tables)
-    fields = MODELS.get(name, "target", Images.kind).Config.__dataclass_fields__
+    fields = MODELS.get(name, tables["task"]["name"], Images.kind).Config.__dataclass_fields__
     # punctuation is a word too
     longest = 2 * captions.words if tokenizer == "words" else captions.longest
     model.setdefault("max_len", max(16, min(512, -(-(longest + 2) // 16) * 16)))
@@ -258,8 +259,6 @@ def size_captioner(tables: Tables, facts: ImageFacts, captions: CaptionFacts, le
         return f"model: {name}: nothing to size"
     n_layers, d_model, reason = _fill_image_shape(tables, fields, facts, length)
     shape = f"{n_layers} + {n_layers} × {d_model}{reason}" if reason else "as asked"
-    train.setdefault("label_smoothing", 0.1)
-    train.setdefault("average_last", 5)
     augment = _fill_augment(tables)
     if "batch_tokens" not in train:  # of captions, so that BATCH_IMAGES are read
         per_token = 1 if tokenizer in ("characters", "bytes") else 5
@@ -269,8 +268,8 @@ def size_captioner(tables: Tables, facts: ImageFacts, captions: CaptionFacts, le
     longest_pair = 2 * model["max_len"] + length
     train.setdefault("micro_tokens", max(TrainRecipe().micro_tokens, longest_pair))
     return (
-        f"model: {name} {shape}, {length} patches to attend to, context {model['max_len']}; images "
-        f"augmented by {augment}, label smoothing {train['label_smoothing']:g}"
+        f"model: {name} {shape}, {length} patches an image, context {model['max_len']}; images "
+        f"augmented by {augment}"
     )
 
 
