@@ -32,8 +32,9 @@ QUICK_LAB = ("bayes", "errata", "invariants", "lookup")  # others run in tests/l
 
 def timed(command: str) -> object:
     words = command.split()
-    slow = words[1] == "lab" and words[2] not in QUICK_LAB
-    return pytest.param(command, marks=pytest.mark.slow if slow else ())
+    trains = words[1] == "lab" and words[2] not in QUICK_LAB
+    repeats = {"--scaling", "--seeds"} & set(words)
+    return pytest.param(command, marks=pytest.mark.slow if trains or repeats else ())
 
 
 @pytest.mark.parametrize("number", DECKS)
