@@ -254,11 +254,11 @@ def train_recipe(
             return train_recipe(
                 recipe, out, resume=resume, reporter=reporter, began=began, world=world
             )
-    reporter = world.reporter(reporter or Reporter(quiet=True))
-    if recipe.model.choose and world.size == 1:
-        return Selection(Path(out), resume, reporter, began).fit(recipe)
-    outcome = Session(Path(out), resume, reporter, began, world).fit(recipe)
-    return world.together(lambda: evaluate_and_write(Path(out), outcome, measures=world.first))
+    with world.reporter(reporter or Reporter(quiet=True)) as reporter:
+        if recipe.model.choose and world.size == 1:
+            return Selection(Path(out), resume, reporter, began).fit(recipe)
+        outcome = Session(Path(out), resume, reporter, began, world).fit(recipe)
+        return world.together(lambda: evaluate_and_write(Path(out), outcome, measures=world.first))
 
 
 def rehearse(recipe: Recipe, reporter: Reporter | None = None) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,17 +26,30 @@ def print_json(document: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a plain table on stdout; cells are text, never markup."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    """Print a plain table on stdout, without a header if no column has a name. Cells are never
+    markup.
+    """
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        show_header=any(columns),
+    )
     for column in columns:
         table.add_column(Text(printable(column)), overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(highlight=False)
     width = max(console.width, 80) if console.is_terminal else 10_000  # a pipe is never too narrow
-    console = Console(highlight=False, width=width)
+    print_rich(Console(highlight=False, width=width), table)
+
+
+def print_rich(console: Console, *renderables: RenderableType) -> None:
+    """Print what rich renders: rich itself would end the process with 1 where a pipe is closed."""
     with console.capture() as captured:
-        console.print(table)
+        for one in renderables:
+            console.print(one)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
@@ -66,10 +79,8 @@ def print_metrics(splits: Mapping[str, Mapping[str, Metric]]) -> None:
     for split, metrics in splits.items():
         loss = metrics.get("nats_per_symbol")
         if loss is not None and math.isinf(loss.value):
-            print(
-                f"{split}: the model holds {loss.impossible:,} of the symbols there impossible, "
-                "which costs it infinitely much"
-            )
+            symbols = "one symbol" if loss.impossible == 1 else f"{loss.impossible:,} symbols"
+            print(f"{split}: the model gives {symbols} probability 0, so its loss is infinite")
 
 
 def print_targets(split: str, targets: Mapping[str, Mapping[str, Metric]]) -> None:
@@ -93,14 +104,15 @@ def print_strip(tokens: Sequence[str], rows: Sequence[tuple[str, Sequence[float]
     """Print the bits of each token of a text by model: as a digit, and as a color."""
     console = Console(highlight=False, soft_wrap=True)
     width = max(len(name) for name, _ in rows)
-    console.print(Text(" " * (width + 2) + "".join(_first_character(token) for token in tokens)))
+    lines = [Text(" " * (width + 2) + "".join(_first_character(token) for token in tokens))]
     for name, bits in rows:
         line = Text(f"{name:<{width}}  ")
         for value in bits:
             digit = " " if math.isnan(value) else "+" if value >= 10 else str(int(value))
             shade = 0 if math.isnan(value) else min(1.0, value / 10)
             line.append(digit, style=f"on rgb({int(30 + 200 * shade)},40,60)")
-        console.print(line)
+        lines.append(line)
+    print_rich(console, *lines)
 
 
 def _first_character(token: str) -> str:

@@ -43,6 +43,14 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def human_size(n_bytes: float) -> str:
+    """Return a number of bytes in the largest unit of which there is one."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    power = min(len(units) - 1, max(0, (len(f"{n_bytes:.0f}") - 1) // 3))
+    value = n_bytes / 1000**power
+    return f"{value:.{1 if power and value < 10 else 0}f} {units[power]}"
+
+
 def quoted(value: Any) -> str:
     """Return the repr of a value from outside, cut to 80 characters, for a message."""
     short = reprlib.Repr()
@@ -77,7 +85,61 @@ def missing_extra(package: str, extra: str) -> UserError:
     return UserError(f"this needs {package}, which is not installed: pip install 'regard[{extra}]'")
 
 
-def did_you_mean(word: str, choices: list[str]) -> str:
+# Words of other programs, and of people, for ours: commands, options and keys of recipes.
+SYNONYMS = {
+    "classify": "predict",
+    "infer": "predict",
+    "label": "predict",
+    "sample": "generate",
+    "complete": "generate",
+    "eval": "evaluate",
+    "test": "evaluate",
+    "measure": "evaluate",
+    "fit": "train",
+    "finetune": "train",
+    "benchmark": "compare",
+    "explain": "look",
+    "visualize": "look",
+    "check": "verify",
+    "inspect": "data",
+    "encode": "embed",
+    "vectors": "embed",
+    "perplexity": "score",
+    "save": "export",
+    "convert": "export",
+    "list": "runs",
+    "ls": "runs",
+    "info": "show",
+    "delete": "rm",
+    "remove": "rm",
+    "consensus": "mbr",
+    "--with": "--ensemble",
+    "--label": "--target",
+    "--column": "--input",
+    "--time": "--minutes",
+    "--output": "--out",
+    "learning_rate": "lr",
+    "epochs": "steps",
+    "max_steps": "steps",
+    "batch_size": "batch_tokens",
+    "hidden_size": "d_model",
+    "num_layers": "n_layers",
+    "num_heads": "n_heads",
+    "max_length": "max_len",
+    "context": "max_len",
+    "random_state": "seed",
+}
+
+
+def closest(word: str, choices: Sequence[str]) -> str:
+    """Return the choice that a word most likely stands for, or ""."""
+    meant = SYNONYMS.get(word, SYNONYMS.get(word.replace("-", "_"), ""))
+    if meant in choices:
+        return meant
+    return next(iter(get_close_matches(word, choices, n=1, cutoff=0.6)), "")
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """Return a hint that names the closest choice, or all choices if none is close."""
-    close = get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(sorted(choices))}"
+    close = closest(word, choices)
+    return f"did you mean {close!r}?" if close else f"choose one of {', '.join(sorted(choices))}"

@@ -146,7 +146,7 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
         for role in task.roles.encoded
     }
     names = {table: settings_of(cls) for table, cls in classes.items()}
-    result = {table: dict(keys) for table, keys in values.items()}
+    placed: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
         owners = [table for table in names if key in names[table]]
         if not owners:
@@ -154,8 +154,11 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
             hint = did_you_mean(key, [name for known in names.values() for name in known])
             raise UsageError(f"no setting {key!r} for task {task.name} of {read}; {hint}")
         for table in owners:
-            checked = check(table, classes[table].Config, {key: value})
-            result.setdefault(table, {})[key] = getattr(checked, key)
+            placed.setdefault(table, {})[key] = value
+    result = {table: dict(keys) for table, keys in values.items()}
+    for table, keys in placed.items():
+        checked = check(table, classes[table].Config, keys)  # together: k needs its tokenizer
+        result.setdefault(table, {}).update((key, getattr(checked, key)) for key in keys)
     return result
 
 

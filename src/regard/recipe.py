@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ValidationError
 
 from regard.errors import UsageError, UserError, did_you_mean, quoted
-from regard.registry import AUGMENTATIONS, MODALITIES, MODELS, TASKS, TOKENIZERS
+from regard.registry import AUGMENTATIONS, LOGGERS, MODALITIES, MODELS, TASKS, TOKENIZERS
 from regard.storage import (
     MAX_INT,
     Malformed,
@@ -134,6 +134,7 @@ class TrainRecipe:
     precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto"  # auto: bf16 on a GPU that has it
     compile: Literal["auto", "on", "off"] = "auto"  # auto: on a GPU, if it saves time
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
+    log: tuple[str, ...] = ()  # loggers besides metrics.jsonl: csv, tensorboard, wandb, mlflow
 
     def __post_init__(self) -> None:
         minima = dict.fromkeys(NOT_NEGATIVE, 0) | {"batch_tokens": 1, "micro_tokens": 1}
@@ -145,6 +146,9 @@ class TrainRecipe:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("momentum", "beta1", "beta2", "label_smoothing"):
             check_fraction(name, getattr(self, name))
+        for name in self.log:
+            if name not in LOGGERS:
+                raise ValueError(f"unknown logger {name!r}; {did_you_mean(name, list(LOGGERS))}")
 
 
 def check_fraction(name: str, value: float) -> None:

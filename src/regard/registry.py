@@ -139,6 +139,16 @@ TOKENIZERS = Registry(
         "steps": "regard.tokenizers.series:Steps",
     },
 )
+LOGGERS = Registry(
+    "logger",
+    "regard.loggers",
+    {
+        "csv": "regard.training.loggers:CsvLogger",
+        "tensorboard": "regard.training.loggers:TensorBoardLogger",
+        "wandb": "regard.training.loggers:WandbLogger",
+        "mlflow": "regard.training.loggers:MlflowLogger",
+    },
+)
 AUGMENTATIONS = Registry(
     "augmentation",
     "regard.augmentations",
@@ -310,3 +320,4 @@ register_modality = MODALITIES.register
 register_tokenizer = TOKENIZERS.register
 register_table = TABLES.register
 register_augmentation = AUGMENTATIONS.register
+register_logger = LOGGERS.register

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,22 +28,24 @@ from regard.data.in_memory import SOURCE
 from regard.errors import UsageError, UserError, did_you_mean, quoted
 from regard.recipe import Recipe, build, check, read
 from regard.registry import MODELS, TASKS
+from regard.run_folders import CONFIG as CONFIG
+from regard.run_folders import METADATA as METADATA
+from regard.run_folders import METRICS as METRICS
+from regard.run_folders import RECIPE as RECIPE
+from regard.run_folders import WEIGHTS as WEIGHTS
+from regard.run_folders import Measurement, measurements, winner
 from regard.storage import (
     Config,
-    Event,
     RunMetadata,
     check_names,
     check_schema,
     count_tensors,
     file_size,
     read_json,
-    read_lines,
     read_tensors,
     write_json,
 )
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-RECIPE, METADATA, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
 FORBIDDEN = "forbidden.safetensors"
 HUGGING_FACE_KEYS = {"model_type", "architectures"}
 MAX_TABLE_BYTES = 256 << 20  # of buffers that are computed from config.json and stored nowhere
@@ -67,8 +69,11 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path | Run) -> Run:
-        """Return the run at `path`; a UserError says what is there instead."""
+        """Return the run at `path`, of a comparison that of its best row; a UserError says what is
+        there instead.
+        """
         folder = path.path if isinstance(path, cls) else Path(path)  # type: ignore[arg-type]
+        folder = winner(folder) or folder
         if not folder.exists():
             raise UserError(f"no run folder at {folder}")
         if not folder.is_dir():
@@ -189,12 +194,9 @@ class Run:
             raise UserError(f"{self / CONFIG}: max_len would take {size >> 20:,} MB of tables")
         return tensors
 
-    def validations(self) -> Iterator[tuple[float, float]]:
-        """Yield seconds and loss of each validation in metrics.jsonl, infinite losses left out."""
-        for event in read_lines(self / METRICS, Event):
-            seconds, nats = event.get("seconds"), event.get("nats_per_symbol")
-            if event["event"] == "valid" and seconds is not None and nats is not None:
-                yield float(seconds), float(nats)
+    def validations(self) -> Iterator[Measurement]:
+        """Yield the validations in metrics.jsonl; infinite losses are left out."""
+        return measurements(self.path, "valid")
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -248,9 +250,10 @@ class MetricsLog:
 
     def __init__(self, folder: Path, *, keep: int = 0) -> None:
         self.path = folder / METRICS
+        self.listeners: Sequence[Callable[[str, Mapping[str, Any]], None]] = ()
         try:
             # never through a link: a run folder must not reach files outside it
-            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             size = os.fstat(self.file).st_size
             if 0 < size < keep:
                 raise UserError(
@@ -277,6 +280,8 @@ class MetricsLog:
             os.ftruncate(self.file, self.end)
             raise UserError(f"cannot write {self.path}: {error.strerror}") from None
         self.end += len(data)
+        for listen in self.listeners:
+            listen(event, values)
 
     def offset(self) -> int:
         """Return the bytes written so far, flushed to disk: what a checkpoint stores."""

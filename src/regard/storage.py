@@ -506,6 +506,20 @@ class Manifest(TypedDict):
     facts: TrainedData
 
 
+class PartialFiles(TypedDict):
+    """How many bytes of each file of a writer are complete."""
+
+    sizes: dict[str, Count]
+
+
+class PartialData(TypedDict):
+    """partial.json of data that is being encoded: what it is made of, and how far its files are."""
+
+    key: dict[str, Any]
+    chunks: Count
+    writers: list[PartialFiles]
+
+
 class Checkpoint(TypedDict):
     """checkpoint.json: the checksums of its files, the state of training, and its own checksum."""
 
@@ -519,8 +533,28 @@ class Event(TypedDict):
     """A line of metrics.jsonl."""
 
     event: str
+    step: NotRequired[Count]
+    metric: NotRequired[str]  # such as log_loss
+    unit: NotRequired[str]
+    value: NotRequired[float | None]  # of the metric; null where it is infinite
     seconds: NotRequired[Seconds]
-    nats_per_symbol: NotRequired[float | None]
+
+
+class StoredRow(TypedDict):
+    """A row of compare.json: a model and its metrics."""
+
+    model: str
+    metrics: dict[str, dict[str, Any]]
+
+
+class StoredComparison(TypedDict):
+    """compare.json: the rows of a comparison, the best first, and the metric that ranks them."""
+
+    task: str
+    split: str
+    ranked_by: str
+    rows: Annotated[list[StoredRow], Field(min_length=1)]
+    verdict: str
 
 
 class StoredTranslation(TypedDict):

@@ -10,6 +10,7 @@ from regard import run
 from regard.decoding import Beam, Greedy, MinimumBayesRisk
 from regard.evaluation.translation import score_translations
 from regard.storage import write_tensors
+from regard.training import progress
 
 LINES = ["abc", "", "hg fe", "a", " ", "ponm.", "abc"]
 
@@ -116,8 +117,9 @@ def test_a_terminal_is_told_how_far_it_is_and_nothing_else_changes(
     before = cli("translate", run_folder, "in.txt")
     assert before.err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # as if standard error were a terminal
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
     found = cli("translate", run_folder, "in.txt")
-    assert found.out == before.out and "7 lines" in found.err
+    assert found.out == before.out and "translating 7/7" in found.err
 
 
 @pytest.mark.parametrize(

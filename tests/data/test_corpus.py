@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +284,123 @@ def test_a_fraction_of_running_text_is_its_beginning(tmp_path):
     assert texts_of(half, half.train)[0] == texts_of(whole, whole.train)[0][:4500]
     for split in ("valid", "test"):
         assert texts_of(half, half.split(split)) == texts_of(whole, whole.split(split))
+
+
+class Stopped(BaseException):
+    """Ctrl-C, or the signal of a launcher."""
+
+
+def stop_after(pieces):
+    """A progress that stops the process once so many pieces were encoded."""
+    seen = []
+
+    def progress(activity, *rest):
+        if activity == "encoding":
+            seen.append(rest)
+            if len(seen) == pieces:
+                raise Stopped
+
+    return progress
+
+
+def stored(run):
+    """Every file of encoded data, and of its tokenizers."""
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+RECORDS = [f"{'abcdefgh'[i % 7 :]}\t{'xyz'[i % 3 :]} {i}" for i in range(200)]
+KINDS = {
+    "records": ("next", "characters", {"format": "lines"}),
+    "running text": ("next", "bpe", {"format": "text"}),
+    "pairs": ("target", "characters", {"format": "tsv", "input": "1", "target": "2"}),
+    "labelled": ("position-label", "characters", {"format": "tsv", "input": "a", "target": "b"}),
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 5, 12])
+@pytest.mark.parametrize("kind", KINDS)
+def test_encoding_that_was_stopped_goes_on_and_gives_the_same_bytes(
+    kind, pieces, tmp_path, monkeypatch
+):
+    task, tokenizer, data = KINDS[kind]
+    paths = [tmp_path / f"{i:02}.tsv" for i in range(20)]
+    for i, path in enumerate(paths):
+        rows = RECORDS[10 * i : 10 * i + 10]
+        if kind == "labelled":
+            rows = ["a\tb", *(f"{x[:5]}\t{'HE'[len(x) % 2] * len(x[:5])}" for x in rows)]
+        path.write_text("\n".join(rows) + "\n")
+    files = [str(path) for path in paths]
+    recipe = recipe_for("", task, tokenizer, **data | {"train": files})
+    prepare(recipe, tmp_path / "straight", print)
+    monkeypatch.setattr(encoding, "SAVE_SECONDS", -1.0)  # after each piece
+    run, lines = tmp_path / "stopped", []
+    with pytest.raises(Stopped):
+        prepare(recipe, run, print, progress=stop_after(pieces))
+    (record,) = (run / "data").glob("partial.json")
+    done = json.loads(record.read_text())["chunks"]
+    assert done >= pieces
+    encoded = []
+    add = encoding.ShardTokenizer.add
+    monkeypatch.setattr(
+        encoding.ShardTokenizer, "add", lambda *args: (encoded.append(args[1]), add(*args))[1]
+    )
+    again = prepare(recipe, run, lines.append)
+    assert lines[0] == "encoding goes on where it was stopped"
+    assert stored(run) == stored(tmp_path / "straight")
+    assert again.facts == reopen(tmp_path / "straight").facts
+    rest = len(encoded)
+    encoded.clear()
+    prepare(recipe, tmp_path / "third", print)
+    shards = 2 if kind == "pairs" else 1
+    assert rest + done * shards == len(encoded)  # nothing was encoded twice
+
+
+def test_encoding_starts_again_if_the_files_have_changed(tmp_path, monkeypatch):
+    path, run = tmp_path / "a.txt", tmp_path / "run"
+    path.write_text("\n".join(RECORDS) + "\n")
+    monkeypatch.setattr(encoding, "SAVE_SECONDS", -1.0)
+    with pytest.raises(Stopped):
+        prepare(recipe_for(path), run, print, progress=stop_after(1))
+    path.write_text("abc\n" * 50)
+    found = prepare(recipe_for(path), run, print)
+    assert found.tokenizer.decode(found.train.record(0)) == "abc"
+    assert not list((run / "data").glob(".*")) and not list((run / "data").glob("partial*"))
+
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from regard.data import corpus, formats
+from regard.recipe import build
+
+formats.BLOCK = formats.OPENING = 100
+corpus.SAVE_SECONDS = -1.0
+calls = []
+
+def progress(activity, *rest):
+    calls.extend([1] * (activity == "encoding"))
+    if len(calls) == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tables = {"task": {"name": "next"}, "output": {"tokenizer": "characters"}}
+recipe = build({**tables, "data": {"train": [sys.argv[1]], "format": "lines"}})
+corpus.prepare(recipe, Path(sys.argv[2]), print, progress=progress)
+"""
+
+
+def test_encoding_that_was_killed_goes_on(tmp_path, monkeypatch):
+    """A gigabyte that was killed after ten minutes was once encoded from the beginning again."""
+    path, run = tmp_path / "a.txt", tmp_path / "killed"
+    path.write_text("\n".join(RECORDS) + "\n")
+    ended = subprocess.run([sys.executable, "-c", KILL, path, run], capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert json.loads((run / "data" / "partial.json").read_text())["chunks"] >= 8
+    monkeypatch.setattr(formats, "BLOCK", 100)
+    monkeypatch.setattr(formats, "OPENING", 100)
+    lines = []
+    recipe = recipe_for(path, format="lines")
+    prepare(recipe, run, lines.append)
+    prepare(recipe, tmp_path / "straight", print)
+    assert lines[0] == "encoding goes on where it was stopped"
+    assert stored(run) == stored(tmp_path / "straight")

@@ -2,6 +2,7 @@ import json
 import math
 import random
 from collections import Counter
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from regard.cli.data import command
+from regard.console import print_table
 from regard.data import formats, report
 from regard.data.report import inspect, render, suggest
 from regard.data.splits import assign, cut_points
@@ -33,7 +34,8 @@ def source(tmp_path):
 
 def shown(found):
     out = StringIO()
-    render(found, Console(file=out, width=100))
+    with redirect_stdout(out):
+        render(found, print_table)
     return out.getvalue()
 
 

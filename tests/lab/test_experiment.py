@@ -129,12 +129,12 @@ def test_progress_estimates_the_remaining_time_once_enough_is_done(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     reporter = Reporter(quiet=True)
-    monkeypatch.setattr(reporter, "say", lines.append)
+    monkeypatch.setattr(reporter, "show", lambda status: lines.append(status.line()))
     progress = LabProgress(reporter, 100.0)
     for seconds, units in ((3.0, 1.0), (6.0, 1.0), (20.0, 23.0), (22.0, 25.0), (40.0, 25.0)):
         now[0] = seconds
         progress.add("a", units)
-    assert lines == ["a · 2% · ETA …", "a · 25% · ETA 1:00", "a · 75% · ETA 0:13"]
+    assert [lines[1], lines[2], lines[4]] == ["a 2%", "a 25% · 1:00 left", "a 75% · 0:13 left"]
 
 
 def test_readings_must_match_the_figures():

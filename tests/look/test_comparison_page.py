@@ -31,7 +31,13 @@ def comparison(tmp_path):
         run = tmp_path / name
         run.mkdir()
         events = [
-            {"event": "valid", "step": i, "seconds": 2.0 * i, "nats_per_symbol": 1.0 - 0.1 * i}
+            {
+                "event": "valid",
+                "step": i,
+                "seconds": 2.0 * i,
+                "metric": "log_loss",
+                "value": 1.0 - 0.1 * i,
+            }
             for i in (1, 2)
         ]
         (run / METRICS).write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -65,7 +71,7 @@ def test_the_page_has_the_table_the_curves_and_the_errors_of_the_best(comparison
     assert list(quality.highlight) == [0] == list(size.highlight)
     training, data = of(page, Lines)[:2]
     assert [list(xs) for _, xs, _ in training.series] == [[2.0, 4.0]] * 2
-    assert training.y_label == "nats per prediction" and data.y_label == "accuracy" and data.log_x
+    assert training.y_label == "log loss" and data.y_label == "accuracy" and data.log_x
     (confusion,) = of(page, Heatmap)
     assert confusion.array().tolist() == [[10, 0], [0, 10]]
     accuracy = next(bars for bars in of(page, Bars) if bars.title.startswith("Accuracy"))

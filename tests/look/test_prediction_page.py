@@ -372,6 +372,8 @@ def test_what_the_verb_does_not_know_is_said(look, run, tmp_path):
     alone = tmp_path / "alone"
     shutil.copytree(run, alone)
     shutil.rmtree(alone / "data")
+    recipe = (alone / "recipe.toml").read_text()
+    (alone / "recipe.toml").write_text(recipe.replace("letters.tsv", "gone.tsv"))
     done = look(alone)
     assert isinstance(done.exception, UserError) and "no text given, and" in str(done.exception)
     done = look(alone, "abc", "--out", tmp_path / "text.html")

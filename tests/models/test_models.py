@@ -21,6 +21,7 @@ from regard.models import (
     count_parameters,
     find_config,
 )
+from regard.models.supervised import HEADS
 from regard.registry import MODELS, TASKS
 from regard.verify import LM_CHECKS, verify
 
@@ -222,3 +223,36 @@ def test_a_vocabulary_that_takes_more_than_all_is_refused():
     # two matrices of one column each, and two layers of 4 · (1 + 1 + 1 + 1)
     with pytest.raises(UsageError, match="lstm has 30,000 parameters, the closest has 200,032"):
         find_config("lstm", 30_000, 100_000)
+
+
+def test_the_loss_of_values_is_shown_as_their_root_mean_squared_error():
+    """From the loss that training minimises, half of the squared error of standardized values."""
+    draw = torch.Generator().manual_seed(0)
+    truths, guesses = torch.randn(2, 50, 1, generator=draw, dtype=torch.float64) * 3 + 7
+    deviation, head = truths.std(correction=0), HEADS["value"]
+    scaled = [(x - truths.mean()) / deviation for x in (guesses, truths)]
+    _, plain = head.loss(*scaled, smoothing=0.0, weights=None)
+    metric = head.loss_metric(deviation[None])
+    rmse = (guesses - truths).square().mean().sqrt()
+    assert (metric.name, metric.value(float(plain) / 50)) == ("rmse", pytest.approx(float(rmse)))
+    # the error follows the slope of the curve
+    slope = (metric.value(0.501) - metric.value(0.499)) / 0.002
+    assert metric.error(0.5, 0.1) == pytest.approx(0.1 * slope, rel=1e-5)
+    assert metric.error(0.0, 0.1) == 0.0
+
+
+def test_each_loss_has_the_name_of_the_metric_that_it_is():
+    one, two = torch.ones(1), torch.ones(2)
+    names = {task: head.loss_metric(one).name for task, head in HEADS.items()}
+    classes = dict.fromkeys(("label", "labels", "position-label"), "log_loss")
+    assert names == classes | {"masked": "nats_per_token", "value": "rmse"}
+    assert HEADS["value"].loss_metric(two).name == "rmse_standardized"
+    assert HEADS["labels"].loss_metric(two).items == "labels"
+    assert HEADS["label"].loss_metric(one).items == ""  # those of the modality
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(1.16789, "RMSE 1.17"), (0.02378, "RMSE 0.0238"), (12345.6, "RMSE 12,346")]
+)
+def test_a_metric_is_shown_with_three_digits(value, words):
+    assert HEADS["value"].loss_metric(torch.ones(1)).show(value) == words

@@ -185,18 +185,21 @@ def test_predictions_do_not_depend_on_the_other_records_of_a_batch(name, preset)
         torch.testing.assert_close(packed, predictions[0][batch.items], atol=1e-5, rtol=0)
 
 
-def test_a_budget_logs_progress_now_and_then_and_each_reduction_once(monkeypatch):
-    now, lines = [100.0], []
+def test_a_budget_shows_its_seconds_and_logs_each_reduction_once(monkeypatch):
+    now, lines, shown = [100.0], [], []
     monkeypatch.setattr(supervised.time, "monotonic", lambda: now[0])
-    budget = Budget(lines.append, 60.0)
+    budget = Budget(lines.append, 60.0, lambda *status: shown.append(status), "svm")
     assert budget.limited and budget.left == 60.0 and not Budget(lines.append).limited
-    for seconds in (3.0, 9.0, 12.0, 15.0, 25.0):
-        now[0] = 100.0 + seconds
-        budget.progress(f"after {seconds:g}")
-    assert lines == ["12 s: after 12", "25 s: after 25"] and budget.left == 35.0
+    now[0] = 125.0
+    budget.progress("setting 2 of 5")
+    budget.tick("step 3")
+    assert shown == [
+        ("fitting svm", 25.0, 60.0, "seconds", "setting 2 of 5"),
+        ("fitting svm", 25.0, 60.0, "seconds", "setting 2 of 5, step 3"),
+    ]
     for _ in range(2):
         budget.reduce("fewer settings are tried")
-    assert lines[2:] == ["time is short: fewer settings are tried"]
+    assert lines == ["time is short: fewer settings are tried"] and budget.left == 35.0
     assert budget.reductions == ["fewer settings are tried"]
 
 
@@ -398,7 +401,7 @@ def clock(monkeypatch):
 
 def choose_order(clock, seconds, *, slowdown=1.0):
     """Choose an order from 1 to 5, 3 being best. Return the choice, the search, the orders and rows
-    of all fits, the lines that were logged, and the budget.
+    of all fits, the lines that were logged or show progress, and the budget.
     """
     targets = torch.arange(R) % 2
     search, lines, fits = make_search(HEADS["label"], targets, None), [], []
@@ -410,7 +413,10 @@ def choose_order(clock, seconds, *, slowdown=1.0):
         errors = check % 20 < 1 + 2 * abs(config.order - 3)
         return torch.nn.functional.one_hot((targets[check] + errors) % 2, 2).double()
 
-    budget = Budget(lines.append, seconds)
+    def progress(activity, done, total, items, detail):
+        lines.append(f"{activity}: {detail}")
+
+    budget = Budget(lines.append, seconds, progress, "svm")
     candidates = [NGramConfig(order=order) for order in range(1, 6)]
     return search.best(candidates, fit_predict, budget), search, fits, lines, budget
 
@@ -454,10 +460,10 @@ def test_folds_are_reduced_first_then_rows_then_settings(clock):
     assert chosen.order < 3  # the slowest are dropped first
 
 
-def test_progress_is_logged_every_ten_seconds(clock):
+def test_progress_shows_the_setting_and_the_fold(clock):
     *_, lines, _ = choose_order(clock, 10 * ALL)
-    progress = [line for line in lines if "setting" in line]
-    assert len(progress) >= 0.5 * ALL / 10
+    progress = [line for line in lines if line.startswith("fitting svm: setting")]
+    assert len(progress) >= 5 * 5  # settings on folds
     assert "setting 5 of 5 on fold 2 of 5 (order 5)" in str(progress)
 
 

@@ -1,5 +1,5 @@
-"""A package outside of regard adds a model, a tokenizer, a task, a modality, a metric and a format
-of tables through entry points, and all of them work from the command line.
+"""A package outside of regard adds a model, a tokenizer, a task, a modality, a metric, a format of
+tables and a logger through entry points, and all of them work from the command line.
 """
 
 from __future__ import annotations
@@ -123,6 +123,16 @@ def test_a_format_of_tables_is_read_wherever_tables_are(tmp_path):
     (tmp_path / "new.psv").write_text("id|word\nx1|aaa\nx2|bbb\n")
     predictions = succeed(tmp_path, "predict", "run", "new.psv")["predictions"]
     assert [(one["id"], one["prediction"]) for one in predictions] == [("x1", "low"), ("x2", "top")]
+
+
+def test_a_logger_gets_the_metrics_of_training(names):
+    train = ["train", "names.txt", "--model", "cnn", "--log", "lines", "--out", "run"]
+    trained = succeed(names, *train, *SIZES)
+    lines = [line.split() for line in (names / "run" / "lines.txt").read_text().splitlines()]
+    logged = {(int(step), name): float(value) for step, name, value in lines}
+    assert {step for step, name in logged if name == "train/nats_per_symbol"} == {1, 2, 3, 4}
+    final = trained["metrics"]["test"]["nats_per_symbol"]["value"]
+    assert logged[4, "final/test_nats_per_symbol"] == pytest.approx(final)
 
 
 def test_help_lists_the_settings_of_plugins(tmp_path):

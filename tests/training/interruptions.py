@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-TIMINGS = ("seconds", "symbols_per_second")
+VARYING = ("seconds", "read_per_second", "memory_bytes")
 
 
 def finish(process) -> int:
@@ -38,7 +38,7 @@ def outcome(run: Path) -> dict[str, object]:
             found[path.name] = path.read_bytes()
         else:
             state = json.loads(path.read_text())["state"]
-            found["state"] = {k: v for k, v in state.items() if k not in (*TIMINGS, "metrics")}
+            found["state"] = {k: v for k, v in state.items() if k not in (*VARYING, "metrics")}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    found["metrics"] = [{k: v for k, v in x.items() if k not in TIMINGS} for x in lines]
+    found["metrics"] = [{k: v for k, v in x.items() if k not in VARYING} for x in lines]
     return found

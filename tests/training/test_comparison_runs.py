@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -139,16 +140,19 @@ def test_a_row_that_cannot_be_as_small_is_left_out_or_refused(tmp_path, monkeypa
         match_parameters(recipe, ["hyena"], corpus)
 
 
-@pytest.mark.parametrize(
-    ("row", "unit"),
-    [("2024-01-{:02},{}", "squared error, standardized"), ("ab{}c{}", "nats per symbol")],
-)
-def test_the_live_table_names_the_unit_of_the_task(tmp_path, row, unit):
-    lines = [row.format(1 + i, i % 4) for i in range(31)]
-    (tmp_path / "some.csv").write_text("\n".join(["day,load", *lines]) + "\n")
-    recipe, _ = plan_recipe([tmp_path / "some.csv"], data={} if "," in row else {"format": "lines"})
-    table = ProgressTable(Reporter(quiet=True), [comparison_run(recipe, tmp_path)]).table()
-    assert str(table.title).endswith(f"validation: {unit}")
+def test_the_live_table_names_what_validation_measures(tmp_path):
+    (tmp_path / "some.txt").write_text("".join(f"ab{i % 4}c\n" for i in range(31)))
+    recipe, _ = plan_recipe([tmp_path / "some.txt"], data={"format": "lines"})
+    one = comparison_run(recipe, tmp_path)
+    progress = ProgressTable(Reporter(quiet=True), [one])
+    assert "validation" not in str(progress.table().title)
+    one.run.mkdir()
+    event = {"event": "valid", "seconds": 1.0, "metric": "log_loss", "unit": "nats"}
+    lines = [json.dumps(event | {"value": value}) for value in (0.75, 0.5, None, 0.625)]
+    (one.run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    progress(one, "training")
+    assert str(progress.table().title).endswith("validation: log loss")
+    assert progress.losses == {one.model: "0.5000"}
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ def test_every_pass_is_logged_and_validated_and_the_best_is_kept(words, tmp_path
     trained, valid = (lines(tmp_path / "run", event) for event in ("train", "valid"))
     assert (result.outcome, result.steps) == ("done", 6)
     assert [line["step"] for line in trained] == [line["step"] for line in valid] == [*range(1, 7)]
-    losses = [line["nats_per_symbol"] for line in trained]
+    losses = [line["value"] for line in trained]
     assert losses[-1] < losses[0]
-    best = min(valid, key=lambda line: line["nats_per_symbol"])
+    best = min(valid, key=lambda line: line["value"])
     facts = json.loads((tmp_path / "run" / "regard.json").read_text())
     assert facts["best_step"] == best["step"] and facts["epochs"] == 6
     assert facts["metrics"]["valid"]["nats_per_symbol"]["value"] == pytest.approx(
-        best["nats_per_symbol"], abs=1e-6
+        best["value"], abs=1e-6
     )
 
 
@@ -97,8 +97,8 @@ def test_minutes_are_counted_in_passes_and_trying_one_changes_nothing(
 class Interrupter(Reporter):
     """Presses Ctrl-C in the third pass."""
 
-    def update(self, status):
-        if status.step == 3:
+    def show(self, status):
+        if status.done == 3:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
 

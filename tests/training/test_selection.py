@@ -190,7 +190,7 @@ def test_more_time_is_advised_by_the_power_law_of_the_error():
 )
 def test_a_curve_with_its_minimum_at_the_end_is_still_falling(losses, falling, tmp_path):
     lines = [
-        json.dumps({"event": "valid", "step": t, "seconds": t, "nats_per_symbol": loss})
+        json.dumps({"event": "valid", "step": t, "seconds": t, "value": loss})
         for t, loss in enumerate(losses, 1)
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))

@@ -63,5 +63,5 @@ def test_validation_of_a_sorted_table_is_that_of_all_classes(rows, tmp_path):
     told = predict_shard(model, corpus.valid, corpus.tokenizer)
     logits = told.scores - told.scores.max(1, keepdims=True)
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(logits)), told.truths]
-    assert best["nats_per_symbol"] == pytest.approx(losses.mean(), rel=1e-4)
+    assert best["value"] == pytest.approx(losses.mean(), rel=1e-4)
     assert 0 < best["standard_error"] < 3 * losses.std() / len(losses) ** 0.5

@@ -16,9 +16,10 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from regard.cli.options import SettingsCommand
-from regard.errors import UserError, one_line
+from regard.errors import SYNONYMS, UsageError, UserError, did_you_mean, one_line
 
 # The errors of the parser. Newer versions of typer bring their own click, so we do not import it.
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -43,13 +44,28 @@ VERBS = {
     "lab": "lab",
     "export": "export",
     "import": "import_",
+    "runs": "runs",
+    "show": "show",
+    "rm": "rm",
 }
 
 WITH_SETTINGS = ("train", "compare", "data")  # verbs that take settings of tasks and modalities
 
+
+class VerbGroup(TyperGroup):
+    """The verbs; a word that is none is answered with the verb that it may stand for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], list(self.commands))
+            raise UsageError(f"no such command: {args[0]}; {hint} (see regard --help)")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="regard",
-    add_completion=False,
+    cls=VerbGroup,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -83,7 +99,7 @@ def _allow_closed_pipe(command: Callable[..., None]) -> Callable[..., None]:
 @app.callback(invoke_without_command=True)
 def version(
     context: typer.Context,
-    show: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    show: bool = typer.Option(False, "--version", "-V", help="Print the version and exit."),
 ) -> None:
     """Train, measure, explain and export sequence models on your own data.
 
@@ -150,6 +166,9 @@ def usage(error: BaseException) -> str:
     """Return the message of the parser, with the help command to read."""
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", error.__str__)()
+    option = getattr(error, "option_name", "")
+    if meant := SYNONYMS.get(option):
+        message = f"no such option: {option}; did you mean {meant!r}?"
     more = f" (see {context.command_path} --help)" if context is not None else ""
     return str(message).rstrip(".") + more
 

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import absolute, extra_options
+from regard.cli.options import Device, TaskName, absolute, complete_models, extra_options, names_of
 
 if TYPE_CHECKING:
     from regard.api import ComparisonResult
 
 Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", metavar="FILE")]
-Task = Annotated[
-    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
+Models = Annotated[
+    str,
+    typer.Option(
+        help="Which rows, as in bigram,lstm,transformer; otherwise all that suit the data.",
+        autocompletion=complete_models,
+    ),
 ]
-Models = Annotated[str, typer.Option(help="Which rows, as in bigram,lstm,transformer.")]
 Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
 Folds = Annotated[int, typer.Option(help="Cross-validate labelled records; -1: leave one out.")]
@@ -37,7 +40,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 def command(
     context: typer.Context,
     files: Files,
-    task: Task = "",
+    task: TaskName = "",
     models: Models = "",
     minutes: Minutes = 10.0,
     seeds: Seeds = 1,
@@ -49,6 +52,7 @@ def command(
     input: Column = "",
     target: Target = "",
     set_: Set = None,
+    device: Device = "",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -58,7 +62,7 @@ def command(
 
     Translators, by BLEU: regard compare train.en train.de --minutes 20
 
-    Labels and values: regard compare questions.tsv --input question --target kind --folds 10
+    Labels and values: regard compare questions.tsv --target kind --folds 10
 
     The same split, the same symbols, each row in its own process; neural rows of equal size share
     the time. Rows that the minutes do not hold are left out, and named. The same command goes on
@@ -68,18 +72,20 @@ def command(
     from regard.api import RowRequest, compare_rows
     from regard.console import print_json
     from regard.planning import plan_recipe
+    from regard.run_folders import RUNS, mark_latest
     from regard.training.progress import Reporter
 
-    given: dict[str, Any] = {"assignments": set_ or [], "options": extra_options(context.args)}
+    assignments = [*(set_ or []), *([f"train.device={device}"] if device else [])]
+    given: dict[str, Any] = {"assignments": assignments, "options": extra_options(context.args)}
     columns = {"input": input or None, "target": target or None, "folds": folds or None}
     held_out = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": columns | held_out}
-    names = [name.strip() for name in models.split(",") if name.strip()]
+    folder = out or Path(RUNS) / f"{files[0].stem}-compare"
     try:
         result = compare_rows(
             partial(plan_recipe, files, **given),
-            RowRequest(names, minutes, seeds, scaling),
-            out or Path("runs") / f"{files[0].stem}-compare",
+            RowRequest(names_of(models), minutes, seeds, scaling),
+            folder,
             tables=tables,
             reporter=Reporter(quiet=quiet or json),
             began=began,
@@ -87,6 +93,8 @@ def command(
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
         raise typer.Exit(130) from None
+    finally:
+        mark_latest(folder)
     if json:
         print_json(result.comparison.to_json())
     else:

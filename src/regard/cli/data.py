@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import extra_options
+from regard.cli.options import TaskName, extra_options
+from regard.data import Progress, no_progress
 
 if TYPE_CHECKING:
     from regard.recipe import DataRecipe
@@ -17,9 +18,6 @@ Files = Annotated[list[Path], typer.Argument(help="Data files or folders.", meta
 Input = Annotated[str, typer.Option(help="The column of a table to read; two texts: A,B.")]
 Target = Annotated[
     str, typer.Option(help="The column of targets or labels; several: y1,y2 or 'y*'.")
-]
-Task = Annotated[
-    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
 ]
 Format = Annotated[
     str,
@@ -41,7 +39,7 @@ def command(
     files: Files,
     input: Input = "",
     target: Target = "",
-    task: Task = "",
+    task: TaskName = "",
     format: Format = "auto",
     valid: Valid = None,
     test: Test = None,
@@ -58,15 +56,18 @@ def command(
     With labels: what is asked, classes and values by side, conflicts, and what of the held-out
     sides training has seen, exactly or almost.
 
-    Example: regard data train.txt --test test.txt
+    Example: regard data names.txt --test others.txt
 
-    With labels: regard data molecules.csv --input smiles --target active; images: regard data DIR
+    With labels: regard data molecules.csv --target toxic
+
+    Images, in a folder for each class: regard data images
     """
     from dataclasses import asdict
 
     from regard.console import print_json, print_table
     from regard.data.table_columns import complete_data
     from regard.recipe import DataRecipe, check
+    from regard.training.progress import Reporter
 
     recipe = DataRecipe(
         train=tuple(map(str, files)),
@@ -82,7 +83,9 @@ def command(
     recipe = check("data", DataRecipe, asdict(recipe) | chosen)
     settings = extra_options(context.args)
     name, why, line = find_task(recipe, task, settings)
-    report = report_on(recipe, name, why, [*lines, line] if line else lines, settings)
+    with Reporter() as reporter:
+        watch = reporter.progress
+        report = report_on(recipe, name, why, [*lines, line] if line else lines, settings, watch)
     if json:
         print_json(report.to_json())
     else:
@@ -135,6 +138,7 @@ def report_on(
     why: str,
     lines: list[str],
     settings: dict[str, str] | None = None,
+    progress: Progress = no_progress,
 ) -> Any:
     """Return the report on the data, with the defaults of `regard train` as its suggestion."""
     from dataclasses import asdict, replace
@@ -152,10 +156,13 @@ def report_on(
         if task.roles.labels:
             values = {"task": {"name": name}, "data": given, role: asdict(modality.config)}
             recipe = check("data", DataRecipe, fill_defaults(values)[0]["data"])
-        return modality.report(DataSource(recipe, task.roles, modality, kind=task.kind), why)
+        sources = DataSource(recipe, task.roles, modality, kind=task.kind)
+        sources.watch(progress)
+        return modality.report(sources, why)
     tables, defaults = fill_defaults({"task": {"name": name}, "data": given})
     recipe = check("data", DataRecipe, given | tables["data"])
     sources = DataSource(recipe, task.roles, modality, kind=task.kind)
+    sources.watch(progress)
     table = tables[role]
     config = registered(role, MODALITIES, table, modality_name(table))
     chosen = defaults[0].partition("→ ")[2]

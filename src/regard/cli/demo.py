@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,7 @@ def command(
     minutes: Annotated[
         float | None, typer.Option(help="Time for all models that train; about two by default.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """What regard does, on bundled data, in minutes.
 
@@ -37,6 +40,8 @@ def command(
     if name not in MINUTES:
         raise UsageError(f"unknown demonstration {name!r}; {did_you_mean(name, list(MINUTES))}")
     from regard import demos
+    from regard.console import print_json
+    from regard.run_folders import RUNS, mark_latest
 
     run, folder = {
         "ladder": (demos.demo, "demo"),
@@ -45,4 +50,8 @@ def command(
         "shapes": (demos.demo_shapes, "demo-shapes"),
         "series": (demos.demo_series, "demo-series"),
     }[name]
-    run(out or Path("runs") / folder, MINUTES[name] if minutes is None else minutes)
+    with redirect_stdout(sys.stderr) if json else nullcontext():
+        made = run(out or Path(RUNS) / folder, MINUTES[name] if minutes is None else minutes)
+    mark_latest(made)
+    if json:
+        print_json({"folder": str(made), "pages": [str(path) for path in made.glob("*.html")]})

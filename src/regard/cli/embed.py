@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Format, Input, Strict
+from regard.cli.options import Device, Format, Input, RunFolder, Strict
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Run = Annotated[Path, typer.Argument(help="A run folder of labels or values, or of word vectors.")]
+    from regard.data.inputs import Item
+
+    Vector = NDArray[np.float32]
+    Row = tuple[Item, str, Vector]  # a record, the note on it, its vector or vectors
+
 File = Annotated[
     Path,
     typer.Argument(
@@ -25,6 +29,7 @@ Out = Annotated[Path | None, typer.Option(help="A .npy file; without it, TSV on 
 Positions = Annotated[
     bool, typer.Option("--positions", help="A vector for every token, not one for the text.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 Texts = Annotated[
     bool, typer.Option("--texts", help="Contrastive runs: FILE holds texts, not their sources.")
@@ -32,7 +37,7 @@ Texts = Annotated[
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     file: File = Path("-"),
     out: Out = None,
     positions: Positions = False,
@@ -41,13 +46,14 @@ def command(
     format: Format = "auto",
     strict: Strict = False,
     device: Device = "auto",
+    json: Json = False,
 ) -> None:
     """The vector that a model makes of each record.
 
     Files are read as in training, from the columns that the run was trained on. Order kept,
     streaming where it goes to standard output.
 
-    Example: regard embed runs/trec-transformer questions.txt --out questions.npy
+    Example: regard embed runs/questions new.txt --out new.npy
 
     Of word vectors, a record's vector is the mean of its words'.
 
@@ -55,11 +61,9 @@ def command(
     whether it has unknown symbols, is truncated, empty or damaged; --positions prints the id, the
     number of the token, and its vector. A record that could not be read has a vector of nan.
     """
-    import numpy as np
-
     from regard.api import load
-    from regard.cli.options import noted, read_records
-    from regard.console import plain
+    from regard.cli.options import count_records, noted, read_records, rows_reporter
+    from regard.console import print_json
     from regard.data.inputs import RecordNotes
     from regard.errors import UsageError
 
@@ -70,41 +74,81 @@ def command(
         embedder = embedder.texts
     reader = embedder.reader.asked(input=input, format=format)
     notes = RecordNotes(embedder.source_tokenizer, embedder.context)
-    stored: list[NDArray[np.float32] | None] = []
-    width = 0  # of a vector, once there is one
-    for items, lines in noted(read_records(embedder, file, reader), notes, strict):
-        valid = [item for item in items if not item.note]
-        seconds = [item.second for item in valid] if len(reader.inputs) == 2 else None
-        records = [item.text for item in valid]
-        vectors = embedder.embed(records, seconds=seconds, positions=positions) if valid else []
-        width = vectors[0].shape[-1] if vectors else width
-        remaining = iter(vectors)
-        for item, note in zip(items, lines, strict=True):
-            vector = None if item.note else next(remaining)
-            if out is not None:
-                stored.append(vector)
-                continue
-            rows = np.atleast_2d(np.full(width, np.nan) if vector is None else vector)
-            for number, row in enumerate(rows, start=1):
-                cells = [plain(item.id), *[str(number)] * positions]
-                cells += [f"{x:.6g}" for x in row]
-                print("\t".join(cells if positions else [*cells, plain(note)]))
+    total = count_records(embedder, file, reader)
+    batches = read_records(embedder, file, reader)
+    reporter = rows_reporter(json or out is not None)
+    records = noted(batches, notes, strict, reporter, "embedding", total)
+    rows = vectors(embedder, records, positions, two_texts=len(reader.inputs) == 2)
     if out is not None:
-        save(out, [one for one in stored if one is not None] if positions else stored, width)
+        saved = save(out, rows, positions)
+        print_json(saved) if json else print(
+            "{vectors:,} vectors of {width} → {out}".format(**saved)
+        )
+    elif json:
+        print_json({"embeddings": [document(*row) for row in rows]})
+    else:
+        print_rows(rows, positions)
 
 
-def save(out: Path, vectors: Sequence[NDArray[np.float32] | None], width: int) -> None:
-    """Write all vectors as one array; None becomes nan."""
+def vectors(
+    embedder: Any,
+    records: Iterable[tuple[list[Item], list[str]]],
+    positions: bool,
+    *,
+    two_texts: bool,
+) -> Iterator[Row]:
+    """Yield records with their notes and vectors, in order; a record that has a note of its own,
+    since it could not be read, has nan.
+    """
+    import numpy as np
+
+    width = 0  # of a vector, once there is one
+    for items, lines in records:
+        valid = [item for item in items if not item.note]
+        seconds = [item.second for item in valid] if two_texts else None
+        texts = [item.text for item in valid]
+        made = embedder.embed(texts, seconds=seconds, positions=positions) if valid else []
+        width = made[0].shape[-1] if made else width
+        remaining = iter(made)
+        for item, note in zip(items, lines, strict=True):
+            missing = np.full(width, np.nan, np.float32) if item.note else None
+            yield item, note, next(remaining) if missing is None else missing
+
+
+def document(item: Item, note: str, vector: Vector) -> dict[str, Any]:
+    """Return an entry of --json; the vectors of positions are a list of lists."""
+    return {"id": item.id, "vector": None if item.note else vector.tolist(), "note": note}
+
+
+def print_rows(rows: Iterable[Row], positions: bool) -> None:
+    """Print a line for each vector."""
+    import numpy as np
+
+    from regard.console import plain
+
+    for item, note, vector in rows:
+        for number, line in enumerate(np.atleast_2d(vector), start=1):
+            cells = [plain(item.id), *[str(number)] * positions]
+            cells += [f"{x:.6g}" for x in line]
+            print("\t".join(cells if positions else [*cells, plain(note)]))
+
+
+def save(out: Path, rows: Iterable[Row], positions: bool) -> dict[str, Any]:
+    """Write all vectors as one array, without the positions of records that could not be read;
+    return its size.
+    """
     import numpy as np
 
     from regard.errors import UserError
 
+    vectors = [np.atleast_2d(vector) for item, _, vector in rows if not (positions and item.note)]
     if not vectors:
         raise UserError("there are no records, and no vectors to write")
-    missing = np.full(width, np.nan, np.float32)
-    matrix = np.concatenate([np.atleast_2d(missing if one is None else one) for one in vectors])
+    width = vectors[-1].shape[1]
+    missing = np.full((1, width), np.nan, np.float32)  # before the first that could be read
+    matrix = np.concatenate([one if one.shape[1] == width else missing for one in vectors])
     try:
         np.save(out, matrix, allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}") from None
-    print(f"{matrix.shape[0]:,} vectors of {matrix.shape[1]} → {out}")
+    return {"vectors": matrix.shape[0], "width": matrix.shape[1], "out": str(out)}

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Beams, Device, Format, Others, Penalty, Way
+from regard.cli.options import Beams, Device, Format, Others, Penalty, RunFolder, Way
 
 if TYPE_CHECKING:
     from regard.decoding import Strategy
     from regard.tokenizers import Tokenizer
 
-Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Files = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -43,7 +42,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     files: Files = None,
     against: Against = None,
     others: Others = None,
@@ -67,20 +66,23 @@ def command(
     by the names of the files or, if those are others, by their order. Word vectors take texts, and
     files of word pairs with scores or of analogies, recognised by their lines.
 
-    Example: regard evaluate runs/names-transformer --against runs/names-bigram
+    Example: regard evaluate runs/names others.txt
 
-    Several translators as one: regard evaluate runs/en-de --ensemble runs/seed-1
+    Against another run, in pairs: regard evaluate runs/names --against runs/names-bigram
 
-    By agreement of many instead of the likeliest: regard evaluate runs/en-de --strategy mbr
+    Several translators as one: regard evaluate runs/train --ensemble runs/train-2
 
-    Of vectors: regard evaluate runs/text-skipgram wordsim353.tsv questions-words.txt
+    By agreement of many instead of the likeliest: regard evaluate runs/train --strategy mbr
+
+    Of vectors: regard evaluate runs/text-skipgram pairs.tsv analogies.txt
     """
     from regard.api import evaluate_run
     from regard.console import print_json, print_metrics
     from regard.pipelines import EvaluationRequest
+    from regard.training.progress import Reporter
 
     remarks: list[str] = []
-    with open_files(files or []) as paths:
+    with open_files(files or []) as paths, Reporter() as reporter:
         request = EvaluationRequest(
             files=paths,
             format=format,
@@ -92,6 +94,7 @@ def command(
             strategy_name=strategy,
             bleu={"tokenize": tokenize, "lowercase": lowercase},
             log=partial(log_remark, paths, remarks),
+            progress=reporter.progress,
         )
         result = evaluate_run(run, request, others or [], against, device)
     if json:

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import RunFolder
 from regard.errors import one_line
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     out: Annotated[Path, typer.Argument(help="The folder to write; of vectors, the file.")],
     to: Annotated[
         str, typer.Option(help="hf: a Hugging Face folder. vec: word vectors as text.")
@@ -21,7 +22,7 @@ def command(
 ) -> None:
     """Write a model as a Hugging Face folder, or word vectors as text.
 
-    Example: regard export runs/names-transformer --to hf names-hf
+    Example: regard export runs/names-transformer names-hf
 
     For gensim and others: regard export runs/text-skipgram --to vec text.vec
     """

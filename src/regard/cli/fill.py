@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, RunFolder
 
 if TYPE_CHECKING:
     from regard.pipelines.masked_predictor import MaskedPredictor
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder of task masked.")],
+    run: RunFolder,
     text: Annotated[str, typer.Argument(help="A text with [MASK] or <mask> in it, once or more.")],
     num: Annotated[int, typer.Option(min=1, help="Candidates for each mask.")] = 5,
     device: Device = "auto",

@@ -18,6 +18,7 @@ from regard.cli.options import (
     Int8,
     Name,
     Penalty,
+    RunFolder,
     Sampling,
     Seed,
     Strict,
@@ -26,6 +27,7 @@ from regard.cli.options import (
     TopP,
     noted,
     read_records,
+    rows_reporter,
     strategy_of,
 )
 from regard.errors import UsageError, quoted
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from regard.api import Continuation, Generator
     from regard.data.inputs import InputReader, Item
 
-Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Prompt = Annotated[list[str] | None, typer.Option(help="What to continue; several make a batch.")]
 PromptFile = Annotated[
     Path | None,
@@ -48,7 +49,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     prompt: Prompt = None,
     prompt_file: PromptFile = None,
     input: Input = "",
@@ -71,9 +72,9 @@ def command(
 ) -> None:
     """New sequences from a trained model.
 
-    Example: regard generate runs/names-transformer --prompt ma --num 5 --temperature 0.8
+    Example: regard generate runs/names --prompt ma --num 5 --temperature 0.8
 
-    Prompts from a file: regard generate runs/names-transformer --prompt-file some.txt
+    Prompts from a file: regard generate runs/names --prompt-file others.txt --num 1
 
     Of molecules and sequences it also prints, to standard error, how many are valid (RDKit can
     parse them; no letters but those of bases or amino acids), different, and not in the training
@@ -130,7 +131,7 @@ def read_prompts(
     notes = RecordNotes(generator.tokenizer, generator.context, empty=False)
     return [
         record
-        for items, lines in noted(batches, notes, strict)
+        for items, lines in noted(batches, notes, strict, rows_reporter(), "reading")
         for record in zip(items, lines, strict=True)
     ]
 

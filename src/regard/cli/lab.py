@@ -25,7 +25,9 @@ def command(
 
     Example: regard lab distance --quick
 
-    With your own data, and all of them: regard lab dimensions text.txt · regard lab all --quick
+    With your own data: regard lab dimensions text.txt --quick
+
+    All of them: regard lab all --quick
     """
     from regard.console import print_json, print_table
     from regard.lab import run_all, run_experiment
@@ -35,17 +37,17 @@ def command(
     if not name:
         _list_experiments(json)
         return
-    reporter = Reporter(quiet=quiet)
-    options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
-    if name == "all":
-        gallery = run_all(options, out)
-        tables, claims = [gallery.claims_table(), gallery.table()], gallery.claims
-        files, document = gallery.files, gallery.to_json()
-    else:
-        result = run_experiment(name, options)
-        files = result.write(out, name, reporter)
-        tables, claims = [*result.tables, result.claims_table()], list(result.claims)
-        document = result.to_json(files)
+    with Reporter(quiet=quiet) as reporter:
+        options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
+        if name == "all":
+            gallery = run_all(options, out)
+            tables, claims = [gallery.claims_table(), gallery.table()], gallery.claims
+            files, document = gallery.files, gallery.to_json()
+        else:
+            result = run_experiment(name, options)
+            files = result.write(out, name, reporter)
+            tables, claims = [*result.tables, result.claims_table()], list(result.claims)
+            document = result.to_json(files)
     if json:
         print_json(document)
         return

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Device, RunFolder
+
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     text: Annotated[
         str, typer.Argument(help="A text, a file, an image; default a held-out record.")
     ] = "",
@@ -28,6 +30,8 @@ def command(
         int,
         typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
     ] = 0,
+    device: Device = "cpu",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show what happens inside a model, as one HTML page.
 
@@ -37,19 +41,20 @@ def command(
     words in the plane, and the neighbours of the words of TEXT. Masked language models: the tokens
     predicted at every position of TEXT, and at each <mask> in it. The page needs no network.
 
-    Example: regard look runs/names-transformer isabella --out look.html
+    Example: regard look runs/names isabella --out look.html
 
-    Translation: regard look runs/en-de "a red house" --target "ein rotes Haus"
+    Translation: regard look runs/train "on May 2" --target "am 2. Mai"
 
-    Labels: regard look runs/kinds "who is maria ?" --target number
+    Labels: regard look runs/questions "who was Mozart ?" --target number
 
-    Images or point clouds: regard look runs/digits-transformer digits.npz[12]
+    Images or point clouds: regard look runs/digits digits.npz[12]
 
-    Word vectors: regard look runs/text-skipgram "king river"
+    Word vectors: regard look runs/text-skipgram "king queen"
 
-    Masked tokens: regard look runs/filled "the <mask> of the king"
+    Masked tokens: regard look runs/text-masked "the <mask> of the king"
     """
     from regard.cli.options import log
+    from regard.console import print_json
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
     from regard.registry import TASKS
@@ -59,12 +64,18 @@ def command(
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
     opened = Run.open(run)
-    request = LookRequest(text=text, target=target, beams=beams, log=log)
+    request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = TASKS[opened.description.task]().page(opened, request)
-    for path in (out, png):
+    written = {}
+    for name, path in (("page", out), ("figure", png)):
         if path is None:
             continue
         try:
-            print(page.write(path) if path is out else save(page.components, path))
+            done = page.write(path) if path is out else save(page.components, path)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
+        written[name] = str(done)
+    if json:
+        print_json(written)
+    else:
+        print("\n".join(written.values()))

@@ -14,17 +14,50 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
-from regard.errors import UsageError, did_you_mean, one_line
+from regard.errors import SYNONYMS, UsageError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from regard.data.inputs import InputReader, Item, RecordNotes
     from regard.decoding import Strategy
     from regard.pipelines import Pipeline
+    from regard.training.progress import Reporter
+
+
+def complete_runs(incomplete: str) -> list[str]:
+    """Return the runs, comparisons and folders below runs/ whose paths begin so."""
+    from regard.run_folders import RUNS, complete
+
+    return complete(incomplete or f"{RUNS}/")
+
+
+def announced(run: Path) -> Path:
+    """Return the path of a run; of a comparison that of its best row, which is printed."""
+    from regard.run_folders import winner
+
+    best = winner(run)
+    if best is not None:
+        log(f"{run} is a comparison: its best row, {best}, is used")
+    return best or run
+
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A run, such as runs/latest; or a comparison, whose best row is used.",
+        callback=announced,
+        autocompletion=complete_runs,
+    ),
+]
 
 
 def absolute(paths: Sequence[Path] | None) -> list[str]:
     """Return absolute paths, as a recipe has them."""
     return [str(path.resolve()) for path in paths or []]
+
+
+def names_of(text: str) -> list[str]:
+    """Return the names of a list such as csv,tensorboard."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def extra_options(arguments: Sequence[str]) -> dict[str, Any]:
@@ -47,7 +80,7 @@ def extra_options(arguments: Sequence[str]) -> dict[str, Any]:
 
 class SettingsCommand(TyperCommand):
     """A command that also accepts the settings of tasks and modalities as options; the `args` of
-    its context hold them.
+    its context hold them. Its help lists what the registries have.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -63,7 +96,8 @@ class SettingsCommand(TyperCommand):
             elif not word.startswith("--") or name in declared:
                 known.append(word)
             else:
-                self._check_name(name, declared)
+                if not ctx.resilient_parsing:  # as it is while a shell completes a line
+                    self._check_name(name, declared)
                 extra += [word] if equals else [word, *islice(words, 1)]
         super().parse_args(ctx, known)
         ctx.args = extra
@@ -71,14 +105,95 @@ class SettingsCommand(TyperCommand):
 
     def _check_name(self, name: str, declared: set[str]) -> None:
         names = dict(settings())
-        if name not in names:
-            hint = did_you_mean(name, [*sorted(declared), *names])
-            raise UsageError(f"no such option: {name}; {hint} (see regard {self.name} --help)")
+        if name in names:
+            return
+        hint = as_key(name) or did_you_mean(name, [*sorted(declared), *names])
+        raise UsageError(f"no such option: {name}; {hint} (see regard {self.name} --help)")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         super().format_options(ctx, formatter)
         with formatter.section("Settings of tasks and modalities (--NAME VALUE)"):
             formatter.write_dl(list(settings()))
+        for title, rows in registered():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        completions = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return completions
+        item = type(super().shell_complete(ctx, "--help")[0])
+        return completions + [item(name) for name, _ in settings() if name.startswith(incomplete)]
+
+
+def as_key(option: str) -> str:
+    """Return how a key of the recipe is given, if an option is called as one is; otherwise ""."""
+    from regard.recipe import DataRecipe, TrainRecipe
+    from regard.registry import MODELS
+
+    name = option.removeprefix("--").replace("-", "_")
+    keys = {name, SYNONYMS.get(name, "")}
+    for table, cls in (("train", TrainRecipe), ("data", DataRecipe), ("model", None)):
+        fields = dataclasses.fields(cls or MODELS.get("transformer").Config)
+        for field in fields:
+            if field.name in keys:
+                return f"use --set {table}.{field.name}=VALUE"
+    return ""
+
+
+def registered() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the names that options may have, in sections of help."""
+    from regard.data.text_files import known_formats
+    from regard.registry import LOGGERS, MODELS, TASKS, TOKENIZERS
+
+    yield "Tasks (--task)", [(name, TASKS[name].purpose) for name in TASKS]
+    names = {task: ", ".join(MODELS.names(task)) for task in TASKS}
+    yield "Models by task (--model)", list(names.items())
+    yield (
+        "Further names",
+        [
+            ("--tokenizer", ", ".join(TOKENIZERS)),
+            ("--set data.format=", ", ".join(known_formats())),
+            ("--log", ", ".join(LOGGERS)),
+        ],
+    )
+
+
+def complete_tasks(incomplete: str) -> list[str]:
+    """Return the tasks whose names begin so."""
+    from regard.registry import TASKS
+
+    return [name for name in TASKS if name.startswith(incomplete)]
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Return the models whose names begin so; of a list, after its last comma."""
+    from regard.registry import MODELS
+
+    return complete_list(incomplete, MODELS.names())
+
+
+def complete_loggers(incomplete: str) -> list[str]:
+    """Return the loggers whose names begin so; of a list, after its last comma."""
+    from regard.registry import LOGGERS
+
+    return complete_list(incomplete, list(LOGGERS))
+
+
+def complete_list(incomplete: str, names: Sequence[str]) -> list[str]:
+    """Return lists A,B with another name that begins as the last part does."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+TaskName = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        help="What is predicted, as listed below; otherwise the files decide.",
+        autocompletion=complete_tasks,
+    ),
+]
 
 
 def settings() -> Iterator[tuple[str, str]]:
@@ -136,7 +251,7 @@ def strategy_of(
     mbr needs `text`, which decodes ids.
     """
     from regard.decoding import Beam, Greedy, MinimumBayesRisk, Sample
-    from regard.errors import UsageError, did_you_mean
+    from regard.errors import UsageError
 
     try:
         if name == "greedy":
@@ -182,14 +297,46 @@ def read_records(
     return reader.records(path, pipeline.modality, pipeline.source_tokenizer, log)
 
 
-def noted(
-    batches: Iterable[list[Item]], notes: RecordNotes, strict: bool
-) -> Iterator[tuple[list[Item], list[str]]]:
-    """Yield batches of records with their notes, then print how many there are of each note; with
-    `strict`, notes are an error.
+COUNTED = 64 << 20  # bytes of the largest file whose records are counted beforehand
+
+
+def count_records(pipeline: Pipeline, file: Path, reader: InputReader) -> int:
+    """Return how many records a file of texts has; 0 if counting them would take long."""
+    from regard.data.inputs import quiet
+
+    encoder = pipeline.source_tokenizer
+    if not encoder.reads_text or not file.is_file() or file.stat().st_size > COUNTED:
+        return 0
+    return sum(map(len, reader.records(file, pipeline.modality, encoder, quiet)))
+
+
+def rows_reporter(json: bool = False) -> Reporter:
+    """Return the reporter of a verb that prints rows as they come: on a terminal these show how far
+    it is, unless a document is printed at the end.
     """
-    for items in batches:
-        yield items, notes.of(items)
+    from regard.training.progress import Reporter
+
+    return Reporter(quiet=sys.stdout.isatty() and not json)
+
+
+def noted(
+    batches: Iterable[list[Item]],
+    notes: RecordNotes,
+    strict: bool,
+    reporter: Reporter,
+    activity: str,
+    total: int = 0,
+) -> Iterator[tuple[list[Item], list[str]]]:
+    """Yield batches of records with their notes, report how many of `total` are done, and at last
+    print how many there are of each note; with `strict`, notes are an error.
+    """
+    done = 0
+    with reporter:
+        reporter.progress(activity, done, total)
+        for items in batches:
+            yield items, notes.of(items)
+            done += len(items)
+            reporter.progress(activity, done, total)
     for line in notes.lines():
         log(f"note: {line}")
     if strict:

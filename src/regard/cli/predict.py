@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Format, Input, Strict
+from regard.cli.options import Device, Format, Input, RunFolder, Strict
 
 if TYPE_CHECKING:
     from regard.data.inputs import Item
     from regard.pipelines.predictor import Prediction, Predictor, Span
 
-Run = Annotated[Path, typer.Argument(help="A run folder of labels or values.")]
 File = Annotated[
     Path,
     typer.Argument(
@@ -31,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     file: File = Path("-"),
     input: Input = "",
     format: Format = "auto",
@@ -47,9 +46,9 @@ def command(
     record, order kept, streaming. A model that labels words prints a line for each word, or for
     those together that are one name (B-PER I-PER), and an empty line after each text.
 
-    Example: regard predict runs/trec-transformer questions.txt
+    Example: regard predict runs/questions new.txt
 
-    Images, as files, folders or arrays: regard predict runs/digits-transformer new.png
+    Images, as files, folders or arrays: regard predict runs/digits images
 
     Classes without training examples, by a run of --task contrastive: regard predict runs/pictures
     new.png --classes "a red square,a blue circle"
@@ -61,7 +60,7 @@ def command(
     the word, and the id of its record where that has one.
     """
     from regard.api import load
-    from regard.cli.options import name_of, noted, read_records
+    from regard.cli.options import count_records, name_of, noted, read_records, rows_reporter
     from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
@@ -73,10 +72,11 @@ def command(
     reader = pipeline.reader.asked(input=input, format=format)
     batches = read_records(pipeline, file, reader)
     notes = RecordNotes(predictor.source_tokenizer, predictor.context)
-    two_texts = len(reader.inputs) == 2
+    two_texts, total = len(reader.inputs) == 2, count_records(pipeline, file, reader)
 
     def predictions() -> Iterator[tuple[Item, str, Prediction]]:
-        for items, lines in noted(batches, notes, strict):
+        reporter = rows_reporter(json)
+        for items, lines in noted(batches, notes, strict, reporter, "predicting", total):
             seconds = [item.second for item in items] if two_texts else None
             results = predictor.predictions([item.text for item in items], seconds)
             for item, note, prediction in zip(items, lines, results, strict=True):

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Format, Input
+from regard.cli.options import Device, Format, Input, RunFolder
 
 if TYPE_CHECKING:
     from regard.pipelines import Pipeline
     from regard.pipelines.matcher import Candidates, Match, Matcher
 
-Run = Annotated[Path, typer.Argument(help="A run folder of task contrastive.")]
 Queries = Annotated[
     list[str], typer.Argument(help="Texts, to find their images; or image files, to find texts.")
 ]
@@ -31,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     queries: Queries,
     among: Among = None,
     find: Find = "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Format, Input, Strict
+from regard.cli.options import Device, Format, Input, RunFolder, Strict
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     file: Annotated[
         Path,
         typer.Argument(help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input."),
@@ -56,7 +56,7 @@ def command(
     Files are read as in training, from the columns that the run was trained on. A row for each
     record, order kept, streaming.
 
-    Example: regard score runs/names-transformer names.txt | sort -n | head
+    Example: regard score runs/names others.txt | sort -n | head
 
     Masked models give the pseudo-log-likelihood, the sum over tokens that are masked one at a time:
     regard score runs/proteins new.fasta --masked
@@ -69,7 +69,7 @@ def command(
     damaged one nan.
     """
     from regard.api import load
-    from regard.cli.options import log, name_of, noted
+    from regard.cli.options import count_records, log, name_of, noted, rows_reporter
     from regard.console import plain, print_json
 
     pipeline = load(run, verb="score", device=device)
@@ -79,7 +79,10 @@ def command(
         return score_variants(pipeline, file, variants, reader, strict, json)
     files = [file] if targets is None else [file, targets]
     batches, notes = pipeline.score_files(files, reader, log)
-    rows = scored_rows(pipeline, noted(batches, notes, strict))
+    count = 0 if targets else count_records(pipeline, file, reader)
+    rows = scored_rows(
+        pipeline, noted(batches, notes, strict, rows_reporter(json), "scoring", count)
+    )
     if json:
         print_json({"records": [document(*row) for row in rows]})
         return
@@ -134,7 +137,7 @@ def variant_rows(
     """Yield each sequence with the note on it and its variants."""
     from dataclasses import replace
 
-    from regard.cli.options import log, noted
+    from regard.cli.options import count_records, log, noted, rows_reporter
     from regard.data.inputs import Item, RecordNotes
     from regard.evaluation.masked_tokens import ALL, SUBSTITUTION
 
@@ -153,7 +156,8 @@ def variant_rows(
             named[:] = [item.second if is_column else variants for item in items]
             yield [item._replace(second="") for item in items]
 
-    for items, lines in noted(sequences(), notes, strict):
+    total = count_records(predictor, file, reader)
+    for items, lines in noted(sequences(), notes, strict, rows_reporter(), "scoring", total):
         yield from zip(items, lines, list(named), strict=True)
 
 

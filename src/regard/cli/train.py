@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import absolute, extra_options
+from regard.cli.options import (
+    Device,
+    TaskName,
+    absolute,
+    complete_loggers,
+    complete_models,
+    extra_options,
+    names_of,
+)
 
 if TYPE_CHECKING:
     from regard.api import TrainResult
@@ -25,14 +33,12 @@ Files = Annotated[
         metavar="FILE_OR_RECIPE",
     ),
 ]
-Task = Annotated[
-    str, typer.Option(help="next, target, label, labels, value, position-label; else guessed.")
-]
 Model = Annotated[
     str,
     typer.Option(
-        help="transformer, lstm, cnn, kneser-ney, nb-svm …; without it several are tried, and the "
-        "best on validation is kept."
+        help="One of the models below; without it several are tried, and the best on validation is "
+        "kept.",
+        autocompletion=complete_models,
     ),
 ]
 Column = Annotated[str, typer.Option(help="The column of a table to read; of pairs, the source.")]
@@ -46,6 +52,13 @@ Set = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at damaged or overlong records.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Log = Annotated[
+    str,
+    typer.Option(
+        help="Also log metrics to csv, tensorboard, wandb or mlflow; several: A,B.",
+        autocompletion=complete_loggers,
+    ),
+]
 Pretrain = Annotated[
     Path | None,
     typer.Option(help="Fill in masked tokens of this file first, or begin from this run."),
@@ -60,7 +73,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 def command(
     context: typer.Context,
     files: Files,
-    task: Task = "",
+    task: TaskName = "",
     model: Model = "",
     input: Column = "",
     target: Target = "",
@@ -73,6 +86,8 @@ def command(
     pretrain: Pretrain = None,
     resume: Resume = False,
     dry_run: DryRun = False,
+    log: Log = "",
+    device: Device = "",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -82,9 +97,11 @@ def command(
 
     A translator, from two files line by line: regard train train.en train.de
 
-    A classifier, from a file or folder for every class: regard train pos.fa neg.fa
+    A classifier, from a file or folder for every class: regard train promoters.fa background.fa
 
-    Labels, after pre-training: regard train a.tsv --input text --target kind --pretrain more.txt
+    Labels, from a table: regard train questions.tsv --target kind
+
+    Labels, after pre-training: regard train questions.tsv --target kind --pretrain more.tsv
 
     Word vectors: regard train text.txt --model skipgram
 
@@ -94,6 +111,7 @@ def command(
     """
     began = time.monotonic()
     from regard.planning import plan_run
+    from regard.run_folders import mark_latest
     from regard.training.distributed import PeerRefused, joined
     from regard.training.progress import Reporter
 
@@ -101,6 +119,7 @@ def command(
     files_of = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": data | files_of}
     tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
+    tables["train"] |= {"device": device or None, "log": names_of(log)}
     given: Any = {"assignments": set_ or [], "options": extra_options(context.args)}
     planned = partial(plan_run, files, out, tables, pretrain=pretrain, resume=resume, **given)
     try:
@@ -110,7 +129,10 @@ def command(
             if dry_run:
                 return rehearse_run(first or values, reporter)
             again = resume_hint(files, folder, many=world.size > 1)
-            result = train_run(first, values, folder, resume, reporter, began, world, again)
+            try:
+                result = train_run(first, values, folder, resume, reporter, began, world, again)
+            finally:
+                world.on_rank0(lambda: mark_latest(Path(folder)))
     except PeerRefused as error:  # the first process has printed the message
         raise typer.Exit(error.exit_code) from None
     if world.first:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +17,7 @@ from regard.cli.options import (
     Int8,
     Others,
     Penalty,
+    RunFolder,
     Sampling,
     Seed,
     Strict,
@@ -27,8 +25,10 @@ from regard.cli.options import (
     TopK,
     TopP,
     Way,
+    count_records,
     noted,
     read_records,
+    rows_reporter,
     strategy_of,
 )
 from regard.errors import UsageError, one_line
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 WARNED = 20  # lines whose notes are printed one by one
 
-Run = Annotated[Path, typer.Argument(help="A run folder of task target.")]
 File = Annotated[
     Path, typer.Argument(help="Lines to translate, or a table, or images; - for standard input.")
 ]
@@ -54,7 +53,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
-    run: Run,
+    run: RunFolder,
     file: File = Path("-"),
     others: Others = None,
     strategy: Way = "beam",
@@ -81,16 +80,18 @@ def command(
     column that the run was trained on; records with ids print the id, a tab, the translation, a tab
     and a note: whether the source has unknown symbols, is truncated or damaged.
 
-    Example: regard translate runs/train-transformer < some.en > some.de
+    Example: regard translate runs/train test.en
 
-    Of images, lines are their paths, or FILE holds them: regard translate runs/emoji cat.png
+    Captions of images, given by their paths or in FILE: regard translate runs/pictures pictures.npz
 
-    Several runs as one: regard translate a --ensemble b --ensemble c. Of many translations the one
-    most like all of them: regard translate a --strategy mbr
+    Several runs as one: regard translate runs/train test.en --ensemble runs/train-2
+
+    Of many translations the one most like all: regard translate runs/train test.en --strategy mbr
 
     --n-best prints the number of the line, a tab, the score, a tab and the text; best first.
     """
     from regard.api import load
+    from regard.data.inputs import RecordNotes
 
     if n_best > 1 and strategy != "beam":
         raise UsageError(f"--n-best is for --strategy beam, got {strategy}")
@@ -105,28 +106,26 @@ def command(
     )
     reader = translator.reader.asked(input=input, format=format).first_text
     batches = read_records(translator, file, reader, paths=True)
-    rows = warn_of_notes(
-        translations(translator, batches, decoding, strict, max_new=max_new, batch_size=batch_size)
-    )
+    notes = RecordNotes(translator.source_tokenizer, translator.context, empty=False)
+    total = count_records(translator, file, reader)
+    noted_batches = noted(batches, notes, strict, rows_reporter(json), "translating", total)
+    options = {"max_new": max_new, "batch_size": batch_size}
+    rows = warn_of_notes(translations(translator, noted_batches, decoding, **options))
     if json:
         print_document(rows)
     else:
-        print_lines(rows, file, n_best > 1, scores)
+        print_lines(rows, n_best > 1, scores)
 
 
 def translations(
     translator: Translator,
-    batches: Iterable[list[Item]],
+    batches: Iterable[tuple[list[Item], list[str]]],
     decoding: Strategy,
-    strict: bool,
     **options: int,
 ) -> Iterator[Row]:
     """Yield records with their notes and translations, in order."""
-    from regard.data.inputs import RecordNotes
-
-    notes = RecordNotes(translator.source_tokenizer, translator.context, empty=False)
     first = 0
-    for items, lines in noted(batches, notes, strict):
+    for items, lines in batches:
         names = ["" if item.note else item.shown or item.text for item in items]
         texts = [item.text for item in items]
         translated = translator.translate(texts, decoding, first=first, names=names, **options)
@@ -146,13 +145,11 @@ def print_document(rows: Iterable[Row]) -> None:
     print_json({"sequences": entries})
 
 
-def print_lines(rows: Iterable[Row], file: Path, numbered: bool, scores: bool) -> None:
+def print_lines(rows: Iterable[Row], numbered: bool, scores: bool) -> None:
     """Print each translation on one line as soon as it is made."""
-    with count_lines(file) as count:
-        for item, note, candidates in rows:
-            for translation in candidates:
-                print(format_line(item, note, translation, numbered, scores), flush=True)
-            count(candidates[0].input)
+    for item, note, candidates in rows:
+        for translation in candidates:
+            print(format_line(item, note, translation, numbered, scores), flush=True)
 
 
 def warn_of_notes(rows: Iterable[Row]) -> Iterator[Row]:
@@ -191,33 +188,3 @@ def format_line(
     before += f"{translation.score:.6f}\t" if scores or numbered else ""
     text = " ".join(translation.text.replace("\r", "\n").split("\n"))
     return f"{before}{text}\t{plain(note)}" if item.named else before + text
-
-
-@contextmanager
-def count_lines(file: Path) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on stderr if that is a terminal and stdout is not; yield a function to
-    call with each source that is translated.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal or sys.stdout.isatty():
-        yield lambda text: None
-        return
-    columns = TextColumn("{task.fields[lines]:,} lines"), BarColumn(24), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        task, lines = bar.add_task("translate", total=input_size(file), lines=0), 0
-
-        def count(text: str) -> None:
-            nonlocal lines
-            lines += 1
-            bar.update(task, advance=len(text.encode()) + 1, lines=lines)
-
-        yield count
-
-
-def input_size(file: Path) -> int | None:
-    """Return the number of bytes to read, if it is known."""
-    status = os.fstat(sys.stdin.fileno()) if str(file) == "-" else file.stat()
-    return status.st_size if stat.S_ISREG(status.st_mode) and file.suffix != ".gz" else None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from regard.cli.options import RunFolder
+
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Prove exactness on this very run, check by check.
 
-    Example: regard verify runs/names-transformer
+    Example: regard verify runs/names
     """
     from regard.console import print_json, print_table
     from regard.verify import verify

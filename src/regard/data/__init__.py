@@ -3,6 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Shows how far an activity is; called repeatedly while it goes on."""
+
+    def __call__(
+        self,
+        activity: str,
+        done: float,
+        total: float = 0,
+        items: str = "records",
+        detail: str = "",
+    ) -> None:
+        """Show that `done` of `total` items are done (0: their number is not known); items may also
+        be "bytes" or "seconds".
+        """
+
+
+def no_progress(
+    activity: str, done: float, total: float = 0, items: str = "records", detail: str = ""
+) -> None:
+    """Show nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

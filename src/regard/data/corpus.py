@@ -7,33 +7,36 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data import Progress, no_progress
 from regard.data.formats import split_member
 from regard.data.inputs import UnknownSymbols
 from regard.data.report import inspect_labelled
-from regard.data.shards import CHUNK, Shard, ShardWriter
+from regard.data.shards import CHUNK, ArrayWriter, Shard, ShardWriter, State
 from regard.data.sources import UNUSED, DataSource, Log, SourceChunk, Views
 from regard.data.targets import Targets, TargetWriter, survey, with_targets
 from regard.data.windows import join_splits
 from regard.errors import UsageError, UserError
 from regard.recipe import SPLITS, Recipe, kind_of
 from regard.registry import MODALITIES
-from regard.storage import Manifest, atomic_write, read_json, sweep, write_json
+from regard.storage import Manifest, PartialData, atomic_write, read_json, sweep, write_json
 from regard.tokenizers import SOURCE_TOKENIZER, TOKENIZER, Tokenizer, load, load_sources
 from regard.tokenizers.tokenizer import Featurizer
 
 FOLDER, MANIFEST = "data", "manifest.json"
+PARTIAL = "partial.json"  # in the folder while it is not complete
 SOURCE = "-source"  # ends the names of shards that hold the sources of others
 LONGEST_WORD = 1 << 20  # characters without a space that are still kept together
-LOG_SECONDS = 15.0  # between two messages while reading
+SAVE_SECONDS = 5.0  # of work that is lost if encoding is killed
 EXTRA_TOKENS = 8  # that a source counts as longer, as in decoding/engine.py
 MAX_NAMED_FILES = 100  # training files whose hashes are stored one by one
 LARGE = 200 << 20  # bytes from which reading is announced
@@ -67,9 +70,17 @@ def at_borders(
 class ShardTokenizer:
     """Writes one shard, and counts what is unknown in it."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer, strict: bool) -> None:
-        self.writer, self.tokenizer = ShardWriter(path, tokenizer), tokenizer
+    def __init__(
+        self, path: Path, tokenizer: Tokenizer, strict: bool, state: State | None = None
+    ) -> None:
+        self.writer, self.tokenizer = ShardWriter(path, tokenizer, state), tokenizer
         self.unknown = UnknownSymbols(tokenizer, strict)
+        if state is not None:
+            self.unknown.restore(state["unknown"])
+
+    def state(self) -> dict[str, Any]:
+        """Return what another one needs to go on from here."""
+        return self.writer.state() | {"unknown": self.unknown.state()}
 
     def add(self, chunk: SourceChunk, text: bool, targets: TargetWriter | None = None) -> None:
         """Write a chunk: records, with their targets, or a stretch of running text."""
@@ -106,61 +117,86 @@ class Encoders:
 
 
 class CorpusWriter:
-    """Writes the shards of the three splits."""
+    """Writes the shards of the three splits.
+
+    What is written so far is recorded in FOLDER/partial.json every few seconds: with what was
+    recorded there (`partial`), a killed writer goes on, and writes the same bytes as one that was
+    not killed.
+    """
 
     def __init__(
-        self, sources: DataSource, encoders: Encoders, folder: Path, targets: Targets | None
+        self,
+        sources: DataSource,
+        encoders: Encoders,
+        folder: Path,
+        targets: Targets | None,
+        key: dict[str, Any],
+        partial: State | None = None,
     ) -> None:
         self.sources, self.encoders, self.folder, self.targets = sources, encoders, folder, targets
+        self.key = key  # what the data depends on
+        self.written = partial["chunks"] if partial else 0
+        states = iter(partial["writers"] if partial else repeat(None))
         strict = encoders.strict
-        self.records = [ShardTokenizer(folder / n, encoders.records, strict) for n in SPLITS]
+        self.records = [
+            ShardTokenizer(folder / n, encoders.records, strict, next(states)) for n in SPLITS
+        ]
         self.seconds = [
-            ShardTokenizer(folder / (n + SOURCE), encoders.sources, strict)
+            ShardTokenizer(folder / (n + SOURCE), encoders.sources, strict, next(states))
             for n in SPLITS
             if sources.has_second
         ]
-        self.labels = [TargetWriter(folder / n, targets) for n in SPLITS if targets]
+        self.labels = [TargetWriter(folder / n, targets, next(states)) for n in SPLITS if targets]
+        self.shards = [shard.writer for shard in (*self.records, *self.seconds)]
 
     def write(self, views: Views | None, log: Log) -> dict[str, Any]:
         """Write everything; return what each split holds and what of it is unknown."""
-        shards = [*self.records, *self.seconds]
+        writers: list[ArrayWriter] = [*self.shards, *self.labels]
         try:
-            self._encode(views, log)
-            for shard in shards:
-                shard.writer.close()
-            for labels in self.labels:
-                labels.close()
+            self._encode(views)
+            (self.folder / PARTIAL).unlink(missing_ok=True)
+            for writer in writers:
+                writer.close()
             for name in SPLITS if self.targets else ():
                 self._order(self.folder / name, views.count if views else 1)
-        except BaseException:
-            for shard in shards:
-                shard.writer.abort()
-            for labels in self.labels:
-                labels.abort()
+        except Exception:
+            (self.folder / PARTIAL).unlink(missing_ok=True)
+            for writer in writers:
+                writer.abort()
+            raise
+        except BaseException:  # stopped
+            for writer in writers:
+                writer.leave()
             raise
         return self._facts(views, log)
 
-    def _encode(self, views: Views | None, log: Log) -> None:
+    def _encode(self, views: Views | None) -> None:
         sources, tokenizer = self.sources, self.encoders.records
         stream = sources.chunks()
         if sources.text and sources.augmentation:
             stream = sources.augmentation.running_text(stream)
         if sources.text:
             stream = at_borders(stream, tokenizer.cut, len(tokenizer.prefix))
-        done, logged = 0, time.monotonic()
-        for chunk in stream:
-            if chunk.split == UNUSED:
+        saved = time.monotonic()
+        for number, chunk in enumerate(stream):
+            if chunk.split == UNUSED or number < self.written:
                 continue
-            done += sum(map(len, chunk.texts)) + sum(map(len, chunk.sources))
-            if time.monotonic() - logged > LOG_SECONDS:
-                logged = time.monotonic()
-                log(f"encoded {done:,} symbols of about {sources.train.size:,} bytes")
             labels = self.labels[chunk.split] if self.labels else None
             records = views.of(chunk) if views else chunk
             self.records[chunk.split].add(records, sources.text, labels)
             if self.seconds:
                 second = SourceChunk(chunk.split, chunk.sources, place=chunk.place)
                 self.seconds[chunk.split].add(second, False)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                self._save(number + 1)
+                saved = time.monotonic()
+
+    def _save(self, chunks: int) -> None:
+        """Record that these chunks are written."""
+        states = [shard.state() for shard in (*self.records, *self.seconds)]
+        states += [labels.state() for labels in self.labels]
+        partial = {"key": self.key, "chunks": chunks, "writers": states}
+        write_json(self.folder / PARTIAL, partial)
 
     def _facts(self, views: Views | None, log: Log) -> dict[str, Any]:
         facts: dict[str, Any] = {}
@@ -309,15 +345,22 @@ def _input_lengths(shard: Shard) -> NDArray[np.int64]:
 
 
 def prepare(
-    recipe: Recipe, folder: Path, log: Log, *, fixed: bool = False, init_from: str = ""
+    recipe: Recipe,
+    folder: Path,
+    log: Log,
+    *,
+    fixed: bool = False,
+    init_from: str = "",
+    progress: Progress = no_progress,
 ) -> Corpus:
     """Encode the data of a recipe once, into FOLDER/data; an encoding of the same files with the
-    same settings is used again.
+    same settings is used again, and one that was stopped goes on.
 
     `fixed` says that a checkpoint depends on it: then the files must still hold the same bytes. The
     tokenizers are those of the run `init_from`, if one is named.
     """
     sources = DataSource.of(recipe, init_from)
+    sources.watch(progress)
     key = _key(recipe, sources, init_from)
     data = folder / FOLDER
     if (stored := _stored(data / MANIFEST)) is not None:
@@ -334,7 +377,7 @@ def prepare(
                 return reopen(folder, verify=True)
         except UserError as error:
             log(f"{error}")
-    facts = _build(recipe, sources, folder, log, init_from)
+    facts = _build(recipe, sources, folder, log, init_from, key, progress)
     write_json(data / MANIFEST, {"key": key, "facts": facts})
     return reopen(folder)
 
@@ -360,30 +403,41 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(
-    recipe: Recipe, sources: DataSource, run: Path, log: Log, init_from: str
+    recipe: Recipe,
+    sources: DataSource,
+    run: Path,
+    log: Log,
+    init_from: str,
+    key: dict[str, Any],
+    progress: Progress,
 ) -> dict[str, Any]:
     """Fit the tokenizers, or take those of `init_from`, and write the shards; return the facts."""
     folder = run / FOLDER
-    if sources.train.size > LARGE:
+    partial = _partial(folder, key)
+    if partial is not None:
+        log("encoding goes on where it was stopped")
+    elif sources.train.size > LARGE:
         log(f"reading and encoding {sources.train.size / 2**30:.1f} GB once")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sweep(folder)
-        for path in (folder / MANIFEST, run / SOURCE_TOKENIZER, run / Featurizer.file):
-            path.unlink(missing_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        if partial is None:
+            sweep(folder)
+            for path in (folder / PARTIAL, run / SOURCE_TOKENIZER, run / Featurizer.file):
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from None
     _refuse_too_little(sources)
     sources.keep_some_training(log)
     views, targets = _views(sources), _targets(sources)
-    tokenizers = _fit_tokenizers(recipe, sources, views, init_from)
-    records = tokenizers[TOKENIZER]
     strict = bool(getattr(recipe.encoded, "strict", False))
-    encoders = Encoders(records, tokenizers.get(SOURCE_TOKENIZER, records), strict)
-    counts = CorpusWriter(sources, encoders, folder, targets).write(views, log)
-    for name, one in tokenizers.items():
-        with atomic_write(run / (name if one.file == TOKENIZER else one.file)) as temporary:
-            one.save(temporary)
+    if partial is None:
+        _write_tokenizers(run, _fit_tokenizers(recipe, sources, views, init_from))
+    records = load(run / TOKENIZER)
+    encoders = Encoders(records, load_sources(run, records) if sources.paired else records, strict)
+    sources.watch(progress, "encoding")
+    counts = CorpusWriter(sources, encoders, folder, targets, key, partial).write(views, log)
+    sources.watch(progress)
     hashes = sources.hashes()
     files = hashes["train"][1]
     return {
@@ -404,6 +458,26 @@ def _build(
         **({"views": views.count} if views else {}),
         **({} if targets is None else _label_facts(sources, targets)),
     }
+
+
+def _partial(folder: Path, key: dict[str, Any]) -> State | None:
+    """Return what a writer of the same data recorded before it was stopped, or None."""
+    try:
+        partial: State = read_json(folder / PARTIAL, PartialData)
+        for state in partial["writers"]:
+            for name, size in state["sizes"].items():
+                if (folder / f".{name}.part").stat().st_size < size:
+                    return None
+    except (UserError, OSError):
+        return None
+    return partial if partial["key"] == key else None
+
+
+def _write_tokenizers(run: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
+    """Write the tokenizers into the run folder."""
+    for name, one in tokenizers.items():
+        with atomic_write(run / (name if one.file == TOKENIZER else one.file)) as temporary:
+            one.save(temporary)
 
 
 def _fit_tokenizers(

@@ -58,6 +58,9 @@ LOOKED_INTO = 1000  # at most this many records are searched for unknown symbols
 SHOWN = 5  # symbols and records listed
 
 
+COUNTED = ("count", "records", "symbols", "changed", "places")
+
+
 class UnknownSymbols:
     """Count the unknown symbols of a split; with `strict`, they are an error."""
 
@@ -91,6 +94,15 @@ class UnknownSymbols:
             self.symbols += symbols
             if len(self.places) < SHOWN:
                 self.places.append(f"{location} ({int(n_unknown[i]):,})")
+
+    def state(self) -> dict[str, Any]:
+        """Return all that was counted, for `restore`."""
+        return {name: getattr(self, name) for name in COUNTED}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from a state."""
+        for name in COUNTED:
+            setattr(self, name, type(getattr(self, name))(state[name]))
 
     def facts(self) -> dict[str, Any]:
         """Return the counts for the manifest and regard.json."""

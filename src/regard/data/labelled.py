@@ -312,15 +312,8 @@ class LabelledFiles(FileSet):
 
     def examples(self) -> Iterator[LabelledChunk]:
         """Yield the valid records in order, in chunks of a few megabytes."""
-        skipped = self._skipped_records = SkippedRecords(self.strict)
-        empty = True
-        chunks = self._batch_files if self.format == "files" else self._read_files
-        for chunk in chunks(skipped):
-            if chunk.texts:
-                empty = False
-                yield chunk
-        if empty:
-            raise self._nothing(skipped)
+        read = self._batch_files if self.format == "files" else self._read_files
+        yield from self._new_pass(read)
 
     def _read_files(self, skipped: SkippedRecords) -> Iterator[LabelledChunk]:
         for i, path in enumerate(self.files):

@@ -39,7 +39,7 @@ from regard.data.formats import (
 )
 from regard.data.labelled import LABEL, ColumnSelection, LabelledChunk, LabelledFiles
 from regard.data.targets import UNDECIDED, Cells, Notation
-from regard.data.text_files import Pairs
+from regard.data.text_files import Chunk, Pairs
 from regard.errors import UsageError, UserError, quoted
 from regard.registry import TABLES
 from regard.tokenizers.tokenizer import PLAIN, Canonical
@@ -201,6 +201,8 @@ class MediaFiles(LabelledFiles):
 
     medium: ClassVar[str]  # the name in data.format
     endings: ClassVar[tuple[str, ...]]  # of files in folders
+    items = "records"
+    plain_bytes = 0
 
     def __init__(
         self, paths: Sequence[Path], asked: ColumnSelection, *, strict: bool = False
@@ -281,20 +283,19 @@ class MediaFiles(LabelledFiles):
         return f"a folder for every class: {', '.join(classes[:5])}"
 
     def examples(self) -> Iterator[MediaChunk]:
-        skipped = self._skipped_records = SkippedRecords(self.strict)
-        empty = True
+        yield from self._new_pass(self._read_batches)
+
+    def amount(self, chunk: Chunk) -> int:
+        return len(chunk)
+
+    def _read_batches(self, skipped: SkippedRecords) -> Iterator[MediaChunk]:
         rows = self._read_rows() if self._cached_rows is None else iter(self._cached_rows)
         while batch := list(islice(rows, CHUNK_ITEMS)):
-            chunk = self._chunk_of(batch, skipped)
-            if chunk.texts:
-                empty = False
-                yield chunk
+            yield self._chunk_of(batch, skipped)
         if self._paths is not None:
             skipped.skipped += self._paths.skipped
             skipped.problems += self._paths.problems
             skipped.incomplete |= self._paths._skipped_records.incomplete
-        if empty:
-            raise self._nothing(skipped)
 
     def _read_rows(self) -> Iterator[RowOrProblem]:
         cached, size = list[RowOrProblem](), 0

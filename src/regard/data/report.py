@@ -22,9 +22,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from regard.data.sources import DataSource, SourceChunk
 from regard.data.splits import (
@@ -50,7 +47,6 @@ from regard.data.targets import (
     survey,
 )
 from regard.data.text_files import FileSet
-from regard.errors import printable
 from regard.recipe import SPLITS
 from regard.tokenizers.tokenizer import without_regard
 
@@ -131,7 +127,7 @@ class TextReport:
 
     def render(self, print_table: Callable[..., None]) -> None:
         """Print the report."""
-        render(self, Console(highlight=False))
+        render(self, print_table)
 
 
 class _Survey:
@@ -370,9 +366,8 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def render(x: TextReport, console: Console) -> None:
+def render(x: TextReport, print_table: Callable[..., None]) -> None:
     """Print a report: statistics, a histogram of lengths, duplicates and the suggestion."""
-    grid = Table.grid(padding=(0, 2))
     paired = x.source_lengths is not None and x.labels is None
     unit = "documents" if x.format == "text" else "pairs" if paired else "records"
     excluded = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
@@ -399,22 +394,22 @@ def render(x: TextReport, console: Console) -> None:
         ("suggestion", f"{task}--tokenizer {x.suggestion.tokens}{model}"),
         ("", x.suggestion.why),
     ]
-    for name, value in rows:
-        grid.add_row(Text(name, style="bold"), Text(printable(value)))
-    console.print(grid)
+    print_table(["", ""], rows)
     if len(x.lengths.histogram) > 1:
         of_target = " of the target" if paired else ""
-        console.print(Text(f"\n{unit} by length{of_target} in characters", style="bold"))
-        console.print(_bars(x.lengths))
+        title = f"\n{unit} by length{of_target} in characters"
+        print_table(["", "", ""], _bars(x.lengths), title=title)
 
 
-def _bars(lengths: Lengths) -> Table:
-    bars = Table.grid(padding=(0, 2))
+def _bars(lengths: Lengths) -> list[list[str]]:
+    """Return a row for each bar of a histogram."""
     most = max(n for _, _, n in lengths.histogram)
-    for low, high, n in lengths.histogram:
-        label = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        bars.add_row(Text(label, justify="right"), Text("█" * -(-n * 40 // most)), Text(f"{n:,}"))
-    return bars
+    labels = [f"{a:,}" if a == b else f"{a:,}–{b:,}" for a, b, _ in lengths.histogram]
+    width = max(map(len, labels))
+    return [
+        [label.rjust(width), "█" * -(-n * 40 // most), f"{n:,}"]
+        for label, (_, _, n) in zip(labels, lengths.histogram, strict=True)
+    ]
 
 
 def _length_words(lengths: Lengths) -> str:

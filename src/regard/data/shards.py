@@ -10,9 +10,11 @@ RAM.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -28,26 +30,45 @@ from regard.storage import ShardFile, read_json
 CHUNK = 1 << 20  # tokens or offsets processed at once: a few tens of MB with all temporaries
 
 Array = NDArray[Any]
+State = Mapping[str, Any]  # what a writer needs to go on where another was stopped
 
 
 class ArrayFile:
-    """A file being written, with a temporary name and a running checksum."""
+    """A file being written, with a temporary name and a running checksum. The first `keep` bytes of
+    one that was left behind are kept.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self.digest = blake2b()
-        self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - outlives this call
+        self.temporary = path.with_name(f".{path.name}.part")
+        self.digest, self.size = blake2b(), 0
+        self.file: BinaryIO = open(self.temporary, "r+b" if keep else "wb")  # noqa: SIM115 - outlives this call
+        while self.size < keep:
+            data = self.file.read(min(8 * CHUNK, keep - self.size))
+            if not data:
+                raise OSError(f"{self.temporary} ends at byte {self.size:,} of {keep:,}")
+            self._count(data)
+        self.file.truncate(keep)
+        self.file.seek(keep)
 
     def write(self, values: Array) -> None:
         data = np.ascontiguousarray(values).view(np.uint8).data
-        self.digest.update(data)
+        self._count(data)
         self.file.write(data)
+
+    def _count(self, data: bytes | memoryview) -> None:
+        self.digest.update(data)
+        self.size += len(data)
+
+    def flush(self) -> int:
+        """Flush the file to disk; return its size."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.size
 
     def finish(self) -> None:
         """Flush the file to disk and close it."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        self.flush()
         self.file.close()
 
     def discard(self) -> None:
@@ -101,6 +122,7 @@ def verify_file(file: Path, expected: str) -> None:
 FORMAT = 1
 DTYPES = ("uint8", "uint16", "uint32", "int32", "int64", "float32")
 COUNTS = ("vocab_size", "records", "tokens", "symbols", "bytes")
+STATE = ("kind", "width", "in_document", *COUNTS[1:])  # of a writer that goes on
 
 
 class TokenTable(Protocol):
@@ -142,19 +164,21 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
     return ids, offsets, summary
 
 
-class ArrayWriter:
+class ArrayWriter(ABC):
     """Base of writers of several files that get their final names together.
 
-    The last file is a JSON summary. After an error, such as a full disk, no file is left.
+    The last file is a JSON summary. After an error, such as a full disk, no file is left. A writer
+    that was killed goes on from a `state` that it had returned.
     """
 
-    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+    def __init__(self, path: Path, files: Sequence[Path], state: State | None = None) -> None:
         self.path = Path(path)
         self._columns: list[ArrayFile] = []
+        sizes = state["sizes"] if state else {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for file in files:
-                self._columns.append(ArrayFile(file))
+                self._columns.append(ArrayFile(file, sizes.get(file.name, 0)))
         except OSError as error:
             self._fail(error)
 
@@ -178,6 +202,23 @@ class ArrayWriter:
             self._fail(error)
         self._columns = []
 
+    def state(self) -> dict[str, Any]:
+        """Return what another writer needs to go on from here; the files are flushed to disk."""
+        try:
+            return {"sizes": {column.path.name: column.flush() for column in self._columns}}
+        except OSError as error:
+            self._fail(error)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the files and rename them, the JSON file last."""
+
+    def leave(self) -> None:
+        """Close the files as they are, for another writer to go on."""
+        for column in self._columns:
+            with contextlib.suppress(OSError):
+                column.file.close()
+
     def abort(self) -> None:
         """Remove everything written so far."""
         columns, self._columns = self._columns, []
@@ -193,10 +234,10 @@ class ShardWriter(ArrayWriter):
     """Write the shard with stem `path`, in a `with` statement.
 
     A shard contains either records (`add`) or running text (`begin_text`, `add_text`, `end_text`).
-    Ids are given without markers.
+    Ids are given without markers. With the `state` of another writer, this one goes on from there.
     """
 
-    def __init__(self, path: Path, tokenizer: TokenTable) -> None:
+    def __init__(self, path: Path, tokenizer: TokenTable, state: State | None = None) -> None:
         self.dtype = np.dtype(tokenizer.dtype).newbyteorder("<")
         if self.dtype.name not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype.name}")
@@ -204,9 +245,16 @@ class ShardWriter(ArrayWriter):
         self.kind = ""
         self.records = self.tokens = self.symbols = self.bytes = 0
         self.width = 0  # numbers of a token; 0: tokens are ids
-        self._in_document = False  # between begin_text and end_text
-        super().__init__(path, _files(Path(path)))
-        self._write(1, np.zeros(1, dtype="<i8"))
+        self.in_document = False  # between begin_text and end_text
+        super().__init__(path, _files(Path(path)), state)
+        if state is None:
+            self._write(1, np.zeros(1, dtype="<i8"))
+            return
+        for name in STATE:
+            setattr(self, name, state[name])
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {name: getattr(self, name) for name in STATE}
 
     def add(self, ids: Array, lengths: Array) -> None:
         """Append concatenated records of the given (R,) lengths.
@@ -231,16 +279,16 @@ class ShardWriter(ArrayWriter):
     def begin_text(self) -> None:
         """Begin a document of running text."""
         self._expect("text")
-        if self._in_document:
+        if self.in_document:
             raise ValueError("begin_text called twice; end_text closes the document before it")
-        self._in_document = True
+        self.in_document = True
         self._write(0, np.array([self.tokenizer.start], dtype=self.dtype))
         self.tokens += 1
 
     def add_text(self, ids: Array) -> None:
         """Append ids to the open document."""
         self._expect("text")
-        if not self._in_document:
+        if not self.in_document:
             raise ValueError("add_text needs an open document; call begin_text first")
         ids = np.asarray(ids)
         self._count(ids)
@@ -250,9 +298,9 @@ class ShardWriter(ArrayWriter):
     def end_text(self) -> None:
         """End the document."""
         self._expect("text")
-        if not self._in_document:
+        if not self.in_document:
             raise ValueError("end_text needs an open document; call begin_text first")
-        self._in_document = False
+        self.in_document = False
         self._write(0, np.array([self.tokenizer.end], dtype=self.dtype))
         self.tokens += 1
         self.records += 1
@@ -260,8 +308,7 @@ class ShardWriter(ArrayWriter):
         self._write(1, np.array([self.tokens], dtype="<i8"))
 
     def close(self) -> None:
-        """Finish the files and rename them, the JSON file last."""
-        if self._in_document:
+        if self.in_document:
             self.abort()
             raise ValueError("close called inside a document; call end_text first")
         if not self._columns:

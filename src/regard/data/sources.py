@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data import Roles
+from regard.data import Progress, Roles
 from regard.data.column_kinds import ROWS, CellSample, recognize
 from regard.data.labelled import ColumnSelection, columns_of
 from regard.data.splits import (
@@ -194,6 +194,11 @@ class DataSource:
         request = _request(self.recipe, files, labelled=labelled, paired=paired, train=train)
         reader: FileSet = self.modality.read(request)
         return reader
+
+    def watch(self, progress: Progress, activity: str = "reading") -> None:
+        """Show how far the passes over the files are."""
+        for files in self.readers:
+            files.progress, files.activity = progress, activity
 
     @property
     def readers(self) -> list[FileSet]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from regard.data.shards import Array, ArrayWriter, Shard, damaged, map_file, verify_file
+from regard.data.shards import Array, ArrayWriter, Shard, State, damaged, map_file, verify_file
 from regard.errors import UsageError, UserError
 from regard.storage import Count, read_json
 
@@ -680,9 +680,12 @@ class TargetFile(TypedDict):
 class TargetWriter(ArrayWriter):
     """Write the targets of the shard with stem `path`."""
 
-    def __init__(self, path: Path, targets: Targets) -> None:
-        super().__init__(path, _files(Path(path)))
-        self.targets, self.count = targets, 0
+    def __init__(self, path: Path, targets: Targets, state: State | None = None) -> None:
+        super().__init__(path, _files(Path(path)), state)
+        self.targets, self.count = targets, int(state["count"]) if state else 0
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"count": self.count}
 
     def add(
         self,
@@ -727,7 +730,6 @@ class TargetWriter(ArrayWriter):
         return marked(values, n_labels, markers)
 
     def close(self) -> None:
-        """Finish the files and rename them, the JSON file last."""
         summary = {
             "format": FORMAT,
             "task": self.targets.task,

@@ -29,11 +29,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data import Progress, no_progress
 from regard.data.formats import (
     LINE_LIMIT,
     UTF8,
@@ -166,6 +167,9 @@ class Chunk:
         return f"{self.path}:{self.lines[i]}"
 
 
+Records = TypeVar("Records", bound=Chunk)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """The running text of one file or, of FASTA, of one sequence."""
@@ -173,10 +177,20 @@ class Document:
     path: Path
     encoding: str = UTF8
     sequence: str = ""
+    watch: Callable[[Iterator[str]], Iterator[str]] = field(default=iter, compare=False)
 
     def text(self) -> Iterator[str]:
         """Yield the text in pieces of a few million characters."""
-        return iter([self.sequence]) if self.sequence else decoded_text(self.path, self.encoding)
+        if self.sequence:
+            return self.watch(iter([self.sequence]))
+        return self.watch(decoded_text(self.path, self.encoding))
+
+
+def text_bytes(texts: Sequence[str]) -> int:
+    """Return about how many bytes of a file texts are, with a line break each."""
+    sample = "".join(texts[:16])[:4096]
+    ratio = len(sample.encode(errors="replace")) / max(1, len(sample))
+    return round(ratio * sum(map(len, texts))) + len(texts)
 
 
 def known_formats() -> list[str]:
@@ -203,6 +217,9 @@ class FileSet(ABC):
     continuous: ClassVar[bool] = False  # records are cut in time, and their ends held out
     plannable: ClassVar[bool] = False  # records may be split by their labels, columns or groups
     names: tuple[str, ...] = ()  # of the targets
+    items: ClassVar[str] = "bytes"  # that progress counts
+    progress: Progress = staticmethod(no_progress)  # shows how far a pass over the records is
+    activity: str = "reading"
 
     @property
     def tells(self) -> bool:
@@ -277,6 +294,11 @@ class FileSet(ABC):
         """Treat labels of another kind as damage; numbers are written as in the training files."""
 
     @property
+    def plain_bytes(self) -> int:
+        """The size of all files where records are nearly all they hold; otherwise 0."""
+        return 0 if self._layout or self._fasta_documents else self.size
+
+    @property
     def blank(self) -> int:
         return self._skipped_records.blank
 
@@ -313,28 +335,43 @@ class FileSet(ABC):
     def records(self) -> Iterator[Chunk]:
         """Yield every record in order, a few megabytes at a time; an error if there is none."""
 
-    def _new_pass(self, read: Callable[[SkippedRecords], Iterator[Chunk]]) -> Iterator[Chunk]:
+    def _new_pass(self, read: Callable[[SkippedRecords], Iterator[Records]]) -> Iterator[Records]:
         """Yield the chunks that are not empty; an error if there is none."""
         skipped = self._skipped_records = SkippedRecords(self.strict)
-        empty = True
+        done, empty = 0, True
         for chunk in read(skipped):
             if chunk.texts:
                 empty = False
                 yield chunk
+                done += self.amount(chunk)
+                self.progress(self.activity, done, self.plain_bytes, self.items)
         if empty:
             raise self._nothing(skipped)
+
+    def amount(self, chunk: Chunk) -> int:
+        """Return how much a chunk adds to the progress."""
+        return text_bytes([*chunk.texts, *chunk.sources])
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents of running text: files or, of FASTA, sequences."""
         if self.format != "text":
             raise ValueError(f"{self.format} files have no documents; read records()")
+        done = 0
+
+        def watch(pieces: Iterator[str]) -> Iterator[str]:
+            nonlocal done
+            for piece in pieces:
+                yield piece
+                done += text_bytes([piece])
+                self.progress(self.activity, done, self.plain_bytes, self.items)
+
         if not self._fasta_documents:
-            yield from (Document(path, self.encoding) for path in self.files)
+            yield from (Document(path, self.encoding, watch=watch) for path in self.files)
             return
         skipped = self._skipped_records = SkippedRecords(self.strict)
         for path in self.files:
             for entry in entries(path, skipped, self.encoding, longest=math.inf):
-                yield Document(path, self.encoding, entry.text)
+                yield Document(path, self.encoding, entry.text, watch)
 
     def text(self) -> Iterator[str]:
         """Yield the text of all documents in pieces; an error if there is none."""

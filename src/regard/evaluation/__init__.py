@@ -53,6 +53,21 @@ class Metric:
             return {"value": None, "infinite": True, "impossible": self.impossible, **named}
         return {"value": self.value, "low": self.low, "high": self.high, **named}
 
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Metric:
+        """Return the metric of a document that `to_json` made."""
+        value = document["value"]
+        if value is None:
+            value = math.nan if "undefined" in document else math.inf
+        return cls(
+            value,
+            document.get("low", value),
+            document.get("high", value),
+            impossible=document.get("impossible", 0),
+            class_name=document.get("class", ""),
+            undefined=document.get("undefined", ""),
+        )
+
     def __str__(self) -> str:
         if self.undefined:
             return f"undefined ({self.undefined})"
@@ -163,6 +178,16 @@ def estimate_metrics(kind: str, resamples: Any) -> dict[str, BootstrapEstimate]:
                 in_table=metric.in_table,
             )
     return estimates
+
+
+def from_document(document: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return the metrics of a document that `to_document` made."""
+    metrics = {n: Metric.from_json(one) for n, one in document.items() if n != "targets"}
+    for target, of_target in document.get("targets", {}).items():
+        for name, one in of_target.items():
+            metric = replace(Metric.from_json(one), target=target)
+            metrics[target_name(name, target)] = metric
+    return metrics
 
 
 def target_name(name: str, target: str) -> str:

@@ -240,7 +240,7 @@ class Comparison:
             "symbols": self.symbols,
             "records": self.records,
             **(translated if self.sentences else {}),
-            **({} if self.rows[0].predictions is None else {"task": self.task}),
+            "task": self.task,
             **({"folds": self.folds} if self.folds else {}),
             "ranked_by": self.rows[0].ranked_by,
             "rows": [row.to_json() for row in self.rows],

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data import Progress, no_progress
 from regard.data.windows import Windows
 from regard.decoding.engine import device_of, gpu_lock
 from regard.errors import UserError
@@ -47,11 +48,14 @@ SUMS = ("count", "squared", "absolute", "smape", "scaled", "naive", "crps", "cov
 
 
 @torch.inference_mode()
-def forecast_windows(model: Any, windows: Windows) -> NDArray[np.float32]:
+def forecast_windows(
+    model: Any, windows: Windows, progress: Progress = no_progress
+) -> NDArray[np.float32]:
     """Return the forecasts (R, H, C, Q) of all windows, standardized."""
     device, channels = device_of(model), model.config.n_channels
     parts = []
-    for part in windows.batches(AT_ONCE):
+    for number, part in enumerate(windows.batches(AT_ONCE)):
+        progress("forecasting", number * AT_ONCE, windows.records, "windows")
         values = torch.from_numpy(part.read()).to(device)
         past, ahead = values[:, : part.lookback], values[:, part.lookback :, channels:]
         with gpu_lock(device):
@@ -310,7 +314,12 @@ def mae(errors: ErrorResamples) -> BootstrapEstimate:
 
 
 def measure_forecasts(
-    model: Any, windows: Windows, encoder: Any, train: Windows, calibration: Windows | None
+    model: Any,
+    windows: Windows,
+    encoder: Any,
+    train: Windows,
+    calibration: Windows | None,
+    progress: Progress = no_progress,
 ) -> ForecastResult:
     """Forecast every window of a split and sum up the errors.
 
@@ -319,7 +328,8 @@ def measure_forecasts(
     """
     began = time.monotonic()
     channels, quantiles = encoder.n_channels, model.config.quantiles
-    forecasts, truths = forecast_windows(model, windows), truths_of(windows, channels)
+    forecasts = forecast_windows(model, windows, progress)
+    truths = truths_of(windows, channels)
     seconds = time.monotonic() - began
     point = model.point(torch.from_numpy(forecasts)).numpy()
     before = windows.take(np.arange(min(CALIBRATION, windows.records)))

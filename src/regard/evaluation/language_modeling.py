@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data import Progress, no_progress
 from regard.data.batching import Masked, windows
 from regard.data.shards import Shard
 from regard.decoding.engine import device_of, gpu_lock
@@ -99,6 +100,7 @@ def log_probs(
     constrain: Constrain | None = None,
     stop: Callable[[], object] = bool,
     world: Processes | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the natural log-probability of every token of `shard.ids`, and which were scored.
 
@@ -121,6 +123,7 @@ def log_probs(
     )
     was_training = model.training
     model.eval()
+    done = 0
     try:
         for i, batch in enumerate(batches):
             if i % world.size == 0 and stop():
@@ -128,6 +131,8 @@ def log_probs(
             targets = batch.positions >= 0
             positions = batch.positions[targets].numpy()
             scored[positions] = True
+            done += len(positions)
+            progress("evaluating", done, shard.tokens, "tokens")
             if i % world.size != world.rank:
                 continue
             with gpu_lock(device):
@@ -314,6 +319,7 @@ def measure(
     *,
     stride: int = 0,
     constrain: Constrain | None = None,
+    progress: Progress = no_progress,
 ) -> TokenLosses:
     """Score a shard and sum by unit."""
     if not shard.vocab_size == tokenizer.vocab_size <= model.vocab_size:
@@ -325,7 +331,9 @@ def measure(
         raise UserError(
             f"--stride must be from 1 to the model's max_len {model.config.max_len}, got {stride}"
         )
-    values, scored = log_probs(model, shard, tokenizer, stride=stride, constrain=constrain)
+    values, scored = log_probs(
+        model, shard, tokenizer, stride=stride, constrain=constrain, progress=progress
+    )
     ids = np.asarray(shard.ids)
     symbols = np.where(scored, tokenizer.symbols[ids], 0)
     nats = np.where(scored, -values, 0.0)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data import Progress, no_progress
 from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
@@ -146,7 +147,11 @@ def _class_options(targets: Targets | None) -> dict[str, Any]:
 
 
 def predict_shard(
-    model: SupervisedModel, shard: Shard, tokenizer: Tokenizer, targets: Targets | None = None
+    model: SupervisedModel,
+    shard: Shard,
+    tokenizer: Tokenizer,
+    targets: Targets | None = None,
+    progress: Progress = no_progress,
 ) -> Predictions:
     """Predict the targets of every record of a labelled shard."""
     began = time.monotonic()
@@ -155,7 +160,11 @@ def predict_shard(
     lengths = examples.lengths if positional else np.ones(shard.records, np.int64)
     ends = np.cumsum(lengths)
     scores = np.empty((int(ends[-1]), model.n_outputs))
+    done, items = 0, tokenizer.words[1]
+    progress("predicting", done, shard.records, items)
     for batch, outputs in _predict_batches(model, examples):
+        done += len(batch.items)
+        progress("predicting", done, shard.records, items)
         for output, record in zip(outputs, batch.items.tolist(), strict=True):
             length = lengths[record]
             scores[ends[record] - length : ends[record]] = output[:length] if positional else output

@@ -38,6 +38,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data import Progress, no_progress
 from regard.data.batching import drawn_order
 from regard.data.shards import Array, Shard
 from regard.decoding import Generated, Strategy
@@ -243,6 +244,7 @@ def measure_translation(
     tokenize: str = "13a",
     lowercase: bool = False,
     lenient: bool = False,
+    progress: Progress = no_progress,
 ) -> TranslationReport:
     """Measure a translator on a shard of pairs, its loss on a `part` of it if one is given.
 
@@ -258,7 +260,7 @@ def measure_translation(
     source_tokenizer = translator.source_tokenizer
     sources = [source_tokenizer.content(shard.source.record(i)) for i in numbers.tolist()]
     began = time.monotonic()
-    translations = _translate_until(deadline, translator, sources, strategy, batch_size)
+    translations = _translate_until(deadline, translator, sources, strategy, batch_size, progress)
     seconds = time.monotonic() - began
     sentences = []
     for number, source, candidates in zip(numbers.tolist(), sources, translations, strict=False):
@@ -285,6 +287,7 @@ def _translate_until(
     sources: Sequence[Array],
     strategy: Strategy | None,
     batch_size: int,
+    progress: Progress,
 ) -> list[list[Generated]]:
     """Translate the first sources, doubling their number as long as the time allows it."""
     began = time.monotonic()
@@ -293,12 +296,14 @@ def _translate_until(
         done, now = len(translations), time.monotonic()
         if done and now + (now - began) > deadline:
             break
-        size = len(sources) if deadline == math.inf else done or batch_size
+        progress("translating", done, len(sources), translator.source_tokenizer.words[1])
+        size = AT_ONCE * batch_size if deadline == math.inf else done or batch_size
         batch = sources[done : done + size]
         translations += translator.translate_ids(batch, strategy, batch_size=batch_size)
     return translations
 
 
+AT_ONCE = 8  # batches that are translated between two looks at the progress
 RANKS = (1, 5)  # k of recall at k
 POSITIONS = 1 << 14  # scored at once
 

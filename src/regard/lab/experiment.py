@@ -42,10 +42,9 @@ from regard.training.distributed import ALONE
 from regard.training.loop import EMState, seed_of
 from regard.training.objectives import NextTokenObjective
 from regard.training.optimizer import factor
-from regard.training.progress import Reporter, clock
+from regard.training.progress import Reporter, Status
 from regard.training.step import Stepper
 
-INTERVAL = 5.0  # seconds between two lines of progress
 MIN_SHARE = 0.03  # of the work must be done before the remaining time is estimated
 Z = 1.959964  # 95% of a normal distribution lie within so many standard deviations
 ABOVE = math.nextafter(0.0, 1.0)  # the least number above 0, where a claim excludes 0 itself
@@ -74,18 +73,15 @@ class LabProgress:
 
     def __init__(self, reporter: Reporter, total: float) -> None:
         self.reporter, self.total, self.done = reporter, max(total, 1e-9), 0.0
-        self.start = self.last = time.monotonic()
+        self.start = time.monotonic()
 
     def add(self, description: str, units: float) -> None:
         """Count units of work done since the last call."""
         self.done += units
-        now = time.monotonic()
-        if now - self.last >= INTERVAL:
-            self.last = now
-            share = min(1.0, self.done / self.total)
-            remaining = (now - self.start) * (1 - share) / max(share, 1e-9)
-            eta = clock(remaining) if share > MIN_SHARE else "…"
-            self.reporter.say(f"{description} · {100 * share:.0f}% · ETA {eta}")
+        share = min(1.0, self.done / self.total)
+        remaining = (time.monotonic() - self.start) * (1 - share) / max(share, 1e-9)
+        left = remaining if share > MIN_SHARE else None
+        self.reporter.show(Status(description, 100 * share, 100, "%", left=left))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,18 +110,18 @@ def _add_table(page: Page, comparison: Comparison) -> None:
 
 def _add_learning(page: Page, comparison: Comparison) -> None:
     """Add validation losses during training, and metrics by the size of the training data."""
-    series = []
+    series, metric = [], "loss"
     for row in comparison.rows:
         points = list(Run(row.runs[0]).validations())
         if len(points) > 1:
-            seconds, losses = map(list, zip(*points, strict=True))
-            series.append((row.model, seconds, losses))
+            seconds, values = [one.seconds for one in points], [one.value for one in points]
+            series.append((row.model, seconds, values))
+            metric = points[0].metric.replace("_", " ")
     if not series and not comparison.curves:
         return
-    unit = TASKS[comparison.task].card.loss_unit
-    page.section("Learning", f"{unit.capitalize()} on the validation split during training.")
+    page.section("Learning", f"The {metric} on the validation split during training.")
     if series:
-        page.add(Lines(series, x_label="seconds", y_label=unit, title="During training"))
+        page.add(Lines(series, x_label="seconds", y_label=metric, title="During training"))
     if comparison.curves:
         curves = [
             (model, [float(n) for n, _ in points], [value for _, value in points])

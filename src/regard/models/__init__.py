@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import math
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,48 @@ class Shape:
     dropout: float = 0.0
 
 
+@dataclass(frozen=True)
+class LossMetric:
+    """What the mean loss of training and validation is called, and how users read it.
+
+    `name` is the metric of that name in regard.json, if the task reports the same number.
+    """
+
+    name: str
+    unit: str
+    words: str = "{}"  # around the value in a progress line, such as "RMSE {}"
+    items: str = ""  # what the speed counts; "" = the items of the modality, such as molecules
+
+    def value(self, loss: float) -> float:
+        """Return the metric of a mean loss."""
+        return loss
+
+    def error(self, loss: float, error: float) -> float:
+        """Return the standard error of the metric from that of the loss."""
+        return error
+
+    def show(self, value: float) -> str:
+        """Return a value with its name, for a progress line."""
+        exact = abs(value) < 1000
+        return self.words.format(f"{value:.3g}" if exact else f"{value:,.0f}")
+
+
+@dataclass(frozen=True)
+class RootMeanSquare(LossMetric):
+    """The root of a loss that is half of a squared error, in units of `deviation`."""
+
+    deviation: float = 1.0
+
+    def value(self, loss: float) -> float:
+        return self.deviation * math.sqrt(2 * loss)
+
+    def error(self, loss: float, error: float) -> float:
+        return self.deviation * error / math.sqrt(2 * loss) if loss else 0.0
+
+
+NATS = LossMetric("nats_per_symbol", "nats/symbol", "{} nats/symbol", "symbols")
+
+
 class Model(nn.Module, ABC):
     """A model with the size of its vocabulary and its configuration."""
 
@@ -75,6 +118,11 @@ class Model(nn.Module, ABC):
     def __init__(self, vocab_size: int, config: Any) -> None:
         super().__init__()
         self.vocab_size, self.config = vocab_size, config
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        """What its loss is called."""
+        return NATS
 
     @classmethod
     def fits_at_once(cls) -> bool:

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from regard.data.batching import Masked
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.models import Presets, check_ranges, decoder
+from regard.models import LossMetric, Presets, check_ranges, decoder
 from regard.models.supervised import HeadConfig, NeuralSupervisedModel, Pooling
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise
 
@@ -201,6 +201,10 @@ class MaskedLM(NeuralSupervisedModel):
             nn.init.zeros_(self.dense.bias)
             self.norm = config.make_norm()
             self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        return self.output.loss_metric(torch.ones(1))
 
     @property
     def task(self) -> str:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import Tap
-from regard.models import Model, Presets, check_dropout, check_ranges
+from regard.models import LossMetric, Model, Presets, check_dropout, check_ranges
 from regard.models.covariates import Covariates
 
 EPS = 1e-5  # added to the variance of a window, in units of the training part's
@@ -89,6 +89,13 @@ class ForecastModel(Model):
         quantiles = self.config.quantiles
         middle = min(range(len(quantiles)), key=lambda i: abs(quantiles[i] - 0.5), default=0)
         return forecasts[..., middle]
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        if self.config.quantiles:
+            name, words = "pinball_standardized", "pinball loss {} (standardized)"
+            return LossMetric(name, "standard deviations", words, "windows")
+        return LossMetric("mse_standardized", "variances", "MSE {} (standardized)", "windows")
 
     def losses(self, forecasts: Tensor, targets: Tensor) -> Tensor:
         """Return the loss (B,) of each window: the mean over its observed targets (B, H, C).

@@ -28,7 +28,7 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.series import SeriesEmbedding, read_steps, without_padding
-from regard.models import Presets, check_ranges, decoder
+from regard.models import LossMetric, Presets, RootMeanSquare, check_ranges, decoder
 from regard.models.convolution import Residual, SameConvolution
 from regard.models.encoder import Encoder, EncoderConfig, EncoderModel, SentenceConfig
 from regard.models.recurrent import RecurrentClassifier, SequenceClassifierConfig
@@ -116,6 +116,10 @@ class PatchHead(ValueHead):
     """The standardized values of each patch, NaN where they are not scored."""
 
     positional = True
+
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        name, words = "rmse_standardized", "RMSE {} (standardized)"
+        return RootMeanSquare(name, "standard deviations", words, "masked values")
 
 
 class MaskedSeries(NeuralSupervisedModel):

@@ -29,13 +29,14 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from regard.data import Progress, no_progress
 from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Shard
 from regard.errors import UsageError, did_you_mean
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
-from regard.models import Model, check_choices, check_ranges
+from regard.models import LossMetric, Model, RootMeanSquare, check_choices, check_ranges
 
 POOLINGS = ("mean", "first", "attention", "max", "sum")
 
@@ -135,6 +136,10 @@ class Head(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Return the loss to minimise, smoothed and weighted, and the plain loss, both summed."""
 
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        """Return what the plain loss is called; `scale` (O,) are the units of scaled scores."""
+        return LossMetric("loss", "", "loss {}")
+
     @abstractmethod
     def divergence(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
         """Return how far two predictions are apart, summed over the targets that are scored."""
@@ -189,6 +194,9 @@ class ClassHead(Head):
         )
         return loss, F.cross_entropy(logits, classes, ignore_index=IGNORE, reduction="sum")
 
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        return LossMetric("log_loss", "nats", "log loss {}")
+
     def divergence(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
         """KL(p, q) + KL(q, p)."""
         p, q = one.log_softmax(-1), two.log_softmax(-1)
@@ -210,11 +218,22 @@ class ClassHead(Head):
         return totals, torch.ones_like(totals)
 
 
-@register_head("position-label", "masked")
+@register_head("position-label")
 class PositionClassHead(ClassHead):
     """Logits of classes at each position."""
 
     positional = True
+
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        return LossMetric("log_loss", "nats", "log loss {}", "positions")
+
+
+@register_head("masked")
+class MaskedTokenHead(PositionClassHead):
+    """Logits of tokens at each position."""
+
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        return LossMetric("nats_per_token", "nats/token", "{} nats/token", "masked tokens")
 
 
 @register_head("labels")
@@ -232,6 +251,10 @@ class LabelsHead(Head):
             for y in (wanted * (1 - smoothing) + smoothing / 2, wanted)
         )
         return smooth, plain
+
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        items = "" if len(scale) == 1 else "labels"
+        return LossMetric("log_loss", "nats per label", "log loss {}", items)
 
     def divergence(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
         p, q = one.sigmoid(), two.sigmoid()
@@ -264,6 +287,12 @@ class ValueHead(Head):
         half = ((scores - targets.nan_to_num(0.0)).square() / 2).where(~targets.isnan(), 0).sum()
         return half, half
 
+    def loss_metric(self, scale: Tensor) -> LossMetric:
+        if len(scale) > 1:
+            name, words = "rmse_standardized", "RMSE {} (standardized)"
+            return RootMeanSquare(name, "standard deviations", words, "values")
+        return RootMeanSquare("rmse", "that of the values", "RMSE {}", deviation=float(scale[0]))
+
     def divergence(self, one: Tensor, two: Tensor, targets: Tensor) -> Tensor:
         return (one - two).square().where(~targets.isnan(), 0).sum()
 
@@ -277,7 +306,6 @@ class ValueHead(Head):
         return torch.randn((*shape, n_outputs), generator=draw, dtype=torch.float64)
 
 
-INTERVAL = 10.0  # seconds between two lines of progress
 Log = Callable[[str], None]
 
 
@@ -286,9 +314,16 @@ class Budget:
     reduced, and each reduction is logged.
     """
 
-    def __init__(self, log: Log, seconds: float = math.inf) -> None:
-        self.log = log
-        self.started = self.last_line = time.monotonic()
+    def __init__(
+        self,
+        log: Log,
+        seconds: float = math.inf,
+        progress: Progress = no_progress,
+        name: str = "model",
+    ) -> None:
+        """`progress` shows how the fit of the model `name` goes on."""
+        self.log, self.show, self.name = log, progress, name
+        self.started = time.monotonic()
         self.end = self.stop = self.started + seconds
         self.activity = ""  # for messages
         self.cut = False  # did a fit stop for lack of time?
@@ -314,17 +349,16 @@ class Budget:
         return time.monotonic() >= self.stop
 
     def progress(self, activity: str) -> None:
-        """Log the current activity, once per INTERVAL at most."""
+        """Show the current activity."""
         self.activity = activity
         self.tick("")
 
     def tick(self, detail: str) -> None:
-        """Log a detail of the current activity, once per INTERVAL at most."""
-        now = time.monotonic()
-        if now - self.last_line >= INTERVAL:
-            self.last_line = now
-            line = ", ".join(part for part in (self.activity, detail) if part)
-            self.log(f"{now - self.started:,.0f} s: {line}")
+        """Show a detail of the current activity."""
+        line = ", ".join(part for part in (self.activity, detail) if part)
+        total = self.end - self.started if self.limited else 0.0
+        seconds = time.monotonic() - self.started
+        self.show(f"fitting {self.name}", seconds, total, "seconds", line)
 
     def reduce(self, reduction: str) -> None:
         """Log a reduction, the first time."""
@@ -447,6 +481,10 @@ class NeuralSupervisedModel(SupervisedModel):
                 self.shift[column] = known.mean()
                 deviation = known.std(correction=0)
                 self.scale[column] = deviation if deviation > 0 else 1.0
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        return self.output.loss_metric(self.scale)
 
     @abstractmethod
     def vectors(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from regard.data.shards import CHUNK, Shard
 from regard.errors import UserError, missing_extra
 from regard.kernels import has_numba
-from regard.models import Model, Presets, check_ranges
+from regard.models import LossMetric, Model, Presets, check_ranges
 from regard.tokenizers import Tokenizer
 
 UNIT, FEW = 1000, 100  # tokens measured and resampled as one unit: of running text, of records
@@ -144,6 +144,10 @@ class Word2Vec(Model):
         self.outputs = nn.Parameter(torch.zeros(n, d))
         self.register_buffer("rows", torch.full((vocab_size,), ABSENT))  # (V,)
         self.register_buffer("counts", torch.zeros(n, dtype=torch.int64))  # (R,)
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        return LossMetric("loss", "nats/word", "loss {}", "words")
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         self.rows = torch.from_numpy(vocabulary.rows)

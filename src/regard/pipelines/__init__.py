@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, overload
 
+from regard.data import Progress, no_progress
 from regard.data.inputs import InputReader, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import ForbiddenTransitions
@@ -86,6 +87,7 @@ class EvaluationRequest:
     bleu: Mapping[str, Any] = field(default_factory=dict)  # options of BLEU
     log: Callable[[str], None] = quiet
     run: Run | None = None  # whose data and columns are read; by default that of the pipeline
+    progress: Progress = no_progress
 
 
 @dataclass(frozen=True, eq=False)

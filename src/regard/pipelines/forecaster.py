@@ -208,7 +208,9 @@ class Forecaster(Pipeline):
         name, windows, corpus = self.windows()
         is_test = name == "test" and np.array_equal(shard.starts, windows.starts)
         before = corpus.valid if is_test else None
-        return measure_forecasts(self.model, shard, self.tokenizer, corpus.train, before)
+        return measure_forecasts(
+            self.model, shard, self.tokenizer, corpus.train, before, request.progress
+        )
 
     def _log_notes(self, shard: Any, request: EvaluationRequest) -> None:
         """Series have no unknown symbols."""

@@ -266,8 +266,14 @@ class Generator(Pipeline):
 
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TokenLosses:
         """Return the losses on a shard, by record or by block of running text."""
-        stride, constrain = request.stride, self.forbidden
-        return measure(self.model, shard, self.tokenizer, stride=stride, constrain=constrain)
+        return measure(
+            self.model,
+            shard,
+            self.tokenizer,
+            stride=request.stride,
+            constrain=self.forbidden,
+            progress=request.progress,
+        )
 
     @torch.inference_mode()
     def activations(self, text: str, patterns: Iterable[str]) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from regard.data import Progress, no_progress
 from regard.data.inputs import InputReader, Item, RecordNotes, quiet
 from regard.data.shards import Shard
 from regard.decoding.engine import evaluating
@@ -151,6 +152,6 @@ class MaskedPredictor(Predictor):
     ) -> Shard:
         return shard_from(files, self.tokenizer, self.modality, reader, strict=strict, log=log)
 
-    def predict_shard(self, shard: Shard) -> Predictions:
+    def predict_shard(self, shard: Shard, progress: Progress = no_progress) -> Predictions:
         with evaluating(self.model):
             return measure_masked(self.model, shard, self.tokenizer)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data import Progress, no_progress
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.in_memory import input_columns
 from regard.data.inputs import InputReader, TokenLimit, quiet
@@ -344,10 +345,10 @@ class Predictor(Pipeline):
             log=log,
         )
 
-    def predict_shard(self, shard: Shard) -> Predictions:
+    def predict_shard(self, shard: Shard, progress: Progress = no_progress) -> Predictions:
         """Return predictions for the records of a labelled shard, with the true targets."""
         with evaluating(self.model):
-            return predict_shard(self.model, shard, self.tokenizer, self.targets)
+            return predict_shard(self.model, shard, self.tokenizer, self.targets, progress)
 
     def check_comparable(self, other: Any) -> None:
         super().check_comparable(other)
@@ -356,12 +357,12 @@ class Predictor(Pipeline):
 
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> Report:
         """Return the metrics on a labelled shard."""
-        return self.predict_shard(shard).report
+        return self.predict_shard(shard, request.progress).report
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         name, shard = self._shard(request)
         self._log_notes(shard, request)
-        predictions = self.predict_shard(shard)
+        predictions = self.predict_shard(shard, request.progress)
         report, count = predictions.report, predictions.records
         document = {
             "split": name,

@@ -271,7 +271,7 @@ class Translator(Pipeline):
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TranslationReport:
         """Translate the sources of a shard; return quality and losses."""
         strategy = request.strategy(self.tokenizer) if request.strategy else None
-        return measure_translation(self, shard, strategy, **request.bleu)
+        return measure_translation(self, shard, strategy, progress=request.progress, **request.bleu)
 
     def describe(
         self, report: TranslationReport, request: EvaluationRequest

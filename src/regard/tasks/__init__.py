@@ -39,7 +39,6 @@ class Card:
 
     verbs: tuple[str, ...]  # "{run}" is the run folder; the most useful command first
     metrics: tuple[str, ...] = ()  # in the model card; empty: all
-    loss_unit: str = "nats per symbol"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,14 @@ class LookRequest:
     text: str = ""
     target: str = ""
     beams: int = 0  # 0 = the task's default
+    device: str = "cpu"
     log: Callable[[str], None] = print
+
+    def model(self, run: Run) -> Any:
+        """Return the model of a run on the device."""
+        from regard.training.step import choose_device
+
+        return run.model().to(choose_device(self.device))
 
 
 class Task(ABC):
@@ -65,7 +71,6 @@ class Task(ABC):
     Config: ClassVar[type]
     roles: ClassVar[Roles]
     card: ClassVar[Card]
-    unit: ClassVar[str] = "symbol"  # of the rate in progress lines
     measures_all: ClassVar[bool] = False  # of held-out splits, whatever the time
     compares: ClassVar[bool] = True  # `regard compare` has rows for it
     starts_from: ClassVar[tuple[str, ...]] = ()  # tasks whose runs train.init_from may name

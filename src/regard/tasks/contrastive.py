@@ -65,9 +65,7 @@ class Contrastive(GradientTask):
             "embed {run} FILE",
             "verify {run}",
         ),
-        loss_unit="nats per pair",
     )
-    unit = "pair"
     measures_all = True  # recall among fewer candidates would be higher
     starts_from = ("contrastive",)
 
@@ -146,4 +144,4 @@ class Contrastive(GradientTask):
 
         if request.target:
             raise UsageError("--target is for translators and labels; name a text or a file alone")
-        return retrieval_page(self.pipeline(run, run.model()), request.text)
+        return retrieval_page(self.pipeline(run, request.model(run)), request.text)

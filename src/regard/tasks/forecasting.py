@@ -79,11 +79,9 @@ class Forecasting(GradientTask):
             "coverage_80",
             "mae",
         ),
-        loss_unit="squared error, standardized",
     )
     starts_from = ("forecast",)
     measures_all = True
-    unit = "window"
     own_options = ("horizon", "lookback")
 
     def defaults(self, tables: Tables) -> list[str]:
@@ -180,7 +178,9 @@ class Forecasting(GradientTask):
         corpus, windows = outcome.corpus, cast("Windows", part)
         train, valid = cast("Windows", corpus.train), cast("Windows | None", corpus.valid)
         before = valid if split == "test" else None
-        result = measure_forecasts(model, windows, corpus.tokenizer, train, before)
+        result = measure_forecasts(
+            model, windows, corpus.tokenizer, train, before, outcome.reporter.progress
+        )
         if split == corpus.reported_split:
             store_forecasts(run.path, result)
         return result.metrics()
@@ -211,7 +211,7 @@ class Forecasting(GradientTask):
 
         if request.target and request.target not in run.data.get("reading", {}).get("targets", []):
             raise UsageError("--target names a series of the run")
-        return forecast_page(self.pipeline(run, run.model()), request)
+        return forecast_page(self.pipeline(run, request.model(run)), request)
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,13 @@ class LanguageModeling(GradientTask):
     ) -> dict[str, Metric]:
         from regard.evaluation.language_modeling import measure
 
-        losses = measure(model, part, outcome.corpus.tokenizer, constrain=outcome.forbidden)
-        return losses.metrics()
+        return measure(
+            model,
+            part,
+            outcome.corpus.tokenizer,
+            constrain=outcome.forbidden,
+            progress=outcome.reporter.progress,
+        ).metrics()
 
     def result(self, run: Run, facts: dict[str, Any], shared: Path) -> RunResult:
         from regard.evaluation.eval_data import held_out
@@ -144,7 +149,7 @@ class LanguageModeling(GradientTask):
 
         if request.target:
             raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
-        generator = self.pipeline(run, run.model())
+        generator = self.pipeline(run, request.model(run))
         model, tokenizer = generator.model, generator.tokenizer
         ids, cut = truncate(choose_ids(generator, request), model.config.max_len)
         log_unknown(ids, tokenizer, request.log)

@@ -59,7 +59,6 @@ class MaskedLanguageModeling(PredictionTask):
             "look {run} TEXT",
             "verify {run}",
         ),
-        loss_unit="nats per token",
     )
     compares = False
     starts_from = TASKS_WITH_HEADS
@@ -130,7 +129,7 @@ class MaskedLanguageModeling(PredictionTask):
         )
         from regard.look.language_page import masked_page
 
-        predictor = self.pipeline(run, run.model())
+        predictor = self.pipeline(run, request.model(run))
         model, tokenizer = predictor.model, predictor.tokenizer
         if request.target:
             raise UsageError(

@@ -67,7 +67,6 @@ class PredictionTask(GradientTask):
             "embed {run} FILE",
             "verify {run}",
         ),
-        loss_unit="nats per prediction",
     )
     starts_from = TASKS_WITH_HEADS
     keeps_head = False  # classes of one task mean nothing to another
@@ -135,7 +134,9 @@ class PredictionTask(GradientTask):
         from regard.evaluation.predictions import predict_shard, store_predictions
 
         corpus = outcome.corpus
-        predictions = predict_shard(model, part, corpus.tokenizer, corpus.targets)
+        predictions = predict_shard(
+            model, part, corpus.tokenizer, corpus.targets, outcome.reporter.progress
+        )
         if split == corpus.reported_split:
             store_predictions(run.path, predictions)
         return predictions.metrics()
@@ -167,7 +168,7 @@ class PredictionTask(GradientTask):
         from regard.look.internals import choose_sample, run_facts
         from regard.look.prediction_page import prediction_page
 
-        predictor = self.pipeline(run, run.model())
+        predictor = self.pipeline(run, request.model(run))
         what, text = predictor.tokenizer.words[0], request.text
         if predictor.tokenizer.reads_text:
             text = given_text(predictor, request)
@@ -321,7 +322,6 @@ class ValueTask(PredictionTask):
 
     name = model_task = "value"
     purpose = "regression"
-    card = Card(verbs=PredictionTask.card.verbs, loss_unit="half of the squared error")
 
     @classmethod
     def suggest(

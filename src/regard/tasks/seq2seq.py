@@ -155,7 +155,13 @@ class Seq2Seq(GradientTask):
         shard = corpus.split(split)
         assert shard is not None
         report = measure_translation(
-            translator, shard, part=part, max_sentences=MAX_TRANSLATED, deadline=until, lenient=True
+            translator,
+            shard,
+            part=part,
+            max_sentences=MAX_TRANSLATED,
+            deadline=until,
+            lenient=True,
+            progress=outcome.reporter.progress,
         )
         report.store(run.path, split)
         return report.metrics()
@@ -218,7 +224,7 @@ class Seq2Seq(GradientTask):
         )
 
     def page(self, run: Run, request: LookRequest) -> Page:
-        translator = self.pipeline(run, run.model())
+        translator = self.pipeline(run, request.model(run))
         if translator.source_tokenizer.reads_text:
             return translation_view(translator, run, request)
         return caption_view(translator, run, request)

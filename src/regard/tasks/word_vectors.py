@@ -51,7 +51,6 @@ class WordVectorTask(Task):
             "verify {run}",
         ),
         metrics=("loss",),
-        loss_unit="loss per word",
     )
     compares = False
     lends_embeddings = True
@@ -102,7 +101,7 @@ class WordVectorTask(Task):
         from regard.look.internals import quote, run_facts
         from regard.look.projection import word_vector_page
 
-        vectors, text = self.pipeline(run, run.model()), request.text
+        vectors, text = self.pipeline(run, request.model(run)), request.text
         facts = run_facts(run, vectors.model, vectors.tokenizer)
         about = f"words near {quote(text)}" if text else f"{len(vectors):,} words"
         return word_vector_page(vectors, text.split(), title=f"{run.name}: {about}", facts=facts)

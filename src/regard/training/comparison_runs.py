@@ -51,6 +51,7 @@ from regard.recipe import Recipe, build, read, to_toml
 from regard.recipe import tables as tables_of
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
+from regard.run_folders import Measurement
 from regard.storage import StoredMemory, TrainedFacts, read_json, write_json, write_text
 from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
 from regard.training.defaults import ONE_PASS, fill_defaults
@@ -449,7 +450,7 @@ class ProgressTable:
         self.states = {one.row.name: "" for one in comparison_runs}
         self.fold: dict[str, str] = {}  # the one that is trained now
         self.losses: dict[str, str] = {}
-        self.loss_unit = comparison_runs[0].recipe.build_task().card.loss_unit
+        self.metric = ""  # that validations measure, once it is known
         shows = reporter.console.is_terminal and not reporter.quiet
         self.live = Live(console=reporter.console, transient=True) if shows else None
 
@@ -475,13 +476,16 @@ class ProgressTable:
             self.fold[name] = f", fold {one.fold + 1}"
         else:
             self.fold.pop(name, None)
-        loss = best_loss(one)
-        if loss is not None:
-            self.losses[name] = f"{loss:.4f}"
+        best = best_validation(one)
+        if best is not None:
+            self.losses[name] = f"{best.value:.4f}"
+            self.metric = best.metric.replace("_", " ")
         if self.live is not None:
             self.live.update(self.table())
         elif changed:
-            validation = f", validation {self.losses[name]}" if name in self.losses else ""
+            validation = ""
+            if name in self.losses:
+                validation = f", validation {self.metric} {self.losses[name]}"
             self.say(f"{name}: {state}{validation}")
         elif state != "done" and time.monotonic() - self.printed >= PLAIN_EVERY:
             self.say(f"{name}{self.fold.get(name, '')}: {last_line(one.row / LOG)}")
@@ -496,7 +500,8 @@ class ProgressTable:
 
     def table(self) -> Table:
         """Return the states of all runs as a table."""
-        title = f"{clock(time.monotonic() - self.began)}  validation: {self.loss_unit}"
+        measured = f"  validation: {self.metric}" if self.metric else ""
+        title = f"{clock(time.monotonic() - self.began)}{measured}"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("model", "", "validation"):
             table.add_column(column)
@@ -516,11 +521,11 @@ def last_line(log: Path) -> str:
     return lines[-1] if lines else "training"
 
 
-def best_loss(one: ComparisonRun) -> float | None:
-    """Return the best validation loss that a run has logged so far."""
+def best_validation(one: ComparisonRun) -> Measurement | None:
+    """Return the best validation that a run has logged so far."""
     if not (one.run / METRICS).exists():
         return None
-    return min((nats for _, nats in Run(one.run).validations()), default=None)
+    return min(Run(one.run).validations(), key=lambda one: one.value, default=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,14 @@ Training ends after train.steps passes, or when a pass improves the objective by
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -44,10 +45,13 @@ from regard.run import RECIPE, WEIGHTS, MetricsLog, weights, write_config
 from regard.storage import adapter, check_names, read_tensors, write_tensors, write_text
 from regard.training import checkpoint
 from regard.training.distributed import ALONE, NoMetrics, ProcessGroup
-from regard.training.progress import Interrupt, Reporter, Status
+from regard.training.progress import Interrupt, Reporter, Status, resident_bytes
 from regard.training.throughput import CLOSING, SEEN, Clock, Pace, final_parts
 
 COUNT = "count"  # the name of a tensor in a checkpoint, next to the sums
+
+
+Listening = Callable[[MetricsLog, int], AbstractContextManager[None]]  # as of `loggers.listening`
 
 
 class WeightAverage:
@@ -117,7 +121,6 @@ class Progress:
 
     step: int = 0
     best: float | None = None  # validation nats per symbol
-    best_error: float | None = None  # its standard error
     best_step: int = 0
     stale: int = 0  # validations since the best
     due: bool = False  # the weights of this step are still to be validated
@@ -155,8 +158,6 @@ class Loop(ABC):
     """
 
     optimizer: ExtraState
-    figure: ClassVar[str] = "nats_per_symbol"  # the loss, in metrics.jsonl
-    unit: str = "symbol"  # of the rate in progress lines
 
     def __init__(
         self,
@@ -170,9 +171,12 @@ class Loop(ABC):
         world: ProcessGroup,
     ) -> None:
         self.model, self.corpus, self.recipe, self.world = model, corpus, recipe, world
+        self.metric = model.loss_metric
+        self.items = self.metric.items  # that the speed counts
         self.run_folder, self.reporter, self.constrain = run, reporter, forbidden
         self.repeated = world.size > 1  # a launcher may send a signal twice
         self.signal = 0  # that interrupted the run
+        self.listening: Listening = lambda metrics, step: contextlib.nullcontext()
         self.progress = Progress()
         self.average = WeightAverage(recipe.average_last)
         self.sample: Shard | None = None  # what validations read, drawn at the first of them
@@ -313,9 +317,11 @@ class Loop(ABC):
         self.model.train()
         if self.clock is not None:
             self.clock.start()
-        self.reporter.start(self.steps, self.progress.step)
         try:
-            with Interrupt(repeated=self.repeated) as interrupt:
+            with (
+                self.listening(metrics, self.progress.step),
+                Interrupt(repeated=self.repeated) as interrupt,
+            ):
                 # the only point at which processes agree to stop, all after the same step
                 return self._run(metrics, lambda: self.world.agree(interrupt.asked))
         finally:
@@ -390,9 +396,30 @@ class Loop(ABC):
         """Log the mean loss since the last line, at the planned intervals."""
         p = self.progress
         if p.step % self.log_every == 0 or p.step == self.steps:
-            values = {"step": p.step, self.figure: p.nats / p.symbols, "symbols": p.symbols_read}
-            metrics.log("train", **values, seconds=p.seconds, symbols_per_second=rate)
+            read = {"items": self.items, "read": p.symbols_read}
+            timings = {"seconds": p.seconds, "read_per_second": rate}
+            values = self.named(p.nats / p.symbols) | self.step_values() | read | timings
+            metrics.log("train", **values, memory_bytes=self.memory_bytes())
             p.nats, p.symbols = 0.0, 0
+
+    def named(self, loss: float) -> dict[str, Any]:
+        """Return the step and a mean loss under its true name, for metrics.jsonl."""
+        metric = self.metric
+        value = metric.value(loss)
+        return {
+            "step": self.progress.step,
+            "metric": metric.name,
+            "unit": metric.unit,
+            "value": value,
+        }
+
+    def step_values(self) -> dict[str, float]:
+        """Return what else is known of the last step: its learning rate, the gradient norm."""
+        return {}
+
+    def memory_bytes(self) -> int:
+        """Return the memory that this process holds."""
+        return resident_bytes()
 
     def evaluate(self, metrics: MetricsLog, interrupted: Callable[[], int]) -> bool:
         """Validate, store the best model and log; return False if a signal interrupted it."""
@@ -452,14 +479,14 @@ class Loop(ABC):
         """Log a validation; write the model if it is better than the stored one."""
         p = self.progress
         if better:
-            p.best, p.best_error = loss if loss and math.isfinite(loss.value) else (None, None)
+            p.best = loss.value if loss and math.isfinite(loss.value) else None
             p.best_step = p.step
             self.world.on_rank0(
                 lambda: write_tensors(self.run_folder / WEIGHTS, weights(self.model))
             )
         if loss is not None:
-            values = {"step": p.step, self.figure: loss.value, **loss.to_json()}
-            metrics.log(event, **values, best=better, seconds=p.seconds)
+            error = {key: self.metric.error(loss.value, x) for key, x in loss.to_json().items()}
+            metrics.log(event, **self.named(loss.value), **error, best=better, seconds=p.seconds)
 
     def try_average(self, metrics: MetricsLog) -> None:
         """Store the mean of the last weights if it is better than the best."""
@@ -470,12 +497,15 @@ class Loop(ABC):
                 self.note(metrics, "average", loss, p.best is None or loss.value < p.best)
 
     def report(self, nats: float, rate: float, per_step: float, done: int) -> None:
-        """Update the reporter, with an ETA once 20 steps, or a tenth of the run, were timed."""
-        p = self.progress
+        """Show the best validation so far or, before there is one, the loss of the last step; and
+        the time that is left once 20 steps, or a tenth of the run, were timed.
+        """
+        p, metric = self.progress, self.metric
         known = done >= min(20, max(1, self.steps // 10))
-        eta = per_step * (self.steps - p.step) if known else None
-        status = Status(p.step, self.steps, nats, rate, eta, p.best, p.best_error, self.unit)
-        self.reporter.update(status)
+        left = per_step * (self.steps - p.step) if known else None
+        what, loss = ("training", nats) if p.best is None else ("validation", p.best)
+        detail = f"{what} {metric.show(metric.value(loss))}"
+        self.reporter.show(Status("step", p.step, self.steps, self.items, rate, left, detail))
 
     def facts(self) -> dict[str, Any]:
         """Return facts about the run for regard.json."""

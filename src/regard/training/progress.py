@@ -1,8 +1,11 @@
-"""Progress of a run on stderr (a live bar on a terminal, otherwise lines), and its interruption."""
+"""Progress of a run on stderr, and its interruption.
+
+All activities share one line of a terminal, which fits its width; it stays out of the way of what
+is printed. A notebook shows the same line. Elsewhere a line is logged now and then.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -10,12 +13,15 @@ import threading
 import time
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from regard.errors import one_line, printable
+from regard.errors import human_size, one_line, printable
 
 
 class Interrupt:
@@ -48,7 +54,10 @@ class Interrupt:
         self._restore()
 
 
-PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
+NOTEBOOK_EVERY = 0.3  # seconds between changes of the line of a notebook
+PATIENCE = 2.0  # seconds after which an activity is shown
+BAR = 8, 24  # the least and the most cells of a bar
 
 
 def resident_bytes() -> int:
@@ -70,30 +79,122 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes}:{total % 60:02d}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Status:
-    """The state of a run for progress lines."""
+    """How far an activity is."""
 
-    step: int
-    steps: int
-    nats: float  # training loss per symbol of the last step
-    rate: float  # symbols per second
-    eta: float | None  # seconds left; None until it is known
-    valid: float | None  # best validation nats per symbol so far
-    valid_error: float | None = None  # its standard error
-    unit: str = "symbol"  # of the rate; bits are shown only for symbols
+    activity: str
+    done: float
+    total: float = 0  # 0: not known
+    items: str = ""  # what is done, in the plural; or "bytes", "seconds" or "%"
+    rate: float = 0.0  # items per second
+    left: float | None = None  # seconds; None until they are known
+    detail: str = ""
 
-    def line(self) -> str:
-        """Return the status as a line."""
-        parts = [f"loss {self.nats:.4f}"]
-        if self.unit == "symbol":
-            parts.append(f"{self.nats / math.log(2):.3f} bits/symbol")
-        if self.valid is not None:
-            error = "" if self.valid_error is None else f" ± {self.valid_error:.4f}"
-            parts.append(f"best valid {self.valid:.4f}{error}")
-        parts += [f"{self.rate:,.0f} {self.unit}s/s", f"{resident_bytes() / 2**20:,.0f} MB"]
-        parts.append(f"ETA {clock(self.eta) if self.eta is not None else '…'}")
-        return " · ".join(parts)
+    @property
+    def amount(self) -> str:
+        """The activity, and how much of it is done."""
+        if self.items == "seconds":
+            total = f"/{clock(self.total)}" if self.total else ""
+            return f"{self.activity} {clock(self.done)}{total}"
+        if self.items == "%":
+            return f"{self.activity} {self.done:.0f}%"
+        if self.items == "bytes":
+            share = f"{min(1.0, self.done / self.total):.0%} of " if self.total else ""
+            return f"{self.activity} {share}{human_size(self.total or self.done)}"
+        return f"{self.activity} {self.done:,.0f}" + (f"/{self.total:,.0f}" if self.total else "")
+
+    @property
+    def speed(self) -> str:
+        """The speed, or "" if it is not known."""
+        if not self.rate or self.items in ("", "seconds", "%"):
+            return ""
+        if self.items == "bytes":
+            return f"{human_size(self.rate)}/s"
+        return f"{self.rate:,.{0 if self.rate >= 10 else 1}f} {self.items}/s"
+
+    def line(self, width: int = 1000) -> str:
+        """Return the status as a line of at most `width` characters: the speed is left out first,
+        then the detail is cut.
+        """
+        left = "" if self.left is None else f"{clock(self.left)} left"
+        line = " · ".join(filter(None, (self.amount, self.detail, self.speed, left)))
+        if len(line) > width:
+            line = " · ".join(filter(None, (self.amount, self.detail, left)))
+        if len(line) > width:
+            over = len(line) - width + 1
+            detail = f"{self.detail[:-over]}…" if len(self.detail) > over else ""
+            line = " · ".join(filter(None, (self.amount, detail, left)))
+        return line[:width]
+
+
+class ProgressLine(Protocol):
+    """Where the line of progress is shown."""
+
+    def show(self, status: Status) -> None:
+        """Show a status in place of the one before."""
+
+    def close(self) -> None:
+        """Remove the line."""
+
+
+class TerminalLine:
+    """The last line of a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        # stdout is left alone: it may be a file
+        self.live = Live(console=console, transient=True, redirect_stdout=False)
+        self.live.start()
+
+    def show(self, status: Status) -> None:
+        self.live.update(self.render(status, self.live.console.width))
+
+    def close(self) -> None:
+        self.live.stop()
+
+    @staticmethod
+    def render(status: Status, width: int) -> RenderableType:
+        """Return the line, after a bar if there is room for one."""
+        text = Text(status.line(width), no_wrap=True, overflow="ellipsis")
+        room = min(BAR[1], width - text.cell_len - 1)
+        if not status.total or room < BAR[0]:
+            return text
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_row(ProgressBar(status.total, min(status.done, status.total), width=room), text)
+        return grid
+
+
+class NotebookLine:
+    """A line below the cell of a notebook."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.handle = display(Text(""), display_id=True)
+        self.last = 0.0
+
+    def show(self, status: Status) -> None:
+        if time.monotonic() - self.last >= NOTEBOOK_EVERY:
+            self.last = time.monotonic()
+            self.handle.update(Text(status.line()))
+
+    def close(self) -> None:
+        self.handle.update(Text(""))
+
+
+class LoggedLines:
+    """Lines of a log, one now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.last = console, time.monotonic()
+
+    def show(self, status: Status) -> None:
+        if time.monotonic() - self.last >= PLAIN_EVERY:
+            self.last = time.monotonic()
+            self.console.print(printable(status.line()), markup=False)
+
+    def close(self) -> None:
+        """The lines stay."""
 
 
 class Reporter:
@@ -102,14 +203,17 @@ class Reporter:
     def __init__(self, *, quiet: bool = False, stderr: bool = True) -> None:
         self.console = Console(stderr=stderr, highlight=False, soft_wrap=True)
         self.quiet = quiet
+        self.shows = not quiet  # the line of progress
         self.warned: set[str] = set()  # a warning is printed once
-        self.bar: Progress | None = None
-        self.last = 0.0
+        self.logged = LoggedLines(self.console)
+        self.current: ProgressLine | None = None
+        self.activity, self.began, self.first = "", 0.0, 0.0  # what is shown, since when and what
 
     def quieter(self) -> Reporter:
-        """Return a reporter that prints only warnings, and none that this one has printed."""
+        """Return a reporter that prints only progress and warnings, and none of these twice."""
         other = Reporter(quiet=True)
-        other.warned = self.warned
+        other.console, other.logged = self.console, self.logged
+        other.warned, other.shows = self.warned, self.shows
         return other
 
     def say(self, text: str) -> None:
@@ -123,30 +227,48 @@ class Reporter:
             self.warned.add(text)
             self.console.print(f"warning: {one_line(text)}", markup=False)
 
-    def start(self, steps: int, step: int) -> None:
-        """Show a progress bar at `step`, on a terminal."""
-        self.last = time.monotonic()
-        if self.console.is_terminal and not self.quiet:
-            self.bar = Progress(
-                TextColumn("step {task.completed}/{task.total}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[line]}", markup=False),
-                console=self.console,
-                transient=True,
-            )
-            self.bar.start()
-            self.bar.add_task("train", total=steps, completed=step, line="")
+    def show(self, status: Status) -> None:
+        """Show how far an activity is."""
+        if not self.shows:
+            return
+        if self.current is None:
+            self.current = self._line()
+        self.current.show(status)
 
-    def update(self, status: Status) -> None:
-        """Show the status in the bar or, now and then, as a line."""
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=status.step, line=status.line())
-        elif not self.quiet and time.monotonic() - self.last >= PLAIN_EVERY:
-            self.last = time.monotonic()
-            self.say(f"step {status.step}/{status.steps} · {status.line()}")
+    def _line(self) -> ProgressLine:
+        if self.console.is_jupyter:
+            return NotebookLine()
+        return TerminalLine(self.console) if self.console.is_terminal else self.logged
+
+    def progress(
+        self,
+        activity: str,
+        done: float,
+        total: float = 0,
+        items: str = "records",
+        detail: str = "",
+    ) -> None:
+        """Show how far an activity is, once it has taken a while (see `data.Progress`)."""
+        now = time.monotonic()
+        if activity != self.activity:
+            self.activity, self.began, self.first = activity, now, done
+        elapsed = now - self.began
+        if elapsed <= PATIENCE:
+            return
+        rate = (done - self.first) / elapsed
+        unknown = items == "seconds" or rate <= 0 or total <= done
+        left = None if unknown else (total - done) / rate
+        self.show(Status(activity, done, total, items, rate, left, detail))
 
     def stop(self) -> None:
-        """Remove the bar."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        """Remove the line of progress."""
+        self.activity = ""
+        if self.current is not None:
+            self.current.close()
+            self.current = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

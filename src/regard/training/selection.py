@@ -33,6 +33,7 @@ from regard.training.comparison_runs import (
 )
 from regard.training.defaults import ONE_PASS, has_gpu, settings_from_scratch
 from regard.training.distributed import ALONE
+from regard.training.loggers import check_loggers
 from regard.training.progress import Reporter
 from regard.training.step import choose_device
 from regard.training.throughput import Clock
@@ -103,7 +104,7 @@ class Score:
 
 def still_falling(run: Path) -> bool:
     """Return whether the validation loss of a run had its minimum at its end."""
-    losses = [loss for _, loss in Run(run).validations()] if (run / METRICS).exists() else []
+    losses = [one.value for one in Run(run).validations()] if (run / METRICS).exists() else []
     return len(losses) >= 3 and losses.index(min(losses)) >= STEADY * (len(losses) - 1)
 
 
@@ -134,6 +135,7 @@ class Selection:
         interrupted.
         """
         choose_device(recipe.train.device, ALONE)  # a missing one is an error before all else
+        check_loggers(recipe)
         session = Session(self.run, self.resume, self.reporter, self.began)
         with session.folder() as new:
             recipe = session.store(recipe, new)

@@ -56,13 +56,13 @@ from regard.run import (
     write_config,
 )
 from regard.storage import atomic_write, sweep, write_json, write_tensors, write_text
-from regard.training import checkpoint
+from regard.training import checkpoint, loggers
 from regard.training.checkpoint import PRETRAINED, copy_embeddings, copy_weights, tokens_of
 from regard.training.defaults import ONE_PASS
 from regard.training.distributed import ALONE, ProcessGroup, empty
-from regard.training.loop import EMLoop, Loop, SingleLoop, seed_of
+from regard.training.loop import EMLoop, Listening, Loop, SingleLoop, seed_of
 from regard.training.optimizer import factor
-from regard.training.progress import Interrupt, Reporter
+from regard.training.progress import Interrupt, Reporter, resident_bytes
 from regard.training.step import Stepper, choose_device, idle, may_capture, settings
 from regard.training.throughput import Clock, check_weights, final_parts, forecast_run, measure
 from regard.training.word2vec_training import Word2VecLoop
@@ -123,7 +123,8 @@ class Trainer(Loop):
         train = recipe.train
         super().__init__(model, corpus, train, run, reporter, forbidden=forbidden, world=world)
         self.task = recipe.build_task()
-        self.unit = self.task.unit
+        self.items = self.items or (recipe.modality("input") or recipe.modality("output")).words[1]
+        self.last_step: dict[str, float] = {}
         captured = model.static_shapes and may_capture(train, world)
         self.loader = self.task.loader(model, corpus, recipe, captured=captured)
         self.stepper = Stepper(
@@ -199,7 +200,16 @@ class Trainer(Loop):
         if not bool(torch.isfinite(nats).all() & torch.isfinite(length)):
             raise self.not_finite(step, nats)
         self.stepper.update(norm)
+        self.last_step = {"learning_rate": rate * self.recipe.lr, "gradient_norm": float(length)}
         return float(nats.double().sum()), symbols
+
+    def step_values(self) -> dict[str, float]:
+        return self.last_step
+
+    def memory_bytes(self) -> int:
+        if self.device.type == "cuda":
+            return int(torch.cuda.memory_allocated(self.device))
+        return super().memory_bytes()
 
     def not_finite(self, step: int, nats: Tensor) -> UserError:
         """Return an error that names the step, the first tensor that is not finite, and the records
@@ -252,6 +262,7 @@ class TrainingOutcome:
     facts: dict[str, Any]  # parameters, steps, train_seconds and more, for regard.json
     clock: Clock | None = None  # of a run whose minutes decide
     parts: dict[str, int] | None = None  # tokens of each held-out split to evaluate on, if known
+    reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
 
 @dataclass(frozen=True)
@@ -272,6 +283,7 @@ class Session:
         world = self.world
         # a missing GPU is an error before anything is written
         world.together(lambda: choose_device(recipe.train.device, world))
+        world.on_rank0(lambda: loggers.check_loggers(recipe))
         with contextlib.ExitStack() as stack:
             new = world.broadcast_from_rank0(lambda: stack.enter_context(self.folder()))
             recipe = world.build_then_open(lambda: self.store(recipe, new), self.stored)
@@ -285,16 +297,19 @@ class Session:
                 known = world.broadcast_from_rank0(
                     lambda: (
                         facts_of_fit(self.run)
-                        or count(recipe, corpus, self.run, self.reporter.say, self.began)
+                        or count(recipe, corpus, self.run, self.reporter, self.began)
                     )
                 )
-                return TrainingOutcome(recipe, corpus, forbidden, "done", 0, known)
+                return TrainingOutcome(
+                    recipe, corpus, forbidden, "done", 0, known, reporter=self.reporter
+                )
             if cls.loop in LOOPS:
                 return self.fit_on_rank0(LOOPS[cls.loop], recipe, corpus, forbidden, new)
             with settings(recipe.train, choose_device(recipe.train.device, world)):
                 trainer = self.trainer(recipe, corpus, forbidden)
                 recipe = self.plan_steps(recipe, trainer)
                 self.start(trainer, recipe, new)
+                trainer.listening = self.listening(recipe)
                 outcome = trainer.run()
             trainer.stepper.release()
             if planned := trainer.progress.steps:  # replanned during the run
@@ -310,7 +325,15 @@ class Session:
                 trainer.facts(),
                 trainer.clock,
                 parts,
+                self.reporter,
             )
+
+    def listening(self, recipe: Recipe) -> Listening:
+        """Return what gives the metrics of the first process to the loggers of a recipe."""
+        if not self.world.first:
+            return lambda metrics, step: contextlib.nullcontext()
+        run, warn = self.run, self.reporter.warn
+        return lambda metrics, step: loggers.listening(metrics, run, recipe, step, warn)
 
     def fit_on_rank0(
         self,
@@ -327,13 +350,13 @@ class Session:
             torch.manual_seed(seed_of(recipe.train.seed))
             worker = loop(recipe, corpus, self.run, self.reporter, forbidden=forbidden)
             worker.repeated = world.size > 1
+            worker.listening = self.listening(recipe)
             return worker.fit(recipe, new=new, began=self.began)
 
         with contextlib.nullcontext() if world.first else Interrupt(repeated=True):
             steps, outcome, signal, known = world.broadcast_from_rank0(work)
-        return TrainingOutcome(
-            recipe.replace(train={"steps": steps}), corpus, forbidden, outcome, signal, known
-        )
+        recipe, reporter = recipe.replace(train={"steps": steps}), self.reporter
+        return TrainingOutcome(recipe, corpus, forbidden, outcome, signal, known, reporter=reporter)
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[bool]:
@@ -382,7 +405,15 @@ class Session:
         """Return the tokenized data, from RUN/data if it is complete, and print its warnings."""
         fixed = bool(checkpoint.steps(self.run))
         init_from = tokens_of(recipe.train.init_from)
-        corpus = prepare(recipe, self.run, self.reporter.say, fixed=fixed, init_from=init_from)
+        corpus = prepare(
+            recipe,
+            self.run,
+            self.reporter.say,
+            fixed=fixed,
+            init_from=init_from,
+            progress=self.reporter.progress,
+        )
+        self.reporter.stop()
         for line in (
             *corpus.warnings,
             *corpus.truncation_warnings(context(recipe.model.config)),
@@ -564,25 +595,30 @@ def facts_of_fit(run: Path) -> dict[str, Any]:
 
 
 def count(
-    recipe: Recipe, corpus: Corpus, run: Path, say: Callable[[str], None], started: float
+    recipe: Recipe, corpus: Corpus, run: Path, reporter: Reporter, started: float
 ) -> dict[str, Any]:
     """Fit a model that counts, within the minutes that began at `started`; return facts."""
     began = time.monotonic()
     shard = corpus.train
     cls = recipe.family
     model = cls(corpus.tokenizer.vocab_size, fit_config(recipe.model.config, corpus))
+    say, name = reporter.say, recipe.model.name
     if shard.tokens > SLOW and not has_numba():
         say("counting is many times faster with numba: pip install 'regard[fast]'")
-    say(f"fitting {recipe.model.name} to {shard.records:,} records")
+    say(f"fitting {name} to {shard.records:,} records")
     seconds = math.inf if recipe.train.steps else recipe.train.minutes * 60
-    budget = Budget(say, (1 - MEASURING) * seconds - (began - started) - CLOSING)
+    seconds = (1 - MEASURING) * seconds - (began - started) - CLOSING
+    budget = Budget(say, seconds, reporter.progress, name)
+    budget.tick("")
     model.fit(shard, corpus.valid, say, budget)
+    reporter.stop()
     seconds = time.monotonic() - began
     # after fitting, which may choose some settings
-    write_config(run, recipe.model.name, model, recipe.task.name)
+    write_config(run, name, model, recipe.task.name)
     write_tensors(run / WEIGHTS, weights(model))
     metrics = MetricsLog(run)
-    metrics.log("train", step=1, symbols=shard.symbols, seconds=seconds)
+    read = {"items": "symbols", "read": shard.symbols, "memory_bytes": resident_bytes()}
+    metrics.log("train", step=1, **read, seconds=seconds)
     metrics.close()
     return {
         "parameters": sum(t.numel() for t in model.state_dict().values()),
@@ -712,6 +748,7 @@ def evaluate_and_write(
         result = replace(result, selection=before or {})
         write_json(run / METADATA, facts_of(fitted, result) | metadata)
         write_text(run / "README.md", model_card(recipe, result))
+        loggers.log_results(run, recipe, result.steps, metrics, fitted.reporter.warn)
     return result
 
 

@@ -140,7 +140,6 @@ class Word2VecLoop(SingleLoop):
     """
 
     model: Word2Vec
-    figure, unit = "loss", "word"
 
     def __init__(
         self,
@@ -179,8 +178,11 @@ class Word2VecLoop(SingleLoop):
                 f"step {step}: the loss is not finite; training stopped. Try a lower train.lr, or "
                 f"fewer model.shares than {self.model.config.shares}"
             )
-        self.read = len(ids)
+        self.read, self.rate = len(ids), rate
         return loss, max(1, predictions)
+
+    def step_values(self) -> dict[str, float]:
+        return {"learning_rate": self.rate}
 
     def count_read(self, symbols: int) -> int:
         """Return the words that were read, not the predictions."""

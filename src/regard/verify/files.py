@@ -239,7 +239,7 @@ N_STEPS, CHECKPOINT_EVERY, KILLED_AT = 4, 2, 3
 BATCH_TOKENS = 256
 MAX_PARAMETERS = 50_000_000  # that are trained for this check
 MAX_COUNTED = 20_000_000  # tokens to which a model is fitted again
-TIMINGS = ("seconds", "symbols_per_second")  # what differs between equal runs
+VARYING = ("seconds", "read_per_second", "memory_bytes")  # what differs between equal runs
 
 
 class Killed(Exception):
@@ -249,8 +249,8 @@ class Killed(Exception):
 class Killer(Reporter):
     """A reporter that ends training in the middle of a step, as a kill would, saving nothing."""
 
-    def update(self, status: Status) -> None:
-        if status.step == KILLED_AT:
+    def show(self, status: Status) -> None:
+        if status.done == KILLED_AT:
             raise Killed
 
 
@@ -395,4 +395,4 @@ def different_tensor(one: Path, other: Path) -> str:
 
 def logged_events(folder: Path) -> list[dict[str, object]]:
     events = read_lines(folder / METRICS, Event)
-    return [{k: v for k, v in event.items() if k not in TIMINGS} for event in events]
+    return [{k: v for k, v in event.items() if k not in VARYING} for event in events]

@@ -227,6 +227,9 @@ class SeriesFiles(FileSet):
     name several, separated by commas, whose cells are joined.
     """
 
+    items = "series"
+    plain_bytes = 0
+
     def __init__(
         self,
         paths: Sequence[Path],
@@ -273,9 +276,12 @@ class SeriesFiles(FileSet):
     def columns(self) -> tuple[str, ...]:
         return self.roles.all
 
+    def amount(self, chunk: Chunk) -> int:
+        return len(chunk)
+
     def records(self) -> Iterator[Chunk]:
         if self._chunks is None:
-            self._chunks = list(self._new_pass(self._read))  # type: ignore[arg-type]  # all are of series
+            self._chunks = list(self._new_pass(self._read))
         yield from self._chunks
 
     # Which columns are read.

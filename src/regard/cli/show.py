@@ -1,0 +1,165 @@
+"""regard show"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.options import complete_runs
+
+Run = Annotated[
+    Path,
+    typer.Argument(help="A run or the folder of a comparison.", autocompletion=complete_runs),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+CURVES = (  # event, key in metrics.jsonl, title
+    ("train", "value", "training"),
+    ("valid", "value", "validation"),
+    ("train", "learning_rate", "learning rate"),
+    ("train", "gradient_norm", "gradient norm"),
+)
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 28  # of a curve
+
+
+def command(run: Run = Path("runs/latest"), json: Json = False) -> None:
+    """Print what a run is, its metrics, and the curves of its training.
+
+    Of a comparison, the table of its rows and the verdict.
+
+    Example: regard show runs/latest
+    """
+    from regard.errors import UserError
+    from regard.run_folders import is_comparison, is_run
+
+    if is_comparison(run):
+        show_comparison(run, json)
+    elif is_run(run):
+        show_run(run, json)
+    else:
+        what = "neither a run nor a comparison" if run.exists() else "no such folder"
+        raise UserError(f"{run}: {what}; `regard runs` lists those that there are")
+
+
+def show_run(run: Path, json: bool) -> None:
+    """Print the card and the curves of a run."""
+    from regard.console import print_json, print_metrics
+    from regard.errors import human_size
+    from regard.evaluation import from_document
+    from regard.registry import TASKS
+    from regard.run_folders import IMPORTED, METADATA, NOT_FINISHED, describe, exists
+    from regard.storage import RunMetadata, read_json
+
+    entry = describe(run)
+    metadata: dict[str, Any] = {}
+    if exists(run, METADATA):
+        metadata = read_json(run / METADATA, RunMetadata)
+    curves = {title: list(curve_of(run, event, key)) for event, key, title in CURVES}
+    if json:
+        shown = {k: v for k, v in curves.items() if v}
+        points = {name: [[one.step, one.value] for one in many] for name, many in shown.items()}
+        facts = {key: metadata[key] for key in FACTS if key in metadata}
+        print_json(entry.to_json() | facts | {"curves": points})
+        return
+    print(f"{entry.path}: {entry.model}, task {entry.task}, trained on {entry.data or 'no data'}")
+    print(
+        " · ".join([*facts_of(metadata), f"{entry.date:%d %b %Y %H:%M}", human_size(entry.bytes)])
+    )
+    if entry.state == NOT_FINISHED:
+        print(f"{entry.state}: `regard train {run} --resume` goes on with it")
+    elif entry.state:
+        print(entry.state)
+    splits = {name: from_document(one) for name, one in metadata.get("metrics", {}).items() if one}
+    if splits:
+        print()
+        print_metrics(splits)
+    print_curves(curves)
+    for line in metadata.get("selection", {}).get("lines", ()):
+        print(line)
+    if entry.task in TASKS and entry.state in ("", IMPORTED):
+        verbs = [f"regard {verb.format(run=run)}" for verb in TASKS[entry.task].card.verbs[:3]]
+        print(f"\nnext: {'  ·  '.join(verbs)}")
+
+
+FACTS = ("metrics", "parameters", "steps", "epochs", "train_seconds", "device", "selection")
+
+
+def facts_of(metadata: dict[str, Any]) -> Iterator[str]:
+    """Yield what a run cost, in words."""
+    for key, unit in (("parameters", "parameters"), ("steps", "steps")):
+        if key in metadata:
+            yield f"{metadata[key]:,} {unit}"
+    if metadata.get("epochs"):
+        yield f"{metadata['epochs']:.3g} epochs"
+    if "train_seconds" in metadata:
+        yield f"{metadata['train_seconds']:,.0f} s on {metadata.get('device', 'cpu')}"
+
+
+def curve_of(run: Path, event: str, key: str) -> Iterator[Any]:
+    """Yield the measurements of a curve; none of a run that has no metrics.jsonl."""
+    from regard.run_folders import METRICS, exists, measurements
+
+    if exists(run, METRICS):
+        yield from measurements(run, event, key)
+
+
+def print_curves(curves: dict[str, list[Any]]) -> None:
+    """Print each curve of several points as a line of bars."""
+    shown = {title: points for title, points in curves.items() if len(points) > 1}
+    if not shown:
+        return
+    first = next(iter(shown.values()))[0]
+    print(f"\n{first.metric.replace('_', ' ')} by step, {first.step:,} to ", end="")
+    print(f"{max(points[-1].step for points in shown.values()):,}")
+    for title, points in shown.items():
+        values = [point.value for point in points]
+        words = f"{values[0]:.3g} → {values[-1]:.3g}"
+        if title == "validation":
+            best = min(points, key=lambda point: point.value)
+            words += f", least {best.value:.3g} at step {best.step:,}"
+        print(f"{title:<13} {bars(values)} {words}")
+
+
+def bars(values: Sequence[float], width: int = WIDTH) -> str:
+    """Return a curve as a line of bars, each the mean of as many values, between the least and the
+    largest of all.
+    """
+    width = min(width, len(values))
+    edges = [round(i * len(values) / width) for i in range(width + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((mean - low) * scale)] for mean in means).ljust(WIDTH)
+
+
+def show_comparison(folder: Path, json: bool) -> None:
+    """Print the rows and the verdict of a comparison."""
+    from regard.console import print_json, print_table
+    from regard.evaluation import from_document
+    from regard.run_folders import COMPARISON, describe
+    from regard.storage import StoredComparison, read_json
+
+    document = read_json(folder / COMPARISON, StoredComparison)
+    if json:
+        print_json(document)
+        return
+    entry, name = describe(folder), document["ranked_by"]
+    print(f"{folder}: comparison of {len(document['rows'])} models, task {entry.task}, ", end="")
+    print(f"trained on {entry.data}, {document['split']} split\n")
+    rows = [
+        [
+            f"{row['rank']}.",
+            row["model"],
+            str(from_document(row["metrics"])[name]),
+            f"{row['parameters']:,}",
+            f"{row['train_seconds']:,.0f} s",
+        ]
+        for row in document["rows"]
+    ]
+    print_table(["", "model", name.replace("_", " "), "parameters", "trained"], rows)
+    print(f"\n{document['verdict']}")
+    print(f"\nnext: regard show {folder / document['rows'][0]['model']}  ·  {folder}/compare.html")
