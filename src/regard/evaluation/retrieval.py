@@ -137,6 +137,8 @@ class RetrievalResult(Report):
     chance: Floats  # (K,)
     seconds: float = 0.0
     unknown: int = 0
+    targets: None = None  # there are no labels
+    scored: ClassVar[bool] = True
 
     @property
     def report(self) -> RetrievalResult:

@@ -512,6 +512,7 @@ VIEW_MODULES = (
     "classical_views",
     "prediction_page",
     "forecast_page",
+    "retrieval_page",
     "series_page",
 )  # register theirs
 VIEWS: dict[type, View] = {}

@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 
 from regard.data.shards import Shard
 from regard.decoding.engine import evaluating
-from regard.evaluation.retrieval import EmbeddedPairs, found_within
+from regard.evaluation.retrieval import (
+    CUTOFFS,
+    EmbeddedPairs,
+    RetrievalResult,
+    found_within,
+)
 from regard.look.attribution import displayable
 from regard.look.internals import quote, require_held_out, run_facts
-from regard.look.page import Heatmap, ImageMaps, Page, Table
+from regard.look.page import Component, Heatmap, ImageMaps, Lines, Page, Table
+from regard.look.prediction_page import register_error_plots
 from regard.look.projection import spread
 from regard.pipelines.matcher import Matcher
 
@@ -210,3 +216,18 @@ def image_strip(images: Sequence[Any], scores: NDArray[Any], title: str) -> Imag
         pixels=np.concatenate(cells, axis=1),
         grid=(1, len(images)),
     )
+
+
+@register_error_plots(RetrievalResult, "Recall is the share of queries with a right answer.")
+def plot_recall(predictions: Any, targets: Any, report: RetrievalResult) -> list[list[Component]]:
+    """Draw the recall in both directions, beside that of chance."""
+    metrics, cutoffs = report.metrics(), [float(k) for k in CUTOFFS]
+    series, bands = [("chance", cutoffs, report.chance.tolist())], {}
+    for found, by in (("text", "source"), ("source", "text")):
+        curve = [metrics[f"{found}_recall_{k}"] for k in CUTOFFS]
+        name = f"{found}s of a {by}"
+        series.append((name, cutoffs, [metric.value for metric in curve]))
+        bands[name] = [metric.low for metric in curve], [metric.high for metric in curve]
+    title, labels = "Recall by the number of answers", ("answers", "recall")
+    lines = Lines(series, *labels, title=title, log_x=True, bands=bands, x_ticks=cutoffs)
+    return [[lines]]
