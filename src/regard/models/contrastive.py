@@ -33,7 +33,7 @@ from regard.data.matched_pairs import PairExamples
 from regard.data.shards import Shard
 from regard.layers.attention import Tap
 from regard.layers.embeddings import N_COORDINATES, Inputs
-from regard.models import Model, Presets, VariableBuffers, check_choices, check_ranges
+from regard.models import LossMetric, Model, Presets, VariableBuffers, check_choices, check_ranges
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import (
     CaptionerConfig,
@@ -57,6 +57,10 @@ class PairEncoder(Model):
     """
 
     task: ClassVar[str] = "contrastive"
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        return LossMetric("nats_per_pair", "nats/pair", "{} nats/pair", "pairs")
 
     @abstractmethod
     def embed_sources(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
