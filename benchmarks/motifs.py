@@ -30,14 +30,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.models.motifs import (
-    DNA,
-    Background,
-    Motif,
-    MotifClassifier,
-    PositionWeightMatrix,
-    discover,
-)
+from regard.interop.motif_formats import read_motifs
+from regard.models.motif_discovery import discover
+from regard.models.motifs import DNA, Background, Motif, MotifClassifier
 
 INFORMATIVE, CORRELATION, AGREEMENT, BAR = 0.5, 0.75, 0.7, 0.9
 SEQUENCES, LENGTH, PLANTED = 200, 200, 0.7
@@ -77,7 +72,9 @@ def read_table(path: Path, name: str, folds: int) -> Labelled:
     rows = [line.split(",") for line in path.read_text().splitlines() if line.strip()]
     names = tuple(sorted({row[0].strip() for row in rows}))
     labels = np.array([names.index(row[0].strip()) for row in rows])
-    return Labelled(name, DNA.aligned([row[2].strip() for row in rows]), labels, names, folds)
+    return Labelled(
+        name, DNA.encode_aligned([row[2].strip() for row in rows]), labels, names, folds
+    )
 
 
 def read_fasta(path: Path) -> list[str]:
@@ -101,7 +98,7 @@ def data_sets(data: Path, quick: bool) -> list[Labelled]:
         no = read_fasta(data / "cnnprom" / f"{file}_non_prom.fa.gz")
         yes = read_fasta(data / "cnnprom" / f"{file}_prom.fa.gz")
         labels = np.repeat([0, 1], [len(no), len(yes)])
-        digits = DNA.aligned(no + yes)
+        digits = DNA.encode_aligned(no + yes)
         found.append(Labelled(f"cnnprom, {name}", digits, labels, ("no", "promoter"), 5))
     if quick:
         return [one.some(one.name, np.arange(len(one.labels))[::6], 3) for one in found]
@@ -265,20 +262,6 @@ def tell(name: str, found: dict[str, Any]) -> None:
     print("".join(f"  published: {text}\n" for text in published), end="")
 
 
-def read_transfac(path: Path) -> dict[str, np.ndarray]:
-    """Accession and name to counts (W, 4)."""
-    found: dict[str, list[list[float]]] = {}
-    with gzip.open(path, "rt") as file:
-        for line in file:
-            words = line.split()
-            if words[:1] == ["DE"]:
-                name = f"{words[1]} {words[2]}"
-                found[name] = []
-            elif words and words[0].isdigit():
-                found[name].append([float(word) for word in words[1:5]])
-    return {name: np.array(rows) for name, rows in found.items()}
-
-
 def plant(
     motif: Motif, base: np.ndarray, random: np.random.Generator
 ) -> tuple[list[str], dict[int, int]]:
@@ -316,8 +299,8 @@ def likeness(truth: Motif, found: Motif) -> tuple[float, int, float]:
 
 def rediscover(data: Path, many: int) -> dict[str, Any]:
     """Plant and look for each motif."""
-    matrices = read_transfac(data / "jaspar" / "jaspar2024_core.transfac.gz")
-    motifs = {n: PositionWeightMatrix.of_counts(c, pseudocount=0.0) for n, c in matrices.items()}
+    matrices = read_motifs(data / "jaspar" / "jaspar2024_core.transfac.gz")
+    motifs = {f"{one.name} {one.alternate}": one.motif for one in matrices}
     fit = [
         name
         for name, m in motifs.items()

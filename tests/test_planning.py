@@ -32,6 +32,17 @@ def test_options_go_where_they_belong_and_are_checked(names):
         plan_recipe([names], options={"vocab_size": "many"})
 
 
+def test_settings_of_one_tokenizer_are_checked_with_it(tmp_path):
+    """--tokenizer kmers --k 3 was refused, since k was checked without the tokenizer."""
+    path = tmp_path / "dna.txt"
+    path.write_text("ACGTACGTTGCA\n" * 30)
+    options = {"tokenizer": "kmers", "k": 3, "stride": 1}
+    recipe, _ = plan_recipe([path], model={"name": "bigram"}, options=options)
+    assert {key: getattr(recipe.output, key) for key in options} == options
+    with pytest.raises(UsageError, match="k is for kmers, not for nucleotides"):
+        plan_recipe([path], options={"tokenizer": "nucleotides", "k": 3})
+
+
 def test_a_modality_that_is_named_decides_what_arrays_hold(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, items=np.zeros((40, 20, 2)) + np.arange(40)[:, None, None], y=np.arange(40) % 2)
@@ -66,3 +77,24 @@ def test_a_run_that_goes_on_keeps_its_recipe(names, capsys):
     assert "other options do not change a run that goes on" in capsys.readouterr().err
     with pytest.raises(ValueError, match="is a run: --resume goes on with it"):
         plan_run([run], None, {}, reporter=QUIET)
+
+
+def test_options_of_one_tokenizer_are_placed_together(tmp_path):
+    """`--tokenizer kmers --k 3` was refused: k was checked before the tokenizer was known."""
+    path = tmp_path / "genes.txt"
+    path.write_text("".join(f"{a}{b}ACGTACGT\n" for a in "ACGT" for b in "ACGT"))
+    recipe, _ = plan_recipe([path], options={"k": 3, "tokenizer": "kmers"}, task={"name": "next"})
+    assert recipe.output.k == 3 and recipe.output.tokenizer == "kmers"
+    with pytest.raises(UsageError, match="k is for kmers, not for nucleotides"):
+        plan_recipe([path], options={"k": 3, "tokenizer": "nucleotides"}, task={"name": "next"})
+
+
+@pytest.mark.parametrize(("preset", "refused"), [("modern", True), ("bert", False)])
+def test_a_model_that_cannot_be_exported_is_said_to_be_so_before_training(
+    tmp_path, preset, refused
+):
+    path = tmp_path / "kinds.csv"
+    path.write_text("text,kind\n" + "".join(f"{a} {b},{a}\n" for a in "xy" for b in range(30)))
+    model = {"name": "transformer", "preset": preset}
+    _, lines = plan_recipe([path], data={"target": "kind"}, model=model)
+    assert any("cannot export norm = 'rms'" in line for line in lines) == refused

@@ -46,7 +46,7 @@ from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translation, Translator
 from regard.pipelines.word_vectors import WordVectors
 from regard.planning import plan_recipe, plan_run
-from regard.recipe import Recipe, build, to_toml
+from regard.recipe import Recipe, build, parse_value, to_toml
 from regard.registry import MODELS, TASKS
 from regard.run import RECIPE, Run, refuse_used
 from regard.storage import write_json, write_text
@@ -299,13 +299,20 @@ class ComparisonResult:
 @dataclass(frozen=True)
 class RowRequest:
     """The rows of a comparison: the models (none: all that suit the data), the minutes for all of
-    them, how often each is trained, and whether also on fractions of the data.
+    them, how often each is trained, and whether also on fractions of the data. With `tokenizers`,
+    such as bpe or kmers:k=3, every model is a row for each of them.
     """
 
     models: Sequence[str] = ()
     minutes: float = 10.0
     seeds: int = 1
     scaling: bool = False
+    tokenizers: Sequence[str] = ()
+
+    @property
+    def share(self) -> RowRequest:
+        """The rows of one tokenizer, with its share of the minutes."""
+        return replace(self, minutes=self.minutes / max(1, len(self.tokenizers)))
 
 
 def compare(
@@ -317,6 +324,7 @@ def compare(
     input: Columns = "",
     task: str = "",
     models: str | Sequence[str] = (),
+    tokenizers: Sequence[str] = (),
     minutes: float = 10.0,
     seeds: int = 1,
     folds: int = 0,
@@ -336,7 +344,9 @@ def compare(
     Data and other keywords are those of `train`; `models` names the rows, by default all that suit
     the data. Neural models have as many parameters as the default Transformer for the data, or as
     the one given by `model` (n_layers, d_model, …), and share `minutes`. With `folds`, labelled
-    records are cross-validated; -1 leaves one out at a time. `seeds` is how often each model is
+    records are cross-validated; -1 leaves one out at a time. With `tokenizers`, such as
+    ["nucleotides", "kmers:k=3"], every model is a row for each; all are measured per character or
+    base, whatever their tokens. `seeds` is how often each model is
     trained. A comparison that was stopped is completed in its folder `out` (default
     runs/NAME-compare); models for which there is no time are left out.
     """
@@ -345,11 +355,12 @@ def compare(
     data = {**data, **({"folds": folds} if folds else {})}
     tables = recipe_tables(target, input, task, model, data=data, train=train, augment=augment)
     given = DataInput(source, y, valid, test, modality)
-    rows = RowRequest((models,) if isinstance(models, str) else models, minutes, seeds, scaling)
+    names = (models,) if isinstance(models, str) else models
+    rows = RowRequest(names, minutes, seeds, scaling, tokenizers)
     folder = Path(out or f"runs/{given.name(tables)}-compare")
     with given.files(folder, True, tables) as files:
-        planned = partial(plan_recipe, files.paths, options=options, modality=files.modality)
-        shared: Any = {"reporter": as_reporter(progress), "began": began}
+        planned = partial(plan_recipe, files.paths, modality=files.modality)
+        shared: Any = {"reporter": as_reporter(progress), "began": began, "options": options}
         return compare_rows(planned, rows, folder, tables=files.tables, **shared)
 
 
@@ -359,35 +370,68 @@ def compare_rows(
     folder: Path,
     *,
     tables: Mapping[str, Mapping[str, Any]],
+    options: Settings = NO_SETTINGS,
     reporter: Reporter,
     began: float,
 ) -> ComparisonResult:
-    """Train and compare models in a folder. `planned` takes tables and returns the recipe of the
-    reference model; the minutes began at `began` (time.monotonic).
+    """Train and compare models in a folder. `planned` takes tables and options and returns the
+    recipe of the reference model; the minutes began at `began` (time.monotonic).
     """
     named = {"name": REFERENCE, **tables.get("model", {})}
-    planned = partial(planned, **{**tables, "model": named})
-    recipe, lines = plan_for_rows(planned, rows, tables.get("train", {}))
-    check_comparison(recipe, rows.models, rows.scaling)
-    for line in lines[:-1]:  # the last is about one model
-        reporter.say(line)
-    runs = plan_runs(recipe, rows, folder, reporter)
+    runs: list[ComparisonRun] = []
+    parts: list[tuple[str, Path, list[ComparisonRun]]] = []
     results: dict[Path, RunResult] = {}
-    end = began + rows.minutes * 60 - CLOSING - PER_ROW * len({run.model for run in runs})
+    missing: dict[str, None] = {}
+    for label, chosen in tokenizer_options(rows.tokenizers):
+        given = {**tables, "model": named, "options": {**options, **chosen}}
+        recipe, lines = plan_for_rows(
+            partial(planned, **given), rows.share, tables.get("train", {})
+        )
+        check_comparison(recipe, rows.models, rows.scaling)
+        for line in lines[:-1]:  # the last is about one model
+            reporter.say(line)
+        inner = folder / label.replace(" ", "-").replace("=", "-") if label else folder
+        parts.append((label, inner, plan_runs(recipe, rows, inner, reporter)))
+    count = sum(len({run.model for run in part}) for *_, part in parts)
+    end = began + rows.minutes * 60 - CLOSING - PER_ROW * count
+    for number, (label, shared, part) in enumerate(parts):
+        now = time.monotonic()
+        until = now + (end - now) / (len(parts) - number)
 
-    def evaluate(run: ComparisonRun) -> None:
-        results[run.run] = run_result(run, folder)
+        def evaluate(run: ComparisonRun, shared: Path = shared) -> None:
+            results[run.run] = run_result(run, shared)
 
-    with ProgressTable(reporter, runs) as progress:
-        trained = train_all(runs, end, folder, progress, judge=evaluate, warn=reporter.warn)
-    missing = dict.fromkeys(run.row.name for run in runs if run not in trained)
-    comparison = build_comparison(trained, folder, results, left_out=list(missing))
-    strip = surprise(comparison)
+        with ProgressTable(reporter, part) as progress:
+            trained = train_all(part, until, shared, progress, judge=evaluate, warn=reporter.warn)
+        left_out = [run for run in part if run not in trained]
+        missing |= dict.fromkeys(str(run.row.relative_to(folder)) for run in left_out)
+        runs += [replace(run, model=f"{run.model} {label}".strip()) for run in trained]
+    comparison = build_comparison(runs, folder, results, left_out=list(missing))
+    strip = None if rows.tokenizers else surprise(comparison)
     title = f"{Path(recipe.data.train[0]).name} compared"
     comparison_page(comparison, title=title, strip=strip).write(folder / "compare.html")
     write_text(folder / "compare.md", comparison.to_markdown())
     write_json(folder / "compare.json", comparison.to_json())
     return ComparisonResult(comparison, strip, folder)
+
+
+def tokenizer_options(tokenizers: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the label and the settings of each tokenizer, written as kmers or kmers:k=3:stride=1;
+    without any, one label "" without settings.
+    """
+    variants = dict[str, dict[str, Any]]()
+    for text in tokenizers:
+        name, *settings = text.strip().split(":")
+        pairs = [setting.partition("=") for setting in settings]
+        if not name or not all(key and equals and value for key, equals, value in pairs):
+            raise UsageError(
+                f"a tokenizer of a comparison is NAME or NAME:KEY=VALUE, as kmers:k=3, got {text!r}"
+            )
+        label = " ".join([name, *settings])
+        if label in variants:
+            raise UsageError(f"tokenizers must differ, got {text!r} twice")
+        variants[label] = {"tokenizer": name} | {key: parse_value(v) for key, _, v in pairs}
+    return list(variants.items()) or [("", {})]
 
 
 def plan_for_rows(

@@ -20,6 +20,7 @@ from regard.data.sources import DataSource, recognize_modality
 from regard.data.table_columns import column_like, complete_data
 from regard.data.task_inference import infer_task, task_of_model
 from regard.errors import UsageError, UserError, did_you_mean
+from regard.interop import export_refusal
 from regard.recipe import (
     SPLITS,
     DataRecipe,
@@ -106,7 +107,18 @@ def plan_recipe(
     values = {k: v for k, v in inherit(values).items() if v}
     build(values)
     complete, more = fill_defaults(values)
-    return build(complete), lines + more
+    recipe = build(complete)
+    return recipe, [*lines, *more, *export_note(recipe)]
+
+
+def export_note(recipe: Recipe) -> list[str]:
+    """Return a line if the model was chosen by its name and cannot be exported as it is."""
+    chosen = recipe.model
+    if chosen.choose:
+        return []
+    family = MODELS.get(chosen.name, recipe.task.name, recipe.reads)
+    refusal = export_refusal(family, chosen.config)
+    return [f"note: {refusal} (only `regard export` needs it)"] if refusal else []
 
 
 def task_of(options: Mapping[str, Any]) -> str:
@@ -146,19 +158,20 @@ def add_options(values: dict[str, Any], options: Mapping[str, Any]) -> dict[str,
         for role in task.roles.encoded
     }
     names = {table: settings_of(cls) for table, cls in classes.items()}
-    placed: dict[str, dict[str, Any]] = {}
-    for key, value in options.items():
-        owners = [table for table in names if key in names[table]]
-        if not owners:
+    result = {table: dict(keys) for table, keys in values.items()}
+    for key in options:
+        if not any(key in known for known in names.values()):
             read = " and ".join(cls.name for table, cls in classes.items() if table != "task")
             hint = did_you_mean(key, [name for known in names.values() for name in known])
             raise UsageError(f"no setting {key!r} for task {task.name} of {read}; {hint}")
-        for table in owners:
-            placed.setdefault(table, {})[key] = value
-    result = {table: dict(keys) for table, keys in values.items()}
-    for table, keys in placed.items():
-        checked = check(table, classes[table].Config, keys)  # together: k needs its tokenizer
-        result.setdefault(table, {}).update((key, getattr(checked, key)) for key in keys)
+    for table, cls in classes.items():
+        given = {key: value for key, value in options.items() if key in names[table]}
+        if given:  # some settings are for one tokenizer only, so that they are checked together
+            chosen = {
+                key: values[table][key] for key in ("tokenizer",) if key in values.get(table, {})
+            }
+            checked = check(table, cls.Config, {**chosen, **given})
+            result.setdefault(table, {}).update({key: getattr(checked, key) for key in given})
     return result
 
 

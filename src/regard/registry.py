@@ -239,6 +239,7 @@ class ModelRegistry:
 
 WHOLE = "label labels value"  # one prediction for a record
 ALL = f"{WHOLE} position-label"
+CLASSES = "label labels position-label"
 # name, tasks, kind of input, class. The order is that of rows in a comparison.
 MODELS = ModelRegistry(
     [
@@ -262,11 +263,12 @@ MODELS = ModelRegistry(
         ("chance", "contrastive", "tokens", "contrastive:Chance"),
         ("cca", "contrastive", "tokens", "contrastive:TokenCorrelation"),
         ("transformer", "contrastive", "tokens", "contrastive:DualEncoder"),
-        ("majority", ALL, "tokens", "class_counts:Majority"),
+        ("majority", CLASSES, "tokens", "class_counts:Majority"),
+        ("mean", "value", "tokens", "class_counts:Majority"),
         ("naive-bayes", "label", "tokens", "linear:NaiveBayes"),
         ("nb-svm", "label", "tokens", "linear:NbSvm"),
         ("logistic", "label labels", "tokens", "linear:Logistic"),
-        ("logistic", "value", "tokens", "linear:Ridge"),
+        ("ridge", "value", "tokens", "linear:Ridge"),
         ("logistic", "position-label", "tokens", "linear:WindowLogistic"),
         ("svm", "label labels", "tokens", "linear:LinearSvm"),
         ("pwm", "label", "tokens", "class_counts:PWMClassifier"),
@@ -278,8 +280,10 @@ MODELS = ModelRegistry(
         ("transformer", "masked", "tokens", "encoder:MaskedLM"),
         ("cbow", "vectors", "tokens", "word2vec:CBOW"),
         ("skipgram", "vectors", "tokens", "word2vec:SkipGram"),
-        ("majority", WHOLE, "patches", "class_counts:Majority"),
-        ("logistic", WHOLE, "patches", "linear:PixelLogistic"),
+        ("majority", "label labels", "patches", "class_counts:Majority"),
+        ("mean", "value", "patches", "class_counts:Majority"),
+        ("logistic", "label labels", "patches", "linear:PixelLogistic"),
+        ("ridge", "value", "patches", "linear:PixelLogistic"),
         ("cnn", WHOLE, "patches", "vision:ConvNet"),
         ("transformer", WHOLE, "patches", "vision:VisionTransformer"),
         ("nearest", "target", "patches", "nearest_caption:NearestCaptioner"),
@@ -287,12 +291,16 @@ MODELS = ModelRegistry(
         ("chance", "contrastive", "patches", "contrastive:Chance"),
         ("cca", "contrastive", "patches", "contrastive:ColorCorrelation"),
         ("transformer", "contrastive", "patches", "contrastive:ImageTextEncoder"),
-        ("majority", ALL, "points", "class_counts:Majority"),
-        ("logistic", WHOLE, "points", "linear:PointCloudLogistic"),
+        ("majority", CLASSES, "points", "class_counts:Majority"),
+        ("mean", "value", "points", "class_counts:Majority"),
+        ("logistic", "label labels", "points", "linear:PointCloudLogistic"),
+        ("ridge", "value", "points", "linear:PointCloudLogistic"),
         ("coulomb", "value", "points", "coulomb:Coulomb"),
         ("transformer", ALL, "points", "point_transformer:PointTransformer"),
-        ("majority", ALL, "series", "class_counts:Majority"),
-        ("logistic", WHOLE, "series", "series_features:SeriesLogistic"),
+        ("majority", CLASSES, "series", "class_counts:Majority"),
+        ("mean", "value", "series", "class_counts:Majority"),
+        ("logistic", "label labels", "series", "series_features:SeriesLogistic"),
+        ("ridge", "value", "series", "series_features:SeriesLogistic"),
         ("logistic", "position-label", "series", "series_features:StepLogistic"),
         ("rocket", WHOLE, "series", "series_features:Rocket"),
         ("cnn", ALL, "series", "series_classifiers:SeriesConvolution"),

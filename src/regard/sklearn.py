@@ -56,12 +56,13 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: parameters, training, and the run that they keep."""
 
     task: str
+    linear: str  # the model by default
     model_: Predictor
     run_: Path
 
     def __init__(
         self,
-        model: str = "logistic",
+        model: str | None = None,
         *,
         minutes: float = 1.0,
         tokenizer: str = "auto",
@@ -69,9 +70,9 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         random_state: int | None = None,
         device: str = "auto",
     ) -> None:
-        """`model` is a family of `regard.train`, such as svm, nb-svm, cnn or transformer, and
-        `minutes` is how long a network trains. `options` are further keywords of `regard.train`:
-        {"train": {"lr": 3e-4}}.
+        """`model` is a family of `regard.train`, such as svm, nb-svm, cnn or transformer; None is a
+        linear model. `minutes` is how long a network trains. `options` are further keywords of
+        `regard.train`: {"train": {"lr": 3e-4}}.
         """
         self.model = model
         self.minutes = minutes
@@ -100,7 +101,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             self.run_,
             y=y,
             task=self.task,
-            model=self.model,
+            model=self.model or self.linear,
             minutes=self.minutes,
             seed=self.random_state or 0,
             device=self.device,
@@ -165,7 +166,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     """A classifier of texts or series."""
 
-    task = "label"
+    task, linear = "label", "logistic"
     classes_: NDArray[Any]
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
@@ -200,7 +201,7 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[mi
 class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """A regressor of texts or series."""
 
-    task = "value"
+    task, linear = "value", "ridge"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

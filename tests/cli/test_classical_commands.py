@@ -39,7 +39,7 @@ def said(capsys, *words):
         ("svm", "has_c,has_ab"),
         ("pwm", "kind"),
         ("markov", "kind"),
-        ("logistic", "count"),
+        ("ridge", "count"),
         ("logistic", "vowels"),
     ],
 )

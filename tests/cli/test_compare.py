@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from regard import compare
-from regard.api import match_parameters
+from regard.api import match_parameters, tokenizer_options
 from regard.cli import run
 from regard.data.corpus import prepare
+from regard.errors import UsageError
 from regard.models import count_parameters
 from regard.planning import plan_recipe
 from regard.recipe import build, read, to_toml
@@ -191,3 +192,35 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     neural = [given[one.model] for one in found if not one.counts]
     most, least = max(neural, default=0.0), min(neural, default=0.0)
     assert most - least < 0.1 * most + 1  # equal shares
+
+
+def test_tokenizers_are_rows_of_one_table_per_base(tmp_path, capsys):
+    random_ = random.Random(0)
+    path = tmp_path / "dna.fa"
+    path.write_text(
+        "".join(f">s{i}\n{''.join(random_.choices('AACGT', k=40))}\n" for i in range(60))
+    )
+    asked = ["compare", str(path), "--models", "bigram", "--out", str(tmp_path / "c"), "--quiet"]
+    assert run([*asked, "--tokenizers", "nucleotides,kmers:k=2:stride=1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["model"]: row for row in document["rows"]}
+    assert set(rows) == {"bigram nucleotides", "bigram kmers k=2 stride=1"}
+    assert document["symbols"] % 41 == 0  # bases and the end of each record, for both rows
+    for row in rows.values():
+        assert 1.5 < row["metrics"]["bits_per_symbol"]["value"] < 2.5
+    tokens = rows["bigram kmers k=2 stride=1"]["metrics"]["nats_per_token"]["value"]
+    symbols = rows["bigram kmers k=2 stride=1"]["metrics"]["nats_per_symbol"]["value"]
+    assert tokens == pytest.approx(symbols)  # a token per base, as words overlap
+
+
+def test_tokenizers_of_a_comparison_have_settings():
+    assert tokenizer_options([]) == [("", {})]
+    assert tokenizer_options(["bpe", "kmers:k=3:stride=1"]) == [
+        ("bpe", {"tokenizer": "bpe"}),
+        ("kmers k=3 stride=1", {"tokenizer": "kmers", "k": 3, "stride": 1}),
+    ]
+    for word in ("", ":k=3", "kmers:k", "kmers:=3"):
+        with pytest.raises(UsageError, match="NAME or NAME:KEY=VALUE"):
+            tokenizer_options([word])
+    with pytest.raises(UsageError, match="'bpe' twice"):
+        tokenizer_options(["bpe", "bpe"])

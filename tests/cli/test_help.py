@@ -69,7 +69,7 @@ def test_every_verb_that_reports_prints_a_document_and_names_the_device_it_compu
     options = {option for param in verbs[verb].params for option in param.opts}
     assert "--json" in options
     computes = {"train", "compare", "evaluate", "generate", "translate", "predict", "embed"}
-    assert ("--device" in options) == (verb in computes | {"score", "look"})
+    assert ("--device" in options) == (verb in computes | {"score", "look", "retrieve", "fill"})
 
 
 def test_help_lists_what_the_registries_have(cli):

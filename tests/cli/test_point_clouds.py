@@ -135,13 +135,13 @@ def test_molecules_have_values_and_rows_of_their_own(cli):
         ]
     Path("all.xyz").write_text("\n".join(lines) + "\n")
     words = ["all.xyz", "--target=energy", "--set=train.steps=5", "--set=data.test_fraction=0.2"]
-    models = ["--models=majority,logistic,coulomb,transformer", "--set=model.size=1"]
+    models = ["--models=mean,ridge,coulomb,transformer", "--set=model.size=1"]
     found = cli("compare", *words[:2], *words[3:], *models, "--minutes=0.02", "--json", "--out=c")
     rows = {row["model"]: row["metrics"] for row in found.document["rows"]}
     error = {name: metrics["rmse"]["value"] for name, metrics in rows.items()}
-    assert set(error) == {"majority", "logistic", "coulomb", "transformer"}
+    assert set(error) == {"mean", "ridge", "coulomb", "transformer"}
     # the sum over the elements is there before the first step
-    assert error["transformer"] < error["majority"] / 5 and error["logistic"] < error["majority"]
+    assert error["transformer"] < error["mean"] / 5 and error["ridge"] < error["mean"]
     assert found.document["verdict"]
     wrong = cli("train", *words, "--model=cnn", "--out=x")
     assert wrong.code == 2 and "coulomb" in wrong.err

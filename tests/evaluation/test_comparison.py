@@ -37,7 +37,7 @@ def verdict_on(*rows, curves=None):
     return write_verdict(rank_rows(rows), curves)
 
 
-def test_attention_wins_where_it_is_surely_better():
+def test_attention_wins_where_it_is_significantly_better():
     words = verdict_on(row("transformer", 1.9), row("lstm", 2.0), row("bigram", 2.4, seconds=1))
     assert words.startswith("Use transformer:") and "the best of 3" in words
     assert "lstm, the next, is worse by 0.09" in words and "does not pay" not in words
@@ -76,7 +76,7 @@ def test_an_infinite_loss_is_last_and_never_recommended():
     assert "none can be recommended" in verdict_on(row("bigram", 1.0, impossible=1))
 
 
-def test_a_rank_counts_the_rows_that_are_surely_better():
+def test_a_rank_counts_the_rows_that_are_significantly_better():
     rows = rank_rows([row("a", 2.0), row("bb", 2.1), row("ccc", 2.1005), row("dddd", 2.3)])
     assert [r.rank for r in rows] == [1, 2, 2, 4]
 
@@ -140,7 +140,9 @@ def test_translators_are_ranked_by_bleu_and_not_by_bits():
     gain = rows[2].quality["bleu"].value - rows[1].quality["bleu"].value
     assert f"Attention gives the recurrence {gain:.2f} [" in words
     assert "By the loss of the references ibm1 is better, -0.5" in words
-    assert "not surely better than word for word" not in words and "does not pay" not in words
+    assert (
+        "not significantly better than word for word" not in words and "does not pay" not in words
+    )
 
 
 def test_equal_translators_are_a_tie_and_those_no_better_than_the_baseline_are_named():
@@ -154,7 +156,10 @@ def test_equal_translators_are_a_tie_and_those_no_better_than_the_baseline_are_n
     assert "rnn and rnn-attention cannot be told apart from it (95%)" in words
     assert "recurrence 0.00 [0.00, 0.00] over a bottleneck, no difference that 95% sup" in words
     assert "The transformer is worse by" in words and "s of training" in words
-    assert "rnn, rnn-attention and transformer are not surely better than word for word." in words
+    assert (
+        "rnn, rnn-attention and transformer are not significantly better than word for word."
+        in words
+    )
 
 
 def test_nothing_is_concluded_of_rows_that_had_no_time():
@@ -239,7 +244,7 @@ def test_models_no_better_than_the_commonest_class_are_named():
     rows = [classifier("majority", 0.6, 1, seconds=0.1)[0], classifier("transformer", 0.62, 2)[0]]
     words = write_verdict(rank_rows([*rows, classifier("logistic", 0.97, 3)[0]]))
     assert words.startswith("Use logistic: accuracy 0.9")
-    assert "transformer is not surely better than predicting the same for every record." in words
+    assert "transformer is not significantly better than predicting the most common class." in words
 
 
 def test_rows_without_a_defined_metric_are_not_ranked():

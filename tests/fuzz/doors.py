@@ -22,7 +22,7 @@ from cases import Action, call, command
 from PIL import Image
 
 import regard.cli
-from regard.interop.meme import read_meme
+from regard.interop import motif_formats
 from regard.planning import plan_recipe
 from regard.run import Run
 from regard.training import checkpoint
@@ -519,7 +519,7 @@ def read_recipe(material: Material, path: Path, out: Path) -> list[Action]:
 
 def read_motifs(material: Material, path: Path, out: Path) -> list[Action]:
     """Read motifs."""
-    return [call(read_meme, path)]
+    return [call(motif_formats.read_motifs, path)]
 
 
 def packed_bytes(rng: random.Random, data: bytes) -> bytes:

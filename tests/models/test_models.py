@@ -86,9 +86,8 @@ LOOPS = {
     "count": {"uniform", "unigram", "bigram", "map", "kneser-ney", "ibm1", "nearest"}
     | {"naive", "seasonal-naive", "drift", "chance"},
     "solve": {
-        *("majority", "naive-bayes", "nb-svm", "pwm", "markov", "logistic", "svm", "coulomb"),
-        *("rocket", "cca"),
-        *("ets", "ridge", "boosting"),
+        *("majority", "mean", "ridge", "naive-bayes", "nb-svm", "pwm", "markov", "logistic"),
+        *("svm", "coulomb", "rocket", "ets", "boosting", "cca"),
     },
     "em": {"hmm"},
     "word2vec": {"cbow", "skipgram"},

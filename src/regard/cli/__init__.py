@@ -42,6 +42,7 @@ VERBS = {
     "look": "look",
     "verify": "verify",
     "lab": "lab",
+    "motif": "motif",
     "export": "export",
     "import": "import_",
     "runs": "runs",

@@ -23,6 +23,9 @@ Models = Annotated[
         autocompletion=complete_models,
     ),
 ]
+Tokenizers = Annotated[
+    str, typer.Option(help="Each model with each of them: characters,kmers:k=3,bpe.")
+]
 Minutes = Annotated[float, typer.Option(help="Time for all rows together.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with other random numbers.")]
 Folds = Annotated[int, typer.Option(help="Cross-validate labelled records; -1: leave one out.")]
@@ -42,6 +45,7 @@ def command(
     files: Files,
     task: TaskName = "",
     models: Models = "",
+    tokenizers: Tokenizers = "",
     minutes: Minutes = 10.0,
     seeds: Seeds = 1,
     folds: Folds = 0,
@@ -62,6 +66,8 @@ def command(
 
     Translators, by BLEU: regard compare train.en train.de --minutes 20
 
+    Tokens, per base: regard compare new.fa --models bigram --tokenizers nucleotides,kmers:k=3,bpe
+
     Labels and values: regard compare questions.tsv --target kind --folds 10
 
     The same split, the same symbols, each row in its own process; neural rows of equal size share
@@ -76,17 +82,18 @@ def command(
     from regard.training.progress import Reporter
 
     assignments = [*(set_ or []), *([f"train.device={device}"] if device else [])]
-    given: dict[str, Any] = {"assignments": assignments, "options": extra_options(context.args)}
     columns = {"input": input or None, "target": target or None, "folds": folds or None}
     held_out = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": columns | held_out}
+    request = RowRequest(names_of(models), minutes, seeds, scaling, names_of(tokenizers))
     folder = out or Path(RUNS) / f"{files[0].stem}-compare"
     try:
         result = compare_rows(
-            partial(plan_recipe, files, **given),
-            RowRequest(names_of(models), minutes, seeds, scaling),
+            partial(plan_recipe, files, assignments=assignments),
+            request,
             folder,
             tables=tables,
+            options=extra_options(context.args),
             reporter=Reporter(quiet=quiet or json),
             began=began,
         )

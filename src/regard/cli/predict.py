@@ -51,7 +51,7 @@ def command(
     Images, as files, folders or arrays: regard predict runs/digits images
 
     Classes without training examples, by a run of --task contrastive: regard predict runs/pictures
-    new.png --classes "a red square,a blue circle"
+    drawings --classes "a red square,a blue circle"
 
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.

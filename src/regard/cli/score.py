@@ -61,8 +61,8 @@ def command(
     Masked models give the pseudo-log-likelihood, the sum over tokens that are masked one at a time:
     regard score runs/proteins new.fasta --masked
 
-    The effect of variants of a sequence, or of each record of a file, in nats; above 0 the model
-    prefers it: regard score runs/proteins --masked --variants A12G,M1V:K3R MKTAYIAKQRQISFVKSHFSRQ
+    The effect of variants such as A12G or M1V:K3R on each record of a file, or on a sequence, in
+    nats; above 0 the model prefers it: regard score runs/proteins new.fasta --masked --variants all
 
     Prints the total in nats, a tab, the id of the record (its text where it has no id), a tab and a
     note: whether it has unknown symbols, is empty or damaged. An impossible record scores -inf, a

@@ -30,7 +30,8 @@ SMALL = 0.01  # a relative difference below which a model is hardly better
 BASELINES = {  # models that any other should beat, and what they do
     "chance": "a random order",
     "ibm1": "word for word",
-    "majority": "predicting the same for every record",
+    "majority": "predicting the most common class",
+    "mean": "predicting the mean",
     "seasonal-naive": "repeating the last season",
 }
 
@@ -102,7 +103,7 @@ class Row(Report):
         lower_is_better = estimate.lower_is_better
         return estimate.minus(reference) if lower_is_better else reference.minus(estimate)
 
-    def surely_better(self, other: Row) -> bool:
+    def significantly_better(self, other: Row) -> bool:
         """Return whether the 95% interval of the paired difference excludes 0 and worse values."""
         gap = self.behind(other)
         return not math.isnan(gap.value) and gap.high < 0
@@ -299,10 +300,11 @@ class Comparison:
 
 
 def rank_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Sort rows, the best first; a rank is one more than the number of surely better rows."""
+    """Sort rows, the best first; a rank is one more than the number of rows that are
+    significantly better."""
     ranked = []
     for row in rows:
-        better = sum(other.surely_better(row) for other in rows if other is not row)
+        better = sum(other.significantly_better(row) for other in rows if other is not row)
         ranked.append(replace(row, rank=1 + better))
     return tuple(sorted(ranked, key=lambda row: (row.rank, row.ranking_loss, row.parameters)))
 
@@ -385,16 +387,18 @@ def _cheaper(rows: Sequence[Row]) -> list[str]:
 
 
 def _above_baseline(rows: Sequence[Row]) -> list[str]:
-    """Name the rows that are not surely better than a baseline."""
+    """Name the rows that are not significantly better than a baseline."""
     baseline = next((row for row in rows if row.model in BASELINES), None)
     if baseline is None:
         return []
     others = (row for row in rows if row is not baseline)
-    names = [row.model for row in others if not row.surely_better(baseline)]
+    names = [row.model for row in others if not row.significantly_better(baseline)]
     if not names:
         return []
     verb = "is" if len(names) == 1 else "are"
-    return [f"{_enumerate(names)} {verb} not surely better than {BASELINES[baseline.model]}."]
+    return [
+        f"{_enumerate(names)} {verb} not significantly better than {BASELINES[baseline.model]}."
+    ]
 
 
 def _by_loss(rows: Sequence[Row]) -> list[str]:

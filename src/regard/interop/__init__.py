@@ -27,13 +27,33 @@ def register_format(name: str, *models: type) -> Callable[[Exporter], Exporter]:
     return register
 
 
+def load_exporters() -> None:
+    """Import the modules that register exporters."""
+    for module in MODULES:
+        import_module(f"regard.interop.{module}")
+
+
+def export_refusal(family: type, config: Any) -> str:
+    """Return why a model of a family that can be exported as a Hugging Face folder cannot be with
+    this configuration; otherwise "".
+    """
+    load_exporters()
+    choose_format = EXPORTERS["hf"].get(family)
+    if choose_format is None:
+        return ""
+    try:
+        choose_format(config)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def find_exporter(name: str, run: Path) -> tuple[Callable[..., Any], Any]:
     """Return what exports the model of a run folder in a format, and the model.
 
     A model that has no such exporter is a UserError that names what can be done instead.
     """
-    for module in MODULES:
-        import_module(f"regard.interop.{module}")
+    load_exporters()
     model = Run.open(run).model()
     if type(model) in EXPORTERS[name]:
         return EXPORTERS[name][type(model)], model

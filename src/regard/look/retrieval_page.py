@@ -223,9 +223,9 @@ def plot_recall(predictions: Any, targets: Any, report: RetrievalResult) -> list
     """Draw the recall in both directions, beside that of chance."""
     metrics, cutoffs = report.metrics(), [float(k) for k in CUTOFFS]
     series, bands = [("chance", cutoffs, report.chance.tolist())], {}
-    for found, by in (("text", "source"), ("source", "text")):
-        curve = [metrics[f"{found}_recall_{k}"] for k in CUTOFFS]
-        name = f"{found}s of a {by}"
+    for answer, query in (("text", "source"), ("source", "text")):
+        curve = [metrics[f"{answer}_recall_{k}"] for k in CUTOFFS]
+        name = f"{answer}s of a {query}"
         series.append((name, cutoffs, [metric.value for metric in curve]))
         bands[name] = [metric.low for metric in curve], [metric.high for metric in curve]
     title, labels = "Recall by the number of answers", ("answers", "recall")

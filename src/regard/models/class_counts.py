@@ -1,6 +1,7 @@
 """Classifiers that count: class frequencies, and the tokens of each class.
 
-`majority`: class frequencies, whatever the sequence: the baseline of every other model. `pwm`: one
+`majority`: class frequencies, whatever the sequence; `mean`: the mean of values. They are the
+baselines of every other model. `pwm`: one
 position weight matrix for each class (Stormo et al. 1982), for sequences of one length. `markov`:
 one Markov chain for each class and Bayes' rule, P(class | x) ∝ P(class) Π_t P(x_t | tokens before,
 class), the end of the sequence being one of its tokens. Each chain is an n-gram model with

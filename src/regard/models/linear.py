@@ -3,8 +3,8 @@
 A model has one coefficient for each feature and output.
 
 `naive-bayes`: n-grams are independent given the class (multinomial: McCallum & Nigam 1998).
-`logistic`: logistic regression; ridge regression for values (Hoerl & Kennard 1970). `svm`: a
-support vector machine (Cortes & Vapnik 1995). `nb-svm`: the same on features weighted by the
+`logistic`: logistic regression. `ridge`: ridge regression of values (Hoerl & Kennard 1970). `svm`:
+a support vector machine (Cortes & Vapnik 1995). `nb-svm`: the same on features weighted by the
 log-ratios of naive Bayes, interpolated with it (Wang & Manning 2012, "Baselines and Bigrams"). For
 a label at each position, `logistic` reads a window of tokens around it: Qian & Sejnowski 1988
 predicted the secondary structure of proteins from 13 residues; without hidden units their network

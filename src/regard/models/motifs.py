@@ -15,25 +15,13 @@ sequence. A letter with its k predecessors is a code in base A + 1, and a model 
 logarithms (W positions, E codes), so every computation is one gather. An unknown letter has
 logarithm 0 and shortens the contexts it is part of, which is exact marginalisation at order 0.
 
-`discover` finds motifs in sequences that are not aligned. The model is ZOOPS of MEME (Bailey &
-Elkan 1994, ISMB 2:28): each sequence contains the motif zero or one times, with probability q, at
-any position of either strand with equal probability, and is background elsewhere. EM fits motif and
-q from a starting point, and the result depends on it. The starting points are spaced dyads (van
-Helden et al. 2000, Nucleic Acids Research 28:1808), two short words with a gap of 0 or more between
-them, ranked by how many more sequences contain them than the background explains. The most enriched
-run for a few steps, the best of those to the end; in between, the window moves and grows or shrinks
-to the columns that are worth their parameters (BIC). Sites are then masked, and the next motif is
-searched in the rest.
-
-At order 0 each EM step raises the posterior `objective`. Higher orders (`MarkovMotif`) start from
-the sites of order 0. Their nested prior is estimated along the way, so a step is accepted only if
-it raises the likelihood.
+`motif_discovery` finds motifs in sequences that are not aligned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -413,6 +401,20 @@ class Motif:
         """The most probable letter of each position."""
         return "".join(self.alphabet.letters[i] for i in self.probabilities.argmax(axis=1))
 
+    def conditional_information(self) -> Floats:
+        """Return the information of each position in bits, given the letters before it: (W,), log₂
+        A − conditional entropy. At order 0 this is `information`.
+        """
+        size, rows = self.alphabet.size, []
+        state = np.full(size**self.order, 1 / size**self.order)
+        for conditional in self.conditionals[-1]:
+            joint = state[:, None] * conditional  # (A^k, A)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.where(conditional > 0, np.log2(conditional * size), 0.0)
+            rows.append((joint * logs).sum())
+            state = joint.reshape(size, -1).sum(axis=0) if self.order else np.ones(1)
+        return np.array(rows)
+
     def information(self, *, against_background: bool = False) -> Floats:
         """Return the information of each position in bits, (W,): log₂ A − entropy (Schneider &
         Stephens 1990, Nucleic Acids Research 18:6097), or the relative entropy to the background.
@@ -494,16 +496,20 @@ class MarkovMotif(Motif):
         order: int = 2,
         beta: float = BETA,
         gamma: float = GAMMA,
+        pseudocount: float | None = None,
         background: Background | None = None,
     ) -> Self:
-        """Fit counts of codes (W, E), as `count_codes` returns them."""
+        """Fit counts of codes (W, E), as `count_codes` returns them. `pseudocount` is α_0, by
+        default β.
+        """
         check_pseudocount("beta", beta)
         check_pseudocount("gamma", gamma)
         orders = split_orders(counts, order, alphabet.size)
         for m, n in enumerate(orders):
             n[:m] = 0  # contexts that reach outside the motif
         background = background or Background.uniform(alphabet)
-        alphas = [beta * gamma**k for k in range(order + 1)]
+        first = beta if pseudocount is None else pseudocount
+        alphas = [first, *(beta * gamma**k for k in range(1, order + 1))]
         p = estimate_map(orders, alphas, background.frequencies)
         return cls(alphabet, p, background, float(orders[0].sum(axis=(1, 2)).max()))
 
@@ -570,418 +576,3 @@ class MotifClassifier:
     def predict(self, sequences: Letters) -> list[Any]:
         """Return the most probable label of each sequence."""
         return [self.classes[i] for i in self.predict_log_proba(sequences).argmax(axis=1)]
-
-
-WORD_CODES = 1 << 18  # dyads of one gap that are counted: two words of three letters in DNA
-WIDEST_GAP = 11  # as between the halves of the widest common dyads, such as GAL4's
-SHARP = 0.7  # weight of the letters of a dyad in a starting point
-PSEUDOCOUNT = 1.0  # of a column at order 0
-PRIOR = 1.0  # of q: one sequence with the motif and one without
-SEEDS, FIRST_STEPS, FINALISTS = 40, 4, 5  # starting points, steps of each, those run to the end
-SEED_SEQUENCES = 1000  # a sample of so many ranks starting points as well as all
-STEPS, TOLERANCE = 100, 1e-3  # EM steps at most; a gain in nats too small to go on
-NEGLIGIBLE = 1e-12  # a posterior too small to count
-
-
-@dataclass(frozen=True)
-class Site:
-    """An occurrence: the index of its sequence, its first position there, its strand (1 or -1), and
-    the probability that the sequence contains the motif.
-    """
-
-    sequence: int
-    position: int
-    strand: int
-    posterior: float
-
-
-@dataclass
-class MotifWindows:
-    """All windows of one width that may contain a motif, those of a sequence contiguous."""
-
-    width: int
-    starts: Ids  # (M,) in the flat digits
-    null: Floats  # (M,) log-probability of the window under the background
-    owner: Ids  # (M,) its sequence
-    first: Ids  # (N,) index of the first window of each sequence that has any
-    group: Ids  # (M,) index into these N sequences
-    counts: Floats  # (N,) windows of each
-
-
-class Collection:
-    """Sequences concatenated, each strand followed by one unknown letter."""
-
-    def __init__(self, sequences: Sequence[Ids], background: Background, revcomp: bool) -> None:
-        self.alphabet, self.background, self.revcomp = background.alphabet, background, revcomp
-        size, order = self.alphabet.size, background.order
-        table = tabulate_logs(background.conditionals, order)
-        digits, null, self.runs = [], [], []
-        start = 0
-        for n, forward in enumerate(sequences):
-            logs = table[encode_contexts(forward, order, size)]
-            for strand in (1, -1)[: 1 + revcomp]:
-                letters = forward if strand > 0 else self.alphabet.reverse_complement(forward)
-                digits += [letters, np.array([size])]
-                null += [logs[::strand], np.zeros(1)]  # of the forward strand
-                self.runs.append((n, strand, start, len(forward)))
-                start += len(forward) + 1
-        self.digits: Ids = np.concatenate(digits) if digits else np.zeros(0, np.int64)
-        self.null = np.concatenate([np.zeros(1), *null]).cumsum()
-        self.run = np.repeat(np.arange(len(self.runs)), [length + 1 for *_, length in self.runs])
-        self.owner = self.run // (1 + revcomp)
-        self._codes: dict[int, Ids] = {}
-        self._windows: dict[int, MotifWindows] = {}
-
-    def codes(self, order: int) -> Ids:
-        """Return the code of each letter with its predecessors."""
-        if order not in self._codes:
-            self._codes[order] = encode_contexts(self.digits, order, self.alphabet.size)
-        return self._codes[order]
-
-    def windows(self, width: int) -> MotifWindows:
-        """Return the windows without an unknown or masked letter."""
-        if width not in self._windows:
-            unknown = np.concatenate([[0], (self.digits == self.alphabet.size).cumsum()])
-            starts = np.flatnonzero(unknown[width:] == unknown[:-width])
-            null = self.null[starts + width] - self.null[starts]
-            owner = self.owner[starts]
-            _, first, group, counts = np.unique(
-                owner, return_index=True, return_inverse=True, return_counts=True
-            )
-            self._windows[width] = MotifWindows(
-                width, starts, null, owner, first, group, counts.astype(np.float64)
-            )
-        return self._windows[width]
-
-    def site(self, start: int, width: int, posterior: float) -> Site:
-        """Return the site of a window that starts at this index of the flat digits."""
-        n, strand, first, length = self.runs[self.run[start]]
-        position = start - first if strand > 0 else length - width - (start - first)
-        return Site(n, int(position), strand, posterior)
-
-
-def score_dyads(data: Collection, widest: int) -> Iterator[tuple[Floats, Ids, int]]:
-    """Yield for every gap the enrichment of each pair of words, (codes,); the letters of each pair,
-    (codes, 2h); the gap.
-    """
-    size = data.alphabet.size
-    half = max(h for h in (1, 2, 3) if h == 1 or size ** (2 * h) <= WORD_CODES)
-    half = min(half, widest // 2)
-    powers = size ** np.arange(half)[::-1]
-    words = np.arange(size**half)[:, None] // powers % size  # (words, h)
-    pairs = np.concatenate(
-        [np.repeat(words, len(words), axis=0), np.tile(words, (len(words), 1))], axis=1
-    )
-    starts = data.windows(half).starts
-    values = np.full(len(data.digits), -1, np.int64)  # the word at each position, or -1
-    values[starts] = data.digits[starts[:, None] + np.arange(half)] @ powers
-    single = word_logs(data.background, words)
-    for gap in range(min(WIDEST_GAP, widest - 2 * half) + 1):
-        step = half + gap
-        first, second = values[:-step], values[step:]
-        mask = (first >= 0) & (second >= 0) & (data.run[:-step] == data.run[step:])
-        pair = first[mask] * len(words) + second[mask]
-        logs = np.add.outer(single, single).ravel() if gap else word_logs(data.background, pairs)
-        yield enrichment(pair, data.owner[:-step][mask], np.exp(logs)), pairs, gap
-
-
-def word_logs(background: Background, letters: Ids) -> Floats:
-    """Return log P of words (words, h) under the background, each without context."""
-    order, size = background.order, background.alphabet.size
-    table = tabulate_logs(background.positional(letters.shape[1]), order)
-    codes = encode_contexts(letters, order, size)
-    return window_sums(table, codes.ravel(), np.arange(len(letters)) * letters.shape[1])
-
-
-def enrichment(pair: Ids, owner: Ids, p: Floats) -> Floats:
-    """Return the number of sequences that contain each pattern, less the expected number, in
-    standard deviations of the binomial: a sequence of M positions contains a pattern of probability
-    p with probability 1 − e^(−M p).
-    """
-    size = len(p)
-    observed = np.bincount(np.unique(owner * size + pair) % size, minlength=size)
-    lengths, counts = np.unique(np.bincount(owner), return_counts=True)
-    expected, variance = np.zeros(size), np.zeros(size)
-    for length, count in zip(lengths, counts, strict=True):
-        contains = -np.expm1(-length * p)
-        expected += count * contains
-        variance += count * contains * (1 - contains)
-    return np.asarray((observed - expected) / np.sqrt(variance + 1e-9))
-
-
-def find_seeds(data: Collection, narrowest: int, widest: int, most: int) -> list[Floats]:
-    """Return starting points as columns (W, A), the most enriched dyads first; of a dyad and its
-    reverse complement, which occur in the same sequences, only one.
-    """
-    dyads: list[tuple[float, tuple[int, ...], int]] = []
-    for z, letters, gap in score_dyads(data, widest):
-        best = np.argsort(-z, kind="stable")[: 2 * most]
-        dyads += [(-float(z[i]), tuple(letters[i].tolist()), gap) for i in best if z[i] > 0]
-    size = data.alphabet.size
-    starts: list[Floats] = []
-    patterns = set()
-    for _, word, gap in sorted(dyads):
-        half = len(word) // 2
-        pattern = (*word[:half], *[size] * gap, *word[half:])
-        other = pattern
-        if data.revcomp:
-            other = tuple(data.alphabet.reverse_complement(np.array(pattern)).tolist())
-        if other not in patterns and len(starts) < most:
-            patterns.add(pattern)
-            width = min(max(len(pattern) + 4, narrowest), widest)
-            starts.append(pattern_columns(pattern, width, data.background.frequencies))
-    return starts
-
-
-def pattern_columns(pattern: Sequence[int], width: int, background: Floats) -> Floats:
-    """Return columns (W, A) with a pattern of digits in the middle."""
-    columns = np.tile(background, (width, 1))
-    for j, digit in enumerate(pattern, (width - len(pattern)) // 2):
-        if digit < len(background):
-            columns[j] *= 1 - SHARP
-            columns[j, digit] += SHARP
-    return columns
-
-
-@dataclass(frozen=True)
-class DiscoveredMotif:
-    """A motif, its sites, and the share of sequences that contain it.
-
-    `log_likelihood_ratio` is against the background, in nats. Motifs are ranked by `score`: the
-    ratio of order 0 less half the logarithm of the number of sites for each parameter (BIC).
-    """
-
-    motif: Motif
-    sites: tuple[Site, ...]
-    share: float
-    log_likelihood_ratio: float
-    score: float
-
-
-@dataclass
-class MotifFit:
-    """EM of a motif and q (`share`), in place. `expect` sets the posteriors, the log-likelihood
-    ratio to the background and the objective, in nats.
-    """
-
-    data: Collection
-    motif: Motif
-    share: float = 0.5
-    posteriors: Floats = field(default_factory=lambda: np.zeros(0))  # (M,)
-    log_likelihood: float = -np.inf
-    objective: float = -np.inf
-
-    @property
-    def windows(self) -> MotifWindows:
-        """The windows of the motif's width."""
-        return self.data.windows(self.motif.width)
-
-    def expect(self) -> None:
-        """Compute the posterior of every window: q / M · P(window | motif) / P(window | background)
-        against 1 − q for no motif, M being the number of windows of the sequence.
-        """
-        w, motif = self.windows, self.motif
-        if not len(w.starts):
-            self.posteriors, self.log_likelihood, self.objective = np.zeros(0), 0.0, 0.0
-            return
-        table = tabulate_logs(motif.conditionals, motif.order)
-        scores = window_sums(table, self.data.codes(motif.order), w.starts) - w.null
-        top = np.maximum(np.maximum.reduceat(scores, w.first), 0.0)  # (N,)
-        ratios = np.exp(scores - top[w.group])
-        motif_evidence = self.share / w.counts * np.add.reduceat(ratios, w.first)
-        evidence = motif_evidence + (1 - self.share) * np.exp(-top)
-        self.posteriors = ratios * (self.share / w.counts / evidence)[w.group]
-        self.log_likelihood = float((np.log(evidence) + top).sum())
-        self.objective = self.log_likelihood + self.log_prior()
-
-    def log_prior(self) -> float:
-        """Return the log-prior of q and of an order 0 motif's columns, up to constants."""
-        share = PRIOR * (np.log(self.share) + np.log1p(-self.share))
-        weights = PSEUDOCOUNT * self.data.background.frequencies
-        with np.errstate(divide="ignore"):
-            columns = weights * np.log(self.motif.conditionals[0][:, 0])  # (W, A)
-        return float(share + columns.sum())
-
-    def maximise(self, order: int = 0) -> None:
-        """Set motif and q from the posteriors, by counting."""
-        w, size, codes = self.windows, self.data.alphabet.size, self.data.codes(order)
-        mask = self.posteriors > NEGLIGIBLE
-        starts, weights = w.starts[mask], self.posteriors[mask]
-        counts = window_counts(codes, starts, weights, (w.width, (size + 1) ** (order + 1)))
-        self.motif = self.make_motif(counts, order)
-        self.share = float((weights.sum() + PRIOR) / (len(w.first) + 2 * PRIOR))
-
-    def make_motif(self, counts: Floats, order: int) -> Motif:
-        """Return the motif of counts of codes (W, E)."""
-        alphabet, background = self.data.alphabet, self.data.background
-        if order:
-            return MarkovMotif.of_counts(counts, alphabet, order=order, background=background)
-        return PositionWeightMatrix.of_counts(
-            counts[:, : alphabet.size], alphabet, pseudocount=PSEUDOCOUNT, background=background
-        )
-
-    def run(self, steps: int) -> None:
-        """Run EM at order 0 until a step gains too little; end with the posteriors of the motif."""
-        self.expect()
-        for _ in range(steps):
-            previous = self.objective
-            self.maximise()
-            self.expect()
-            if self.objective - previous < TOLERANCE:
-                break
-
-    def raise_order(self, order: int) -> None:
-        """Run EM at a higher order from the present posteriors, while the likelihood grows."""
-        best = -np.inf
-        while True:
-            previous = self.motif, self.share, self.posteriors, self.log_likelihood
-            self.maximise(order)
-            self.expect()
-            if self.log_likelihood - best < TOLERANCE and np.isfinite(best):
-                self.motif, self.share, self.posteriors, self.log_likelihood = previous
-                return
-            best = self.log_likelihood
-
-    def refocus(self, narrowest: int, widest: int) -> bool:
-        """Move the window to the columns that gain most for their parameters, given the present
-        posteriors; return whether it moved.
-        """
-        data, w = self.data, self.windows
-        size, mask = data.alphabet.size, self.posteriors > 1e-3
-        starts, weights = w.starts[mask], self.posteriors[mask]
-        offsets = np.arange(-widest, w.width + widest)
-        index = starts + offsets[:, None]  # (columns, sites)
-        inside = np.clip(index, 0, len(data.digits) - 1)
-        same = (inside == index) & (data.run[inside] == data.run[starts])
-        digits = np.where(same, data.digits[inside], size)
-        counts = np.array([np.bincount(d, weights, size + 1) for d in digits])
-        first, width = best_run(self.column_gains(counts[:, :size]), narrowest, widest)
-        if (offsets[first], width) == (0, w.width):
-            return False
-        self.motif = self.make_motif(counts[first : first + width], 0)
-        return True
-
-    def column_gains(self, counts: Floats) -> Floats:
-        """Return the log-likelihood ratio of each column (columns, A) to the background, less the
-        penalty of its parameters, in nats.
-        """
-        background = self.data.background.frequencies
-        total = counts.sum(axis=1, keepdims=True)
-        p = (counts + PSEUDOCOUNT * background) / (total + PSEUDOCOUNT)
-        ratio = (counts * np.log(p / background)).sum(axis=1)
-        return np.asarray(ratio - self.penalty(len(background) - 1))
-
-    def penalty(self, parameters: int) -> float:
-        """Return half the logarithm of the number of sites per parameter (Schwarz 1978)."""
-        return 0.5 * parameters * float(np.log(max(2.0, self.posteriors.sum())))
-
-    @property
-    def score(self) -> float:
-        """The log-likelihood ratio less the penalty of q and of the parameters of order 0."""
-        columns = self.motif.width * (self.data.alphabet.size - 1)
-        return self.log_likelihood - self.penalty(columns + 1)
-
-    def sites(self) -> tuple[Site, ...]:
-        """Return the best window of each sequence that probably contains the motif."""
-        w = self.windows
-        if not len(w.starts):
-            return ()
-        contains = np.minimum(np.add.reduceat(self.posteriors, w.first), 1.0)  # (N,)
-        best = np.lexsort((-self.posteriors, w.group))[w.first]
-        return tuple(
-            self.data.site(int(w.starts[i]), w.width, float(p))
-            for i, p in zip(best, contains, strict=True)
-            if p > 0.5
-        )
-
-
-def best_run(gains: Floats, narrowest: int, widest: int) -> tuple[int, int]:
-    """Return start and width of the run of columns with the greatest sum, the first and narrowest
-    of equals.
-    """
-    sums = np.concatenate([[0.0], gains.cumsum()])
-    widths = range(narrowest, min(widest, len(gains)) + 1)
-    firsts = [int(np.argmax(sums[width:] - sums[:-width])) for width in widths]
-    totals = [sums[i + width] - sums[i] for i, width in zip(firsts, widths, strict=True)]
-    best = int(np.argmax(totals))
-    return firsts[best], widths[best]
-
-
-def fit_motif(data: Collection, sample: Collection, narrowest: int, widest: int) -> MotifFit | None:
-    """Return the best motif of order 0, or None if nothing is enriched."""
-    candidates = []
-    for columns in find_seeds(sample, narrowest, widest, SEEDS):
-        motif = PositionWeightMatrix.of_counts(
-            columns, data.alphabet, pseudocount=0.0, background=data.background
-        )
-        fit = MotifFit(sample, motif)
-        fit.run(FIRST_STEPS)
-        candidates.append(fit)
-    candidates.sort(key=lambda fit: -fit.score)
-    best: MotifFit | None = None
-    for start in candidates[:FINALISTS]:
-        fit = MotifFit(data, start.motif, start.share)
-        for _ in range(4):
-            fit.run(STEPS)
-            if not fit.refocus(narrowest, widest):
-                break
-        else:
-            fit.run(STEPS)
-        if best is None or fit.score > best.score:
-            best = fit
-    return best
-
-
-def discover(
-    sequences: Sequence[str],
-    width: int | tuple[int, int] = (6, 20),
-    *,
-    order: int = 0,
-    n_motifs: int = 1,
-    revcomp: bool = True,
-    seed: int = 0,
-    background: Background | None = None,
-    alphabet: MotifAlphabet = DNA,
-) -> list[DiscoveredMotif]:
-    """Find at most `n_motifs` motifs of a width, or of any width in a range; the best score first.
-
-    By default the background is fitted to the sequences, at order 2. `revcomp` searches both
-    strands. `seed` selects the sequences that rank the starting points if there are many; nothing
-    else is random.
-    """
-    narrowest, widest = (width, width) if isinstance(width, int) else width
-    if not 2 <= narrowest <= widest:
-        raise UsageError(f"width must be 2 or more, or a range (from, to) of such, got {width}")
-    if n_motifs < 1:
-        raise UsageError(f"n_motifs must be 1 or more, got {n_motifs}")
-    if revcomp and not alphabet.complement:
-        raise UsageError(f"the alphabet {alphabet.letters} has one strand: use revcomp=False")
-    check_order(order, alphabet.size, widest)
-    digits = [alphabet.encode(sequence) for sequence in sequences]
-    if not any(len(d) >= narrowest for d in digits):
-        raise UserError(f"no sequence has {narrowest} letters or more: nothing to search")
-    widest = min(widest, max(len(d) for d in digits))
-    if background is None:
-        context = 2 if alphabet.size <= 8 else 0  # contexts of many letters are too rare
-        background = Background.fit(digits, alphabet, order=context, both_strands=revcomp)
-    if background.alphabet != alphabet or any((c <= 0).any() for c in background.conditionals):
-        raise UsageError("the background must be of the same alphabet and allow every letter")
-    subset = np.sort(np.random.default_rng(seed).permutation(len(digits))[:SEED_SEQUENCES])
-    motifs: list[DiscoveredMotif] = []
-    while len(motifs) < n_motifs:
-        data = sample = Collection(digits, background, revcomp)
-        if len(subset) < len(digits):
-            sample = Collection([digits[i] for i in subset], background, revcomp)
-        fit = fit_motif(data, sample, narrowest, widest)
-        if fit is None:
-            break
-        score = fit.score
-        if order:
-            fit.raise_order(order)
-        sites = fit.sites()
-        motifs.append(DiscoveredMotif(fit.motif, sites, fit.share, fit.log_likelihood, score))
-        if not sites:
-            break
-        for site in sites:
-            digits[site.sequence][site.position : site.position + fit.motif.width] = alphabet.size
-    return sorted(motifs, key=lambda motif: -motif.score)

@@ -71,7 +71,7 @@ class TransformerConfig:
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_heads must be a multiple of n_kv_heads, got n_heads={self.n_heads} and "
-                f"n_kv_heads={self.n_kv_heads}"
+                f"n_kv_heads={self.n_kv_heads}; give both"
             )
         check_choices(self, norm=NORMS, positions=POSITIONS, feedforward=FEEDFORWARDS)
         check_choices(self, score=SCORES, projections=("learned", "identity"))

@@ -1,6 +1,8 @@
-"""MEME's minimal motif format: a file by hand, there and back, and every broken line named."""
+"""Motif formats: files by hand, there and back, and every broken line named."""
 
 from __future__ import annotations
+
+import gzip
 
 import numpy as np
 import pytest
@@ -8,7 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.interop.meme import MemeMotif, MemeReader, read_meme, write_meme
+from regard.interop.motif_formats import (
+    FORMATS,
+    NamedMotif,
+    parse_motifs,
+    read_motifs,
+    write_motifs,
+)
 from regard.models.motifs import (
     DNA,
     PROTEIN,
@@ -45,7 +53,7 @@ letter-probability matrix:
 def test_a_file_written_by_hand(tmp_path):
     path = tmp_path / "by-hand.meme"
     path.write_text(BY_HAND)
-    first, second = read_meme(path)
+    first, second = read_motifs(path)
     assert (first.name, first.alternate, first.url) == (
         "MA0001.1",
         "AGL3",
@@ -66,7 +74,7 @@ def test_there_and_back(tmp_path, alphabet):
     random = np.random.default_rng(1)
     background = Background.of(random.dirichlet(np.ones(alphabet.size)), alphabet)
     motifs = [
-        MemeMotif(
+        NamedMotif(
             motif=PositionWeightMatrix.of_counts(
                 random.integers(0, 9, (width, alphabet.size)), alphabet, background=background
             ),
@@ -77,8 +85,8 @@ def test_there_and_back(tmp_path, alphabet):
         )
         for width in (1, 6, 13)
     ]
-    write_meme(tmp_path / "a.meme", motifs)
-    back = read_meme(tmp_path / "a.meme")
+    write_motifs(tmp_path / "a.meme", motifs)
+    back = read_motifs(tmp_path / "a.meme")
     for ours, theirs in zip(motifs, back, strict=True):
         assert (ours.name, ours.alternate, ours.url) == (theirs.name, theirs.alternate, theirs.url)
         assert theirs.e_value == pytest.approx(ours.e_value, rel=1e-5)
@@ -87,14 +95,14 @@ def test_there_and_back(tmp_path, alphabet):
         np.testing.assert_allclose(
             ours.motif.background.frequencies, theirs.motif.background.frequencies, atol=2e-6
         )
-    write_meme(tmp_path / "b.meme", back)
+    write_motifs(tmp_path / "b.meme", back)
     assert (tmp_path / "b.meme").read_text() == (tmp_path / "a.meme").read_text()
 
 
 def test_a_markov_motif_is_written_as_its_letters(tmp_path):
     motif = MarkovMotif.fit(["ACG", "ACC", "TTG"], order=1)
-    write_meme(tmp_path / "m.meme", [MemeMotif(motif=motif, name="m")], both_strands=False)
-    (back,) = read_meme(tmp_path / "m.meme")
+    write_motifs(tmp_path / "m.meme", [NamedMotif(motif=motif, name="m")], both_strands=False)
+    (back,) = read_motifs(tmp_path / "m.meme")
     np.testing.assert_allclose(back.motif.probabilities, motif.probabilities, atol=2e-6)
     assert "strands: +\n" in (tmp_path / "m.meme").read_text()
 
@@ -132,32 +140,32 @@ def test_a_broken_line_is_named(tmp_path, old, new, line, said):
     assert BY_HAND.count(old) == 1
     path.write_text(BY_HAND.replace(old, new))
     with pytest.raises(UserError) as caught:
-        read_meme(path)
-    assert f"broken.meme, line {line}: " in str(caught.value)
+        read_motifs(path)
+    assert f"broken.meme:{line}: " in str(caught.value)
     assert said in str(caught.value)
 
 
 def test_files_that_are_none(tmp_path):
     with pytest.raises(UserError, match="cannot read"):
-        read_meme(tmp_path / "absent.meme")
+        read_motifs(tmp_path / "absent.meme")
     with pytest.raises(UserError, match="not a regular file"):
-        read_meme(tmp_path)
+        read_motifs(tmp_path)
     (tmp_path / "binary").write_bytes(b"MEME version 4\n\xff\xfe")
     with pytest.raises(UserError, match="not UTF-8"):
-        read_meme(tmp_path / "binary")
-    for text, said in (("", "file ends where"), ("MEME version 4\n", "holds no MOTIF")):
+        read_motifs(tmp_path / "binary")
+    for text, said in (("", "no motif file begins with"), ("MEME version 4\n", "holds no MOTIF")):
         (tmp_path / "short").write_text(text)
-        with pytest.raises(UserError, match=f"line 1: .*{said}"):
-            read_meme(tmp_path / "short")
+        with pytest.raises(UserError, match=f":1: .*{said}"):
+            read_motifs(tmp_path / "short")
 
 
 @pytest.mark.parametrize("length", range(0, len(BY_HAND), 7))
 def test_a_file_cut_short_is_read_or_refused(length):
     text = BY_HAND[:length]
     try:
-        found = MemeReader("cut", text).motifs()
+        found = parse_motifs("cut", text)
     except UserError as error:
-        assert str(error).startswith("cut, line ")
+        assert str(error).startswith("cut:")
     else:
         assert [one.name for one in found] == ["MA0001.1", "second"][: len(found)]
 
@@ -174,9 +182,9 @@ def test_any_text_is_read_or_refused_with_its_line(data):
         lines[at] = " ".join(data.draw(st.lists(st.sampled_from(WORDS), max_size=6)))
     text = data.draw(st.one_of(st.just("\n".join(lines)), st.text(max_size=60)))
     try:
-        found = MemeReader("any", text).motifs()
+        found = parse_motifs("any", text)
     except UserError as error:
-        assert str(error).startswith("any, line ")
+        assert str(error).startswith("any:")
     else:
         for one in found:
             assert np.isfinite(one.motif.probabilities).all()
@@ -185,7 +193,7 @@ def test_any_text_is_read_or_refused_with_its_line(data):
 
 def one(**changes):
     motif = PositionWeightMatrix.fit(["ACG"])
-    return MemeMotif(**{"motif": motif, "name": "m", **changes})
+    return NamedMotif(**{"motif": motif, "name": "m", **changes})
 
 
 @pytest.mark.parametrize(
@@ -212,5 +220,107 @@ def one(**changes):
 )
 def test_what_a_file_cannot_hold_is_refused(tmp_path, motifs, said):
     with pytest.raises(UserError, match=said):
-        write_meme(tmp_path / "x.meme", motifs)
+        write_motifs(tmp_path / "x.meme", motifs)
     assert not list(tmp_path.iterdir())
+
+
+TRANSFAC = """VV  TRANSFAC MATRIX TABLE
+XX
+//
+AC M00001
+XX
+ID first one
+XX
+P0      A      C      G      T
+01      8      0      0      2      A
+02      0   5.5    4.5      0      S
+XX
+CC a note
+//
+"""
+JASPAR = """>MA0001.1 AGL3
+A  [ 8 0 ]
+C  [ 0 5.5 ]
+G  [ 0 4.5 ]
+T  [ 2 0 ]
+>raw
+8 0
+0 5.5
+0 4.5
+2 0
+"""
+ROWS = [[0.8, 0, 0, 0.2], [0, 0.55, 0.45, 0]]
+
+
+def test_transfac_and_jaspar_by_hand(tmp_path):
+    (tmp_path / "a.transfac").write_text(TRANSFAC)
+    (tmp_path / "a.jaspar.gz").write_bytes(gzip.compress(JASPAR.encode()))
+    (first,) = read_motifs(tmp_path / "a.transfac")
+    second, raw = read_motifs(tmp_path / "a.jaspar.gz")
+    names = [(one.name, one.alternate) for one in (first, second, raw)]
+    assert names == [("M00001", "first one"), ("MA0001.1", "AGL3"), ("raw", "")]
+    for one in (first, second, raw):
+        assert one.motif.sites == 10
+        np.testing.assert_allclose(one.motif.probabilities, ROWS, atol=1e-12)
+
+
+@pytest.mark.parametrize("alphabet", [DNA, RNA, PROTEIN])
+@pytest.mark.parametrize("format", ["transfac", "jaspar"])
+def test_counts_there_and_back(tmp_path, alphabet, format):
+    random = np.random.default_rng(2)
+    counts = [random.multinomial(17, np.ones(alphabet.size) / alphabet.size, w) for w in (1, 9)]
+    motifs = [
+        NamedMotif(
+            motif=PositionWeightMatrix.of_counts(table, alphabet, pseudocount=0), name=f"m{i}"
+        )
+        for i, table in enumerate(counts)
+    ]
+    write_motifs(tmp_path / "a", motifs, format=format)
+    back = read_motifs(tmp_path / "a")
+    for ours, theirs, table in zip(motifs, back, counts, strict=True):
+        assert (ours.name, ours.alternate) == (theirs.name, theirs.alternate)
+        np.testing.assert_allclose(theirs.motif.probabilities * theirs.motif.sites, table)
+    write_motifs(tmp_path / "b", back, format=format)
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+
+
+@pytest.mark.parametrize("ending", [ending for one in FORMATS.values() for ending in one.endings])
+def test_the_ending_names_the_format(tmp_path, ending):
+    path = tmp_path / f"m{ending}"
+    write_motifs(path, [one()])
+    (back,) = read_motifs(path)
+    assert back.motif.consensus == "ACG"
+    with pytest.raises(UserError, match="must end in"):
+        write_motifs(tmp_path / "m.csv", [one()])
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "line", "said"),
+    [
+        (TRANSFAC, "01 ", "02 ", 9, "position 1 should follow"),
+        (TRANSFAC, "5.5    4.5      0      S", "5.5 4.5", 10, "a row has 4 counts, got 3"),
+        (TRANSFAC, "5.5", "x", 10, "a count must be a number"),
+        (TRANSFAC, "8      0      0      2", "0 0 0 0", 9, "sum above 0"),
+        (TRANSFAC, "A      C", "C      A", 8, "alphabet must be one of"),
+        (TRANSFAC, "CC a note", "ZZ a note", 12, "unknown line 'ZZ'"),
+        (TRANSFAC, "ID first one", "AC first", 6, "a second line of 'AC'"),
+        (TRANSFAC, "AC M00001", "AC M 1", 13, "without spaces"),
+        (TRANSFAC, "P0 ", "CC ", 9, "unknown line '01'"),
+        (TRANSFAC, "CC a note\n//", "CC a note", 12, "the file ends where // should follow"),
+        (JASPAR, "[ 0 5.5 ]", "[ 0 ]", 3, "a row has 2 counts, got 1"),
+        (JASPAR, "[ 0 5.5 ]", "[ 0 -1 ]", 3, "a count must be a number of 0 or more"),
+        (JASPAR, "A  [ 8 0 ]", "X  [ 8 0 ]", 5, "alphabet must be one of"),
+        (JASPAR, "A  [ 8 0 ]\n", "", 4, "alphabet must be one of"),
+        (JASPAR, "A  [ 8 0 ]", "8 0", 5, "alphabet must be one of"),
+        (JASPAR, ">raw", ">", 6, "expected `>name other-name`"),
+        (JASPAR, "8 0\n0 5.5\n0 4.5\n2 0\n", "8 0\n", 7, "a row for each of A, C, G, T"),
+        (JASPAR, "8 0\n0 5.5\n0 4.5\n2 0\n", "0 0\n" * 4, 10, "position 1 must have a sum"),
+    ],
+)
+def test_a_broken_line_of_counts_is_named(tmp_path, text, old, new, line, said):
+    path = tmp_path / "broken"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        read_motifs(path)
+    assert f"broken:{line}: " in str(caught.value)
+    assert said in str(caught.value)
