@@ -207,14 +207,16 @@ def image_strip(images: Sequence[Any], scores: NDArray[Any], title: str) -> Imag
         cell = np.full((height, width, pixels.shape[2]), 255, np.uint8)
         cell[: pixels.shape[0], : pixels.shape[1]] = pixels
         cells.append(cell)
+    blank = FOUND - len(cells)  # so that all images are of one size
+    cells += [np.full_like(cells[0], 255)] * blank
     return ImageMaps(
-        maps=scores[None, None],
+        maps=np.pad(scores, (0, blank))[None, None],
         names=["cosine"],
         title=title,
         unit="cosine",
         scale="diverging",
         pixels=np.concatenate(cells, axis=1),
-        grid=(1, len(images)),
+        grid=(1, FOUND),
     )
 
 
