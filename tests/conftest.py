@@ -105,3 +105,22 @@ def contrastive_run(tmp_path_factory):
     train_recipe(recipe, folder / "run")
     torch.set_num_threads(threads)
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def masked_proteins(tmp_path_factory):
+    """A run that has seen proteins of four pairs of residues: K always follows M."""
+    import random
+
+    from regard.api import train_recipe
+    from regard.planning import plan_recipe
+
+    folder, draw = tmp_path_factory.mktemp("proteins"), random.Random(0)
+    sequences = ["".join(draw.choices(["MK", "DE", "FG", "LI"], k=12)) for _ in range(200)]
+    text = "".join(f">p{i}\n{s}\n" for i, s in enumerate(sequences))
+    (folder / "proteins.fasta").write_text(text)
+    keys = ["task.name=masked", "train.steps=150", "model.n_layers=1", "model.d_model=32"]
+    keys += ["model.dropout=0", "task.mask=0.3", "train.batch_tokens=800"]
+    recipe, _ = plan_recipe([folder / "proteins.fasta"], assignments=keys)
+    train_recipe(recipe, folder / "run")
+    return folder / "run"

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError
-from regard.look.page import Heatmap, ImageMaps, Table
+from regard.evaluation.retrieval import load_retrieval
+from regard.look.page import Heatmap, ImageMaps, Lines, Page, Table
+from regard.look.prediction_page import add_errors
 from regard.run import Run
 from regard.tasks import LookRequest
 from regard.tasks.contrastive import Contrastive
@@ -45,3 +47,13 @@ def test_images_are_drawn_side_by_side(page):
 def test_a_target_is_refused(contrastive_run):
     with pytest.raises(UsageError, match="--target is for translators"):
         Contrastive().page(Run(contrastive_run), LookRequest("a", "b"))
+
+
+def test_recall_is_drawn_beside_that_of_chance(contrastive_run):
+    page, result = Page("a comparison"), load_retrieval(contrastive_run)
+    add_errors(page, result, "all pairs", "The best row")
+    (lines,) = parts(page, Lines)
+    curves = {name: ys for name, _, ys in lines.series}
+    assert curves["chance"] == pytest.approx(result.chance.tolist())
+    assert all(ys[-1] >= ys[0] for ys in curves.values())
+    assert curves["texts of a source"][0] > curves["chance"][0]

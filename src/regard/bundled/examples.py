@@ -527,7 +527,7 @@ def _report(random: Random) -> tuple[str, str]:
     return report, f"{city} : {kinds[0]} , then {kinds[1]}"
 
 
-def _asked(random: Random) -> tuple[str, str]:
+def _passage(random: Random) -> tuple[str, str]:
     """Return a passage with a question on it, and the answer, a word of the passage."""
     answers = [random.choice(words) for words in (WHO, WHAT, WHERE, WHEN)]
     who, what, where, when = answers
@@ -544,15 +544,15 @@ def _asked(random: Random) -> tuple[str, str]:
 )
 def _stories(folder: Path) -> list[Path]:
     random = Random(SEED)
-    reports, asked = dict[str, str](), dict[str, str]()
+    reports, passages = dict[str, str](), dict[str, str]()
     while len(reports) < PAIRS:
         reports.update([_report(random)])
-    while len(asked) < PAIRS:
-        asked.update([_asked(random)])
-    new = [_asked(random)[0] for _ in range(5)]
+    while len(passages) < PAIRS:
+        passages.update([_passage(random)])
+    new = [_passage(random)[0] for _ in range(5)]
     return [
         _table(folder / "summaries.tsv", ("report", "summary"), reports.items()),
-        _table(folder / "answers.tsv", ("question", "answer"), asked.items()),
+        _table(folder / "answers.tsv", ("question", "answer"), passages.items()),
         _lines(folder / "asked.txt", new),
     ]
 

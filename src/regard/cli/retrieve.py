@@ -58,15 +58,15 @@ def command(
     find = direction(matcher, queries, find)
     candidates = open_candidates(matcher, find, among, input, format)
     search = matcher.find_sources if find == "sources" else matcher.find_texts
-    found: list[list[Match]] = search(list(queries), candidates, num=num)
+    answers: list[list[Match]] = search(list(queries), candidates, num=num)
     if json:
         entries: list[dict[str, Any]] = [
             {"query": query, "matches": [match.to_json() for match in matches]}
-            for query, matches in zip(queries, found, strict=True)
+            for query, matches in zip(queries, answers, strict=True)
         ]
         print_json({"queries": entries})
         return
-    for query, matches in zip(queries, found, strict=True):
+    for query, matches in zip(queries, answers, strict=True):
         for rank, match in enumerate(matches, start=1):
             print(f"{rank}\t{match.score:.4f}\t{plain(match.name)}\t{plain(query)}")
 

@@ -137,7 +137,7 @@ def variant_rows(
     """Yield each sequence with the note on it and its variants."""
     from dataclasses import replace
 
-    from regard.cli.options import log, noted, rows_reporter
+    from regard.cli.options import count_records, log, noted, rows_reporter
     from regard.data.inputs import Item, RecordNotes
     from regard.evaluation.masked_tokens import ALL, SUBSTITUTION
 
@@ -156,7 +156,8 @@ def variant_rows(
             named[:] = [item.second if is_column else variants for item in items]
             yield [item._replace(second="") for item in items]
 
-    for items, lines in noted(sequences(), notes, strict, rows_reporter(), "scoring"):
+    total = count_records(predictor, file, reader)
+    for items, lines in noted(sequences(), notes, strict, rows_reporter(), "scoring", total):
         yield from zip(items, lines, list(named), strict=True)
 
 

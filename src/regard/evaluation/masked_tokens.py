@@ -127,16 +127,16 @@ def parse_variants(text: str) -> list[Variant]:
     variants = []
     for word in re.split(r"[,;\s]+", text.strip()):
         parts = [SUBSTITUTION.fullmatch(part) for part in re.split("[:/]", word)]
-        found = [Substitution(m[1], int(m[2]), m[3]) for m in parts if m]
-        if len(found) < len(parts):
+        substitutions = [Substitution(m[1], int(m[2]), m[3]) for m in parts if m]
+        if len(substitutions) < len(parts):
             raise UsageError(
                 f"variant {word!r}: a substitution is written as A12G: the symbol that is there, "
                 "its position from 1 and the new one; several that occur together as A12G:M1V"
             )
-        positions = [one.position for one in found]
+        positions = [one.position for one in substitutions]
         if len(set(positions)) < len(positions):
             raise UsageError(f"variant {word!r} changes one position twice")
-        variants.append(tuple(found))
+        variants.append(tuple(substitutions))
     return variants
 
 

@@ -103,23 +103,25 @@ def found_within(scores: NDArray[Any], right: NDArray[np.bool_]) -> Floats:
     first CUTOFFS by score (Q, N), (Q, K); equal scores are in random order.
     """
     best = np.where(right, scores, -np.inf).max(1, keepdims=True)  # (Q, 1)
-    wrong = ~right
-    above = (wrong & (scores > best)).sum(1)  # (Q,)
-    tied = (wrong & (scores == best)).sum(1)
+    others = ~right
+    above = (others & (scores > best)).sum(1)  # (Q,)
+    tied = (others & (scores == best)).sum(1)
     also_right = (right & (scores == best)).sum(1)
     return np.stack([1 - _all_later(k - above, tied, also_right) for k in CUTOFFS], axis=1)
 
 
 def _all_later(
-    places: NDArray[np.int64], wrong: NDArray[np.int64], right: NDArray[np.int64]
+    places: NDArray[np.int64], others: NDArray[np.int64], right: NDArray[np.int64]
 ) -> Floats:
-    """Return the probability that none of the first `places` of so many wrong and right ones in
-    random order is right: C(wrong, places) / C(wrong + right, places).
+    """Return the probability that none of the first `places` of so many right ones and others in
+    random order is right: C(others, places) / C(others + right, places).
     """
-    k, total = np.maximum(places, 0), wrong + right
-    inside = k <= wrong
+    k, total = np.maximum(places, 0), others + right
+    inside = k <= others
     k = np.where(inside, k, 0)
-    logs = gammaln(wrong + 1) - gammaln(wrong - k + 1) - gammaln(total + 1) + gammaln(total - k + 1)
+    logs = (
+        gammaln(others + 1) - gammaln(others - k + 1) - gammaln(total + 1) + gammaln(total - k + 1)
+    )
     later: Floats = np.where(inside, np.exp(logs), 0.0)
     return later
 
@@ -137,6 +139,8 @@ class RetrievalResult(Report):
     chance: Floats  # (K,)
     seconds: float = 0.0
     unknown: int = 0
+    targets: None = None  # there are no labels
+    scored: ClassVar[bool] = True
 
     @property
     def report(self) -> RetrievalResult:
@@ -179,8 +183,8 @@ class RetrievalResamples(Resamples):
 
     def mean(self, column: int, *, texts: bool) -> Floats:
         """Return the recall at CUTOFFS[column] of the queries of texts or of sources."""
-        asked = self.is_text == texts
-        return self.sum(self.recall[:, column] * asked) / self.sum(asked)
+        chosen = self.is_text == texts
+        return self.sum(self.recall[:, column] * chosen) / self.sum(chosen)
 
 
 @register_metric("retrieval", "mean_recall", title="mean recall")
@@ -191,16 +195,16 @@ def mean_recall(queries: RetrievalResamples) -> BootstrapEstimate:
 
 
 def _register_cutoff(column: int, texts: bool) -> None:
-    found, by = ("source", "text") if texts else ("text", "source")
+    answer, query = ("source", "text") if texts else ("text", "source")
     k = CUTOFFS[column]
 
     @register_metric(
-        "retrieval", f"{found}_recall_{k}", title=f"recall@{k} of {found}s", in_table=k != 5
+        "retrieval", f"{answer}_recall_{k}", title=f"recall@{k} of {answer}s", in_table=k != 5
     )
     def recall(queries: RetrievalResamples) -> BootstrapEstimate:
         return queries.estimate(queries.mean(column, texts=texts))
 
-    recall.__doc__ = f"The share of {by}s whose {found} is among the best {k}."
+    recall.__doc__ = f"The share of {query}s whose {answer} is among the best {k}."
 
 
 for _texts in (False, True):

@@ -573,6 +573,7 @@ VIEW_MODULES = (
     "prediction_page",
     "molecules",
     "forecast_page",
+    "retrieval_page",
     "series_page",
 )  # register theirs
 VIEWS: dict[type, View] = {}

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from regard.data.shards import Shard
 from regard.decoding.engine import evaluating
-from regard.evaluation.retrieval import EmbeddedPairs, found_within
+from regard.evaluation.retrieval import (
+    CUTOFFS,
+    EmbeddedPairs,
+    RetrievalResult,
+    found_within,
+)
 from regard.look.internals import quote, require_held_out, run_facts
-from regard.look.page import Heatmap, ImageMaps, Page, Table
+from regard.look.page import Component, Heatmap, ImageMaps, Lines, Page, Table
+from regard.look.prediction_page import register_error_plots
 from regard.look.projection import spread
 from regard.look.records import displayable
 from regard.pipelines.matcher import Matcher
@@ -201,12 +207,29 @@ def image_strip(images: Sequence[Any], scores: NDArray[Any], title: str) -> Imag
         cell = np.full((height, width, pixels.shape[2]), 255, np.uint8)
         cell[: pixels.shape[0], : pixels.shape[1]] = pixels
         cells.append(cell)
+    blank = FOUND - len(cells)  # so that all images are of one size
+    cells += [np.full_like(cells[0], 255)] * blank
     return ImageMaps(
-        maps=scores[None, None],
+        maps=np.pad(scores, (0, blank))[None, None],
         names=["cosine"],
         title=title,
         unit="cosine",
         scale="diverging",
         pixels=np.concatenate(cells, axis=1),
-        grid=(1, len(images)),
+        grid=(1, FOUND),
     )
+
+
+@register_error_plots(RetrievalResult, "Recall is the share of queries with a right answer.")
+def plot_recall(predictions: Any, targets: Any, report: RetrievalResult) -> list[list[Component]]:
+    """Draw the recall in both directions, beside that of chance."""
+    metrics, cutoffs = report.metrics(), [float(k) for k in CUTOFFS]
+    series, bands = [("chance", cutoffs, report.chance.tolist())], {}
+    for answer, query in (("text", "source"), ("source", "text")):
+        curve = [metrics[f"{answer}_recall_{k}"] for k in CUTOFFS]
+        name = f"{answer}s of a {query}"
+        series.append((name, cutoffs, [metric.value for metric in curve]))
+        bands[name] = [metric.low for metric in curve], [metric.high for metric in curve]
+    title, labels = "Recall by the number of answers", ("answers", "recall")
+    lines = Lines(series, *labels, title=title, log_x=True, bands=bands, x_ticks=cutoffs)
+    return [[lines]]

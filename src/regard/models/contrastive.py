@@ -270,10 +270,12 @@ class TokenCorrelation(VariableBuffers, PairEncoder):
         for ridge in (c.ridge,) if c.ridge else RIDGES:
             maps, strengths = canonical_directions(x, y, ridge)
             for count in (c.n_components,) if c.n_components else COMPONENTS:
-                own, others = (weighted(m, strengths, count) for m in maps)
-                rank = mean_reciprocal_rank(apply(own, chosen[0]), apply(others, chosen[1]))
+                source_map, text_map = (weighted(m, strengths, count) for m in maps)
+                rank = mean_reciprocal_rank(
+                    apply(source_map, chosen[0]), apply(text_map, chosen[1])
+                )
                 if rank > best:
-                    best, self.source_map, self.text_map = rank, own, others
+                    best, self.source_map, self.text_map = rank, source_map, text_map
                     fields = {"ridge": ridge, "n_components": count}
                     self.config = dataclasses.replace(c, **fields)
         log(
@@ -387,6 +389,6 @@ def apply(matrix: Tensor, features: Any) -> Tensor:
 def mean_reciprocal_rank(sources: Tensor, texts: Tensor) -> float:
     """Return the mean of one over the rank of its partner, over sources and over texts."""
     products = unit(sources) @ unit(texts).T
-    own = products.diagonal()
-    ranks = torch.cat([1 + (products > own[:, None]).sum(1), 1 + (products > own).sum(0)])
+    partners = products.diagonal()
+    ranks = torch.cat([1 + (products > partners[:, None]).sum(1), 1 + (products > partners).sum(0)])
     return float((1 / ranks).mean())

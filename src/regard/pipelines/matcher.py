@@ -142,8 +142,10 @@ class Matcher(Pipeline):
         are held out.
         """
         if items is not None:
-            own = [str(x) if isinstance(x, str | Path) else str(i) for i, x in enumerate(items)]
-            return Candidates(names or own, np.stack(self.embed(list(items))))
+            numbered = [
+                str(x) if isinstance(x, str | Path) else str(i) for i, x in enumerate(items)
+            ]
+            return Candidates(names or numbered, np.stack(self.embed(list(items))))
         split, shard = self.held_out()
         assert shard.source is not None
         part, records = _different(shard.source)
@@ -173,8 +175,8 @@ class Matcher(Pipeline):
         """
         chosen = among if isinstance(among, Candidates) else self.sources_among(among)
         queries, one = one_or_many("texts", texts)
-        found = chosen.nearest(np.stack(self.embed_texts(queries)), num)
-        return found[0] if one else found
+        matches = chosen.nearest(np.stack(self.embed_texts(queries)), num)
+        return matches[0] if one else matches
 
     def find_texts(
         self, items: Any, among: Candidates | Sequence[str] | None = None, *, num: int = 5
@@ -186,8 +188,8 @@ class Matcher(Pipeline):
         chosen = among if isinstance(among, Candidates) else self.texts_among(among)
         vectors = self.embed(items)
         one = isinstance(vectors, np.ndarray)
-        found = chosen.nearest(np.stack([vectors] if one else vectors), num)
-        return found[0] if one else found
+        matches = chosen.nearest(np.stack([vectors] if one else vectors), num)
+        return matches[0] if one else matches
 
     def with_classes(self, classes: Sequence[str]) -> ZeroShotPredictor:
         """Return a predictor of classes that are named in words."""

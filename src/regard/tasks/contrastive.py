@@ -66,7 +66,6 @@ class Contrastive(GradientTask):
             "verify {run}",
         ),
     )
-    unit = "pair"
     measures_all = True  # recall among fewer candidates would be higher
     starts_from = ("contrastive",)
 
@@ -145,4 +144,4 @@ class Contrastive(GradientTask):
 
         if request.target:
             raise UsageError("--target is for translators and labels; name a text or a file alone")
-        return retrieval_page(self.pipeline(run, run.model()), request.text)
+        return retrieval_page(self.pipeline(run, request.model(run)), request.text)
