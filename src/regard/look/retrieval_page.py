@@ -221,7 +221,9 @@ def image_strip(images: Sequence[Any], scores: NDArray[Any], title: str) -> Imag
 
 
 @register_error_plots(RetrievalResult, "Recall is the share of queries with a right answer.")
-def plot_recall(predictions: Any, targets: Any, report: RetrievalResult) -> list[list[Component]]:
+def plot_recall(
+    predictions: Any, targets: Any, report: RetrievalResult, records: Any
+) -> list[list[Component]]:
     """Draw the recall in both directions, beside that of chance."""
     metrics, cutoffs = report.metrics(), [float(k) for k in CUTOFFS]
     series, bands = [("chance", cutoffs, report.chance.tolist())], {}
