@@ -89,7 +89,6 @@ def missing_extra(package: str, extra: str) -> UserError:
 SYNONYMS = {
     "classify": "predict",
     "infer": "predict",
-    "label": "predict",
     "sample": "generate",
     "complete": "generate",
     "eval": "evaluate",

@@ -37,16 +37,16 @@ def test_classes_are_named_in_words(matcher):
 
 
 def test_the_best_of_some_images_is_found_for_a_text(matcher):
-    first, second = matcher.find_sources("a blue square of 5 top left", [RED, BLUE])
+    images = matcher.sources_among([RED, BLUE])
+    first, second = matcher.find_sources("a blue square of 5 top left", images)
     assert (first.number, second.number) == (1, 0)
     expected = matcher.embed(BLUE) @ matcher.embed_texts("a blue square of 5 top left")
     assert first.score == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_the_best_of_some_texts_is_found_for_an_image(matcher):
-    found = matcher.find_texts(
-        [RED], ["a blue square of 5 top left", "a red square of 5 top left"], num=1
-    )
+    texts = matcher.texts_among(["a blue square of 5 top left", "a red square of 5 top left"])
+    found = matcher.find_texts([RED], texts, num=1)
     assert [[match.name for match in matches] for matches in found] == [
         ["a red square of 5 top left"]
     ]

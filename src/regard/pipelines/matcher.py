@@ -166,26 +166,22 @@ class Matcher(Pipeline):
             texts = [self.tokenizer.decode_record(record) for record in _different(shard)[0]]
         return Candidates(names or texts, np.stack(self.embed_texts(list(texts))))
 
-    def find_sources(
-        self, texts: Any, among: Candidates | Sequence[Any] | None = None, *, num: int = 5
-    ) -> Any:
+    def find_sources(self, texts: Any, among: Candidates | None = None, *, num: int = 5) -> Any:
         """Return the sources that match a text best, or a list of these for a list of texts.
 
-        They are chosen `among` sources, by default those held out.
+        They are chosen `among` sources (see `sources_among`), by default those held out.
         """
-        chosen = among if isinstance(among, Candidates) else self.sources_among(among)
+        chosen = self.sources_among() if among is None else among
         queries, one = one_or_many("texts", texts)
         matches = chosen.nearest(np.stack(self.embed_texts(queries)), num)
         return matches[0] if one else matches
 
-    def find_texts(
-        self, items: Any, among: Candidates | Sequence[str] | None = None, *, num: int = 5
-    ) -> Any:
+    def find_texts(self, items: Any, among: Candidates | None = None, *, num: int = 5) -> Any:
         """Return the texts that match a source best, or a list of these for a list of sources.
 
-        They are chosen `among` texts, by default those held out.
+        They are chosen `among` texts (see `texts_among`), by default those held out.
         """
-        chosen = among if isinstance(among, Candidates) else self.texts_among(among)
+        chosen = self.texts_among() if among is None else among
         vectors = self.embed(items)
         one = isinstance(vectors, np.ndarray)
         matches = chosen.nearest(np.stack([vectors] if one else vectors), num)
