@@ -62,13 +62,12 @@ def command(
 
     A motif is a short pattern that many sequences contain, anywhere, with variations. A weight
     matrix and Bayesian Markov motifs are fitted to two thirds of the sequences; the table says how
-    well each tells the others from shuffled ones, beside a CNN and attention. The folder has a page
-    with logos, positions and curves, the sites, and the motifs as MEME, TRANSFAC and JASPAR files.
+    well each tells the others from shuffled ones, beside a CNN and attention. The folder has a
+    page, the sites, and the motifs as MEME, TRANSFAC and JASPAR files.
 
     Example: regard motif promoters.fa --minutes 0
 
-    From a word, against sequences of your own: regard motif promoters.fa --seed-motif TATAAT
-    --background background.fa
+    From a word: regard motif promoters.fa --seed-motif TATAAT --background background.fa
 
     Known motifs, with exact p-values, as a table on standard output: regard motif promoters.fa
     --scan runs/promoters-motif/motif.meme --p-value 0.0005
@@ -80,8 +79,7 @@ def command(
     from regard.motif.discovery import parse_orders, parse_width
     from regard.motif.files import write_scan, write_search
 
-    name = "standard-input" if str(file) == "-" else file.name.split(".")[0]
-    folder = out or Path("runs") / f"{name}-{'scan' if scan else 'motif'}"
+    folder = out or default_folder(file, "scan" if scan else "motif")
     if scan is not None:
         if width or seed_motif or motifs != 1:
             raise UsageError("--scan locates known motifs: no --width, --motifs or --seed-motif")
@@ -105,6 +103,12 @@ def command(
     result = search(file, settings, log)
     paths = write_search(result, folder)
     print_json(result.to_json()) if json else print_search(result, paths)
+
+
+def default_folder(file: Path, ending: str) -> Path:
+    """Return runs/NAME-ENDING."""
+    name = "standard-input" if str(file) == "-" else file.name.split(".")[0]
+    return Path("runs") / f"{name}-{ending}"
 
 
 def print_scan(result: ScanResult) -> None:
